@@ -54,8 +54,9 @@ class KafkaPartition:
 
     @property
     def first_offset(self) -> int:
-        """The log's start."""
-        return self.ledger.first_index
+        """The log's start, which may be inside an entry (`TopicsPort.delete_before`)."""
+        ledger = self.ledger
+        return min(max(ledger.first_index, self._topics.start(self.opened)), ledger.next_index)
 
     @property
     def end_offset(self) -> int:

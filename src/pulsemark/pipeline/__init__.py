@@ -13,6 +13,13 @@ not installed, :class:`MissingExtraError` names it.
 from __future__ import annotations
 
 from .audit import AuditLabels, audit
+from .compact import (
+    CompactedTopic,
+    compact_by_broker,
+    compact_folder,
+    compact_to_table,
+    estimate_compaction,
+)
 from .control import control_entries
 from .errors import (
     DataLossError,
@@ -26,7 +33,14 @@ from .errors import (
 from .java import Java, find_java
 from .job_table import JOBS, Job
 from .jobs import run_job
-from .offload import OffloadResult, offload, truncate_offloaded, verify_offload
+from .offload import (
+    DeltaTarget,
+    IcebergTarget,
+    OffloadResult,
+    offload,
+    truncate_offloaded,
+    verify_offload,
+)
 from .registration import register
 from .session import local_session
 from .skew import draw_skew, skew
@@ -35,8 +49,11 @@ from .verify import verify
 __all__ = [
     "JOBS",
     "AuditLabels",
+    "CompactedTopic",
     "DataLossError",
     "DecodeError",
+    "DeltaTarget",
+    "IcebergTarget",
     "Java",
     "JavaNotFoundError",
     "Job",
@@ -46,8 +63,12 @@ __all__ = [
     "OptionError",
     "PipelineError",
     "audit",
+    "compact_by_broker",
+    "compact_folder",
+    "compact_to_table",
     "control_entries",
     "draw_skew",
+    "estimate_compaction",
     "find_java",
     "local_session",
     "offload",

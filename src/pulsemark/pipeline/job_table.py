@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import compact_job, offload_job
 from .arguments import checked_options
 from .audit import AuditLabels, audit, parse_bucket_ms, parse_by
-from .columns import DEFAULT_COLUMNS
 from .control import control_entries
-from .errors import JobFailedError, ProblemsFoundError
-from .offload import offload, truncate_offloaded, verify_offload
-from .offload.job import DEFAULT_ROWS_PER_FILE
+from .errors import ProblemsFoundError
 from .skew import draw_skew, skew
 from .verify import verify
 
@@ -31,14 +29,8 @@ class Job:
     check: Callable[[argparse.Namespace], object]
     """Checks the arguments before a session is started, which takes seconds."""
     run: Callable[[SparkSession, argparse.Namespace], DataFrame]
-
-
-def positive(text: str) -> int:
-    """The argparse type of a number from 1 on."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
+    has_format: bool = False
+    """Whether ``--format`` is an option of its own; that of ``--out`` is then ``--out-format``."""
 
 
 def _add_range(parser: argparse.ArgumentParser) -> None:
@@ -140,73 +132,6 @@ def _run_skew(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     return rows
 
 
-def _add_offload_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
-    parser.add_argument("target", help="the folder of the Parquet files; made if it is missing")
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
-    parser.add_argument(
-        "--ending-time",
-        metavar="TIME",
-        help="copy up to here; ms since the epoch or ISO-8601, UTC unless it says otherwise",
-    )
-    parser.add_argument(
-        "--columns", default=",".join(DEFAULT_COLUMNS), help="of the files (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--rows-per-file",
-        type=positive,
-        default=DEFAULT_ROWS_PER_FILE,
-        metavar="N",
-        help="a file ends at a multiple of so many messages (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="then check all files of the target; exit code 1 if bad",
-    )
-    parser.add_argument(
-        "--truncate",
-        action="store_true",
-        help="then remove verified and acknowledged messages from the ledgers; the broker must be"
-        " stopped",
-    )
-
-
-def _check_offload(given: argparse.Namespace) -> None:
-    checked_options(given.path, given.topic, None, given.ending_time, None)
-
-
-def _run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    done = offload(
-        spark,
-        given.path,
-        given.target,
-        given.topic,
-        ending_time=given.ending_time,
-        columns=given.columns.split(","),
-        rows_per_file=given.rows_per_file,
-    )
-    if given.verify or given.truncate:
-        problems = [p for check in verify_offload(given.path, given.target) for p in check.problems]
-        if problems:
-            raise JobFailedError(f"{given.target} is not verified: {'; '.join(problems)}")
-    left = truncate_offloaded(given.path, given.target) if given.truncate else {}
-    rows = [
-        (
-            topic,
-            sum(1 for file in done.files if file.topic == topic),
-            sum(file.rows for file in done.files if file.topic == topic),
-            sum(file.size_bytes for file in done.files if file.topic == topic),
-            left.get(topic),
-        )
-        for topic in sorted({*left, *(file.topic for file in done.files)})
-    ]
-    schema = "topic string, files bigint, rows bigint, bytes bigint, first_index_left bigint"
-    return spark.createDataFrame(rows, schema)
-
-
 JOBS: Mapping[str, Job] = {
     "audit": Job(
         "count messages by topic and time, and the ones that are missing",
@@ -228,9 +153,17 @@ JOBS: Mapping[str, Job] = {
         _run_verify,
     ),
     "offload": Job(
-        "copy what is new to Parquet files, by hour of broker time",
-        _add_offload_options,
-        _check_offload,
-        _run_offload,
+        "copy what is new to a Parquet, Delta or Iceberg table, by hour of broker time",
+        offload_job.add_options,
+        offload_job.check,
+        offload_job.run,
+        has_format=True,
+    ),
+    "compact": Job(
+        "keep the latest message of each key: in the topics' compacted views, or in a table",
+        compact_job.add_options,
+        compact_job.check,
+        compact_job.run,
+        has_format=True,
     ),
 }

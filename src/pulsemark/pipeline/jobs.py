@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
+from .arguments import positive
 from .errors import (
     JavaNotFoundError,
     JobFailedError,
@@ -26,7 +27,7 @@ from .errors import (
     PipelineError,
     ProblemsFoundError,
 )
-from .job_table import JOBS, Job, positive
+from .job_table import JOBS, Job
 from .session import local_session
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def run_job(
     if job is None:
         print(f"{prog}: unknown job {name!r}; available: {', '.join(JOBS)}", file=err)
         return EXIT_BAD_INPUT
-    given = _parser(f"{prog} {name}", job).parse_args(arguments)
+    given = _parser(f"{prog} {name}", job).parse_intermixed_args(arguments)
     try:
         _check_out(given.out)
         job.check(given)
@@ -96,7 +97,11 @@ def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print each row as a line of JSON")
     parser.add_argument(
-        "--format", choices=("csv", "parquet"), default="csv", help="of --out (default: csv)"
+        "--out-format" if job.has_format else "--format",
+        dest="out_format",
+        choices=("csv", "parquet"),
+        default="csv",
+        help="of --out (default: csv)",
     )
     parser.add_argument(
         "--cores", type=positive, metavar="N", help="tasks at once (default: all cores)"
@@ -151,9 +156,9 @@ def _print_or_write(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> 
         print(table_text(rows.columns, [list(row) for row in rows.toLocalIterator()]), file=out)
         return
     writer = rows.coalesce(1).write
-    if given.format == "csv":
+    if given.out_format == "csv":
         writer = writer.option("header", "true")
-    writer.format(given.format).save(str(given.out.absolute()))
+    writer.format(given.out_format).save(str(given.out.absolute()))
     print(f"written to {given.out}", file=out)
 
 

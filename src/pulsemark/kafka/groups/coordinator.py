@@ -217,11 +217,12 @@ class Coordinator:
 
     # -- groups ---------------------------------------------------------------------------------
 
-    def names(self) -> list[tuple[str, str]]:
-        """Every group, with its protocol type."""
-        types = dict(self.offsets.types)
-        types.update((group.name, group.protocol_type) for group in self.groups.values())
-        return sorted(types.items())
+    def names(self) -> list[tuple[str, str, str]]:
+        """Every group, with its protocol type and its state."""
+        found = {name: (kind, State.EMPTY.value) for name, kind in self.offsets.types.items()}
+        for group in self.groups.values():
+            found[group.name] = group.protocol_type, group.state.value
+        return sorted((name, *shown) for name, shown in found.items())
 
     def deletable(self, name: str) -> Code:
         """Whether a group can be deleted: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND or NONE."""

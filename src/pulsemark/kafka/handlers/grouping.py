@@ -28,6 +28,8 @@ from ..wire import Request
 
 __all__ = ["HANDLERS"]
 
+CLASSIC = "classic"
+"""The only type of group: that of JoinGroup, not that of KIP-848."""
 #: With more members in a LeaveGroup, they leave in turns.
 LEFT_AT_ONCE = 500
 
@@ -208,13 +210,24 @@ def _member(group: Group, member_id: str) -> Any:
 
 async def list_groups(session: KafkaSession, request: Request) -> None:
     """All groups that the client may use."""
+    states = _filter(request.body.states_filter if request.version >= 4 else None)
+    types = _filter(request.body.types_filter if request.version >= 5 else None)
     groups = [
-        ListGroupsResponse.ListedGroup(group_id=name, protocol_type=kind)
-        async for name, kind in session.in_turns(session.endpoint.groups.names())
+        ListGroupsResponse.ListedGroup(
+            group_id=name, protocol_type=kind, group_state=state, group_type=CLASSIC
+        )
+        async for name, kind, state in session.in_turns(session.endpoint.groups.names())
         if session.access.may_use_group(name)
+        and (not states or state.lower() in states)
+        and (not types or CLASSIC in types)
     ]
     response = ListGroupsResponse(throttle_time_ms=0, error_code=Code.NONE, groups=groups)
     await session.answer_by_size(request, response, len(groups))
+
+
+def _filter(names: list[str | None] | None) -> set[str]:
+    """What a client asks for (KIP-518, KIP-848); nothing: everything."""
+    return {(name or "").lower() for name in names or ()}
 
 
 async def delete_groups(session: KafkaSession, request: Request) -> None:

@@ -1,0 +1,50 @@
+"""docs/testing.md and the README's part on tests: their examples are run as a user's tests."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pulsemark
+from pulsemark.testing import plugin
+from pulsemark.testing.faults import Faults
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "testing.md").read_text()
+README = (ROOT / "README.md").read_text()
+SOURCES = str(Path(pulsemark.__file__).parents[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "least"), [(TEXT, 8), (README[: README.index("### In your program")], 1)]
+)
+def test_the_examples_pass(tmp_path, text, least):
+    """All blocks together are one module; each test in it passes, without a warning."""
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "test_app.py").write_text("\n\n".join(blocks))
+    tests = len(re.findall(r"^def test_", "\n".join(blocks), re.MULTILINE))
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider",
+         "-p", "pulsemark.testing.plugin"],
+        cwd=tmp_path,
+        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": "", "PYTHONPATH": SOURCES},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert tests >= least
+    assert f"{tests} passed" in result.stdout, result.stdout + result.stderr
+
+
+def test_every_fixture_and_fault_is_described():
+    """The tables name all of them, and no others."""
+    fixtures = set(re.findall(r"^\| `(\w+)` \| (?:session|function)", TEXT, re.MULTILINE))
+    assert fixtures == set(plugin.__all__)
+    faults = set(re.findall(r"faults\.(\w+)\(", TEXT))
+    public = {name for name, _ in inspect.getmembers(Faults, inspect.isfunction)}
+    assert faults == {name for name in public if not name.startswith("_")}
