@@ -224,7 +224,7 @@ def test_a_failing_disk_is_answered_with_a_storage_error(tmp_path, monkeypatch):
     files = FaultyFiles()
     opened = LocalStore.open
     monkeypatch.setattr(
-        LocalStore, "open", lambda folder, **options: opened(folder, files=files, **options)
+        LocalStore, "open", lambda folder, **options: opened(folder, **options | {"files": files})
     )
     with (
         running_broker(data_dir=tmp_path / "data", kafka_port=0, http_port=None) as broker,

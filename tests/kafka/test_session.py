@@ -123,7 +123,7 @@ def test_unanswered_requests_have_a_limit(tmp_path, monkeypatch):
     """Above it the connection is not read; all are answered in their order."""
     files, opened = HeldFiles(), LocalStore.open
     monkeypatch.setattr(
-        LocalStore, "open", lambda folder, **options: opened(folder, files=files, **options)
+        LocalStore, "open", lambda folder, **options: opened(folder, **options | {"files": files})
     )
     limit = {"max_kafka_pending_requests_per_connection": 3}
     with (
