@@ -207,8 +207,8 @@ def commit_many(scene: Scene) -> str:
 
 
 def fetch_offsets_of_missing(scene: Scene) -> str:
-    """Five connections ask for the offsets of 200,000 partitions each that do not exist."""
-    asked = [_Asked(name="none", partition_indexes=list(range(scene.scaled(200_000))))]
+    """Five connections ask for the offsets of 60,000 partitions each that do not exist."""
+    asked = [_Asked(name="none", partition_indexes=list(range(scene.scaled(60_000))))]
     with ExitStack() as stack:
         clients = [stack.enter_context(scene.connect()) for _ in range(5)]
         scene.begin()
@@ -220,8 +220,8 @@ def fetch_offsets_of_missing(scene: Scene) -> str:
 
 
 def metadata_of_many(scene: Scene) -> str:
-    """Metadata of 20 topics with 10,000 partitions each."""
-    for number in range(20):
+    """Metadata of two topics with 10,000 partitions each."""
+    for number in range(2):
         scene.create(f"t{number}", scene.scaled(10_000))
     scene.begin()
     answer = scene.client.call(MetadataRequest, 4, topics=None, allow_auto_topic_creation=False)

@@ -27,6 +27,13 @@ def kafka_broker() -> Iterator[BrokerThread]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _time_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch may read for long: on a busy machine it would leave out entries at random."""
+    for name in ("READ_S", "STORED_READ_S"):
+        monkeypatch.setattr(f"pulsemark.kafka.reading.{name}", 60.0)
+
+
 @pytest.fixture
 def topic() -> str:
     """A topic that no other test uses."""

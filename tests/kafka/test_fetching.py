@@ -10,6 +10,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from pulsemark.kafka import reading, shown_entries
 from pulsemark.kafka.partitions import KafkaPartition
+from pulsemark.ledger.topic_log import TopicLog
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields
 
 from .conftest import create, is_on_loop, ledger_of, record_set, records_of
@@ -266,6 +267,43 @@ def test_a_fetch_whose_time_is_over_reads_no_more_partitions(raw, topic, monkeyp
     sizes = [len(part.records) for each in answer.responses for part in each.partitions]
     assert sizes == [size] + [0] * 19
     assert reads == [0, 1]
+
+
+def test_a_full_answer_reads_one_partition_in_vain_at_most(raw, topic, monkeypatch):
+    """And partitions without new entries are not read at all."""
+    create(raw, topic, partitions=20)
+    for partition in range(20):
+        raw.produce(topic, record_set([b"v" * 1000]), partition=partition)
+    size = len(record_set([b"v" * 1000]))
+    reads = []
+    read = KafkaPartition.read
+
+    def spied(self, offset, max_bytes):
+        reads.append(self.index)
+        return read(self, offset, max_bytes)
+
+    monkeypatch.setattr(KafkaPartition, "read", spied)
+    asked = [(topic, partition, partition % 2, 1 << 20, -1) for partition in range(20)]
+    answer = raw.call(FetchRequest, 11, **fetch_fields(asked, 0, 1, 2 * size + 100))
+    parts = [part for each in answer.responses for part in each.partitions]
+    assert [len(part.records) for part in parts] == [size, 0, size] + [0] * 17
+    assert [(part.error_code, part.high_watermark) for part in parts] == [(0, 1)] * 20
+    assert reads == [0, 2, 4]
+
+
+def test_leader_epochs_of_entries_are_known_without_reading_their_marks(
+    kafka_broker, raw, made, monkeypatch
+):
+    """Each fetched set has the epoch in which it was stored."""
+    stored = []
+    for epoch in (0, 4, 7):
+        if epoch:
+            ledger_of(kafka_broker, made).begin_epoch(epoch).commit.wait(30)
+        stored.append(raw.produce(made, record_set([b"%d" % epoch])).base_offset)
+    monkeypatch.setattr(TopicLog, "epochs", None)
+    for epoch, offset in zip((0, 4, 7), stored, strict=True):
+        batch = raw.fetch(made, offset, max_bytes=1).records
+        assert int.from_bytes(batch[12:16], "big") == epoch
 
 
 def test_a_topic_that_is_named_twice_gets_its_own_records(raw, topic):

@@ -40,7 +40,7 @@ def test_short_waits_grow_and_end():
         made.answered(asked_for(0, 1), [Read(), Read()], 0.01 * number)
     assert (waits[0], waits[-1]) == (FIRST_WAIT_MS, MAX_WAIT_MS)
     assert waits == sorted(waits)
-    assert made.wait_ms(asked_for(0, 1), 30, 1.0) == 30
+    assert made.wait_ms(asked_for(0, 1), 10, 1.0) == 10
     assert made.wait_ms(asked_for(0, 1), 500, REMEMBERED_S + 1) == 500
 
 

@@ -18,7 +18,7 @@ from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.broker import long_work
 from pulsemark.broker.long_work import Turns
-from pulsemark.kafka import answering, endpoint, publishing, reading, session
+from pulsemark.kafka import answering, endpoint, fetching, publishing, reading, session
 from pulsemark.kafka.groups import offsets as group_offsets
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.kafka.wire import connection
@@ -272,6 +272,36 @@ def test_offsets_of_very_many_partitions_are_committed_together(raw, topic, monk
         answer = raw.call(OffsetCommitRequest, 2, **fields)
         codes = {part.error_code for part in answer.topics[0].partitions}
         assert codes == ({28} if asked > 700 else {0})
+
+
+def test_large_sets_are_converted_for_a_few_clients_at_a_time(kafka_broker, raw, made, monkeypatch):
+    """However many old clients read them: what waits to be sent is counted by no other limit."""
+    values = [b"%d" % number for number in range(2_000)]
+    assert raw.produce(made, record_set(values)).error_code == 0
+    limit = endpoint.CONVERTED_AT_ONCE
+    inside: list[object] = []
+    most: list[int] = []
+
+    async def counted(self):
+        inside.append(self)
+        most.append(len(inside))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await convert(self)
+        inside.remove(self)
+
+    convert = fetching.FetchWork._convert_and_answer_now
+    monkeypatch.setattr(fetching.FetchWork, "_convert_and_answer_now", counted)
+    clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(3 * limit)]
+    for client in clients:
+        asked = [(made, 0, 0, 1 << 20, -1)]
+        client.send(FetchRequest, 3, **fetch_fields(asked, 60_000, 1, 1 << 20))
+    for client in clients:
+        part = client.receive(FetchRequest, 3)[1].responses[0].partitions[0]
+        assert len(records_of(part.records)) == len(values)
+        client.close()
+    assert 1 <= max(most) <= limit
+    assert len(most) == len(clients)
 
 
 def test_large_requests_of_many_clients_are_decoded_a_few_at_a_time(

@@ -10,7 +10,7 @@ from ..metadata import Buffer
 from .ports import Ports
 from .wire import Request, encode, splice
 
-__all__ = ["Answering", "write_buffers"]
+__all__ = ["Answering"]
 
 T = TypeVar("T")
 
@@ -25,6 +25,8 @@ class Answering:
 
     is_closed: bool
     _ports: Ports
+    _transport: asyncio.Transport | None
+    _largest_buffer_bytes: int
 
     def _answered(self, request: Request, buffers: Sequence[Buffer]) -> None:
         """Send an answer when it is its turn."""
@@ -77,8 +79,30 @@ class Answering:
                 await turns.next()
             yield item
 
+    # -- what is written ------------------------------------------------------------------------
 
-def write_buffers(
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        transport = self._transport
+        if not buffers or transport is None or transport.is_closing():
+            return
+        self._largest_buffer_bytes = _write_buffers(transport, buffers, self._largest_buffer_bytes)
+        self._ports.output.wrote(self)
+
+    def unsent_bytes(self) -> int:
+        """Data written that the socket has not accepted yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def untaken_bytes(self) -> int:
+        """As `unsent_bytes`. What the socket has is sent also after the connection was closed."""
+        return self.unsent_bytes()
+
+    def held_output_bytes(self) -> int:
+        """The memory of that data. What a view shows a part of is held until it is sent."""
+        unsent_bytes = self.unsent_bytes()
+        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
+
+
+def _write_buffers(
     transport: asyncio.Transport, buffers: Sequence[Buffer], largest_bytes: int
 ) -> int:
     """Write buffers. Return the memory that the largest one holds, or `largest_bytes`.

@@ -28,7 +28,8 @@ __all__ = ["Endpoint"]
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 1.0
-LARGE_AT_ONCE = 4
+LARGE_AT_ONCE = 2
+CONVERTED_AT_ONCE = 8
 
 
 class Endpoint:
@@ -48,6 +49,8 @@ class Endpoint:
         #: Large requests other than Produce that are decoded and handled at the same time: decoded
         #: they, and their answers, take a hundred times their size.
         self.large_requests = asyncio.Semaphore(LARGE_AT_ONCE)
+        #: Fetches with an entry that is converted in a thread.
+        self.conversions = asyncio.Semaphore(CONVERTED_AT_ONCE)
         self._rewriting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -196,7 +196,15 @@ class FetchWork:
     # -- large entries --------------------------------------------------------------------------
 
     async def _convert_and_answer(self) -> None:
-        """Convert the first entry in a thread, read all again, and answer."""
+        """Convert the first entry in a thread, read all again, and answer.
+
+        From the conversion until the answer is written, and counts as unsent, it takes memory that
+        no other limit counts. So few fetches do it at the same time, however many clients are old.
+        """
+        async with self._session.endpoint.conversions:
+            await self._convert_and_answer_now()
+
+    async def _convert_and_answer_now(self) -> None:
         ports = self._session.endpoint.ports
         reads: list[Read] = []
         while (large := self._reader.large) is not None:

@@ -23,7 +23,7 @@ __all__ = ["LeftOut"]
 
 FIRST_WAIT_MS = 5
 GROWTH = 1.5
-MAX_WAIT_MS = 50
+MAX_WAIT_MS = 20
 REMEMBERED_S = 5.0
 #: More partitions are not remembered: one is enough to let a fetch wait shortly.
 MAX_REMEMBERED = 1_000

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
-from ..ledger import Entry, LedgerError
+from ..ledger import Entry, EntryKind, LedgerError
 from ..metadata import Buffer
 from .access import Access, Operation
 from .errors import Code, KafkaError
@@ -252,7 +252,7 @@ class PartitionsReader:
         first: bool,
     ) -> tuple[Buffer, ...] | None:
         """An entry as the client gets it; None: it is large, and reading stops before it."""
-        self._has_converted = True
+        self._has_converted = self._has_converted or entry.kind is EntryKind.DATA
         time_ms = entry.time_ms if partition.rules().log_append_time else None
         try:
             return self._shown.parts(partition, entry, epoch, fetch_offset, time_ms)

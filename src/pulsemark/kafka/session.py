@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..metadata import Buffer
 from .access import Access
-from .answering import Answering, write_buffers
+from .answering import Answering
 from .errors import ProtocolError
 from .keep_alive import keep_alive
 from .left_out import LeftOut
@@ -286,13 +286,6 @@ class KafkaSession(Throttling, Answering, asyncio.Protocol):
         if self.connection.pending_bytes or not self._is_reading:
             self.go_on()
 
-    def _write(self, buffers: Sequence[Buffer]) -> None:
-        transport = self._transport
-        if not buffers or transport is None or transport.is_closing():
-            return
-        self._largest_buffer_bytes = write_buffers(transport, buffers, self._largest_buffer_bytes)
-        self._ports.output.wrote(self)
-
     # -- what the broker's limits call -----------------------------------------------------------
 
     def write(self, data: bytes) -> None:
@@ -310,19 +303,6 @@ class KafkaSession(Throttling, Answering, asyncio.Protocol):
     def output_freed(self) -> None:
         """Output memory has room again."""
         self.go_on()
-
-    def unsent_bytes(self) -> int:
-        """Data written that the socket has not accepted yet."""
-        return self._transport.get_write_buffer_size() if self._transport is not None else 0
-
-    def untaken_bytes(self) -> int:
-        """As `unsent_bytes`. What the socket has is sent also after the connection was closed."""
-        return self.unsent_bytes()
-
-    def held_output_bytes(self) -> int:
-        """The memory of that data. What a view shows a part of is held until it is sent."""
-        unsent_bytes = self.unsent_bytes()
-        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
 
     def give_up_input(self) -> None:
         """Input memory is full, and this connection has held some for the longest time."""

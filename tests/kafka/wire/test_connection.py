@@ -148,6 +148,31 @@ def test_a_body_that_is_cut_short_is_refused(length):
     assert connection.unanswered == 0
 
 
+@pytest.mark.parametrize("version", range(9))
+def test_a_large_body_of_many_parts_is_left_for_a_thread(version):
+    """A Produce is large by its records, which are not decoded: it is left for its sets."""
+    one = produce_fields([("topic", 0, b"r" * 300_000)], -1) | {"transactional_id": "tx"}
+    topics = ProduceRequest.TopicProduceData
+    sets = ProduceRequest.TopicProduceData.PartitionProduceData
+    many = [
+        topics(name="t", partition_data=[sets(index=n, records=b"r" * 50) for n in range(5000)])
+    ]
+    few = [
+        topics(name=name, partition_data=[sets(index=0, records=b"r" * 50_000)]) for name in "ab"
+    ]
+    lists = FetchRequest, fetch_fields([("t", n, 5, 100, -1) for n in range(5_000)], 0, 1, 100)
+    connection = Connection(1 << 24)
+    for kind, fields in (
+        (ProduceRequest, one),
+        (ProduceRequest, one | {"topic_data": many}),
+        (ProduceRequest, one | {"topic_data": few}),
+        lists,
+    ):
+        connection.receive(frame(kind, version, **fields))
+    asked = [request.undecoded is not None for request in taken(connection)]
+    assert asked == [False, True, True, True]
+
+
 def test_kafka_python_takes_the_broker_for_the_kafka_whose_requests_it_serves():
     """As a client "of 2.4" it would else send that Kafka's versions, such as Metadata 9."""
     served = {api.key: (api.lowest, api.highest) for api in APIS.values()}

@@ -1,7 +1,8 @@
 """The requests that are served: key, versions, codecs, and how large a request may be.
 
 Only Produce carries records, so only it may be large. A decoded request takes up to a hundred times
-its size in memory, so the other ones have lower limits. ApiVersions is a few words.
+its size in memory, so the other ones have lower limits. ApiVersions is a few words. An OffsetFetch
+is 4 bytes a partition, and its answer many more.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ APIS = {
         _api(2, 5, consumer, "ListOffsets"),
         _api(3, 8, metadata, "Metadata"),
         _api(8, 7, consumer, "OffsetCommit"),
-        _api(9, 5, consumer, "OffsetFetch"),
+        _api(9, 5, consumer, "OffsetFetch", limit_bytes=256 * KIB),
         _api(10, 2, metadata, "FindCoordinator"),
         _api(11, 5, consumer, "JoinGroup"),
         _api(12, 3, consumer, "Heartbeat"),
