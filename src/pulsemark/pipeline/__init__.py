@@ -22,12 +22,14 @@ from .errors import (
     MissingExtraError,
     OptionError,
     PipelineError,
+    ReplayError,
 )
 from .java import Java, find_java
 from .job_table import JOBS, Job
 from .jobs import run_job
 from .offload import OffloadResult, offload, truncate_offloaded, verify_offload
 from .registration import register
+from .replay import ReplayMessage, ReplayOptions, ReplayResult, replay
 from .session import local_session
 from .skew import draw_skew, skew
 from .verify import verify
@@ -45,6 +47,10 @@ __all__ = [
     "OffloadResult",
     "OptionError",
     "PipelineError",
+    "ReplayError",
+    "ReplayMessage",
+    "ReplayOptions",
+    "ReplayResult",
     "audit",
     "control_entries",
     "draw_skew",
@@ -52,6 +58,7 @@ __all__ = [
     "local_session",
     "offload",
     "register",
+    "replay",
     "run_job",
     "skew",
     "truncate_offloaded",

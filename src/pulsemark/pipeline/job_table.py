@@ -13,8 +13,10 @@ from .audit import AuditLabels, audit, parse_bucket_ms, parse_by
 from .columns import DEFAULT_COLUMNS
 from .control import control_entries
 from .errors import JobFailedError, ProblemsFoundError
+from .job_arguments import add_range, add_topics, check_range, positive, range_of
 from .offload import offload, truncate_offloaded, verify_offload
 from .offload.job import DEFAULT_ROWS_PER_FILE
+from .replay import command as replay_command
 from .skew import draw_skew, skew
 from .verify import verify
 
@@ -33,26 +35,8 @@ class Job:
     run: Callable[[SparkSession, argparse.Namespace], DataFrame]
 
 
-def positive(text: str) -> int:
-    """The argparse type of a number from 1 on."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
-
-
-def _add_range(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
-    times = "ms since the epoch or ISO-8601, UTC unless it says otherwise"
-    parser.add_argument("--starting-time", metavar="TIME", help=f"begin here; {times}")
-    parser.add_argument("--ending-time", metavar="TIME", help="end here")
-
-
 def _add_audit_options(parser: argparse.ArgumentParser) -> None:
-    _add_range(parser)
+    add_range(parser)
     parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
     parser.add_argument(
         "--by", default="", metavar="TAGS", help="divide the rows by tags, such as producer,service"
@@ -63,12 +47,8 @@ def _add_audit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--application", help="label (default: none)")
 
 
-def _check_range(given: argparse.Namespace) -> None:
-    checked_options(given.path, given.topic, given.starting_time, given.ending_time, None)
-
-
 def _check_audit(given: argparse.Namespace) -> None:
-    _check_range(given)
+    check_range(given)
     parse_bucket_ms(given.bucket)
     parse_by(given.by)
 
@@ -80,8 +60,7 @@ def _run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         given.topic,
         bucket=given.bucket,
         by=given.by,
-        starting_time=given.starting_time,
-        ending_time=given.ending_time,
+        **range_of(given),
         labels=AuditLabels(given.tier, given.host, given.datacenter, given.application),
     )
 
@@ -91,8 +70,7 @@ def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         spark,
         given.path,
         given.topic,
-        starting_time=given.starting_time,
-        ending_time=given.ending_time,
+        **range_of(given),
     )
     # As text: a table for people, and CSV, hold no map of bytes.
     return rows.selectExpr(
@@ -102,15 +80,8 @@ def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     )
 
 
-def _add_verify_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
-
-
 def _check_verify(given: argparse.Namespace) -> None:
-    checked_options(given.path, given.topic, None, None, None)
+    checked_options(given.path, given.topic)
 
 
 def _run_verify(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -122,7 +93,7 @@ def _run_verify(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
 
 
 def _add_skew_options(parser: argparse.ArgumentParser) -> None:
-    _add_range(parser)
+    add_range(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, for example skew.png")
 
 
@@ -131,8 +102,7 @@ def _run_skew(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         spark,
         given.path,
         given.topic,
-        starting_time=given.starting_time,
-        ending_time=given.ending_time,
+        **range_of(given),
     )
     if given.plot is not None:
         rows = rows.cache()
@@ -175,7 +145,7 @@ def _add_offload_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _check_offload(given: argparse.Namespace) -> None:
-    checked_options(given.path, given.topic, None, given.ending_time, None)
+    checked_options(given.path, given.topic, ending_time=given.ending_time)
 
 
 def _run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -214,16 +184,16 @@ JOBS: Mapping[str, Job] = {
         _check_audit,
         _run_audit,
     ),
-    "control": Job("list control entries", _add_range, _check_range, _run_control),
+    "control": Job("list control entries", add_range, check_range, _run_control),
     "skew": Job(
         "compare producers' clocks with the broker's",
         _add_skew_options,
-        _check_range,
+        check_range,
         _run_skew,
     ),
     "verify": Job(
         "check all bytes of a folder, and list what is damaged",
-        _add_verify_options,
+        add_topics,
         _check_verify,
         _run_verify,
     ),
@@ -232,5 +202,11 @@ JOBS: Mapping[str, Job] = {
         _add_offload_options,
         _check_offload,
         _run_offload,
+    ),
+    "replay": Job(
+        "publish a range of messages again, to another topic or broker",
+        replay_command.add_options,
+        replay_command.check,
+        replay_command.run,
     ),
 }

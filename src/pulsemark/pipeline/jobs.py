@@ -25,8 +25,10 @@ from .errors import (
     OptionError,
     PipelineError,
     ProblemsFoundError,
+    ReplayError,
 )
-from .job_table import JOBS, Job, positive
+from .job_arguments import positive
+from .job_table import JOBS, Job
 from .session import local_session
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def run_job(
             _print_or_write(rows, given, out)
         if problem is not None:
             raise problem
-    except (MissingExtraError, JavaNotFoundError, JobFailedError) as error:
+    except (MissingExtraError, JavaNotFoundError, JobFailedError, ReplayError) as error:
         print(f"{prog} {name}: {error}", file=err)
         return EXIT_FAILED
     except (PipelineError, LedgerError) as error:

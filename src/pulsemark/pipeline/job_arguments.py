@@ -1,0 +1,62 @@
+"""Arguments of the command line that several jobs have."""
+
+from __future__ import annotations
+
+import argparse
+
+from .arguments import Range, checked_options
+
+__all__ = ["add_range", "add_topics", "check_range", "positive", "range_of", "rate"]
+
+
+def positive(text: str) -> int:
+    """The argparse type of a number from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
+def rate(text: str) -> float:
+    """The argparse type of an amount in a second: a number above 0, with K, M or G for 1024..."""
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
+    try:
+        number = float(text if factor is None else text[:-1]) * (factor or 1)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e15:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, with K, M or G")
+    return number
+
+
+def add_topics(parser: argparse.ArgumentParser) -> None:
+    """The data folder, and which of its topics."""
+    parser.add_argument("path", help="the data folder; a broker may be writing to it")
+    parser.add_argument(
+        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
+    )
+
+
+def add_range(parser: argparse.ArgumentParser, *, offsets: bool = False) -> None:
+    """The data folder, its topics, and a range of them."""
+    add_topics(parser)
+    times = "ms since the epoch or ISO-8601, UTC unless it says otherwise"
+    parser.add_argument("--starting-time", metavar="TIME", help=f"begin here; {times}")
+    parser.add_argument("--ending-time", metavar="TIME", help="end here")
+    if offsets:
+        parser.add_argument("--starting-offsets", metavar="INDEX", help="begin with this index")
+        parser.add_argument("--ending-offsets", metavar="INDEX", help="end before this index")
+
+
+def range_of(given: argparse.Namespace) -> Range:
+    """The range that was given."""
+    bounds: Range = {"starting_time": given.starting_time, "ending_time": given.ending_time}
+    if "starting_offsets" in given:
+        bounds["starting_offsets"] = given.starting_offsets
+        bounds["ending_offsets"] = given.ending_offsets
+    return bounds
+
+
+def check_range(given: argparse.Namespace) -> None:
+    """Check folder, topics and range before a session is started."""
+    checked_options(given.path, given.topic, **range_of(given))
