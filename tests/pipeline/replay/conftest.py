@@ -106,8 +106,8 @@ class BrokerProcess:
     def start(self) -> None:
         """Start, and wait until it serves."""
         program = (
-            "import sys, threading; from pulsemark.broker import BrokerConfig, BrokerThread\n"
-            "config = BrokerConfig(data_dir=sys.argv[1], port=int(sys.argv[2]), http_port=0,"
+            "import pathlib, sys, threading; from pulsemark.broker import BrokerConfig, BrokerThread\n"
+            "config = BrokerConfig(data_dir=pathlib.Path(sys.argv[1]), port=int(sys.argv[2]), http_port=0,"
             " broker_deduplication_enabled=True)\n"
             "with BrokerThread(config) as broker:\n"
             "    print(broker.service_url, flush=True); threading.Event().wait()\n"

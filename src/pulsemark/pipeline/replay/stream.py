@@ -93,8 +93,8 @@ class PartReplay:
     def run(self) -> Progress:
         """Replay to the end of the part.
 
-        Raises ReplayError, DataLossError, DecodeError, OptionError (the checkpoint), and
-        ClientError if the target was away for too long.
+        Raises ReplayError (also if the target was away for too long), DataLossError, DecodeError,
+        OptionError (the checkpoint).
         """
         self._progress = self.checkpoint.progress(self.number, self.part)
         lost_s, delay_s = None, BACKOFF_MIN_S
@@ -114,7 +114,9 @@ class PartReplay:
             if self._progress.next_index > before or lost_s is None:
                 lost_s, delay_s = self.clock(), BACKOFF_MIN_S
             if self.clock() - lost_s >= self.options.reconnect_s:
-                raise lost
+                waited = f"{self.options.reconnect_s:g} s"
+                reason = f"the target {self.part.target_topic} did not take it for {waited}: {lost}"
+                raise ReplayError(self.part.topic, reason) from lost
             _log.warning("%s: the target was lost, trying again: %s", self.part.topic, lost)
             self.sleep(delay_s)
             delay_s = min(2 * delay_s, BACKOFF_MAX_S)
