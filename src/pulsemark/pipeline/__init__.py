@@ -19,6 +19,7 @@ from .errors import (
     DecodeError,
     JavaNotFoundError,
     JobFailedError,
+    MigrateError,
     MissingExtraError,
     OptionError,
     PipelineError,
@@ -27,6 +28,7 @@ from .errors import (
 from .java import Java, find_java
 from .job_table import JOBS, Job
 from .jobs import run_job
+from .migrate import MigrateResult, migrate
 from .offload import OffloadResult, offload, truncate_offloaded, verify_offload
 from .registration import register
 from .replay import ReplayMessage, ReplayOptions, ReplayResult, replay
@@ -43,6 +45,8 @@ __all__ = [
     "JavaNotFoundError",
     "Job",
     "JobFailedError",
+    "MigrateError",
+    "MigrateResult",
     "MissingExtraError",
     "OffloadResult",
     "OptionError",
@@ -56,6 +60,7 @@ __all__ = [
     "draw_skew",
     "find_java",
     "local_session",
+    "migrate",
     "offload",
     "register",
     "replay",

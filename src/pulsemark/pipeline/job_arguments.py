@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 
 from .arguments import Range, checked_options
+from .errors import OptionError
 
-__all__ = ["add_range", "add_topics", "check_range", "positive", "range_of", "rate"]
+__all__ = [
+    "TOKEN_VARIABLE",
+    "add_range",
+    "add_topics",
+    "check_range",
+    "positive",
+    "range_of",
+    "rate",
+    "token_of",
+]
+
+TOKEN_VARIABLE = "PULSEMARK_TOKEN"  # noqa: S105  # the variable's name
 
 
 def positive(text: str) -> int:
@@ -60,3 +74,14 @@ def range_of(given: argparse.Namespace) -> Range:
 def check_range(given: argparse.Namespace) -> None:
     """Check folder, topics and range before a session is started."""
     checked_options(given.path, given.topic, **range_of(given))
+
+
+def token_of(file: Path | None) -> str | None:
+    """A token for authentication, from a file or the environment. Raises OptionError."""
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE)
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise OptionError("tokenFile", str(file), reason) from error

@@ -14,6 +14,7 @@ from .columns import DEFAULT_COLUMNS
 from .control import control_entries
 from .errors import JobFailedError, ProblemsFoundError
 from .job_arguments import add_range, add_topics, check_range, positive, range_of
+from .migrate import command as migrate_command
 from .offload import offload, truncate_offloaded, verify_offload
 from .offload.job import DEFAULT_ROWS_PER_FILE
 from .replay import command as replay_command
@@ -208,5 +209,11 @@ JOBS: Mapping[str, Job] = {
         replay_command.add_options,
         replay_command.check,
         replay_command.run,
+    ),
+    "migrate": Job(
+        "make a new data folder, with or without stamps, from a folder or a broker",
+        migrate_command.add_options,
+        migrate_command.check,
+        migrate_command.run,
     ),
 }

@@ -21,6 +21,7 @@ from ..ledger import LedgerError
 from .errors import (
     JavaNotFoundError,
     JobFailedError,
+    MigrateError,
     MissingExtraError,
     OptionError,
     PipelineError,
@@ -38,6 +39,8 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 """The exit code of argparse itself for options that it does not know."""
+_FAILURES = (MissingExtraError, JavaNotFoundError, JobFailedError, MigrateError, ReplayError)
+"""Errors that other options would not help against."""
 
 
 def run_job(
@@ -81,7 +84,7 @@ def run_job(
             _print_or_write(rows, given, out)
         if problem is not None:
             raise problem
-    except (MissingExtraError, JavaNotFoundError, JobFailedError, ReplayError) as error:
+    except _FAILURES as error:
         print(f"{prog} {name}: {error}", file=err)
         return EXIT_FAILED
     except (PipelineError, LedgerError) as error:

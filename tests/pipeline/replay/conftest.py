@@ -92,6 +92,17 @@ def bodies(path: Path, topic: str) -> list[bytes]:
     return found
 
 
+PROGRAM = """
+import pathlib, sys, threading
+from pulsemark.broker import BrokerConfig, BrokerThread
+folder, port = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+config = BrokerConfig(data_dir=folder, port=port, http_port=0, broker_deduplication_enabled=True)
+with BrokerThread(config) as broker:
+    print(broker.service_url, flush=True)
+    threading.Event().wait()
+"""
+
+
 class BrokerProcess:
     """A broker that deduplicates, in a process, on one folder and port over all its starts."""
 
@@ -105,15 +116,8 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start, and wait until it serves."""
-        program = (
-            "import pathlib, sys, threading; from pulsemark.broker import BrokerConfig, BrokerThread\n"
-            "config = BrokerConfig(data_dir=pathlib.Path(sys.argv[1]), port=int(sys.argv[2]), http_port=0,"
-            " broker_deduplication_enabled=True)\n"
-            "with BrokerThread(config) as broker:\n"
-            "    print(broker.service_url, flush=True); threading.Event().wait()\n"
-        )
         self.process = subprocess.Popen(
-            [sys.executable, "-c", program, str(self.folder), str(self.port)],
+            [sys.executable, "-c", PROGRAM, str(self.folder), str(self.port)],
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -58,13 +58,20 @@ def test_a_worker_without_the_module_has_the_function(tmp_path: Path) -> None:
         "from pulsemark.pipeline.replay.function import ReplayMessage, unpacked\n"
         "print(unpacked(sys.argv[1])(ReplayMessage('t', 0, b'hello')).value.decode())\n"
     )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, sys.path)))}
-    run = {"capture_output": True, "text": True, "check": True, "timeout": 60, "env": env}
-    lines = subprocess.run([sys.executable, "-c", pack], cwd=tmp_path, **run).stdout.split()  # type: ignore[call-overload]
+    lines = output(tmp_path, pack).split()
     assert lines[0] == "mymaps:loud"
     assert lines[2] == "mymaps:Maps.it"
-    said = subprocess.run([sys.executable, "-c", use, lines[1]], cwd="/", **run).stdout  # type: ignore[call-overload]
-    assert said == "hello!\n"
+    assert output(Path("/"), use, lines[1]) == "hello!\n"
+
+
+def output(folder: Path, *arguments: str) -> str:
+    """What a Python program prints that runs in a folder."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout
 
 
 def test_what_cannot_be_sent_is_refused() -> None:

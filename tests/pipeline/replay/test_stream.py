@@ -50,9 +50,7 @@ def post(url: str, content: object, method: str = "POST") -> None:
     urllib.request.urlopen(request, timeout=10).close()
 
 
-def test_a_quota_of_the_target(
-    folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
-) -> None:
+def test_a_quota_of_the_target(folder: Any, target: BrokerThread, kit: Any, tmp_path: Path) -> None:
     """A refusal that lasts is one error with the target's reason."""
     topic = folder.topic("a")
     for _ in range(3):
@@ -63,7 +61,7 @@ def test_a_quota_of_the_target(
 
     with (
         RawProducer(target.service_url, topic.name),
-        pytest.raises(ReplayError, match=r"/a did not take it for 0\.2 s: ProducerBusy.*max producers"),
+        pytest.raises(ReplayError, match=r"for 0\.2 s: ProducerBusy.*max producers"),
     ):
         kit.replayed(folder.path, target.service_url, tmp_path / "cp", reconnect_s=0.2)
     done = kit.replayed(folder.path, target.service_url, tmp_path / "cp")
@@ -84,7 +82,6 @@ def test_a_message_that_is_too_large(folder: Any, kit: Any, tmp_path: Path) -> N
         broker_deduplication_enabled=True,
         max_message_size_bytes=100_000,
     )
-    with BrokerThread(config) as broker:
-        with pytest.raises(ReplayError, match="does not take it"):
-            kit.replayed(folder.path, broker.service_url, tmp_path / "cp")
+    with BrokerThread(config) as broker, pytest.raises(ReplayError, match="does not take it"):
+        kit.replayed(folder.path, broker.service_url, tmp_path / "cp")
     assert kit.bodies(tmp_path / "t", topic.name) == kit.bodies(folder.path, topic.name)[:1]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import OptionError
-from ..job_arguments import add_range, check_range, range_of, rate
+from ..job_arguments import TOKEN_VARIABLE, add_range, check_range, range_of, rate, token_of
 from .function import load_function, packed
 from .job import replay
 from .options import ReplayOptions
@@ -22,7 +20,6 @@ SCHEMA = (
     "topic string, target_topic string, first_index bigint, end_index bigint, messages bigint,"
     " entries bigint, bytes bigint, deduplicates boolean"
 )
-TOKEN_VARIABLE = "PULSEMARK_TOKEN"  # noqa: S105  # the variable's name
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -83,19 +80,9 @@ def options_of(given: argparse.Namespace) -> ReplayOptions:
         messages_per_s=given.messages_per_second,
         bytes_per_s=given.bytes_per_second,
         without_deduplication=given.without_deduplication,
-        token=_token(given.token_file),
+        token=token_of(given.token_file),
         reconnect_s=given.reconnect_s,
     ).checked()
-
-
-def _token(file: Path | None) -> str | None:
-    if file is None:
-        return os.environ.get(TOKEN_VARIABLE)
-    try:
-        return file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise OptionError("tokenFile", str(file), reason) from error
 
 
 def check(given: argparse.Namespace) -> None:
