@@ -131,12 +131,12 @@ def test_a_target_that_stays_away(
     """After the time that was given the replay fails; the next run goes on."""
     filled(folder)
     run = (folder.path, broker_process.url, tmp_path / "cp")
-    killer = threading.Thread(
-        target=lambda: (
-            wait_for(lambda: stored(tmp_path / "target") >= 20, "20 messages"),
-            broker_process.kill(),
-        )
-    )
+
+    def stop() -> None:
+        wait_for(lambda: stored(tmp_path / "target") >= 20, "20 messages")
+        broker_process.kill()
+
+    killer = threading.Thread(target=stop)
     killer.start()
     with pytest.raises(ReplayError, match=r"did not take it for 0\.5 s"):
         kit.replayed(*run, messages_per_s=200.0, reconnect_s=0.5)

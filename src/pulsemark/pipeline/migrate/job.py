@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...client import ClientError, ServiceUrlError
 from ...ledger import FolderReader
-from ...ledger.local.io.files import OsFiles
-from ...ledger.local.io.folder import prepare_folder
 from ..errors import JobFailedError, MigrateError, OptionError
 from ..options import full_topic_name
 from ..registration import require_spark
@@ -185,7 +183,6 @@ def _copied(
     token: str | None,
 ) -> None:
     """Let the workers copy all topics of a plan."""
-    prepare_folder(OsFiles(), staging.data)
     sizes = [sum(each[2] for each in topic.get("segments", ())) for topic in plan["topics"]]
     order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
     if not order:

@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...ledger.local.io.files import OsFiles
+from ...ledger.local.io.folder import prepare_folder
 from ..errors import OptionError
 from ..offload.manifest import sync_folder, write_durably
 from .segments import Written
@@ -102,7 +104,7 @@ class Staging:
 
     def begin(self, settings: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
         """Store a new plan."""
-        (self.data / "ledgers").mkdir(parents=True, exist_ok=True)
+        prepare_folder(OsFiles(), self.data)
         content = {"version": VERSION, "settings": settings, "plan": plan}
         write_durably(self.path / "plan.json", json.dumps(content, indent=1).encode())
 
