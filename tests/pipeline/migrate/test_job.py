@@ -316,7 +316,10 @@ def test_from_a_broker(folder: Any, tools: Any, tmp_path: Path, shows: bool) -> 
     folder.store.catalog.put("partitioned-topic", f"{T}b", b"2")
     folder.store.close()
     config = BrokerConfig(
-        data_dir=folder.path, port=0, http_port=0, exposing_broker_entry_metadata_to_client_enabled=shows
+        data_dir=folder.path,
+        port=0,
+        http_port=0,
+        exposing_broker_entry_metadata_to_client_enabled=shows,
     )
     with BrokerThread(config) as broker:
         done = migrated(broker.service_url, tmp_path / "new", topics=["a", "b"])

@@ -25,6 +25,11 @@ SCHEMA = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the job."""
     add_range(parser, offsets=True)
+    _add_target(parser)
+    _add_limits(parser)
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--service-url", required=True, metavar="URL", help="the target: pulsar://HOST:PORT"
     )
@@ -45,6 +50,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="maps each message (default: entries go untouched)",
     )
     parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help=f"a token for the target (default: the variable {TOKEN_VARIABLE})",
+    )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--messages-per-second", type=rate, metavar="N", help="a limit over all tasks"
     )
     parser.add_argument(
@@ -55,12 +69,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replay also into a topic that does not deduplicate; a kill may then store an entry"
         " twice",
-    )
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help=f"a token for the target (default: the variable {TOKEN_VARIABLE})",
     )
     parser.add_argument(
         "--reconnect-s",

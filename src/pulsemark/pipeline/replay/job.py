@@ -179,15 +179,7 @@ def _replayed(
     left = {n: plan.parts[n].end_index - p.next_index for n, p in progress.items() if not p.done}
     if left:
         tasks = divided(left, spark.sparkContext.defaultParallelism)
-        fields = asdict(options.with_fields(function=None))
-        content = {
-            "tasks": tasks,
-            "parts": [asdict(part) for part in plan.parts],
-            "names": [plan.producer_name(number) for number in range(len(plan.parts))],
-            "checkpoint": str(place.path),
-            "options": fields,
-            "function": None if options.function is None else packed(options.function),
-        }
+        content = _content(plan, place, options, tasks)
         from .source import PLAN_OPTION, REPLAY_FORMAT, ReplaySource
 
         spark.dataSource.register(ReplaySource)
@@ -209,6 +201,20 @@ def _replayed(
             for number, part in enumerate(plan.parts)
         )
     )
+
+
+def _content(
+    plan: ReplayPlan, place: Checkpoint, options: ReplayOptions, tasks: list[list[int]]
+) -> dict[str, object]:
+    """What the workers need."""
+    return {
+        "tasks": tasks,
+        "parts": [asdict(part) for part in plan.parts],
+        "names": [plan.producer_name(number) for number in range(len(plan.parts))],
+        "checkpoint": str(place.path),
+        "options": asdict(options.with_fields(function=None)),
+        "function": None if options.function is None else packed(options.function),
+    }
 
 
 def divided(left: dict[int, int], count: int) -> list[list[int]]:
