@@ -34,6 +34,7 @@ from .registration import register
 from .replay import ReplayMessage, ReplayOptions, ReplayResult, replay
 from .session import local_session
 from .skew import draw_skew, skew
+from .tiers import TierComparison, compare_tiers, write_report
 from .verify import verify
 
 __all__ = [
@@ -55,7 +56,9 @@ __all__ = [
     "ReplayMessage",
     "ReplayOptions",
     "ReplayResult",
+    "TierComparison",
     "audit",
+    "compare_tiers",
     "control_entries",
     "draw_skew",
     "find_java",
@@ -69,4 +72,5 @@ __all__ = [
     "truncate_offloaded",
     "verify",
     "verify_offload",
+    "write_report",
 ]

@@ -13,6 +13,7 @@ __all__ = [
     "TOKEN_VARIABLE",
     "add_range",
     "add_topics",
+    "check_file",
     "check_range",
     "positive",
     "range_of",
@@ -74,6 +75,22 @@ def range_of(given: argparse.Namespace) -> Range:
 def check_range(given: argparse.Namespace) -> None:
     """Check folder, topics and range before a session is started."""
     checked_options(given.path, given.topic, **range_of(given))
+
+
+def check_file(option: str, file: str | Path) -> None:
+    """Check before a long job that a file can be written. Raises OptionError."""
+    path = Path(file).absolute()
+    try:
+        if path.is_dir():
+            raise OptionError(option, str(file), "is a folder; name a file")
+        probe = path.with_name(f".{path.name}.new")
+        probe.touch()
+        probe.unlink()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OptionError):
+            raise
+        reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise OptionError(option, str(file), reason) from error
 
 
 def token_of(file: Path | None) -> str | None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import audit_command
 from .arguments import checked_options
-from .audit import AuditLabels, audit, parse_bucket_ms, parse_by
 from .columns import DEFAULT_COLUMNS
 from .control import control_entries
 from .errors import JobFailedError, ProblemsFoundError
@@ -34,36 +34,6 @@ class Job:
     check: Callable[[argparse.Namespace], object]
     """Checks the arguments before a session is started, which takes seconds."""
     run: Callable[[SparkSession, argparse.Namespace], DataFrame]
-
-
-def _add_audit_options(parser: argparse.ArgumentParser) -> None:
-    add_range(parser)
-    parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
-    parser.add_argument(
-        "--by", default="", metavar="TAGS", help="divide the rows by tags, such as producer,service"
-    )
-    parser.add_argument("--tier", default="broker", help="label (default: %(default)s)")
-    parser.add_argument("--host", help="label (default: this machine's name)")
-    parser.add_argument("--datacenter", help="label (default: none)")
-    parser.add_argument("--application", help="label (default: none)")
-
-
-def _check_audit(given: argparse.Namespace) -> None:
-    check_range(given)
-    parse_bucket_ms(given.bucket)
-    parse_by(given.by)
-
-
-def _run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    return audit(
-        spark,
-        given.path,
-        given.topic,
-        bucket=given.bucket,
-        by=given.by,
-        **range_of(given),
-        labels=AuditLabels(given.tier, given.host, given.datacenter, given.application),
-    )
 
 
 def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -180,10 +150,10 @@ def _run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
 
 JOBS: Mapping[str, Job] = {
     "audit": Job(
-        "count messages by topic and time, and the ones that are missing",
-        _add_audit_options,
-        _check_audit,
-        _run_audit,
+        "count messages by topic and time, and the ones that are missing, also in another tier",
+        audit_command.add_options,
+        audit_command.check,
+        audit_command.run,
     ),
     "control": Job("list control entries", add_range, check_range, _run_control),
     "skew": Job(
