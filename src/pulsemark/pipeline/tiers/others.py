@@ -148,6 +148,8 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
         content = [json.loads(line) for line in text.splitlines() if line.strip()]
     if isinstance(content, dict):
         content = content.get("rows", [content])
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise csv.Error("it is no list of rows")
     yield from content
 
 
