@@ -30,6 +30,7 @@ from .errors import (
 )
 from .job_arguments import positive
 from .job_table import JOBS, Job
+from .progress import shown
 from .session import local_session
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def run_job(
     *,
     out: TextIO | None = None,
     err: TextIO | None = None,
+    progress: TextIO | None = None,
     prog: str = "pulsemark pipeline",
 ) -> int:
     """Run a job in a local Spark session.
@@ -58,6 +60,7 @@ def run_job(
         arguments: the job's own options, as on the command line.
         out: where the table goes; standard output by default.
         err: where errors are printed; standard error by default.
+        progress: where the progress is shown, if it is a terminal; None: nowhere.
         prog: the command's name in help texts.
 
     Returns:
@@ -77,10 +80,14 @@ def run_job(
         job.check(given)
         spark = local_session(f"pulsemark {name}", cores=given.cores)
         with _spark_in_a_line():
-            try:
-                rows, problem = job.run(spark, given), None
-            except ProblemsFoundError as error:
-                rows, problem = error.rows, error
+            with shown(spark.sparkContext, name, progress):
+                try:
+                    rows, problem = job.run(spark, given), None
+                except ProblemsFoundError as error:
+                    rows, problem = error.rows, error
+                if given.out is None:
+                    rows = rows.cache()
+                    rows.count()
             _print_or_write(rows, given, out)
         if problem is not None:
             raise problem

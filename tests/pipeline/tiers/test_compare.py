@@ -21,7 +21,7 @@ def test_differences_are_what_sets_say() -> None:
         runs = [IndexRun(bucket[index], index, index + 1) for index in ours]
         other = TopicIndexes(tuple(merged((i, i + 1) for i in theirs)[0]), 0, copied)
         found = compare_indexes({"t": runs}, {"t": other})
-        expected = []
+        expected: list[tuple[int | None, str, int]] = []
         for start in sorted(set(bucket.values())):
             lacking = [i for i in ours if bucket[i] == start and i not in theirs]
             pending = [i for i in lacking if copied is not None and i >= copied]

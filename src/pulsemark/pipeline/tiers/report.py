@@ -196,8 +196,8 @@ def _plot(bars: Sequence[_Bar]) -> str:
             f'<rect class=bar x="{x:.1f}" y="{_BASE - high:.1f}" width="{wide:.1f}"'
             f' height="{high:.1f}"/>'
             + (
-                f'<rect class=gap x="{x:.1f}" y="{_BASE - high - max(gap, 2):.1f}"'
-                f' width="{wide:.1f}" height="{max(gap, 2):.1f}"/>'
+                f'<rect class=gap x="{x:.1f}" y="{_BASE - high - max(gap, 4):.1f}"'
+                f' width="{wide:.1f}" height="{max(gap, 4):.1f}"/>'
                 if missing
                 else ""
             )
