@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
                 status = run_job(args.job, args.arguments, err=said, progress=terminal, prog=_PROG)
         except SystemExit as ended:  # argparse: --help was given, or an option is wrong
             status = int(ended.code or 0)
+        except (KeyboardInterrupt, BrokenPipeError):
+            raise
         except BaseException:
             _replay(noise)
             raise

@@ -18,7 +18,7 @@ from .migrate import command as migrate_command
 from .offload import offload, truncate_offloaded, verify_offload
 from .offload.job import DEFAULT_ROWS_PER_FILE
 from .replay import command as replay_command
-from .skew import draw_skew, skew
+from .skew import check_plot, draw_skew, skew
 from .verify import verify
 
 if TYPE_CHECKING:
@@ -66,6 +66,12 @@ def _run_verify(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
 def _add_skew_options(parser: argparse.ArgumentParser) -> None:
     add_range(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, for example skew.png")
+
+
+def _check_skew(given: argparse.Namespace) -> None:
+    check_range(given)
+    if given.plot is not None:
+        check_plot(given.plot)
 
 
 def _run_skew(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -159,7 +165,7 @@ JOBS: Mapping[str, Job] = {
     "skew": Job(
         "compare producers' clocks with the broker's",
         _add_skew_options,
-        check_range,
+        _check_skew,
         _run_skew,
     ),
     "verify": Job(

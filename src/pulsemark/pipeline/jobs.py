@@ -34,7 +34,7 @@ from .progress import shown
 from .session import local_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -81,14 +81,8 @@ def run_job(
         spark = local_session(f"pulsemark {name}", cores=given.cores)
         with _spark_in_a_line():
             with shown(spark.sparkContext, name, progress):
-                try:
-                    rows, problem = job.run(spark, given), None
-                except ProblemsFoundError as error:
-                    rows, problem = error.rows, error
-                if given.out is None:
-                    rows = rows.cache()
-                    rows.count()
-            _print_or_write(rows, given, out)
+                rows, problem = _done(job, spark, given)
+            _print(rows, given, out)
         if problem is not None:
             raise problem
     except _FAILURES as error:
@@ -97,6 +91,11 @@ def run_job(
     except (PipelineError, LedgerError) as error:
         print(f"{prog} {name}: {error}", file=err)
         return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(f"{prog} {name}: {error}", file=err)
+        return EXIT_FAILED
     return EXIT_OK
 
 
@@ -154,19 +153,42 @@ def reason_of(report: str) -> str:
     return str(lines[-1] if lines else (report.strip().splitlines() or ["it does not say why"])[0])
 
 
-def _print_or_write(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
-    if given.out is None and given.json:
+def _done(
+    job: Job, spark: SparkSession, given: argparse.Namespace
+) -> tuple[DataFrame, ProblemsFoundError | None]:
+    """Run the job: its rows, in memory or in ``--out``, and the problem that it has found."""
+    problem = None
+    try:
+        rows = job.run(spark, given)
+    except ProblemsFoundError as error:
+        rows, problem = error.rows, error
+    if given.out is None:
+        rows = rows.cache()
+        rows.count()
+    else:
+        _write(rows, given.out.absolute(), given.format)
+    return rows, problem
+
+
+def _write(rows: DataFrame, folder: Path, form: str) -> None:
+    """Write the rows beside the folder, and rename that: what is there is whole."""
+    beside = folder.with_name(f".{folder.name}.writing")
+    writer = rows.coalesce(1).write.mode("overwrite")
+    if form == "csv":
+        writer = writer.option("header", "true")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    writer.format(form).save(str(beside))
+    beside.rename(folder)
+
+
+def _print(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
+    if given.out is not None:
+        print(f"written to {given.out}", file=out)
+    elif given.json:
         for row in rows.toLocalIterator():
             print(json.dumps(row.asDict(), default=_json_value, ensure_ascii=False), file=out)
-        return
-    if given.out is None:
+    else:
         print(table_text(rows.columns, [list(row) for row in rows.toLocalIterator()]), file=out)
-        return
-    writer = rows.coalesce(1).write
-    if given.format == "csv":
-        writer = writer.option("header", "true")
-    writer.format(given.format).save(str(given.out.absolute()))
-    print(f"written to {given.out}", file=out)
 
 
 def _json_value(value: object) -> str:
