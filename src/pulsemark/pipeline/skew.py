@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from .arguments import Range, checked_options
+from .durable_files import write_durably
 from .errors import MissingExtraError, OptionError
 from .job_arguments import check_file
-from .offload.manifest import write_durably
 from .registration import register, require_spark
 
 if TYPE_CHECKING:

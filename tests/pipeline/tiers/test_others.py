@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.tiers.others import kind_of, read_counts
+from pulsemark.pipeline.tiers.others import TopicIndexes, kind_of, read_counts, table_indexes
 
 T = "persistent://public/default/a"
 ROWS: list[dict[str, Any]] = [
@@ -85,3 +86,35 @@ def test_what_is_no_tier_is_refused(folder: Any, tmp_path: Path) -> None:
     ):
         with pytest.raises(OptionError, match=reason):
             kind_of(tmp_path / name)
+
+
+def test_a_table_that_knows_its_indexes() -> None:
+    """As targets of an offload do that are no folders: what their manifest never had is pending."""
+
+    class Manifest:
+        """Of one topic's log."""
+
+        def next_index(self, topic: str, log_id: int) -> int | None:
+            """Where the copy ends."""
+            return 9 if (topic, log_id) == ("a", 1) else None
+
+    class Table:
+        """Has lost two messages, and one twice."""
+
+        name = "lake.orders"
+
+        def load(self) -> Manifest:
+            """Its manifest."""
+            return Manifest()
+
+        def indexes_of(self, topic: str) -> Any:
+            """Of topic a."""
+            assert topic == "a"
+            return np.array([8, 0, 1, 4, 5, 6, 7, 7])
+
+    assert kind_of(Table()) == "table"
+    assert table_indexes(Table(), {"a": 1, "b": 2}) == {
+        "a": TopicIndexes(((0, 2), (4, 9)), 1, 9),
+        "b": TopicIndexes((), 0, 0),
+    }
+    assert table_indexes(Table(), {"a": 7}) == {"a": TopicIndexes((), 0, 0)}

@@ -22,8 +22,8 @@ from typing import Any
 
 from ...ledger.local.io.files import OsFiles
 from ...ledger.local.io.folder import prepare_folder
+from ..durable_files import sync_folder, write_durably
 from ..errors import OptionError
-from ..offload.manifest import sync_folder, write_durably
 from .segments import Written
 
 __all__ = ["Staging"]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...ledger import FolderReader
 from ..arguments import checked_options
 from ..columns import DEFAULT_COLUMNS
+from ..durable_files import sync_folder
 from ..errors import OptionError
 from ..expected import expected_of
 from ..options import ReadOptions, select_topics
@@ -32,7 +33,6 @@ from .manifest import (
     add_manifest,
     load_manifest,
     remove_strays,
-    sync_folder,
     target_lock,
 )
 from .pieces import Piece, pieces_of

@@ -25,6 +25,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ...metadata import crc32c
+from ..durable_files import write_durably
 from ..errors import OptionError
 
 MANIFEST_FOLDER = "_pulsemark"
@@ -122,17 +123,6 @@ def add_manifest(
     write_durably(path, json.dumps(content, indent=1).encode())
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a file under another name, sync it, rename it, and sync its folder."""
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
-
-
 def file_checksum(path: Path) -> tuple[int, int]:
     """The size in bytes and the CRC-32C of a file, as they are on the disk now."""
     size = checksum = 0
@@ -141,15 +131,6 @@ def file_checksum(path: Path) -> tuple[int, int]:
             size += len(data)
             checksum = crc32c(data, checksum)
     return size, checksum
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a folder's names durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 @contextlib.contextmanager

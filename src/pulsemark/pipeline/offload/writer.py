@@ -14,9 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..durable_files import sync_folder
 from ..options import ReadOptions
 from ..tasks import LedgerPartition, messages_of
-from .manifest import OffloadedFile, file_checksum, sync_folder
+from .manifest import OffloadedFile, file_checksum
 from .pieces import Piece
 
 FOOTER_KEY = b"pulsemark.piece"

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..durable_files import write_durably
 from ..errors import OptionError
-from ..offload.manifest import write_durably
 
 __all__ = ["Checkpoint", "Part", "Progress", "ReplayPlan"]
 

@@ -15,7 +15,7 @@ from ..errors import OptionError
 from ..options import ReadOptions, select_topics
 from ..registration import require_spark
 from .compare import Difference, compare_counts, compare_indexes
-from .others import TopicIndexes, kind_of, read_counts, table_indexes
+from .others import IndexTable, TopicIndexes, kind_of, read_counts, table_indexes
 from .ranges import merged
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class TierComparison:
 def compare_tiers(
     spark: SparkSession,
     path: str | Path,
-    against: str | Path,
+    against: str | Path | IndexTable,
     topics: str | Sequence[str] | None = None,
     *,
     bucket: str = "1 minute",
@@ -92,8 +92,8 @@ def compare_tiers(
     Args:
         spark: the Spark session.
         path: the data folder, which is the measure.
-        against: another data folder, the target of an `offload`, or counts in a file (see
-            `read_counts`).
+        against: another data folder, the target of an `offload` (a folder of Parquet files, or a
+            table that knows its indexes), or counts in a file (see `read_counts`).
         topics: names; all topics by default.
         bucket: width of the buckets in which differences are shown; counts have the same.
         tier: the folder's label.
@@ -114,7 +114,8 @@ def compare_tiers(
         raise OptionError("bySource", "true", "is for another data folder only")
     options = checked_options(path, topics, **bounds)
     names = _topics_of(options)
-    if kind == "counts":
+    name = str(against) if isinstance(against, str | Path) else against.name
+    if isinstance(against, str | Path) and kind == "counts":
         only = names[0] if topics is not None and len(names) == 1 else None
         counts = read_counts(against, bucket_ms, only)
         if topics is not None:
@@ -123,12 +124,12 @@ def compare_tiers(
         differences = compare_counts(ours, counts)
         return TierComparison(tier, counts.tier, bucket_ms, tuple(differences))
     ours = _runs(spark, options, bucket_ms)
-    if kind == "table":
+    if kind == "table" or not isinstance(against, str | Path):
         theirs = table_indexes(against, _log_ids(path, ours))
     else:
         theirs = _folder_indexes(spark, against, names if topics is not None else None, by_source)
     theirs = _inside(ours, theirs, is_whole=not any(value is not None for value in bounds.values()))
-    return TierComparison(tier, str(against), bucket_ms, tuple(compare_indexes(ours, theirs)))
+    return TierComparison(tier, name, bucket_ms, tuple(compare_indexes(ours, theirs)))
 
 
 def _topics_of(options: dict[str, str]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ...ledger.local.io.folder import MARKER_NAME
 from ..errors import MissingExtraError, OptionError
@@ -16,10 +16,24 @@ from ..offload.manifest import MANIFEST_FOLDER, load_manifest
 from ..options import full_topic_name
 from .ranges import Range, merged, of_indexes
 
-__all__ = ["Counts", "TopicIndexes", "kind_of", "read_counts", "table_indexes"]
+__all__ = ["Counts", "IndexTable", "TopicIndexes", "kind_of", "read_counts", "table_indexes"]
 
 OPTION = "against"
 _COUNT_NAMES = ("topic", "bucket_start", "bucket_start_ms", "count")
+
+
+class IndexTable(Protocol):
+    """A table that knows its indexes, such as a target of `offload` in Delta or Iceberg."""
+
+    name: str
+
+    def load(self) -> Any:
+        """Its manifest, which has a method ``next_index(topic, log id)``."""
+        ...
+
+    def indexes_of(self, topic: str) -> Any:
+        """All values of the column ``__index`` of a topic, as an array of numpy."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +47,10 @@ class TopicIndexes:
     """It is not expected to have messages from this index on yet; None: it has no such place."""
 
 
-def kind_of(place: str | Path) -> str:
+def kind_of(place: str | Path | IndexTable) -> str:
     """``folder``, ``table`` or ``counts``. Raises OptionError for what is none of them."""
+    if not isinstance(place, str | Path):
+        return "table"
     path = Path(place)
     try:
         if (path / MARKER_NAME).exists():
@@ -53,15 +69,19 @@ def kind_of(place: str | Path) -> str:
     raise OptionError(OPTION, str(place), reason)
 
 
-def table_indexes(place: str | Path, log_ids: Mapping[str, int]) -> dict[str, TopicIndexes]:
-    """What the files that a table's manifest lists have of each topic; only their column `__index`.
+def table_indexes(
+    place: str | Path | IndexTable, log_ids: Mapping[str, int]
+) -> dict[str, TopicIndexes]:
+    """What a table has of each topic: the files that its manifest lists, or what it says itself.
 
-    ``log_ids`` are those of the topics' logs: files of a topic that was deleted and created again
-    do not count.
+    Only the column ``__index`` is read. ``log_ids`` are those of the topics' logs: files of a topic
+    that was deleted and created again do not count.
 
     Raises:
         OptionError: the manifest or a file cannot be read, or the files have no column `__index`.
     """
+    if not isinstance(place, str | Path):
+        return _indexes_by_table(place, log_ids)
     path = Path(place).absolute()
     manifest = load_manifest(path)
     by_topic: dict[str, list[str]] = {topic: [] for topic in log_ids}
@@ -73,6 +93,19 @@ def table_indexes(place: str | Path, log_ids: Mapping[str, int]) -> dict[str, To
         ranges, doubled = _indexes_of_files(path, names)
         end_index = manifest.next_index(topic, log_ids[topic])
         found[topic] = TopicIndexes(tuple(ranges), doubled, 0 if end_index is None else end_index)
+    return found
+
+
+def _indexes_by_table(table: IndexTable, log_ids: Mapping[str, int]) -> dict[str, TopicIndexes]:
+    manifest = table.load()
+    found = {}
+    for topic, log_id in log_ids.items():
+        end_index = manifest.next_index(topic, log_id)
+        if end_index is None:
+            found[topic] = TopicIndexes((), 0, 0)
+            continue
+        ranges, doubled = of_indexes(table.indexes_of(topic))
+        found[topic] = TopicIndexes(tuple(ranges), doubled, end_index)
     return found
 
 

@@ -12,8 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..durable_files import write_durably
 from ..errors import OptionError
-from ..offload.manifest import write_durably
 from .job import TierComparison
 
 __all__ = ["page", "write_report"]
