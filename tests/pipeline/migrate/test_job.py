@@ -57,7 +57,7 @@ class TasksHere:
 
     def collect(self) -> list[Any]:
         """Run the tasks."""
-        reader = MigrateReader(self._plan)
+        reader = MigrateReader({**self._plan, "token": None})
         rows: list[Any] = []
         for partition in reader.partitions():
             if self.tasks >= self.stop_after:

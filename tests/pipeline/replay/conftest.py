@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
@@ -16,9 +15,8 @@ from pyspark.sql import types
 
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.ledger import EntryKind, FolderReader, Position
-from pulsemark.pipeline.options import ReadOptions
 from pulsemark.pipeline.replay import ReplayOptions, ReplayResult, replay
-from pulsemark.pipeline.replay.source import PLAN_OPTION, ReplayReader, ReplaySource
+from pulsemark.pipeline.replay.source import ReplaySource
 
 
 class TasksHere:
@@ -57,9 +55,8 @@ class TasksHere:
 
     def collect(self) -> list[dict[str, Any]]:
         """Run the tasks."""
-        options = dict(self._options)
-        plan = json.loads(options.pop(PLAN_OPTION))
-        reader = ReplayReader(ReadOptions.parse(options), plan)
+        source = ReplaySource({name.lower(): text for name, text in self._options.items()})
+        reader = source.reader(types.StructType())
         rows = []
         for partition in reader.partitions():
             self.tasks.append(partition.numbers)  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerThread
-from pulsemark.pipeline.errors import ReplayError
+from pulsemark.pipeline.errors import JobFailedError, ReplayError
 from pulsemark.pipeline.replay import ReplayOptions
 from pulsemark.pipeline.replay.outgoing import Outgoing
 from pulsemark.pipeline.replay.stream import Paces
@@ -66,6 +66,35 @@ def test_a_quota_of_the_target(folder: Any, target: BrokerThread, kit: Any, tmp_
         kit.replayed(folder.path, target.service_url, tmp_path / "cp", reconnect_s=0.2)
     done = kit.replayed(folder.path, target.service_url, tmp_path / "cp")
     assert done.messages == 3
+
+
+def test_permissions_of_the_target(folder: Any, kit: Any, tmp_path: Path) -> None:
+    """A replay needs both: to produce, and to consume, because it looks at what is there."""
+    from pulsemark.testing.secured import secured_broker, set_up, token_of
+
+    topic = folder.topic("a")
+    topic.single(b"x")
+    with secured_broker(broker_deduplication_enabled=True) as broker:
+        set_up(broker)
+        goal = {"target_topic": "persistent://acme/ns/t"}
+        for number, role in enumerate(("reader", "writer", "stranger")):
+            with pytest.raises((ReplayError, JobFailedError), match="Authorization"):
+                kit.replayed(
+                    folder.path,
+                    broker.service_url,
+                    tmp_path / f"cp{number}",
+                    token=token_of(role),
+                    **goal,
+                )
+        with pytest.raises(JobFailedError, match="Authentication"):
+            kit.replayed(
+                folder.path, broker.service_url, tmp_path / "cp8", token="nonsense", **goal
+            )
+        done = kit.replayed(
+            folder.path, broker.service_url, tmp_path / "cp9", token=token_of("both"), **goal
+        )
+        assert done.messages == 1
+    assert not [p for p in tmp_path.rglob("*.json") if token_of("both") in p.read_text()]
 
 
 def test_a_message_that_is_too_large(folder: Any, kit: Any, tmp_path: Path) -> None:

@@ -194,12 +194,13 @@ def _copied(
         "source": settings["source"],
         "entry_format": settings["entryFormat"],
         "url": url,
-        "token": token,
     }
-    from .source import MIGRATE_FORMAT, PLAN_OPTION, MigrateSource
+    from .source import MIGRATE_FORMAT, PLAN_OPTION, TOKEN_OPTION, MigrateSource
 
     spark.dataSource.register(MigrateSource)
     reader = spark.read.format(MIGRATE_FORMAT).option(PLAN_OPTION, json.dumps(content))
+    if token is not None:
+        reader = reader.option(TOKEN_OPTION, token)
     copied = reader.load().collect()
     if len(copied) != len(order):
         raise MigrateError(str(settings["source"]), f"{len(copied)} of {len(order)} topics copied")

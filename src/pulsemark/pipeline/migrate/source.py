@@ -26,6 +26,8 @@ from .staging import Staging
 
 MIGRATE_FORMAT = "pulsemark-migrate"
 PLAN_OPTION = "migratePlan"
+TOKEN_OPTION = "migrateToken"  # noqa: S105
+"""An option of its own: Spark does not show options with such names."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class MigrateSource(DataSource):
 
     def reader(self, schema: StructType) -> MigrateReader:
         """The reader."""
-        return MigrateReader(json.loads(self.options[PLAN_OPTION]))
+        content = json.loads(self.options[PLAN_OPTION])
+        return MigrateReader({**content, "token": self.options.get(TOKEN_OPTION)})
 
 
 class MigrateReader(DataSourceReader):

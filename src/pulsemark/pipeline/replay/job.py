@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from ...client import ClientError, RequestRefusedError
 from ...ledger import FolderReader, TopicNotFoundError
+from ...proto import pulsar_api_pb2 as pb
 from ..arguments import Range, checked_options
 from ..errors import JobFailedError, OptionError
 from ..expected import expected_of
@@ -157,7 +158,9 @@ def _check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
             for topic in sorted({part.target_topic for part in plan.parts}):
                 try:
                     partitions = service.first().partitions(topic, create=False)
-                except RequestRefusedError:
+                except RequestRefusedError as error:
+                    if error.error in (pb.AuthenticationError, pb.AuthorizationError):
+                        raise
                     partitions = 0  # it does not exist yet, or the producer's opening says why
                 if partitions:
                     reason = f"has {partitions} partitions; name one, such as {topic}-partition-0"
@@ -165,7 +168,7 @@ def _check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
             if not plan.parts:
                 service.first()
     except (ClientError, OSError) as error:
-        raise JobFailedError(str(error)) from error
+        raise JobFailedError(f"{options.service_url}: {error}") from error
 
 
 def _replayed(
@@ -180,10 +183,12 @@ def _replayed(
     if left:
         tasks = divided(left, spark.sparkContext.defaultParallelism)
         content = _content(plan, place, options, tasks)
-        from .source import PLAN_OPTION, REPLAY_FORMAT, ReplaySource
+        from .source import PLAN_OPTION, REPLAY_FORMAT, TOKEN_OPTION, ReplaySource
 
         spark.dataSource.register(ReplaySource)
         reader = spark.read.format(REPLAY_FORMAT).options(**texts)
+        if options.token is not None:
+            reader = reader.option(TOKEN_OPTION, options.token)
         for row in reader.option(PLAN_OPTION, json.dumps(content)).load().collect():
             progress[row["number"]] = Progress(**json.loads(row["progress"]))
     return ReplayResult(
@@ -212,7 +217,7 @@ def _content(
         "parts": [asdict(part) for part in plan.parts],
         "names": [plan.producer_name(number) for number in range(len(plan.parts))],
         "checkpoint": str(place.path),
-        "options": asdict(options.with_fields(function=None)),
+        "options": asdict(options.with_fields(function=None, token=None)),
         "function": None if options.function is None else packed(options.function),
     }
 

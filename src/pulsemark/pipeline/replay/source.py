@@ -23,6 +23,8 @@ from .stream import Paces, PartReplay
 
 REPLAY_FORMAT = "pulsemark-replay"
 PLAN_OPTION = "replayPlan"
+TOKEN_OPTION = "replayToken"  # noqa: S105
+"""An option of its own: Spark does not show options with such names."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class ReplaySource(DataSource):
         """The reader."""
         options = dict(self.options)
         plan = json.loads(options.pop(PLAN_OPTION.lower()))
+        plan["options"]["token"] = options.pop(TOKEN_OPTION.lower(), None)
         return ReplayReader(ReadOptions.parse(options), plan)
 
 
