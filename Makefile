@@ -111,6 +111,13 @@ pulsar-admin: $(STAMP) ## Compare with a real Pulsar through its own tools: PULS
 	$(BIN)/python tools/compare_pulsar_admin.py --pulsar-home "$(PULSAR_HOME)" \
 		--peer-admin-url "$(PEER_ADMIN_URL)" --peer-service-url "$(PEER_SERVICE_URL)"
 
+.PHONY: pulsar-tools
+pulsar-tools: $(STAMP) ## pulsar-perf, pulsar-client, and all programs with TLS: PULSAR_HOME=/path [PEER_ADMIN_URL=...]
+	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
+	$(BIN)/python tools/compare_pulsar_tools.py --pulsar-home "$(PULSAR_HOME)" \
+		$(if $(filter-out file,$(firstword $(origin PEER_ADMIN_URL))),--peer-admin-url "$(PEER_ADMIN_URL)" --peer-service-url "$(PEER_SERVICE_URL)")
+	$(BIN)/python tools/check_secured_tools.py --pulsar-home "$(PULSAR_HOME)"
+
 clean: ## Remove what the other targets made, the environment included
 	rm -rf $(VENV) .demo .demo-kafka build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

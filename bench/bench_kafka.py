@@ -10,7 +10,7 @@ ProducerPerformance and ConsumerPerformance. Client and brokers share the machin
 
 Each cell is measured N times, the brokers taking turns, after a round in which the JVM warms up.
 Shown are the median and the spread (lowest to highest) of both, and the CPU time that each broker's
-process took for a message.
+process took for a message; then the same as rows of the table in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -242,6 +242,39 @@ def figures(ours: Side, peer: Side | None) -> list[Figure]:
     return rows
 
 
+def table(ours: Side, peer: Side) -> list[str]:
+    """The rows of the table in docs/performance.md."""
+    rows = []
+    for job in sorted(ours.rates, key=lambda job: ("fetch" in job, "java" in job)):
+        kind, _, cell = job.rpartition(" ")
+        partitions = CELLS[cell][1]
+        client = "ProducerPerformance" if kind == "java produce" else "ConsumerPerformance"
+        client = client if "java" in kind else "librdkafka"
+        kind = kind.removeprefix("java ")
+        name = f"{kind} {cell.partition('-')[0].replace('B', ' B').replace('Ki ', ' Ki')}"
+        mine, theirs = ours.rates[job], peer.rates[job]
+        ratio = statistics.median(mine) / statistics.median(theirs)
+        cpu = f"{statistics.median(ours.cpu_us[job]):.2g}"
+        if peer.pid is not None:
+            cpu += f"; {statistics.median(peer.cpu_us[job]):.2g}"
+        plural = "partition" if partitions == 1 else "partitions"
+        rows.append(
+            f"| {name}, {partitions} {plural}, {client} | {_rates(mine)} | {_rates(theirs)} "
+            f"| {ratio:.2f}x | {cpu} us |"
+        )
+    return rows
+
+
+def _rates(rates: list[float]) -> str:
+    """Median, lowest and highest, with three digits that count."""
+    low, high = min(rates), max(rates)
+    return f"{_three(statistics.median(rates))}/s ({_three(low)} to {_three(high)})"
+
+
+def _three(rate: float) -> str:
+    return f"{float(f'{rate:.3g}'):,.0f}"
+
+
 def main() -> None:
     """Parse arguments, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -274,6 +307,8 @@ def main() -> None:
                 for side in sides:
                     side.forget()
         show("Kafka's clients", figures(ours, peer))
+        if peer is not None:
+            print("\n".join(table(ours, peer)))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,22 @@
-"""Runs pulsar-perf against pulsemark and against Apache Pulsar, alternating, on this machine.
+"""Measures pulsemark and Apache Pulsar in turns, in one run, and prints a table for the docs.
 
-    python bench/compare_pulsar.py HOME [--seconds N] [--only NAME ...]
+    python bench/compare_pulsar.py HOME [--rounds 3] [--seconds 16] [--only NAME ...]
 
-HOME is an unpacked Apache Pulsar distribution. Its pulsar-perf is the client, its standalone broker
-is the peer. The peer syncs its journal before it acknowledges and stamps every entry (broker time
-and index), as pulsemark does. Client and broker share the machine. Each row is the median of
-pulsar-perf's ten-second figures, without the first one, in which producers and the JVM warm up.
+HOME is an unpacked Apache Pulsar distribution. Its standalone broker is the peer; it syncs its
+journal before it acknowledges and stamps every entry (broker time and index), as pulsemark does.
+Loads are HOME's pulsar-perf, the official Python client, and requests to REST and gRPC. Both
+brokers run all the time, and only one is loaded. Clients and brokers share the machine.
+
+pulsar-perf's rate is that of the time after its first ten seconds, in which the JVM warms up. A
+broker's CPU is that of its process, divided by the messages. Searches go through the topic that
+pulsar-perf has just filled without batching, some 0.5 to 1 million entries. Shown are the medians
+of all rounds with the lowest and highest values. A run of all rows takes some eleven minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -22,10 +28,16 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from report import Figure, higher, show
+from bench_produce import cpu_s
+from pulsar_client_jobs import SEARCHES, ClientJobs, moments
+from report import quantile
+
+from pulsemark.finder import Finder, SeekClient
+from pulsemark.ledger import FolderReader
 
 INTERCEPTORS = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor,"
 INTERCEPTORS += "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
@@ -33,17 +45,81 @@ SETTINGS = {
     "brokerEntryMetadataInterceptors": INTERCEPTORS,
     "journalSyncData": "true",
     "transactionCoordinatorEnabled": "false",
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    # What was acknowledged is searched and read again.
+    "defaultRetentionTimeInMinutes": "-1",
+    "defaultRetentionSizeInMB": "-1",
     "advertisedAddress": "127.0.0.1",
     "bindAddress": "127.0.0.1",
 }
+PERF = {
+    "unbatched": ["-s", "100", "-db", "-r", "200000"],
+    "batched": ["-s", "100", "-r", "1000000"],
+    "large": ["-s", "131072", "-db", "-r", "5000", "-o", "200"],
+    "topics": ["-s", "100", "-db", "-r", "200000", "-t", "1000"],
+}
+CLIENT = ("window_1", "unbatched", "batched", "large", "catch_up_batched", "catch_up_large")
+RATES = (15_000, 3_000)
+JOBS = [*(f"perf-{name}" for name in PERF), "client", "search", "cpu"]
+WARM_UP_S = 10.0
+LARGE_MB = 131_072 / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table: what it is, its unit, whether more is better, and the goal."""
+
+    title: str
+    unit: str
+    is_higher_better: bool = True
+    goal: float | None = None
+
+
 ROWS = {
-    "unbatched": ("produce 100 B, no batching", ["-s", "100", "-db", "-r", "200000"]),
-    "batched": ("produce 100 B, batching", ["-s", "100", "-r", "1000000"]),
-    "large": ("produce 128 KiB, no batching", ["-s", "131072", "-db", "-r", "5000", "-o", "200"]),
-    "topics": ("produce 100 B, no batching, 1,000 topics",
-               ["-s", "100", "-db", "-r", "200000", "-t", "1000"]),
-}  # fmt: skip
-RATE = re.compile(r"Throughput produced:.*?--- *([\d.]+) msg/s")
+    "perf unbatched": Row("pulsar-perf produce 100 B, no batching", "/s", True, 1.5),
+    "perf batched": Row("pulsar-perf produce 100 B, batching", "/s", True, 1.5),
+    "perf large": Row("pulsar-perf produce 128 KiB, no batching", " MB/s", True, 2),
+    "perf topics": Row("pulsar-perf produce 100 B, no batching, 1,000 topics", "/s", True, 1.5),
+    "cpu unbatched": Row("broker's CPU a message, pulsar-perf 100 B, no batching", " us", False),
+    "cpu batched": Row("broker's CPU a message, batching", " us", False),
+    "cpu large": Row("broker's CPU a message, 128 KiB", " us", False),
+    "cpu topics": Row("broker's CPU a message, 1,000 topics", " us", False),
+    "window_1": Row("Python client: durable send, window 1, p50", " ms", False, 5),
+    "unbatched": Row("Python client: produce 100 B, no batching", "/s"),
+    "batched": Row("Python client: produce 100 B, batching", "/s"),
+    "large": Row("Python client: produce 128 KiB", " MB/s", True, 2),
+    "catch_up_batched": Row("Python client: catch-up, batches of 100 B", "/s", True, 1),
+    "catch_up_large": Row("Python client: catch-up, 128 KiB", " MB/s", True, 5),
+    "seek": Row("Python client: client.seek(time) to the first message, p50", " ms", False, 1),
+    "search": Row("search by time over REST, less an empty request, p50", " ms", False),
+    "search grpc": Row("search by time: gRPC, the whole call; Pulsar's REST, p50", " ms", False),
+    "search library": Row("search by time: library; Pulsar's REST, p50", " ms", False, 200),
+    "rate 15000": Row("broker's CPU a message, 100 B unbatched, 15,000/s", " us", False, 2),
+    "rate 3000": Row("broker's CPU a message, 100 B unbatched, 3,000/s", " us", False, 2),
+}
+PRODUCED = re.compile(r"Throughput produced: *(\d+) msg --- *([\d.]+) *msg/s")
+AGGREGATED = re.compile(r"Aggregated throughput stats --- *(\d+) records sent --- *([\d.]+) msg/s")
+
+
+@dataclass
+class Side:
+    """A running broker, and its figures by row."""
+
+    name: str
+    service_url: str
+    http_url: str
+    pid: int
+    folder: Path
+    grpc_url: str = ""
+    figures: dict[str, list[float]] = field(default_factory=dict)
+
+    def note(self, row: str, value: float) -> None:
+        """Keep a figure."""
+        self.figures.setdefault(row, []).append(value)
+
+    def cpu_s(self) -> float:
+        """CPU seconds of the broker's process so far."""
+        return cpu_s(self.pid)
 
 
 def free_port() -> int:
@@ -54,8 +130,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: list[str], health_url: str, environment: dict[str, str]) -> Iterator[None]:
-    """A broker's process, once it is healthy."""
+def running(command: list[str], http_url: str, environment: dict[str, str]) -> Iterator[int]:
+    """A broker's process id, once it is healthy."""
     process = subprocess.Popen(
         command, env=os.environ | environment, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -64,31 +140,37 @@ def running(command: list[str], health_url: str, environment: dict[str, str]) ->
         deadline = time.monotonic() + 180
         while True:
             try:
-                urllib.request.urlopen(health_url, timeout=2).read()
+                urllib.request.urlopen(f"{http_url}/admin/v2/brokers/health", timeout=2).read()
                 break
             except OSError:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise SystemExit(f"{command[0]} does not get healthy") from None
                 time.sleep(0.2)
-        yield
+        yield process.pid
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(60)
 
 
 @contextmanager
-def pulsemark(folder: Path) -> Iterator[str]:
-    """Run pulsemark; yields its service URL."""
-    port, http_port = free_port(), free_port()
+def pulsemark(folder: Path) -> Iterator[Side]:
+    """Run pulsemark."""
+    ports = {name: str(free_port()) for name in ("--port", "--http-port", "--grpc-port")}
+    (folder / "broker.conf").write_text("defaultRetentionTimeInMinutes=-1\n"
+                                        "defaultRetentionSizeInMB=-1\n")  # fmt: skip
     command = [sys.executable, "-m", "pulsemark", "standalone", "--data-dir", str(folder / "ours"),
-               "--port", str(port), "--http-port", str(http_port)]  # fmt: skip
-    with running(command, f"http://127.0.0.1:{http_port}/admin/v2/brokers/health", {}):
-        yield f"pulsar://127.0.0.1:{port}"
+               "--config", str(folder / "broker.conf"),
+               *(part for pair in ports.items() for part in pair)]  # fmt: skip
+    http_url = f"http://127.0.0.1:{ports['--http-port']}"
+    with running(command, http_url, {}) as pid:
+        url = f"pulsar://127.0.0.1:{ports['--port']}"
+        grpc_url = f"127.0.0.1:{ports['--grpc-port']}"
+        yield Side("pulsemark", url, http_url, pid, folder / "ours", grpc_url)
 
 
 @contextmanager
-def pulsar(home: Path, folder: Path) -> Iterator[str]:
-    """Run the peer; yields its service URL."""
+def pulsar(home: Path, folder: Path) -> Iterator[Side]:
+    """Run the peer."""
     port, http_port = free_port(), free_port()
     wanted = SETTINGS | {"brokerServicePort": str(port), "webServicePort": str(http_port)}
     text = (home / "conf" / "standalone.conf").read_text()
@@ -105,39 +187,128 @@ def pulsar(home: Path, folder: Path) -> Iterator[str]:
         "PULSAR_STANDALONE_USE_ZOOKEEPER": "0",
         "PULSAR_LOG_DIR": str(folder / "logs"),
     }
-    with running(command, f"http://127.0.0.1:{http_port}/admin/v2/brokers/health", environment):
-        yield f"pulsar://127.0.0.1:{port}"
+    http_url = f"http://127.0.0.1:{http_port}"
+    with running(command, http_url, environment) as pid:
+        yield Side("Apache Pulsar", f"pulsar://127.0.0.1:{port}", http_url, pid, folder)
 
 
-def produce(home: Path, url: str, options: list[str], seconds: int) -> float:
-    """Messages per second, as pulsar-perf reports them."""
+def perf(home: Path, side: Side, name: str, topic: str, seconds: float) -> tuple[int, int]:
+    """One run of pulsar-perf; returns two moments in which it was sending for sure."""
+    options = [*PERF[name], "-time", str(int(seconds))]
+    before_s, began_ms = side.cpu_s(), int(time.time() * 1000)
     done = subprocess.run(
-        [home / "bin" / "pulsar-perf", "produce", "-u", url, "-time", str(seconds), *options,
-         f"persistent://public/default/perf-{time.monotonic_ns()}"],
+        [home / "bin" / "pulsar-perf", "produce", "-u", side.service_url, *options, topic],
         check=False, capture_output=True, text=True, timeout=seconds + 120,
     )  # fmt: skip
-    rates = [float(rate) for rate in RATE.findall(done.stdout)][1:]
-    if not rates:
+    warm, total = PRODUCED.search(done.stdout), AGGREGATED.search(done.stdout)
+    if warm is None or total is None:
         raise SystemExit(f"pulsar-perf said no rate:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return statistics.median(rates)
+    count = int(total[1])
+    measured_s = count / float(total[2]) - WARM_UP_S
+    rate = (count - int(warm[1])) / measured_s
+    side.note(f"perf {name}", rate * LARGE_MB if name == "large" else rate)
+    side.note(f"cpu {name}", (side.cpu_s() - before_s) / count * 1e6)
+    # It sends for all the seconds, but the JVM has to start before.
+    return began_ms + 5_000, began_ms + int(seconds * 1000)
+
+
+def search(side: Side, jobs: ClientJobs, topic: str, first_ms: int, last_ms: int) -> None:
+    """Searches by time of one topic: from the client, over REST, over gRPC, in a library."""
+    side.note("seek", jobs.seek(topic, first_ms, last_ms))
+    over_rest = jobs.search(topic, first_ms, last_ms)
+    side.note("search", over_rest)
+    if not side.grpc_url:
+        side.note("search grpc", over_rest)
+        side.note("search library", over_rest)
+        return
+    times = moments(first_ms, last_ms, SEARCHES)
+    with SeekClient(side.grpc_url) as client:
+        side.note("search grpc", median_ms(lambda at: client.by_time(topic, at), times))
+    with FolderReader(side.folder) as folder:
+        finder = Finder(folder.log(topic))
+        side.note("search library", median_ms(finder.by_time, times))
+
+
+def median_ms(call: object, times: list[int]) -> float:
+    """The median time of a call."""
+    taken = []
+    for time_ms in times:
+        began = time.perf_counter()
+        call(time_ms)  # type: ignore[operator]
+        taken.append((time.perf_counter() - began) * 1e3)
+    return quantile(taken[len(times) // 10 :], 0.5)
+
+
+def one_round(home: Path, side: Side, number: int, only: list[str], seconds: float) -> None:
+    """All jobs of one round for one broker."""
+    topic = f"persistent://public/default/perf-{number}"
+    jobs = ClientJobs(side.service_url, side.http_url, str(number))
+    for name in PERF:
+        if f"perf-{name}" not in only:
+            continue
+        first_ms, last_ms = perf(home, side, name, f"{topic}-{name}", seconds)
+        if name == "unbatched" and "search" in only:
+            search(side, jobs, f"{topic}-unbatched", first_ms, last_ms)
+    if "client" in only:
+        for name in CLIENT:
+            side.note(name, getattr(jobs, name)())
+    if "cpu" in only:
+        for rate in RATES:
+            side.note(f"rate {rate}", jobs.cpu_at_rate(rate, side.cpu_s))
+    jobs.close()
+
+
+def table(ours: Side, peer: Side) -> Iterator[str]:
+    """The lines of the table, in Markdown."""
+    yield "| job | pulsemark | Apache Pulsar | ratio | at least |"
+    yield "|---|---|---|---|---|"
+    for name, row in ROWS.items():
+        if name in ours.figures:
+            ratio = ratio_of(row, ours.figures[name], peer.figures[name])
+            goal = f"{row.goal:g}x" if row.goal else ""
+            shown = [spread(side.figures[name], row.unit) for side in (ours, peer)]
+            yield f"| {row.title} | {shown[0]} | {shown[1]} | {ratio:.3g}x | {goal} |"
+
+
+def ratio_of(row: Row, ours: list[float], theirs: list[float]) -> float:
+    """Above 1 ours is better."""
+    ratio = statistics.median(ours) / statistics.median(theirs)
+    return ratio if row.is_higher_better else 1 / ratio
+
+
+def spread(values: list[float], unit: str) -> str:
+    """The median, and the lowest and highest value."""
+    middle, low, high = (
+        f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+        for value in (statistics.median(values), min(values), max(values))
+    )
+    return f"{middle}{unit} ({low} to {high})"
 
 
 def main() -> None:
     """Parse arguments, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("home", type=Path, metavar="HOME")
-    parser.add_argument("--seconds", type=int, default=45, help="of each run")
-    parser.add_argument("--only", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--seconds", type=int, default=16, help="of each run of pulsar-perf")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=JOBS, default=JOBS)
     arguments = parser.parse_args()
-    figures: list[Figure] = []
-    for row in arguments.only:
-        name, options = ROWS[row]
-        rates: list[float] = []
-        for broker in (pulsemark, lambda folder: pulsar(arguments.home, folder)):
-            with tempfile.TemporaryDirectory() as folder, broker(Path(folder)) as url:
-                rates.append(produce(arguments.home, url, options, arguments.seconds))
-        figures.append(higher(name, rates[0], rates[1], "messages/s", "Apache Pulsar"))
-    show("pulsar-perf", figures)
+    if arguments.seconds <= WARM_UP_S:
+        parser.error(f"--seconds must be above {WARM_UP_S:g}: so long pulsar-perf warms up")
+    if "search" in arguments.only and "perf-unbatched" not in arguments.only:
+        parser.error("search needs perf-unbatched, which fills the topic")
+    began_s = time.monotonic()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ours = stack.enter_context(pulsemark(folder))
+        peer = stack.enter_context(pulsar(arguments.home, folder))
+        for number in range(arguments.rounds):
+            for side in (ours, peer) if number % 2 == 0 else (peer, ours):
+                one_round(arguments.home, side, number, arguments.only, arguments.seconds)
+                took = f"{time.monotonic() - began_s:.0f} s"
+                print(f"round {number} of {side.name} done after {took}", file=sys.stderr)
+    print("\n".join(table(ours, peer)))
+    print(json.dumps({"bench": "compare_pulsar", "ours": ours.figures, "peer": peer.figures}))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from pulsemark.ledger import LocalStore, ManagedLedger, StoreOptions
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
-from pulsemark.testing.clock import SettableClock
+from pulsemark.testing.clock import A_TIME_MS, SettableClock
 
 # An example may take any time: the machine may have other work.
 settings.register_profile("no deadline", deadline=None)
@@ -28,7 +28,7 @@ OPTION_NAMES = set(StoreOptions.__dataclass_fields__)
 @pytest.fixture
 def clock() -> SettableClock:
     """The clock of the stores that `open_store` opens."""
-    return SettableClock()
+    return SettableClock(A_TIME_MS)
 
 
 @pytest.fixture

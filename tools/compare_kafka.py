@@ -32,6 +32,7 @@ from pulsemark.broker import BrokerConfig, BrokerThread
 sys.path.insert(0, str(Path(__file__).parent))
 from differential.normalize import differences
 from differential_kafka.admin_scenarios import ADMIN_SCENARIOS
+from differential_kafka.cluster_scenarios import CLUSTER_SCENARIOS
 from differential_kafka.group_scenarios import GROUP_SCENARIOS, warm_up
 from differential_kafka.known import reason_of
 from differential_kafka.offset_scenarios import OFFSET_SCENARIOS
@@ -40,7 +41,8 @@ from differential_kafka.record_scenarios import RECORD_SCENARIOS
 from differential_kafka.wire_scenarios import WIRE_SCENARIOS
 
 SCENARIOS = {
-    **ADMIN_SCENARIOS, **RECORD_SCENARIOS, **OFFSET_SCENARIOS, **GROUP_SCENARIOS, **WIRE_SCENARIOS,
+    **ADMIN_SCENARIOS, **CLUSTER_SCENARIOS, **RECORD_SCENARIOS, **OFFSET_SCENARIOS,
+    **GROUP_SCENARIOS, **WIRE_SCENARIOS,
 }  # fmt: skip
 
 

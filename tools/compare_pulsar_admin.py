@@ -14,26 +14,29 @@ which they delete.
 from __future__ import annotations
 
 import argparse
-import os
+import json
 import re
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import pulsar
+from _pulsar import LoggerLevel
 
 from pulsemark.broker import BrokerConfig, BrokerThread
 
 sys.path.insert(0, str(Path(__file__).parent))
 from differential.admin_commands import COMMANDS
+from differential.pulsar_shell import Outcome, difference, is_different, run_shell
 
 LIMIT_S = 900.0
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-BEGINS = re.compile(r"^\[(\d+)/(\d+)\] Executing (.*)$")
-#: The shell's marks of what is done; they do not say whether it succeeded.
-DONE = re.compile(r"^\[\d+/\d+\] \S ")
-FAILED = re.compile(r"^Reason: |Exception\b|^Error|^Usage: ")
 EXIT_CODES = (
     "clusters list-failure-domains standalone",
     "tenants get absent-{tenant}",
@@ -42,26 +45,28 @@ EXIT_CODES = (
     "brokers healthcheck",
     "topics no-such-command",
 )
-#: A line of a log, of a Java stack trace, or of pulsar-client's figures of the connection.
-NOISE = re.compile(r"^\d{4}-\d\d-\d\dT|^\tat |^\s*\.\.\. \d+ more|^(INFO|WARN)|^Nov |^WARNING")
-REPLACED = (
-    (re.compile(r"(localhost|127\.0\.0\.1|\[::1\]):\d+"), "<address>"),
-    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:[\d.]+(Z|[+-]\d\d:?\d\d)"), "<time>"),
-    (re.compile(r"\b1[5-9]\d{11}\b"), "<ms>"),
-    (re.compile(r'("ledgerId" : |"cursors?Ledger(Id|LastEntry)?" : )-?\d+'), r"\1<ledger>"),
-    (re.compile(r"\b\d+:(-?\d+)(:-?\d+)*\b"), r"<ledger>:\1"),
-    (re.compile(r'("(\w*[sS]ize|sizeInBytes|\w*Latency)" : )-?\d+'), r"\1<bytes>"),
-    (re.compile(r"\b\d+\.\d+(E-?\d+)?\b"), "<float>"),
-)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What one command did: whether it succeeded, and the lines that it printed."""
-
-    command: str
-    succeeded: bool
-    lines: list[str]
+FAILOVER = "--auto-failover-policy-type"
+PARAMETERS = "--auto-failover-policy-params min_limit=1,usage_threshold=80"
+MIN_AVAILABLE = f"min_available {PARAMETERS}"
+#: What standalone.conf of Pulsar says, apart from its retention, which a peer may have set.
+LIKE_IT: dict[str, Any] = {
+    "backlog_quota_default_limit_bytes": 10 << 30,
+    "default_retention_time_minutes": -1,
+    "default_retention_size_mb": -1,
+}
+#: Schemas that commands upload.
+USER = {"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}
+AGE = {"name": "age", "type": "int", "default": 0}
+SCHEMAS = {
+    "user.json": {"type": "AVRO", "schema": json.dumps(USER), "properties": {"a": "b"}},
+    "user2.json": {
+        "type": "AVRO",
+        "schema": json.dumps({**USER, "fields": [*USER["fields"], AGE]}),
+        "properties": {},
+    },
+    "other.json": {"type": "STRING", "schema": "", "properties": {}},
+    "broken.json": {"type": "AVRO", "schema": "{", "properties": {}},
+}
 
 
 def main() -> int:
@@ -75,23 +80,14 @@ def main() -> int:
     parser.add_argument("--only", help="a regular expression: run only these commands")
     args = parser.parse_args()
     tenant = f"pulsar-admin-{time.time_ns():x}"
-    names = {
-        "tenant": tenant,
-        "ns": f"{tenant}/ns",
-        "topic": f"persistent://{tenant}/ns/t",
-        "ns_absent": f"persistent://{tenant}/absent/t",
-    }
-    chosen = [command.format(**names) for command in COMMANDS]
-    if args.only:
-        chosen = [command for command in chosen if re.search(args.only, command)]
     with (
         tempfile.TemporaryDirectory() as folder,
-        BrokerThread(BrokerConfig(data_dir=Path(folder), port=0, http_port=0)) as broker,
+        BrokerThread(BrokerConfig(data_dir=Path(folder), port=0, http_port=0, **LIKE_IT)) as broker,
     ):
-        ours = run(args.pulsar_home, broker.http_url, broker.service_url, chosen)
-        ours += exit_codes(args.pulsar_home, broker.http_url, names)
-    theirs = run(args.pulsar_home, args.peer_admin_url, args.peer_service_url, chosen)
-    theirs += exit_codes(args.pulsar_home, args.peer_admin_url, names)
+        here = Side(args.pulsar_home, broker.http_url, broker.service_url, tenant)
+        ours = here.outcomes(args.only)
+    there = Side(args.pulsar_home, args.peer_admin_url, args.peer_service_url, tenant)
+    theirs = there.outcomes(args.only)
     differing = [pair for pair in zip(ours, theirs, strict=True) if is_different(*pair)]
     for left, right in differing:
         print(left.command.replace(tenant, "TENANT"))
@@ -102,87 +98,88 @@ def main() -> int:
     return 1 if differing else 0
 
 
-def run(home: Path, admin_url: str, service_url: str, commands: list[str]) -> list[Outcome]:
-    """Have pulsar-shell run the commands. Raises `RuntimeError` if it did not run them all."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings, script = Path(folder, "client.conf"), Path(folder, "commands")
-        settings.write_text(f"webServiceUrl={admin_url}\nbrokerServiceUrl={service_url}\n")
-        script.write_text("\n".join(commands) + "\n")
-        options = {"PULSAR_EXTRA_OPTS": f"-Duser.home={folder}", "PULSAR_MEM": "-Xmx256m"}
-        finished = subprocess.run(
-            [home / "bin" / "pulsar-shell", "-c", settings, "-f", script],
-            env={**os.environ, **options},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=LIMIT_S,
-            check=False,
-        )
-    outcomes = outcomes_in(finished.stdout.decode(errors="replace"))
-    if [outcome.command for outcome in outcomes] != commands:
-        raise RuntimeError(f"pulsar-shell ran {len(outcomes)} of {len(commands)} commands")
-    return outcomes
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two brokers, and the tenant that the run uses in it."""
 
+    home: Path
+    admin_url: str
+    service_url: str
+    tenant: str
 
-def exit_codes(home: Path, admin_url: str, names: dict[str, str]) -> list[Outcome]:
-    """Run some commands as processes of their own; their line is the exit code."""
-    found = []
-    for command in (text.format(**names) for text in EXIT_CODES):
-        program = [str(home / "bin" / "pulsar-admin"), "--admin-url", admin_url, *command.split()]
-        finished = subprocess.run(program, capture_output=True, timeout=LIMIT_S, check=False)
-        code = finished.returncode
-        found.append(Outcome(f"pulsar-admin {command}", code == 0, [f"exit code {code}"]))
-    return found
+    def outcomes(self, only: str | None) -> list[Outcome]:
+        """What the commands did that match `only`, and the processes of their own."""
+        commands = [command for command in COMMANDS if not only or re.search(only, command)]
+        with tempfile.TemporaryDirectory() as folder:
+            for name, definition in SCHEMAS.items():
+                Path(folder, name).write_text(json.dumps(definition))
+            names = self._prepare() | {"schemas": folder}
+            try:
+                given = [command.format(**names) for command in commands]
+                found = run_shell(self.home, self.admin_url, self.service_url, given)
+            finally:
+                for topic in self._topics_of_ready():
+                    self._admin("DELETE", f"{topic.replace('://', '/')}?force=true")
+                self._admin("DELETE", f"namespaces/{self.tenant}-ready/ns")
+                self._admin("DELETE", f"tenants/{self.tenant}-ready")
+        for outcome, command in zip(found, commands, strict=True):
+            outcome.command = command
+        return found + ([] if only else self._exit_codes(names))
 
+    def _prepare(self) -> dict[str, str]:
+        """Publish five messages, three of them in a batch. What stands for each name."""
+        tenant, topic = self.tenant, f"persistent://{self.tenant}-ready/ns/t"
+        body = {"adminRoles": [], "allowedClusters": ["standalone"]}
+        self._admin("PUT", f"tenants/{tenant}-ready", body)
+        self._admin("PUT", f"namespaces/{tenant}-ready/ns", {})
+        client = pulsar.Client(self.service_url, logger=pulsar.ConsoleLogger(LoggerLevel.Error))
+        client.subscribe(topic, "s").close()
+        with closing(client):
+            batching = {"batching_enabled": True, "batching_max_publish_delay_ms": 1000}
+            producer = client.create_producer(topic, producer_name="ready", **batching)
+            for text in (b"one", b"two", b"three"):
+                producer.send_async(text, None, partition_key="key")
+            producer.flush()
+            producer.send(b"four", properties={"a": "b"})
+            ledger = str(producer.send(b"five").ledger_id())
+        return {
+            "tenant": tenant,
+            "ns": f"{tenant}/ns",
+            "topic": f"persistent://{tenant}/ns/t",
+            "ns_absent": f"persistent://{tenant}/absent/t",
+            "ready": topic,
+            "isolation": f"--primary 127.* --secondary x {FAILOVER} {MIN_AVAILABLE}",
+            "no_isolation": f"--primary x {FAILOVER} no_such {PARAMETERS}",
+            "ledger": ledger,
+        }
 
-def outcomes_in(text: str) -> list[Outcome]:
-    """The outcome of each command in pulsar-shell's output."""
-    found: list[Outcome] = []
-    for raw in text.splitlines():
-        line = COLOURS.sub("", raw).rstrip()
-        begins = BEGINS.match(line)
-        if begins is not None:
-            found.append(Outcome(begins[3], succeeded=True, lines=[]))
-        elif found and line and not NOISE.match(line) and not DONE.match(line):
-            found[-1].lines.append(normalized(line))
-            found[-1].succeeded &= FAILED.search(line) is None
-    return found
+    def _topics_of_ready(self) -> list[str]:
+        with urllib.request.urlopen(
+            f"{self.admin_url}/admin/v2/persistent/{self.tenant}-ready/ns", timeout=LIMIT_S
+        ) as answer:
+            return [str(name) for name in json.load(answer)]
 
+    def _admin(self, method: str, path: str, body: object = None) -> None:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        url = f"{self.admin_url}/admin/v2/{path}"
+        request = urllib.request.Request(url, data=data, headers=headers, method=method)
+        try:
+            urllib.request.urlopen(request, timeout=LIMIT_S).close()
+        except urllib.error.HTTPError as error:
+            print(f"{method} {path}: {error}", file=sys.stderr)
+            error.close()
 
-def normalized(line: str) -> str:
-    """A line without what differs from run to run."""
-    for pattern, replacement in REPLACED:
-        line = pattern.sub(replacement, line)
-    return line
-
-
-def is_different(ours: Outcome, theirs: Outcome) -> bool:
-    """Whether outcomes differ; the order of lines does not count, Pulsar's lists have none."""
-    return ours.succeeded != theirs.succeeded or bool(_only(ours.lines, theirs.lines))
-
-
-def _only(ours: list[str], theirs: list[str]) -> list[str]:
-    left, right = sorted(map(_bare, ours)), sorted(map(_bare, theirs))
-    missing, more = list(right), []
-    for line in left:
-        if line in missing:
-            missing.remove(line)
-        else:
-            more.append(f"ours   {line}")
-    return more + [f"theirs {line}" for line in missing]
-
-
-def _bare(line: str) -> str:
-    return line.strip().removesuffix(",")
-
-
-def difference(ours: Outcome, theirs: Outcome) -> list[str]:
-    """What is different, in lines."""
-    words = {True: "succeeded", False: "failed"}
-    found = []
-    if ours.succeeded != theirs.succeeded:
-        found.append(f"ours {words[ours.succeeded]}, theirs {words[theirs.succeeded]}")
-    return found + _only(ours.lines, theirs.lines)[:30]
+    def _exit_codes(self, names: dict[str, str]) -> list[Outcome]:
+        """Run some commands as processes of their own; their line is the exit code."""
+        found = []
+        start = [str(self.home / "bin" / "pulsar-admin"), "--admin-url", self.admin_url]
+        for command in EXIT_CODES:
+            program = [*start, *command.format(**names).split()]
+            finished = subprocess.run(program, capture_output=True, timeout=LIMIT_S, check=False)
+            code = finished.returncode
+            found.append(Outcome(f"pulsar-admin {command}", code == 0, [f"exit code {code}"]))
+        return found
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Fuzzes a broker with hostile and failing clients in random order, with a check after each step.
 
-    python tools/fuzz_broker.py --seed 1 --cycles 20 [--steps 60]
+    python tools/fuzz_broker.py --seed 1 --cycles 20 [--steps 60] [--minutes 30] [--stalls-count]
 
 A cycle is the life of one broker process. All cycles use the same data folder. In each step one of
 several connections sends some commands (valid, mutated, hostile), connects, stops reading or
@@ -14,15 +14,18 @@ At a cycle's end all clients disconnect. Then no client may hold anything: each 
 Exclusive producer, and each subscription a consumer. The process ends by SIGTERM, within 10 s, or
 by kill -9, and the next one opens the same folder.
 
-Stalls (times in which the loop was blocked by more than 50 ms of its own work) are counted by
-handler. Prints a report and one line of JSON. Exit code 1 if there were problems; stalls do not
-count as problems. A cycle's commands depend only on its seed: `--seed S --cycles 1 --first-cycle C`
-sends the commands of cycle C again.
+Every third cycle's broker authenticates its clients: some have tokens that end, and answer the
+broker's challenge or not. Stalls (times in which the loop was blocked by more than 50 ms of its own
+work) are counted by handler; with --stalls-count they are problems. With --minutes cycles begin
+until the time is over. Prints a report and one line of JSON. Exit code 1 if there were problems. A
+cycle's commands depend only on its seed: `--seed S --cycles 1 --first-cycle C` sends the commands
+of cycle C again.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import json
 import re
@@ -38,6 +41,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import jwt
 from fuzz_commands import SUBSCRIPTIONS, TOPICS, Sender, http_request
 from monitored_broker import MonitoredBroker
 
@@ -56,19 +60,37 @@ TWO_LENGTHS = (
 RST = struct.pack("ii", 1, 0)
 SETTINGS = {"stalled_frame_timeout_ms": 2000, "connection_liveness_check_timeout_ms": 500,
             "active_consumer_failover_delay_ms": 50}  # fmt: skip
+SECRET = bytes(range(32))
+SECURITY = {
+    "authentication_enabled": True,
+    "authentication_providers": ["token"],
+    "anonymous_user_role": "anyone",
+    "token_secret_key": "data:;base64," + base64.b64encode(SECRET).decode(),
+    "authentication_refresh_check_ms": 200,
+}
+
+
+def token(random: Random) -> bytes:
+    """A token: for a long time, for a second, over, or with another secret."""
+    ends_s = time.time() + random.choice([3600, 3600, 1, 1, -10])
+    secret = SECRET if random.random() < 0.9 else bytes(32)
+    return jwt.encode({"sub": "fuzz", "exp": int(ends_s)}, secret, algorithm="HS256").encode()
 
 
 class Peer:
     """A client that sends random commands, on a non-blocking socket."""
 
-    def __init__(self, address: tuple[str, int], random: Random) -> None:
+    def __init__(self, address: tuple[str, int], random: Random, *, is_secured: bool) -> None:
         self.random = random
         self.sender = Sender(random)
         self.reads = random.random() < 0.8
         self.socket: socket.socket | None = socket.create_connection(address, ANSWER_S)
         self.socket.setblocking(False)
         self._connection = Connection(Role.CLIENT)
-        self._send(commands.connect("fuzz"))
+        if is_secured and random.random() < 0.7:
+            self._send(commands.connect("fuzz", auth_method_name="token", auth_data=token(random)))
+        else:
+            self._send(commands.connect("fuzz"))
 
     def step(self) -> None:
         """Send some commands at once."""
@@ -93,6 +115,10 @@ class Peer:
                 self.vanish()
 
     def _learn(self, event: object) -> None:
+        if isinstance(event, Command) and event.type == pb.BaseCommand.AUTH_CHALLENGE:
+            if self.random.random() < 0.7:
+                self._send(commands.auth_response("fuzz", 21, "token", token(self.random)))
+            return
         if isinstance(event, Message):
             found = event.command.message_id
         elif isinstance(event, Command) and event.type == pb.BaseCommand.SEND_RECEIPT:
@@ -132,6 +158,8 @@ class Campaign:
     memory_limit_bytes: int
     #: Problems whose text matches this expression are not counted.
     known: str = ""
+    #: Whether stalls are problems.
+    stalls_count: bool = False
     problems: list[str] = field(default_factory=list)
     stalls: Counter[str] = field(default_factory=Counter)
     longest_ms: dict[str, int] = field(default_factory=dict)
@@ -145,12 +173,14 @@ class Campaign:
         random = Random(f"{self.seed}-{number}")
         found_before = len(self.problems)
         log = self.folder / "broker.log"
+        is_secured = number % 3 == 2
+        security: dict[str, Any] = {"security": SECURITY} if is_secured else {}
         try:
-            broker = MonitoredBroker(self.folder / "data", log, **SETTINGS)
+            broker = MonitoredBroker(self.folder / "data", log, **SETTINGS, **security)
         except RuntimeError as error:
             self._problem(number, -1, str(error))
             return
-        life = Life(broker, random)
+        life = Life(broker, random, is_secured=is_secured)
         try:
             for step in range(self.steps):
                 what = life.step()
@@ -163,7 +193,7 @@ class Campaign:
                     self._problem(number, self.steps, problem)
         finally:
             life.end_peers()
-            self._note_stalls(broker)
+            self._note_stalls(broker, number, self.steps, "the end of all clients")
             self._end(number, broker, random)
 
     def _check(self, number: int, step: int, what: str, life: Life) -> None:
@@ -176,7 +206,7 @@ class Campaign:
             self._problem(number, step, f"after {what}: the broker ended")
             return
         self._note_uncaught(number, step, what, broker)
-        self._note_stalls(broker)
+        self._note_stalls(broker, number, step, what)
         memory_bytes = broker.memory_bytes()
         self.memory_max_bytes = max(self.memory_max_bytes, memory_bytes)
         if memory_bytes > self.memory_limit_bytes:
@@ -198,10 +228,12 @@ class Campaign:
             if self.uncaught[f"{error} {where}"] == 1:
                 self._problem(number, step, f"after {what}: uncaught:\n{text}")
 
-    def _note_stalls(self, broker: MonitoredBroker) -> None:
+    def _note_stalls(self, broker: MonitoredBroker, number: int, step: int, what: str) -> None:
         for line in broker.stalls():
             if line["held"]:
                 name = line["stall"]
+                if self.stalls_count:
+                    self._problem(number, step, f"after {what}: a stall: {line}")
                 self.stalls[name] += 1
                 self.longest_ms[name] = max(self.longest_ms.get(name, 0), line["cpu_ms"])
 
@@ -214,8 +246,9 @@ class Campaign:
 class Life:
     """One broker's clients."""
 
-    def __init__(self, broker: MonitoredBroker, random: Random) -> None:
+    def __init__(self, broker: MonitoredBroker, random: Random, *, is_secured: bool) -> None:
         self.broker = broker
+        self.is_secured = is_secured
         self.random = random
         self.peers: list[Peer] = []
         self._http: list[socket.socket] = []
@@ -228,7 +261,8 @@ class Life:
         self.peers = [peer for peer in self.peers if peer.socket is not None]
         chance = self.random.random()
         if not self.peers or (len(self.peers) < PEERS and chance < 0.2):
-            self.peers.append(Peer(_address(self.broker.service_url), self.random))
+            address = _address(self.broker.service_url)
+            self.peers.append(Peer(address, self.random, is_secured=self.is_secured))
             return "a connection"
         peer = self.random.choice(self.peers)
         if chance < 0.28:
@@ -372,14 +406,24 @@ def main() -> int:
     parser.add_argument("--first-cycle", type=int, default=0)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--memory-mib", type=int, default=512)
+    parser.add_argument("--minutes", type=float, help="instead of --cycles")
+    parser.add_argument("--stalls-count", action="store_true", help="stalls are problems")
     parser.add_argument("--known", default="", help="regular expression of problems to ignore")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pulsemark-fuzz-") as folder:
         campaign = Campaign(
-            Path(folder), given.seed, given.steps, given.memory_mib << 20, given.known
-        )
-        for number in range(given.first_cycle, given.first_cycle + given.cycles):
+            Path(folder), given.seed, given.steps, given.memory_mib << 20, given.known,
+            given.stalls_count,
+        )  # fmt: skip
+        until_s = time.monotonic() + 60 * (given.minutes or 0)
+        number = given.first_cycle
+        while (
+            time.monotonic() < until_s
+            if given.minutes
+            else number < given.first_cycle + given.cycles
+        ):
             campaign.cycle(number)
+            number += 1
             if len(campaign.problems) >= 20:
                 break
         for problem in campaign.problems:
@@ -388,7 +432,7 @@ def main() -> int:
             print(f"{count:5} stalls, longest {campaign.longest_ms[name]} ms: {name}")
         report = {
             "seed": given.seed,
-            "cycles": given.cycles,
+            "cycles": number - given.first_cycle,
             "steps": campaign.steps_done,
             "problems": len(campaign.problems),
             "stalls": campaign.stalls.total(),

@@ -9,6 +9,9 @@ from __future__ import annotations
 import struct
 from random import Random
 
+from fuzz_shapes import TOPICS as OTHER_TOPICS
+from fuzz_shapes import any_command, any_request
+
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing.raw_messages import batched_message, unbatched_message
 from pulsemark.wire import MessageId, commands
@@ -68,8 +71,20 @@ class Sender:
         """A command of any kind."""
         if not self.producers:
             return self.producer()
-        kinds = [self.producer, self.subscribe, self.send, self.flow, self.ack, self.small]
-        return self.random.choices(kinds, weights=[3, 3, 6, 4, 4, 6])[0]()
+        kinds = [
+            self.producer,
+            self.subscribe,
+            self.send,
+            self.flow,
+            self.ack,
+            self.small,
+            self.any,
+        ]
+        return self.random.choices(kinds, weights=[3, 3, 6, 4, 4, 6, 3])[0]()
+
+    def any(self) -> bytes:
+        """A command of any type, with random fields; ends most connections."""
+        return any_command(self.random)
 
     def _request(self) -> int:
         self.request_id += 1
@@ -86,7 +101,7 @@ class Sender:
             return self.random.choice(
                 ["", "persistent://a/b", TOPICS[0] + "-partition-1", "x" * 999]
             )
-        return self.random.choice(TOPICS)
+        return self.random.choice(TOPICS if self.random.random() < 0.8 else OTHER_TOPICS)
 
     def _position(self) -> MessageId:
         random = self.random
@@ -231,6 +246,8 @@ class Sender:
 
 def http_request(random: Random) -> tuple[str, str, bytes]:
     """A request of the admin interface: method, path, body."""
+    if random.random() < 0.5:
+        return any_request(random)
     topic = "/admin/v2/" + random.choice(TOPICS).replace("://", "/")
     subscription = f"{topic}/subscription/{random.choice(SUBSCRIPTIONS)}"
     force = random.choice(["", "?force=true"])

@@ -17,8 +17,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from kafka.protocol.admin import CreateTopicsRequest
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest
+from kafka.protocol.consumer import (
+    FetchRequest,
+    JoinGroupRequest,
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
@@ -34,6 +40,8 @@ MIB = 1024 * 1024
 _Produced = ProduceRequest.TopicProduceData
 _Fetched = FetchRequest.FetchTopic
 _Listed = ListOffsetsRequest.ListOffsetsTopic
+_Committed = OffsetCommitRequest.OffsetCommitRequestTopic
+_Asked = OffsetFetchRequest.OffsetFetchRequestTopic
 _Created = CreateTopicsRequest.CreatableTopic
 
 
@@ -163,9 +171,116 @@ def many_fetch_much(scene: Scene) -> str:
     return f"{count} clients, {sum(sizes):,} bytes in {took}"
 
 
+def commit_many(scene: Scene) -> str:
+    """Five connections commit 20,000 offsets each at once, and fetch them."""
+    partitions = min(scene.scaled(20_000), 10_000)
+    scene.create("committed", partitions)
+    scene.create("more", partitions)
+    part = _Committed.OffsetCommitRequestPartition
+    topics = [
+        _Committed(
+            name=name,
+            partitions=[
+                part(partition_index=n, committed_offset=n, committed_metadata="")
+                for n in range(partitions)
+            ],
+        )
+        for name in ("committed", "more")
+    ]
+    ids = {"generation_id_or_member_epoch": -1, "member_id": "", "retention_time_ms": -1}
+    answered = 0
+    with ExitStack() as stack:
+        clients = [stack.enter_context(scene.connect()) for _ in range(5)]
+        scene.begin()
+        for number, client in enumerate(clients):
+            client.send(OffsetCommitRequest, 2, group_id=f"g{number}", topics=topics, **ids)
+        for client in clients:
+            client.receive_frame()
+        for number, client in enumerate(clients):
+            client.send(OffsetFetchRequest, 2, group_id=f"g{number}", topics=None)
+        for client in clients:
+            answer = client.receive(OffsetFetchRequest, 2)[1]
+            answered += sum(len(each.partitions) for each in answer.topics)
+        took = scene.end()
+    assert answered == len(clients) * 2 * partitions
+    return f"{len(clients)} clients, {answered} offsets in {took}"
+
+
+def fetch_offsets_of_missing(scene: Scene) -> str:
+    """Five connections ask for the offsets of 200,000 partitions each that do not exist."""
+    asked = [_Asked(name="none", partition_indexes=list(range(scene.scaled(200_000))))]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(scene.connect()) for _ in range(5)]
+        scene.begin()
+        for client in clients:
+            client.send(OffsetFetchRequest, 2, group_id="g", topics=asked)
+        sizes = [len(client.receive_frame()) for client in clients]
+        took = scene.end()
+    return f"{len(clients)} clients, {sum(sizes):,} bytes in {took}"
+
+
+def metadata_of_many(scene: Scene) -> str:
+    """Metadata of 20 topics with 10,000 partitions each."""
+    for number in range(20):
+        scene.create(f"t{number}", scene.scaled(10_000))
+    scene.begin()
+    answer = scene.client.call(MetadataRequest, 4, topics=None, allow_auto_topic_creation=False)
+    took = scene.end()
+    return f"{sum(len(each.partitions) for each in answer.topics)} partitions in {took}"
+
+
+def create_refused(scene: Scene) -> str:
+    """One CreateTopics with 20,000 topics of which none can be created."""
+    topics = [
+        _Created(name=f"t{n}", num_partitions=0, replication_factor=1, assignments=[], configs=[])
+        for n in range(scene.scaled(20_000))
+    ]
+    fields = {"topics": topics, "timeout_ms": 1, "validate_only": False}
+    scene.begin()
+    answer = scene.client.call(CreateTopicsRequest, 4, **fields)
+    return f"{len(answer.topics)} topics in {scene.end()}"
+
+
+def delete_missing(scene: Scene) -> str:
+    """One DeleteTopics with 100,000 topics that do not exist."""
+    names = [f"t{n}" for n in range(scene.scaled(100_000))]
+    scene.begin()
+    answer = scene.client.call(DeleteTopicsRequest, 3, topic_names=names, timeout_ms=1)
+    return f"{len(answer.responses)} topics in {scene.end()}"
+
+
+def join_with_many_protocols(scene: Scene) -> str:
+    """A member that offers 100,000 protocols, and one with a megabyte of metadata."""
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol
+    fields = {
+        "session_timeout_ms": 10_000, "rebalance_timeout_ms": 1_000, "member_id": "",
+        "protocol_type": "consumer",
+    }  # fmt: skip
+    offered = [protocol(name=f"p{n}", metadata=b"") for n in range(scene.scaled(80_000))]
+    large = [protocol(name="range", metadata=bytes(1_000_000))]
+    scene.begin()
+    codes = [
+        scene.client.call(JoinGroupRequest, 3, group_id="g", protocols=each, **fields).error_code
+        for each in (offered, large)
+    ]
+    return f"codes {codes} in {scene.end()}"
+
+
 SCENARIOS: dict[str, Callable[[Scene], str]] = {
     run.__name__: run
-    for run in (produce_to_many, fetch_missing, list_missing, metadata_of_missing, many_fetch_much)
+    for run in (
+        produce_to_many,
+        fetch_missing,
+        list_missing,
+        metadata_of_missing,
+        many_fetch_much,
+        commit_many,
+        fetch_offsets_of_missing,
+        metadata_of_many,
+        create_refused,
+        delete_missing,
+        join_with_many_protocols,
+    )
 }
 
 
@@ -186,7 +301,7 @@ def play(name: str, scale: float) -> bool:
         longest_ms = worst["cpu_ms"] if worst else 0
         errors = len(broker.uncaught())
     where = worst["stall"] if worst else ""
-    print(f"{name:20} {longest_ms:4} ms {where}; {note}; {errors} errors", flush=True)
+    print(f"{name:24} {longest_ms:4} ms {where}; {note}; {errors} errors", flush=True)
     return longest_ms < BOUND_MS and not errors
 
 

@@ -67,6 +67,12 @@ if TYPE_CHECKING:
         BrokerEntryMetadata as BrokerEntryMetadata,
     )
     from .metadata import (
+        Message as Message,
+    )
+    from .metadata import (
+        messages_of as messages_of,
+    )
+    from .metadata import (
         pack as pack,
     )
     from .metadata import (
@@ -95,7 +101,15 @@ _EXPORTS = {
         "Position",
         "StoreOptions",
     ),
-    "metadata": ("BrokerEntryMetadata", "pack", "peek", "split", "strip"),
+    "metadata": (
+        "BrokerEntryMetadata",
+        "Message",
+        "messages_of",
+        "pack",
+        "peek",
+        "split",
+        "strip",
+    ),
 }
 _PACKAGE_OF = {name: package for package, names in _EXPORTS.items() for name in names}
 
@@ -114,11 +128,13 @@ __all__ = [
     "IndexPlace",
     "IndexRange",
     "LocalStore",
+    "Message",
     "Position",
     "SearchMethod",
     "SeekClient",
     "StoreOptions",
     "__version__",
+    "messages_of",
     "pack",
     "peek",
     "split",

@@ -417,3 +417,27 @@ async def test_what_a_piece_raises_ends_its_work_only():
     work = asyncio.gather(turns.work(failing()), return_exceptions=True)
     assert await turns.result(good()) == 7
     assert [str(error) for error in await work] == ["broken"]
+
+
+def test_work_that_the_end_of_work_adds_keeps_its_order():
+    """Jobs added by the end of another job run one after the other, a piece in each turn."""
+
+    async def scenario():
+        work, ran = LongWork(), []
+
+        def pieces(name, count):
+            for number in range(count):
+                ran.append(f"{name}{number}")
+                yield
+
+        def then():
+            work.add(pieces("b", 0))
+            work.add(pieces("c", 2))
+            work.add(pieces("d", 1))
+
+        work.add(pieces("a", 1), then)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return ran, bool(work)
+
+    assert asyncio.run(scenario()) == (["a0", "c0", "c1", "d0"], False)

@@ -378,7 +378,7 @@ class Registries(RuleBasedStateMachine):
         assert (
             subscription.durable
             or subscription.consumers
-            or subscription.kept_until is not None
+            or subscription.kept is not None
             or any(kind == "consumer" for c in self.broker.clients for kind, _ in c.session.opening)
         )
 

@@ -197,6 +197,32 @@ def test_dispatch_waits(
         eventually(lambda: received(20), "all messages")
 
 
+def test_one_subscription_with_a_rate_of_its_own(
+    broker: BrokerThread, http_of: Callable[..., Any]
+) -> None:
+    """Waits, while the topic's others get everything; without the rate it gets the rest."""
+    path = f"/admin/v2/{TOPIC.replace('://', '/')}/slow/dispatchRate"
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC)
+        assert http_of(broker)("POST", path, FIVE_IN_2_S).status == 204
+        consumers = {name: client.subscribe(TOPIC, name) for name in ("slow", "fast")}
+        got: dict[str, list[Any]] = {name: [] for name in consumers}
+        for consumer in consumers.values():
+            consumer.flow(100)
+        for n in range(20):
+            producer.send(b"%d" % n)
+
+        def received(name: str, count: int) -> bool:
+            got[name].extend(consumers[name].drain())
+            return len(got[name]) >= count
+
+        eventually(lambda: received("fast", 20), "all messages of the other subscription")
+        eventually(lambda: received("slow", 5), "5 messages")
+        assert not received("slow", 6)
+        assert http_of(broker)("DELETE", path).status == 204
+        eventually(lambda: received("slow", 20), "all messages")
+
+
 def test_the_topics_rate_is_shared_by_its_subscriptions(broker: BrokerThread) -> None:
     """Each subscription's own rate is not."""
     with RawClient.from_url(broker.service_url) as client:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from kafka.protocol.consumer import FetchRequest
 
-from pulsemark.kafka import fetching, shown_entries
+from pulsemark.kafka import reading, shown_entries
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields
 
@@ -166,7 +166,8 @@ def test_a_fetch_that_takes_long_answers_what_it_has(raw, made, monkeypatch):
     """One batch at least, and no error; the next fetch goes on there."""
     for number in range(5):
         raw.produce(made, record_set([b"%d" % number]))
-    monkeypatch.setattr("pulsemark.kafka.fetching.READ_S", -1.0)
+    monkeypatch.setattr(reading, "STORED_READ_S", -1.0)
+    monkeypatch.setattr(reading, "PIECE_STEPS", 1)
     part = raw.fetch(made, 0, max_wait_ms=60_000, min_bytes=1 << 20)
     assert (part.error_code, records_of(part.records)) == (0, [(0, b"0")])
     assert records_of(raw.fetch(made, 1).records) == [(1, b"1")]
@@ -257,9 +258,9 @@ def test_a_fetch_whose_time_is_over_reads_no_more_partitions(raw, topic, monkeyp
         reads.append(self.index)
         return read(self, offset, max_bytes)
 
-    clock = SimpleNamespace(monotonic=lambda: 0.6 * fetching.READ_S * len(reads))
+    clock = SimpleNamespace(monotonic=lambda: 0.6 * reading.STORED_READ_S * len(reads))
     monkeypatch.setattr(KafkaPartition, "read", spied)
-    monkeypatch.setattr(fetching, "time", clock)
+    monkeypatch.setattr(reading, "time", clock)
     asked = [(topic, partition, 0, 1 << 20, -1) for partition in range(20)]
     answer = raw.call(FetchRequest, 11, **fetch_fields(asked, 0, 1, size + 100))
     sizes = [len(part.records) for each in answer.responses for part in each.partitions]

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import pytest
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.admin import CreatePartitionsRequest, DeleteTopicsRequest
+from kafka.protocol.consumer import (
+    FetchRequest,
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.broker import long_work
 from pulsemark.broker.long_work import Turns
-from pulsemark.kafka import answering, fetching, publishing, session
+from pulsemark.kafka import answering, endpoint, publishing, reading, session
+from pulsemark.kafka.groups import offsets as group_offsets
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.kafka.wire import connection
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
@@ -21,6 +29,7 @@ from .conftest import create, is_on_loop, record_set, records_of
 _Produced = ProduceRequest.TopicProduceData
 _Fetched = FetchRequest.FetchTopic
 _Listed = ListOffsetsRequest.ListOffsetsTopic
+_Committed = OffsetCommitRequest.OffsetCommitRequestTopic
 COUNT = 600
 
 
@@ -119,7 +128,7 @@ def test_clients_that_fetch_much_take_turns(kafka_broker, raw, topic, slices, mo
     create(raw, topic)
     for number in range(6):
         raw.produce(topic, record_set([b"%d" % number * 700_000]))
-    monkeypatch.setattr(fetching, "READ_S", 60.0)
+    monkeypatch.setattr(reading, "STORED_READ_S", 60.0)
     reads = []
     read = KafkaPartition.read
 
@@ -137,7 +146,7 @@ def test_clients_that_fetch_much_take_turns(kafka_broker, raw, topic, slices, mo
         part = client.receive(FetchRequest, 11)[1].responses[0].partitions[0]
         assert [offset for offset, _ in records_of(part.records)] == list(range(6))
         client.close()
-    assert max(reads) <= fetching.PIECE_BYTES
+    assert max(reads) <= reading.PIECE_BYTES
     assert max(slices.values()) == 1
     assert len(slices) >= 4 * 6
 
@@ -156,9 +165,53 @@ def test_entries_that_come_while_a_fetch_reads_in_turns_are_not_missed(
         assert client.receive(FetchRequest, 11)[0] == sent
 
 
-@pytest.mark.parametrize("request_type", [FetchRequest, ListOffsetsRequest, MetadataRequest])
+def _fetch_many(raw, topic):
+    parts = [
+        _Fetched.FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1)
+        for n in range(COUNT)
+    ]
+    fields = fetch_fields([], 0, 1, 1) | {"topics": [_Fetched(topic=topic, partitions=parts)]}
+    answer = raw.call(FetchRequest, 4, **fields)
+    return [part.error_code for part in answer.responses[0].partitions]
+
+
+def _list_many(raw, topic):
+    wanted = [_Listed.ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(COUNT)]
+    topics = [_Listed(name=topic, partitions=wanted)]
+    answer = raw.call(ListOffsetsRequest, 1, replica_id=-1, topics=topics)
+    return [part.error_code for part in answer.topics[0].partitions]
+
+
+def _describe_many(raw, _topic):
+    names = [MetadataRequest.MetadataRequestTopic(name=f"no-{n}") for n in range(COUNT)]
+    answer = raw.call(MetadataRequest, 4, topics=names, allow_auto_topic_creation=False)
+    return [each.error_code for each in answer.topics]
+
+
+def _commit_many(raw, topic):
+    answer = raw.call(OffsetCommitRequest, 2, **commit_fields(topic, range(COUNT)))
+    return [part.error_code for part in answer.topics[0].partitions]
+
+
+def _delete_many_topics(raw, topic):
+    names = [f"{topic}-{n}" for n in range(COUNT)]
+    answer = raw.call(DeleteTopicsRequest, 1, topic_names=names, timeout_ms=1)
+    return [each.error_code for each in answer.responses]
+
+
+def _add_to_many(raw, topic):
+    wanted = CreatePartitionsRequest.CreatePartitionsTopic
+    topics = [wanted(name=f"{topic}-{n}", count=2, assignments=None) for n in range(COUNT)]
+    answer = raw.call(CreatePartitionsRequest, 0, topics=topics, timeout_ms=1, validate_only=False)
+    return [each.error_code for each in answer.results]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [_fetch_many, _list_many, _describe_many, _commit_many, _delete_many_topics, _add_to_many],
+)
 def test_very_many_partitions_that_do_not_exist_are_answered_in_turns(
-    raw, topic, slices, monkeypatch, request_type
+    raw, topic, slices, monkeypatch, ask
 ):
     """Looking them up takes turns; decoding the request and encoding the answer take a thread."""
     on_loop = []
@@ -171,29 +224,84 @@ def test_very_many_partitions_that_do_not_exist_are_answered_in_turns(
 
         monkeypatch.setattr(module, name, spied)
     monkeypatch.setattr(connection, "DECODED_AT_ONCE_BYTES", 1_000)
-    if request_type is FetchRequest:
-        parts = [
-            _Fetched.FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1)
-            for n in range(COUNT)
-        ]
-        fields = fetch_fields([], 0, 1, 1) | {"topics": [_Fetched(topic=topic, partitions=parts)]}
-        answer = raw.call(FetchRequest, 4, **fields)
-        codes = [part.error_code for part in answer.responses[0].partitions]
-    elif request_type is ListOffsetsRequest:
-        wanted = [
-            _Listed.ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(COUNT)
-        ]
-        topics = [_Listed(name=topic, partitions=wanted)]
-        answer = raw.call(ListOffsetsRequest, 1, replica_id=-1, topics=topics)
-        codes = [part.error_code for part in answer.topics[0].partitions]
-    else:
-        names = [MetadataRequest.MetadataRequestTopic(name=f"no-{n}") for n in range(COUNT)]
-        answer = raw.call(MetadataRequest, 4, topics=names, allow_auto_topic_creation=False)
-        codes = [each.error_code for each in answer.topics]
-    assert codes == [3] * COUNT
+    assert ask(raw, topic) == [3] * COUNT
     assert max(slices.values()) == 1
     assert len(slices) >= COUNT
     assert on_loop == [False, False]
+
+
+def commit_fields(topic, indexes):
+    """An OffsetCommit of some partitions."""
+    parts = [
+        _Committed.OffsetCommitRequestPartition(
+            partition_index=n, committed_offset=n, committed_metadata=""
+        )
+        for n in indexes
+    ]
+    topics = [_Committed(name=topic, partitions=parts)]
+    ids = {"group_id": f"g-{topic}", "generation_id_or_member_epoch": -1, "member_id": ""}
+    return ids | {"retention_time_ms": -1, "topics": topics}
+
+
+def fetch_committed(raw, topic, indexes):
+    """The committed offsets of some partitions; None: of all that have one."""
+    asked = OffsetFetchRequest.OffsetFetchRequestTopic
+    topics = None if indexes is None else [asked(name=topic, partition_indexes=list(indexes))]
+    answer = raw.call(OffsetFetchRequest, 2, group_id=f"g-{topic}", topics=topics)
+    return {
+        part.partition_index: part.committed_offset
+        for each in answer.topics
+        for part in each.partitions
+    }
+
+
+def test_offsets_of_very_many_partitions_are_committed_together(raw, topic, monkeypatch):
+    """In turns; what is above the limit of one commit is refused as a whole, with 28."""
+    count = 1_000
+    create(raw, topic, partitions=count)
+    answer = raw.call(OffsetCommitRequest, 2, **commit_fields(topic, range(count)))
+    assert {part.error_code for part in answer.topics[0].partitions} == {0}
+    expected = {n: n for n in range(count)}
+    assert fetch_committed(raw, topic, None) == expected
+    assert fetch_committed(raw, topic, range(count + 5)) == expected | dict.fromkeys(
+        range(count, count + 5), -1
+    )
+    monkeypatch.setattr(group_offsets, "MAX_OFFSETS_PER_COMMIT", 700)
+    for asked in (701, 700):
+        fields = commit_fields(topic, range(asked)) | {"group_id": f"g-{topic}-other"}
+        answer = raw.call(OffsetCommitRequest, 2, **fields)
+        codes = {part.error_code for part in answer.topics[0].partitions}
+        assert codes == ({28} if asked > 700 else {0})
+
+
+def test_large_requests_of_many_clients_are_decoded_a_few_at_a_time(
+    kafka_broker, topic, monkeypatch
+):
+    """A decoded request takes a hundred times its size; those that wait are only bytes."""
+    limit = endpoint.LARGE_AT_ONCE
+    inside: list[object] = []
+    most: list[int] = []
+
+    async def counted(self, request):
+        inside.append(request)
+        most.append(len(inside))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await handle(self, request)
+        inside.remove(request)
+
+    handle = session.KafkaSession._decode_and_handle_now
+    monkeypatch.setattr(session.KafkaSession, "_decode_and_handle_now", counted)
+    monkeypatch.setattr(connection, "DECODED_AT_ONCE_BYTES", 1_000)
+    clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(3 * limit)]
+    for client in clients:
+        client.send(OffsetCommitRequest, 2, **commit_fields(topic, range(COUNT)))
+    for client in clients:
+        answer = client.receive(OffsetCommitRequest, 2)[1]
+        assert len(answer.topics[0].partitions) == COUNT
+        client.close()
+    assert 1 <= max(most) <= limit
+    assert len(most) == len(clients)
 
 
 def test_a_few_sets_are_stored_at_once(raw, made, slices):

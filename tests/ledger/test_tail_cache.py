@@ -20,7 +20,7 @@ from pulsemark.ledger import EARLIEST, LedgerError, LocalStore, Position, StoreO
 from pulsemark.ledger.commit.remember import PIECE_BYTES
 from pulsemark.ledger.tail_cache import IDLE_COMMITS, MAX_AGE_MS
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
-from pulsemark.testing.clock import SettableClock
+from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.faulty_files import FaultyFiles
 from pulsemark.testing.raw_messages import unbatched_message
 
@@ -86,7 +86,7 @@ class TailMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.files = FaultyFiles()
-        self.clock = SettableClock()
+        self.clock = SettableClock(A_TIME_MS)
         self.store = LocalStore.open(
             self.folder / "data",
             files=self.files,

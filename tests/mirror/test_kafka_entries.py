@@ -1,60 +1,215 @@
-"""Record sets of Kafka's clients in the source: a mirror refuses them, and never converts them."""
+"""Record sets of Kafka's clients go through a mirror as they are stored: bytes, holes, offsets."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 from kafka.protocol.metadata import MetadataRequest
-from kafka.record.memory_records import MemoryRecordsBuilder
+from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from pulsemark.ledger import LocalStore, TopicNotFoundError
-from pulsemark.metadata import StamperChain
-from pulsemark.mirror import KafkaEntryError, Options, compare
-from pulsemark.proto.broker_entry_pb2 import SOURCE_KAFKA_MAGIC_2, BrokerEntryMetadata
+from pulsemark.broker import BrokerThread
+from pulsemark.kafka.records import EntryRules, Produced, Work, keep, validate_produced
+from pulsemark.kafka.sequences_in_log import read_sequences
+from pulsemark.ledger import LocalStore
+from pulsemark.metadata import StamperChain, peek
+from pulsemark.metadata.record_set_tags import RecordSetTags, record_set_tags_of
+from pulsemark.metadata.source_stamp import SourceStamp
+from pulsemark.mirror import KafkaEntryError, Options, TargetRefusedError, compare
+from pulsemark.mirror.broker_target import BrokerTarget
+from pulsemark.mirror.entries import SourceEntry
+from pulsemark.proto.broker_entry_pb2 import BrokerEntryMetadata
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
-from .conftest import CLUSTER, TOPIC, Mirror, batch, bodies_of
+from .conftest import CLUSTER, TOPIC, Mirror, batch, bodies_of, entries_of
+from .test_pulsar_target import like_pulsar  # noqa: F401
 
+CELLS = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 KAFKA_TOPIC = f"{TOPIC}-partition-0"
+COUNT = 4
 
 
-def record_set() -> bytes:
-    """One record."""
-    builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 20)
-    builder.append(timestamp=1_000, key=b"k", value=b"v")
+def record_set(magic: int, codec: int = 0, producer: tuple[int, int, int] | None = None) -> bytes:
+    """Records `v0` to `v3`, the last one without a value."""
+    builder = MemoryRecordsBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
+    if producer is not None:
+        builder.set_producer_state(*producer, False)
+    for number in range(COUNT):
+        value = None if number == COUNT - 1 else b"v%d" % number
+        builder.append(timestamp=1_000 + number, key=b"k%d" % number, value=value)
     builder.close()
     return bytes(builder.buffer())
 
 
-@pytest.mark.parametrize("shows_stamps", [False, True])
-def test_a_mirror_of_a_broker_refuses_a_record_set(mirror: Mirror, tmp_path, shows_stamps):
-    """The copy would be another entry: a Pulsar batch that no producer made."""
-    shown = {"exposing_broker_entry_metadata_to_client_enabled": shows_stamps}
-    with running_broker(kafka_port=0, **shown) as broker:
-        with RawKafka.from_url(broker.kafka_url) as raw:
-            wanted = MetadataRequest.MetadataRequestTopic(name="orders")
-            raw.call(MetadataRequest, 1, topics=[wanted])
-            assert raw.produce("orders", record_set()).error_code == 0
-        target = tmp_path / "target"
-        with pytest.raises(KafkaEntryError, match="record set of a Kafka client"):
-            mirror(broker.service_url, target, KAFKA_TOPIC)
-        with pytest.raises(TopicNotFoundError):
-            bodies_of(target, KAFKA_TOPIC)
-        options = Options(source_cluster=CLUSTER)
-        with pytest.raises(KafkaEntryError, match="record set of a Kafka client"):
-            compare(broker.service_url, broker.service_url, KAFKA_TOPIC, options)
+def produced(magic: int, codec: int = 0, producer: tuple[int, int, int] | None = None) -> Produced:
+    """The set as it is stored."""
+    version = 3 if magic == 2 else 2
+    made = validate_produced(record_set(magic, codec, producer), version, EntryRules(magic=magic))
+    assert made is not None
+    return made
 
 
-def test_a_mirror_of_a_folder_refuses_a_record_set(mirror: Mirror, tmp_path):
-    """Without its tag `source_format` the copy would be taken for a Pulsar message."""
-    source, target = tmp_path / "source", tmp_path / "target"
-    body, count = batch(b"a", b"b")
-    with LocalStore.open(source) as store:
-        ledger = store.open_topic(TOPIC)
+def tags_of(made: Produced) -> RecordSetTags:
+    """The tags with which the endpoint stores it."""
+    return RecordSetTags(
+        made.message_count,
+        made.source_format,
+        has_keys=made.has_keys,
+        raw_size_bytes=made.raw_size_bytes,
+    )
+
+
+def store(folder: Path, sets: list[tuple[bytes, RecordSetTags | None, int]], topic: str) -> None:
+    """Append entries as the endpoint, or compaction, stores them."""
+    with LocalStore.open(folder) as opened:
+        ledger = opened.open_topic(topic)
         ledger.stampers = StamperChain.from_names(["broker-time", "index"])
-        ledger.append(body, message_count=count).commit.wait()
-        base = BrokerEntryMetadata(message_count=1, source_format=SOURCE_KAFKA_MAGIC_2)
-        ledger.append(record_set(), message_count=1, base=base).commit.wait()
-    with pytest.raises(KafkaEntryError, match="record set of a Kafka client"):
-        mirror(source, target)
-    assert bodies_of(target) == [body]
+        for body, tags, count in sets:
+            base = BrokerEntryMetadata()
+            if tags is not None:
+                tags.write(base)
+            ledger.append(body, message_count=count, base=base).commit.wait()
+
+
+def every_cell() -> list[tuple[bytes, RecordSetTags | None, int]]:
+    """A Pulsar batch, and each cell whole and with holes: the first and third record are gone."""
+    pulsar, count = batch(b"a", b"b")
+    found: list[tuple[bytes, RecordSetTags | None, int]] = [(pulsar, None, count)]
+    for magic, codec in CELLS:
+        made = produced(magic, codec)
+        holes = keep(made.body, {1, 3}, Work())
+        found += [(body, tags_of(made), COUNT) for body in (made.body, holes)]
+    return found
+
+
+def facts_of(folder: Path, topic: str) -> list[tuple[bytes, int, int, RecordSetTags | None]]:
+    """Of each entry: the bytes, the first index, how many indexes, the tags."""
+    return [
+        (
+            bytes(entry.body),
+            entry.first_index,
+            entry.message_count,
+            record_set_tags_of(peek(entry.prefix)),
+        )
+        for entry in entries_of(folder, topic)
+    ]
+
+
+def seen_by_kafka(broker: BrokerThread, topic: str = "orders") -> list[tuple[int, bytes | None]]:
+    """Offset and value of all records of a topic, as a client of magic 2 gets them."""
+    with RawKafka.from_url(broker.kafka_url) as raw:
+        wanted = MetadataRequest.MetadataRequestTopic(name=topic)
+        raw.call(MetadataRequest, 1, topics=[wanted])
+        answer = raw.fetch(topic, 0, version=4)
+    assert answer.error_code == 0
+    batches = MemoryRecords(bytes(answer.records))
+    found: list[tuple[int, bytes | None]] = []
+    while (one := batches.next_batch()) is not None:
+        found += [(record.offset, record.value) for record in one]
+    return found
+
+
+def test_folder_to_folder_keeps_bytes_counts_and_tags(mirror: Mirror, tmp_path: Path):
+    """Every magic, plain and compressed, whole and compacted: nothing is opened or renumbered."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    store(source, every_cell(), TOPIC)
+    report = mirror(source, target).report
+    assert facts_of(target, TOPIC) == facts_of(source, TOPIC)
+    assert report.sum().entries == 1 + 2 * len(CELLS)
+    assert report.sum().messages == 2 + 2 * COUNT * len(CELLS)
+    assert mirror(source, target).entries == 0
+    assert compare(str(source), str(target), TOPIC, Options(source_cluster=CLUSTER)).is_equal
+
+
+@pytest.mark.parametrize("shows_stamps", [False, True])
+def test_broker_to_broker_keeps_offsets_for_kafka_clients(
+    mirror: Mirror, tmp_path: Path, shows_stamps: bool
+):
+    """A consumer of the copy sees the same records at the same offsets, with the same holes."""
+    folder = tmp_path / "source"
+    store(folder, every_cell(), TOPIC)
+    shown = {"exposing_broker_entry_metadata_to_client_enabled": shows_stamps}
+    with (
+        running_broker(data_dir=folder, kafka_port=0, **shown) as source,
+        running_broker(mirror_sources=(CLUSTER,), kafka_port=0) as target,
+    ):
+        assert mirror(source.service_url, target.service_url).entries == 1 + 2 * len(CELLS)
+        assert mirror(source.service_url, target.service_url).entries == 0
+        seen = seen_by_kafka(target)
+        assert seen == seen_by_kafka(source)
+        assert [offset for offset, _ in seen][:8] == [0, 1, 2, 3, 4, 5, 7, 9]
+        options = Options(source_cluster=CLUSTER)
+        assert compare(source.service_url, target.service_url, TOPIC, options).is_equal
+        assert facts_of(target.data_dir, TOPIC) == facts_of(folder, TOPIC)
+
+
+def test_a_producers_number_of_the_source_means_nothing_in_the_target(
+    mirror: Mirror, tmp_path: Path
+):
+    """The target may give the same id to a producer of its own, whose numbers begin with 0."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    made = produced(2, producer=(7, 0, 40))
+    store(source, [(made.body, tags_of(made), COUNT)], TOPIC)
+    mirror(source, target)
+    for folder, known in ((source, 1), (target, 0)):
+        with LocalStore.open(folder) as opened:
+            sequences = read_sequences(opened.open_topic(TOPIC), 10)
+            assert len(sequences) == known
+
+
+def test_apache_pulsar_gets_no_record_set(
+    mirror: Mirror,
+    tmp_path: Path,
+    target: BrokerThread,
+    like_pulsar: Callable[[Any], None],  # noqa: F811
+):
+    """Its clients could not read one. What is before it is copied, and the entry is named."""
+    like_pulsar(lambda last: last)
+    pulsar, count = batch(b"a", b"b")
+    made = produced(2)
+    store(tmp_path / "a", [(pulsar, None, count), (made.body, tags_of(made), COUNT)], TOPIC)
+    with pytest.raises(KafkaEntryError, match="Apache Pulsar broker cannot serve it"):
+        mirror(tmp_path / "a", target.service_url)
+    assert bodies_of(target.data_dir) == [pulsar]
+
+
+def damaged(made: Produced) -> Iterator[tuple[str, bytes, RecordSetTags, int]]:
+    """Sets that a mirror must not bring: the refusal's text, the bytes, the tags, num_messages."""
+    tags, body = tags_of(made), made.body
+    yield "CRC", body[:-1] + bytes([body[-1] ^ 1]), tags, COUNT
+    yield "bytes", body[:-1], tags, COUNT
+    yield "num_messages", body, tags, COUNT + 1
+    yield "set of 2 messages", body, RecordSetTags(2, tags.source_format), 2
+    yield "source_format", body, RecordSetTags(COUNT, tags.source_format % 3 + 1), COUNT
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_broker_checks_what_a_mirror_sends(target: BrokerThread, magic: int):
+    """Bytes that are not what the tags say are refused, and nothing of them is stored."""
+    made = produced(magic, codec=1)
+    for number, (text, body, tags, count) in enumerate(damaged(made)):
+        topic = f"{TOPIC}-{number}"
+        with pytest.raises(TargetRefusedError, match=text):
+            send(target, topic, SourceEntry(SourceStamp(CLUSTER, 1, 1, 9, 9, tags), count, body))
+        assert not target.broker.services.topics.open_topics[topic].ledger.next_index
+    untagged = SourceEntry(SourceStamp(CLUSTER, 1, 1), COUNT, made.body)
+    with pytest.raises(TargetRefusedError, match="source_format"):
+        send(target, TOPIC, untagged)
+
+
+def send(broker: BrokerThread, topic: str, entry: SourceEntry) -> None:
+    """Send one entry as a mirror, and wait for its receipt. Raises TargetRefusedError."""
+    target = BrokerTarget(broker.service_url, CLUSTER)
+    deadline_s = time.monotonic() + 60
+    try:
+        opened = target.open(topic)
+        opened.put(entry)
+        while not opened.stored():
+            assert time.monotonic() < deadline_s, "no answer within 60 s"
+            time.sleep(0.01)
+    finally:
+        target.close()

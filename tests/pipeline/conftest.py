@@ -7,6 +7,8 @@ the rows that they must become. Nothing that is under test takes part in that.
 from __future__ import annotations
 
 import base64
+import pickle
+import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,16 +18,32 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pulsemark.ledger import EntryKind, LocalStore, ManagedLedger
+from pulsemark.ledger import (
+    EARLIEST,
+    Entry,
+    EntryKind,
+    FolderReader,
+    LocalStore,
+    ManagedLedger,
+)
 from pulsemark.metadata import (
     BrokerTimeStamper,
     IndexStamper,
+    Sender,
     StamperChain,
     payload_of,
+    peek,
     read_message_metadata,
+    tags_of,
 )
-from pulsemark.pipeline.columns import COLUMNS
-from pulsemark.proto.pulsar_api_pb2 import CompressionType, MessageIdData, MessageMetadata
+from pulsemark.pipeline.columns import COLUMNS, Column, columns_of
+from pulsemark.pipeline.options import ReadOptions
+from pulsemark.proto.pulsar_api_pb2 import (
+    CompressionType,
+    MessageIdData,
+    MessageMetadata,
+    SingleMessageMetadata,
+)
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
 
@@ -33,6 +51,7 @@ Row = dict[str, Any]
 
 STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])
 NO_STAMPS = StamperChain()
+TAGS = StamperChain.from_names(["broker-time", "index", "producer", "property-tags:region"])
 
 _COMPRESSIONS: dict[int, Callable[[bytes], bytes]] = {
     0: bytes,
@@ -207,11 +226,61 @@ class Folder:
         self.clock = SettableClock()
         self.store = LocalStore.open(path, clock=self.clock)
 
+    def in_process(self, results_before_kill: int | None = None) -> Any:
+        """Something that runs a job's tasks without a JVM."""
+        return InProcess(results_before_kill)
+
     def topic(self, name: str, *, partition: int = -1) -> TopicWriter:
         """A writer for a topic in public/default."""
         suffix = f"-partition-{partition}" if partition >= 0 else ""
         full_name = f"persistent://public/default/{name}{suffix}"
         return TopicWriter(self.store, self.clock, full_name, partition)
+
+
+class InProcess:
+    """The calls of a SparkSession that a job makes; its tasks run here, one after another."""
+
+    def __init__(self, results_before_kill: int | None = None) -> None:
+        self._left = results_before_kill
+        self._source: Any = None
+        self._options: dict[str, str] = {}
+        self.read = self.dataSource = self
+
+    def register(self, source: Any) -> None:
+        """Keep the source for `load`."""
+        self._source = source
+
+    def format(self, name: str) -> InProcess:
+        """The registered source, by its name."""
+        assert name == self._source.name()
+        return self
+
+    def options(self, **options: str) -> InProcess:
+        """Spark hands names on in lower case."""
+        self._options |= {name.lower(): value for name, value in options.items()}
+        return self
+
+    def option(self, name: str, value: str) -> InProcess:
+        """One option."""
+        return self.options(**{name: value})
+
+    def load(self) -> InProcess:
+        """Nothing runs yet."""
+        return self
+
+    def collect(self) -> list[tuple[str]]:
+        """Run the tasks through pickle, as Spark does, and die where the test wants it."""
+        reader = self._source(self._options).reader(None)
+        rows: list[tuple[str]] = []
+        if self._left == 0:
+            raise KeyboardInterrupt
+        for partition in reader.partitions():
+            sent = pickle.loads(pickle.dumps((reader, partition)))
+            for row in sent[0].read(sent[1]):
+                rows.append(row)
+                if self._left == len(rows):
+                    raise KeyboardInterrupt
+        return rows
 
 
 @pytest.fixture
@@ -270,7 +339,9 @@ def plain(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Rows out of Arrow in the form of the ones that were put down."""
     return [
         {
-            name: dict(value) if name in ("__messageProperties", "__tags") else value
+            name: dict(value)
+            if name in ("__messageProperties", "__tags") and value is not None
+            else value
             for name, value in row.items()
         }
         for row in rows
@@ -282,7 +353,7 @@ def only(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
     return [{name: row[name] for name in names} for row in rows]
 
 
-def spark_schema(names: Sequence[str]) -> Any:
+def spark_schema(names: Sequence[str], columns: Mapping[str, Column] = COLUMNS) -> Any:
     """The schema as Spark hands it to a source; made without a JVM."""
     from pyspark.sql import types
 
@@ -295,18 +366,162 @@ def spark_schema(names: Sequence[str]) -> Any:
         "boolean": types.BooleanType(),
         "map<string,string>": types.MapType(types.StringType(), types.StringType()),
     }
-    return types.StructType([types.StructField(name, by_ddl[COLUMNS[name].ddl]) for name in names])
+    return types.StructType([types.StructField(name, by_ddl[columns[name].ddl]) for name in names])
 
 
-def rows_of(path: Path, **options: object) -> list[Row]:
+def rows_of(path: Path | None, **options: object) -> list[Row]:
     """What the source reads with these options, planned and read in this process."""
-    from pulsemark.pipeline.options import ReadOptions
-    from pulsemark.pipeline.source import LedgerReader
+    from pyspark.sql.types import StructField, StructType
 
-    parsed = ReadOptions.parse({"path": str(path), **{k: str(v) for k, v in options.items()}})
-    reader = LedgerReader(parsed, spark_schema(parsed.columns))
+    from pulsemark.pipeline.source import LedgerReader, form_of_values
+
+    given = {} if path is None else {"path": str(path)}
+    parsed = ReadOptions.parse({**given, **{k: str(v) for k, v in options.items()}})
+    values = form_of_values(parsed)
+    schema = spark_schema(parsed.columns, columns_of(parsed.rows))
+    if values is not None:
+        decoded = StructField("value", values.spark_type())
+        schema = StructType([decoded if f.name == "value" else f for f in schema.fields])
+    reader = LedgerReader(parsed, schema, values)
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return plain([row for batch in batches for row in batch.to_pylist()])
+
+
+def mixed_folder(path: Path) -> list[str]:
+    """A closed folder of five topics with all that can be in one; returns their names.
+
+    It has all compressions, batches and single messages, stamped and not, tags, control entries,
+    encrypted messages and chunks, producers with wrong clocks, several ledgers, a trimmed head, two
+    crashes (the files of an open store, as a kill leaves them), and partitions.
+    """
+    names: list[str] = []
+    for life in range(3):
+        folder = Folder(path / "data" if life == 2 else path / f"life-{life}")
+        folder.clock.advance(3_600_000 * life)
+        topics = [folder.topic("a"), folder.topic("b"), folder.topic("trimmed")]
+        topics += [folder.topic("parts", partition=number) for number in range(2)]
+        names = [topic.name for topic in topics]
+        for topic in topics:
+            fill(topic, folder.clock)
+            topic.ledger.roll()
+            topic.ledger.stampers = TAGS
+            sender = Sender("till", {"region": f"life {life}"})
+            body = batched_message([BatchMember(payload=b"tagged")] * 2, publish_time_ms=9)
+            topic.ledger.append(body, message_count=2, sender=sender).commit.wait(10)
+            topic.ledger.stampers = STAMPS
+            topic.single(b"ahead", publish_time_ms=folder.clock.now_ms() + 10**9)
+            topic.ledger.stampers = NO_STAMPS
+            topic.single(b"behind", publish_time_ms=1_000)
+            topic.single(b"far ahead", publish_time_ms=folder.clock.now_ms() + 10**8)
+        trimmed = topics[2].ledger
+        entries = trimmed.read(EARLIEST, max_entries=1000)
+        trimmed.trim(entries[len(entries) // 3 + 1].position)
+        if life < 2:
+            following = path / "data" if life == 1 else path / f"life-{life + 1}"
+            shutil.copytree(folder.path, following)
+        folder.store.close()
+    return names
+
+
+def _stored(path: Path, topic: str) -> Iterator[Entry]:
+    with FolderReader(path) as reader:
+        log = reader.log(topic)
+        position = EARLIEST
+        while entries := log.read(position, max_entries=100):
+            yield from (entry for entry in entries if entry.kind == EntryKind.DATA)
+            position = log.next_position(entries[-1].position)
+
+
+def entries_by_hand(path: Path, topic: str) -> list[Row]:
+    """The rows of `rows=entries` by plain Python: every entry by the ledger's reader."""
+    rows = []
+    for entry in _stored(path, topic):
+        header = read_message_metadata(entry.body)
+        stamp = peek(entry.prefix) if entry.prefix else None
+        time_ms = None
+        if stamp is not None and stamp.HasField("broker_timestamp"):
+            time_ms = stamp.broker_timestamp
+        message_id = MessageIdData(ledgerId=entry.position[0], entryId=entry.position[1])
+        if "-partition-" in topic:
+            message_id.partition = int(topic.rpartition("-")[2])
+        rows.append(
+            {
+                "value": bytes(entry.body),
+                "__topic": topic,
+                "__messageId": message_id.SerializeToString(),
+                "__publishTime": moment(header.publish_time),
+                "__index": entry.index,
+                "__brokerPublishTime": moment(time_ms),
+                "__ledgerId": entry.position[0],
+                "__entryId": entry.position[1],
+                "__messageCount": entry.message_count,
+                "__storedSize": len(entry.prefix) + len(entry.body),
+                "__prefix": bytes(entry.prefix) or None,
+                "__appendTime": moment(entry.append_time_ms),
+                "__encrypted": len(header.encryption_keys) > 0,
+                "__compression": CompressionType.Name(header.compression)
+                if header.compression
+                else None,
+                "__producerName": header.producer_name,
+                "__sequenceId": header.sequence_id,
+                "__tags": {name: str(tag) for name, tag in tags_of(entry.prefix).items()},
+                "__error": None,
+            }
+        )
+    return rows
+
+
+def messages_by_hand(path: Path, topic: str) -> list[Row]:
+    """Value, key, event time, properties and index of each message, by plain Python."""
+    rows = []
+    for entry in _stored(path, topic):
+        header = read_message_metadata(entry.body)
+        payload = bytes(payload_of(entry.body))
+        single = not header.HasField("num_messages_in_batch")
+        sealed = len(header.encryption_keys) > 0
+        if header.compression and not sealed:
+            payload = _OPENED[header.compression](payload, header.uncompressed_size)
+        at = 0
+        for place in range(entry.message_count):
+            meta: Any = header
+            value: bytes | None = payload if place == 0 else None
+            if not single and not sealed:
+                size = int.from_bytes(payload[at : at + 4], "big")
+                meta = SingleMessageMetadata.FromString(payload[at + 4 : at + 4 + size])
+                at += 4 + size
+                value = payload[at : at + meta.payload_size]
+                at += meta.payload_size
+            key = meta.partition_key.encode() if meta.HasField("partition_key") else None
+            if key is not None and meta.partition_key_b64_encoded:
+                key = base64.b64decode(key)
+            rows.append(
+                {
+                    "value": None if meta.null_value else value,
+                    "__key": key,
+                    "__eventTime": moment(meta.event_time or None),
+                    "__messageProperties": {p.key: p.value for p in meta.properties},
+                    "__index": entry.first_index + place,
+                    "__ledgerId": entry.position[0],
+                    "__entryId": entry.position[1],
+                }
+            )
+    return rows
+
+
+_OPENED: dict[int, Callable[[bytes, int], bytes]] = {
+    1: lambda data, size: pa.decompress(data, size, codec="lz4_raw", asbytes=True),
+    2: lambda data, _: zlib.decompress(data),
+    3: lambda data, size: pa.decompress(data, size, codec="zstd", asbytes=True),
+    4: lambda data, size: pa.decompress(data, size, codec="snappy", asbytes=True),
+}
+
+
+@pytest.fixture(scope="session")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The mixed folder and its topics, for tests that only read it."""
+    path = tmp_path_factory.mktemp("mixed")
+    names = mixed_folder(path)
+    return path / "data", names
 
 
 @pytest.fixture(scope="session")
@@ -321,6 +536,9 @@ _TOOLS = (
     "compressed",
     "fill",
     "moment",
+    "entries_by_hand",
+    "messages_by_hand",
+    "mixed_folder",
     "only",
     "plain",
     "rows_of",

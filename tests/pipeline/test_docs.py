@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from pulsemark.pipeline.audit import AUDIT_COLUMNS
-from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
+from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS, ENTRY_COLUMNS
 from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.options import DEFAULT_MAX_UNCOMPRESSED_BYTES, STREAM_OPTIONS, ReadOptions
 
@@ -36,6 +36,14 @@ def test_the_columns_are_the_documented_ones() -> None:
     assert list(COLUMNS)[:12] == list(DEFAULT_COLUMNS)
 
 
+def test_the_columns_of_entries_are_the_documented_ones() -> None:
+    """Names, types, which are read by default, and meanings, in order."""
+    assert table("entry column") == [
+        [f"`{each.name}`", each.ddl, "yes" if each.default else "no", each.meaning]
+        for each in ENTRY_COLUMNS.values()
+    ]
+
+
 def test_the_options_are_the_documented_ones() -> None:
     """Every one in the table is known, and no other; the limit is the one that is told."""
     documented = [row[0].strip("`") for row in table("option")]
@@ -52,6 +60,13 @@ def test_the_options_are_the_documented_ones() -> None:
             assert "is not an option" not in error.reason
     limits = {row[0]: row[2] for row in table("option")}
     assert limits["`maxUncompressedBytes`"] == str(DEFAULT_MAX_UNCOMPRESSED_BYTES)
+
+
+def test_the_options_of_a_service_are_the_documented_ones() -> None:
+    """Every one in the table is known, and no other."""
+    documented = [n for row in table("service option") for n in re.findall(r"`(\w+)`", row[0])]
+    path = Path(__file__).parents[2] / "src/pulsemark/pipeline/remote/service_options.py"
+    assert documented == re.findall(r'given\.get\(\s*"(\w+)"', path.read_text())
 
 
 def test_the_audit_s_columns_are_the_documented_ones() -> None:

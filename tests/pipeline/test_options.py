@@ -155,6 +155,7 @@ def test_columns_are_found_in_any_case_and_keep_their_order() -> None:
         "__producerName",
         "__sequenceId",
         "__tags",
+        "__error",
     }
 
 

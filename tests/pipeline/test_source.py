@@ -15,6 +15,8 @@ from pulsemark.pipeline.errors import DataLossError, DecodeError, OptionError
 from pulsemark.pipeline.source import LedgerSource
 from pulsemark.testing.raw_messages import BatchMember
 
+SURE_COLUMNS = tuple(name for name in COLUMNS if name != "__error")
+
 
 @pytest.fixture
 def damaged(tmp_path: Path, tools: Any) -> Path:
@@ -39,13 +41,13 @@ def damaged(tmp_path: Path, tools: Any) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("name", SURE_COLUMNS)
 def test_what_is_left_out_does_not_depend_on_the_columns(
     damaged: Path, tools: Any, name: str
 ) -> None:
     """With failOnDataLoss=false each column has the rows of all columns."""
     everything = tools.rows_of(
-        damaged, topic="a", columns=",".join(COLUMNS), failOnDataLoss="false"
+        damaged, topic="a", columns=",".join(SURE_COLUMNS), failOnDataLoss="false"
     )
     assert [row["value"] for row in everything] == [b"good %d" % n for n in (0, 5, 6, 7, 8)]
     alone = tools.rows_of(damaged, topic="a", columns=name, failOnDataLoss="false")

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pulsar
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -35,6 +36,7 @@ from pulsemark.pipeline import (
 from pulsemark.pipeline.audit import AUDIT_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
+from pulsemark.testing import running_broker
 from pulsemark.testing.raw_messages import BatchMember, unbatched_message
 
 pytestmark = pytest.mark.timeout(300)
@@ -603,6 +605,41 @@ def test_an_offload_is_a_table_for_spark(spark: Any, folder: Any, tmp_path: Path
     next(target.glob("topic=*/hour=*/*.parquet")).unlink()
     assert run_job("offload", [*arguments, "--verify"], out=out, err=err) == 1
     assert "is missing" in err.getvalue().splitlines()[-1]
+
+
+def test_typed_values_entries_and_grpc(spark: Any, tmp_path: Path) -> None:
+    """A broker's topic with a schema, while it runs: typed, by entry, and over its gRPC service."""
+    definition = {
+        "type": "record", "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "items", "type": {"type": "array", "items": "string"}, "default": []},
+        ],
+    }  # fmt: skip
+    schema = pulsar.schema.AvroSchema(None, schema_definition=definition)
+    with running_broker(data_dir=tmp_path, http_port=None, grpc_port=0) as broker:
+        client = pulsar.Client(broker.service_url)
+        producer = client.create_producer("orders", schema=schema)
+        for number in range(100):
+            producer.send_async({"id": number, "at": 1000 * number, "items": ["x"] * number}, None)
+        producer.flush()
+        client.close()
+        reader = spark.read.format("pulsemark").options(topic="orders", columns="value,__index")
+        typed = reader.option("valueSchema", "latest").load(str(tmp_path))
+        assert typed.select("value").schema.simpleString() == (
+            "struct<value:struct<id:bigint,at:timestamp,items:array<string>>>"
+        )
+        rows = typed.selectExpr("value.id", "unix_millis(value.at)", "size(value.items)").collect()
+        assert [tuple(row) for row in rows] == [(n, 1000 * n, n) for n in range(100)]
+        entries = spark.read.format("pulsemark").options(topic="orders", rows="entries")
+        counts = entries.load(str(tmp_path)).selectExpr("sum(__messageCount)", "max(__index)")
+        assert tuple(counts.first()) == (100, 99)
+        target = broker.grpc_url.rpartition("/")[2]
+        options = {"topic": "orders", "columns": "value,__index", "grpcUrl": f"grpc://{target}"}
+        remote = spark.read.format("pulsemark").options(**options).load()
+        plain = spark.read.format("pulsemark").options(topic="orders", columns="value,__index")
+        assert remote.collect() == plain.load(str(tmp_path)).collect()
 
 
 def test_the_session_is_one(spark: Any) -> None:

@@ -71,7 +71,7 @@ class World:
                     query.stop()
             except Exception as error:
                 # On a machine with much else to do Spark gives a stream's worker only 10 s.
-                if attempt == 4 or "worker to connect back" not in str(error):
+                if attempt == 4 or "connect back" not in str(error):
                     raise
             else:
                 return

@@ -1,9 +1,11 @@
 import threading
+import time
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from pulsemark.metadata import Clock
-from pulsemark.testing.clock import DEFAULT_START_MS, SettableClock
+from pulsemark.testing import SettableClock
 
 
 def test_is_a_clock():
@@ -15,7 +17,6 @@ def test_stands_still():
     """The clock shows the same time until it is moved."""
     clock = SettableClock(5)
     assert [clock.now_ms() for _ in range(3)] == [5, 5, 5]
-    assert SettableClock().now_ms() == DEFAULT_START_MS
     assert repr(clock) == "SettableClock(5)"
 
 
@@ -49,3 +50,73 @@ def test_no_step_is_lost_between_threads():
     for thread in threads:
         thread.join()
     assert clock.now_ms() == 20_000
+
+
+def test_begins_at_the_present_time():
+    """Without a time, so that what a client reckons by the machine's clock fits."""
+    before_ms = time.time_ns() // 1_000_000
+    assert before_ms <= SettableClock().now_ms() <= time.time_ns() // 1_000_000
+
+
+def test_times_of_the_standard_library():
+    """A datetime and a timedelta, of any time zone; the parts of a step are added up."""
+    clock = SettableClock(datetime(2026, 3, 1, tzinfo=UTC))
+    assert clock.now() == datetime(2026, 3, 1, tzinfo=UTC)
+    clock.set(datetime(2026, 3, 1, 2, tzinfo=timezone(timedelta(hours=2))))
+    assert clock.now() == datetime(2026, 3, 1, tzinfo=UTC)
+    clock.advance(timedelta(days=1), hours=2, minutes=3, seconds=4.005)
+    assert clock.now() == datetime(2026, 3, 2, 2, 3, 4, 5000, tzinfo=UTC)
+    clock.advance(days=-1)
+    assert clock.now().day == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (1.5, TypeError),
+        ("now", TypeError),
+        (True, TypeError),
+        (datetime(2026, 3, 1), ValueError),  # noqa: DTZ001 - that is what is wrong
+    ],
+)
+def test_other_times_are_refused(wrong, error):
+    """At once, with the value in the error."""
+    with pytest.raises(error, match="time zone" if error is ValueError else "milliseconds"):
+        SettableClock(wrong)
+    with pytest.raises(error):
+        SettableClock(5).set(wrong)
+
+
+@pytest.mark.parametrize("wrong", [1.5, "1h", None, True])
+def test_other_steps_are_refused(wrong):
+    """A step is whole milliseconds or a timedelta."""
+    with pytest.raises(TypeError, match="timedelta"):
+        SettableClock(5).advance(wrong)
+
+
+def test_a_running_clock_goes_on():
+    """It follows the machine's clock at a distance that the test sets."""
+    clock = SettableClock(running=True)
+    clock.advance(hours=1)
+    ahead_ms = clock.now_ms() - time.time_ns() // 1_000_000
+    assert abs(ahead_ms - 3_600_000) < 1_000
+    clock.set(0)
+    began_ms = clock.now_ms()
+    time.sleep(0.01)
+    assert clock.now_ms() > began_ms
+
+
+def test_watchers_are_told_before_and_after():
+    """Both see the clock at that moment."""
+    clock, seen = SettableClock(5), []
+
+    class Watcher:
+        def before_move(self):
+            seen.append(clock.now_ms())
+
+        after_move = before_move
+
+    clock.watchers.append(Watcher())
+    clock.advance(2)
+    clock.set(1)
+    assert seen == [5, 7, 7, 1]

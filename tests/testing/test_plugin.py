@@ -67,13 +67,66 @@ def test_the_plugin_costs_nothing_where_it_is_not_used(tmp_path):
     assert "1 passed" in result.stdout, result.stdout + result.stderr
 
 
-def test_the_fixtures_need_no_disk_where_pytest_is_told_so(tmp_path):
-    """`pulsemark_storage = memory` gives both fixtures a broker without a data folder."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\npulsemark_storage = memory\n")
-    (tmp_path / "test_app.py").write_text(
-        TESTS + "\ndef test_in_memory(pulsar_broker, pulsemark_broker):\n"
-        "    storages = [b.broker.config.storage for b in (pulsar_broker, pulsemark_broker)]\n"
-        "    assert storages == ['memory', 'memory']\n"
+def test_the_fixtures_are_in_memory_unless_pytest_is_told_otherwise(tmp_path):
+    """`pulsemark_storage = files` gives both fixtures a data folder."""
+    shown = (
+        "\ndef test_storage(pulsar_broker, pulsemark_broker):\n"
+        "    storages = [b.config.storage for b in (pulsar_broker, pulsemark_broker)]\n"
+        "    assert storages == ['{0}', '{0}']\n"
     )
+    (tmp_path / "test_app.py").write_text(TESTS + shown.format("memory"))
     result = run(tmp_path, "-p", "pulsemark.testing.plugin")
     assert "5 passed" in result.stdout, result.stdout + result.stderr
+    (tmp_path / "pytest.ini").write_text("[pytest]\npulsemark_storage = files\n")
+    (tmp_path / "test_app.py").write_text(TESTS + shown.format("files"))
+    result = run(tmp_path, "-p", "pulsemark.testing.plugin")
+    assert "5 passed" in result.stdout, result.stdout + result.stderr
+
+
+NAMED = """
+import pytest
+
+names = []
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_names(turn, pulsar_namespace, pulsar_topic, pulsar_admin, pulsar_client):
+    assert pulsar_topic.startswith(f"persistent://{pulsar_namespace}/")
+    names.append(pulsar_namespace)
+    assert len(set(names)) == turn
+    assert pulsar_admin.topics(pulsar_namespace) == []
+    pulsar_client.create_producer(pulsar_topic).send(b"x")
+    assert pulsar_admin.topics(pulsar_namespace) == [pulsar_topic]
+"""
+
+WITH_KAFKA = """
+import kafka
+
+def test_both_see_it(kafka_bootstrap_servers, pulsar_broker):
+    producer = kafka.KafkaProducer(bootstrap_servers=kafka_bootstrap_servers)
+    producer.send("orders", b"value").get(30)
+    producer.close()
+    pulsar_broker.assert_published("orders", value=b"value")
+"""
+
+WITHOUT_KAFKA = """
+import sys
+
+def test_the_endpoint_is_not_started(pulsar_broker):
+    assert pulsar_broker.kafka_url == ""
+    assert "kafka" not in sys.modules
+"""
+
+
+def test_each_test_gets_names_of_its_own(tmp_path):
+    """Namespaces and topics that no other test has; client and admin know them."""
+    (tmp_path / "test_app.py").write_text(NAMED)
+    result = run(tmp_path, "-p", "pulsemark.testing.plugin", "-W", "error")
+    assert "2 passed" in result.stdout, result.stdout + result.stderr
+
+
+def test_kafka_is_there_where_it_is_asked_for(tmp_path):
+    """The session's broker has the endpoint if one of its tests wants it, and not otherwise."""
+    for tests in (WITH_KAFKA, WITHOUT_KAFKA):
+        (tmp_path / "test_app.py").write_text(tests)
+        result = run(tmp_path, "-p", "pulsemark.testing.plugin")
+        assert "1 passed" in result.stdout, result.stdout + result.stderr

@@ -9,10 +9,8 @@ TRANSACTIONS = "needs transactions"
 TLS = "starts a Kafka of its own with TLS"
 SASL = "starts a Kafka of its own with SASL"
 BROKER_TIME = "finds offsets by the producers' times; here the broker's time counts"
-INSIDE_BATCH = "deletes records in the middle of a batch; here the log starts with a whole entry"
 NODE_0 = "names the broker 0; this one is node 1"
 OTHER_SETTINGS = "needs compression.type and file.delete.delay.ms as settings of a topic"
-PARTITION_MOVES = "moves partitions between brokers or disks; there is one broker with one folder"
 
 REASONS: dict[str, dict[str, str]] = {
     "kafka-python": {
@@ -21,11 +19,7 @@ REASONS: dict[str, dict[str, str]] = {
         r"test_transactional_producer": TRANSACTIONS,
         r"_acls$": "needs ACL requests",
         r"::test_describe_configs_broker_resource": "changes settings of the broker",
-        r"admin_integration.py::test_delete_records$": INSIDE_BATCH,
         r"::test_create_partitions$": NODE_0,
-        r"::test_elect_leaders$": PARTITION_MOVES,
-        r"_log_dirs$": PARTITION_MOVES,
-        r"_partition_reassignments$": PARTITION_MOVES,
         r"::test_kafka_consumer_offsets_for_time$": BROKER_TIME,
         r"::test_kafka_consumer_offsets_search_many_partitions$": BROKER_TIME,
     },
@@ -36,7 +30,6 @@ REASONS: dict[str, dict[str, str]] = {
         r"::test_basic_operations$": OTHER_SETTINGS,
         r"::test_incremental_alter_configs$": OTHER_SETTINGS,
         r"::test_list_offsets$": "needs ListOffsets 7, which finds the latest time (KIP-734)",
-        r"::test_delete_records_multiple_topics_and_partitions$": INSIDE_BATCH,
         r"consumer_upgrade_downgrade": "needs the consumer protocol of KIP-848",
     },
     "aiokafka": {

@@ -1,14 +1,18 @@
 """Commands of pulsar-admin and pulsar-client, as pulsar-shell takes them, in order.
 
-`{tenant}`, `{ns}` and `{topic}` are names that only this run uses. No command changes anything of
+`{tenant}`, `{ns}` and `{topic}` are names that only this run uses. `{ready}` is a topic with five
+messages, the first three of them in a batch, in ledger `{ledger}`. No command changes anything of
 the whole cluster: the peer may have other users.
 """
 
 from __future__ import annotations
 
+from .admin_policies import NAMESPACE_POLICIES, TOPIC_POLICIES
+from .admin_topics import TOPICS
+
 __all__ = ["COMMANDS"]
 
-COMMANDS = """
+_CLUSTER = """
 admin brokers list standalone
 admin brokers leader-broker
 admin brokers healthcheck
@@ -35,6 +39,75 @@ admin sinks list --tenant public --namespace default
 admin sources list --tenant public --namespace default
 admin packages list --type function public/default
 admin transactions coordinators-list
+admin brokers namespaces standalone --url 127.0.0.1:1
+admin brokers get-runtime-config --no-such-option
+admin brokers update-dynamic-config --config noSuchSetting --value 1
+admin brokers delete-dynamic-config --config noSuchSetting
+admin broker-stats allocator-stats absent
+admin clusters list
+admin clusters create standalone --url http://127.0.0.1:1
+admin clusters update absent-{tenant} --url http://127.0.0.1:1
+admin clusters delete absent-{tenant}
+admin clusters get-cluster-migration standalone
+admin clusters create-failure-domain standalone --domain-name {tenant} --broker-list 127.0.0.1:1
+admin clusters get-failure-domain standalone --domain-name {tenant}
+admin clusters update-failure-domain standalone --domain-name {tenant} --broker-list 127.0.0.1:2
+admin clusters get-failure-domain standalone --domain-name {tenant}
+admin clusters delete-failure-domain standalone --domain-name {tenant}
+admin clusters delete-failure-domain standalone --domain-name {tenant}
+admin ns-isolation-policy set standalone {tenant} --namespaces {tenant}/.* {isolation}
+admin ns-isolation-policy get standalone {tenant}
+admin ns-isolation-policy set standalone {tenant} --namespaces {tenant}/.* {no_isolation}
+admin ns-isolation-policy brokers absent
+admin ns-isolation-policy broker standalone --broker absent
+admin ns-isolation-policy delete standalone {tenant}
+admin ns-isolation-policy delete standalone {tenant}
+admin resourcegroups create {tenant} -mp 10 -bp 1000 -md 20 -bd 2000
+admin resourcegroups get {tenant}
+admin resourcegroups update {tenant} -mp 30
+admin resourcegroups get {tenant}
+admin resourcegroups delete {tenant}
+admin resourcegroups get {tenant}
+admin bookies get-bookie-rack --bookie {tenant}
+admin bookies delete-bookie-rack --bookie {tenant}
+admin bookies list-bookies --no-such
+admin transactions slow-transactions -t 10s
+admin transactions coordinator-stats
+admin transactions coordinator-stats -c 0
+admin transactions transaction-metadata -m 0 -l 0
+admin transactions transaction-buffer-stats -t {topic}
+admin transactions pending-ack-stats -t {topic} -s s
+admin transactions transaction-in-buffer-stats -m 0 -l 0 -t {topic}
+admin transactions transaction-in-pending-ack-stats -m 0 -l 0 -t {topic} -s s
+admin transactions coordinator-internal-stats -c 0
+admin transactions pending-ack-internal-stats -t {topic} -s s
+admin transactions buffer-snapshot-internal-stats -t {topic}
+admin transactions position-stats-in-pending-ack -t {topic} -s s -l 0 -e 0
+admin transactions scale-transactionCoordinators -r 2
+admin transactions abort-transaction -m 0 -l 0
+admin functions get --tenant public --namespace default --name f
+admin functions status --tenant public --namespace default --name f
+admin functions stats --tenant public --namespace default --name f
+admin functions delete --tenant public --namespace default --name f
+admin functions trigger --tenant public --namespace default --name f --trigger-value x
+admin functions querystate --tenant public --namespace default --name f --key k
+admin sinks get --tenant public --namespace default --name f
+admin sinks status --tenant public --namespace default --name f
+admin sinks available-sinks
+admin sinks reload
+admin sources get --tenant public --namespace default --name f
+admin sources status --tenant public --namespace default --name f
+admin sources available-sources
+admin sources stop --tenant public --namespace default --name f
+admin packages get-metadata function://public/default/f@v1
+admin packages list-versions function://public/default/f
+admin packages delete function://public/default/f@v1
+admin packages list --type no_such public/default
+admin proxy-stats connections
+admin proxy-stats topics
+""".strip().splitlines()
+
+_NAMESPACES = """
 admin tenants get {tenant}
 admin tenants create {tenant} --allowed-clusters nowhere
 admin tenants create {tenant} --admin-roles a,b --allowed-clusters standalone
@@ -52,9 +125,7 @@ admin namespaces list {tenant}
 admin namespaces policies {ns}
 admin namespaces policies {tenant}/absent
 admin namespaces bundles {ns}
-admin namespaces split-bundle {ns} --bundle 0x00000000_0x20000000
 admin namespaces split-bundle {ns} --bundle zz
-admin namespaces bundles {ns}
 admin namespaces get-clusters {ns}
 admin namespaces set-clusters {ns} --clusters standalone
 admin namespaces set-clusters {ns} --clusters nowhere
@@ -80,73 +151,40 @@ admin namespaces get-message-ttl {ns}
 admin namespaces set-message-ttl {ns} --messageTTL 60
 admin namespaces get-message-ttl {ns}
 admin namespaces remove-message-ttl {ns}
-admin namespaces get-backlog-quotas {ns}
 admin namespaces get-deduplication {ns}
 admin namespaces get-max-producers-per-topic {ns}
 admin namespaces get-schema-compatibility-strategy {ns}
 admin namespaces permissions {ns}
-admin topics list {ns}
-admin topics list {tenant}/absent
-admin topics list-partitioned-topics {ns}
-admin topics create {topic}
-admin topics create {topic}
-admin topics create {tenant}/absent/t
-admin topics list {ns}
-admin topics lookup {topic}
-admin topics bundle-range {topic}
-admin topics get-properties {topic}
-admin topics update-properties {topic} -p k=v
-admin topics remove-properties {topic} -k k
-admin topics stats {topic}-absent
-admin topics create-subscription {topic} -s s -m earliest
-admin topics create-subscription {topic} -s s
-admin topics create-subscription {topic} -s end
-admin topics subscriptions {topic}
-admin topics update-subscription-properties {topic} -s s -p a=b
-admin topics get-subscription-properties {topic} -s s
-client produce {topic} -m one,two,three
-client produce {topic} -m four -k key -p a=b
-client consume {topic} -s s -n 1
-client consume {topic} -s s -n 3 -t Shared
-client consume {topic} -s fresh -n 2 -p Earliest
-client produce {ns_absent} -m lost
-admin topics stats {topic}
-admin topics stats {topic} -gpb -sbs -etb
-admin topics stats-internal {topic}
-admin topics info-internal {topic}
-admin topics last-message-id {topic}
-admin topics get-message-id {topic} -d 2020-01-01T00:00:00Z
-admin topics analyze-backlog {topic} -s s
-admin topics peek-messages {topic} -s s -n 1
-admin topics skip {topic} -s s -n 1
-admin topics skip {topic} -s absent -n 1
-admin topics reset-cursor {topic} -s s -t 1h
-admin topics clear-backlog {topic} -s s
-admin topics expire-messages {topic} -s s -t 1
-admin topics compaction-status {topic}
-admin topics offload-status {topic}
-admin topics set-replicated-subscription-status {topic} -s s -e
-admin topics get-replicated-subscription-status {topic} -s s
-admin topics get-retention {topic}
-admin topics get-message-ttl {topic}
-admin topics unload {topic}
-admin topics unsubscribe {topic} -s s
-admin topics unsubscribe {topic} -s s
-admin topics create-partitioned-topic {topic}-p -p 2
-admin topics create-partitioned-topic {topic}-p -p 2
-admin topics create-partitioned-topic {topic}-z -p 0
-admin topics get-partitioned-topic-metadata {topic}-p
-admin topics update-partitioned-topic {topic}-p -p 3
-admin topics update-partitioned-topic {topic}-p -p 1
-admin topics create-missed-partitions {topic}-p
-admin topics partitioned-stats {topic}-p
-admin topics partitioned-stats {topic}-p --per-partition
-admin topics partitioned-stats-internal {topic}-p
-admin topics partitioned-lookup {topic}-p
-admin topics delete {topic}-p
-admin topics list-partitioned-topics {ns}
-admin topics delete-partitioned-topic {topic}-p
-admin topics delete-partitioned-topic {topic}-p
+admin namespaces create {ns}-x --clusters standalone
+admin namespaces create {ns}-y --clusters nowhere
+admin namespaces create {ns}-y --bundles 0
+admin namespaces delete {ns}-x
+admin namespaces topics {ns}
+admin namespaces topics {ns} --mode NON_PERSISTENT
+admin namespaces topics {ns} --mode NO_SUCH
+admin namespaces topics {tenant}/absent
+admin namespaces grant-permission {ns} --role r --actions produce,consume
+admin namespaces grant-permission {ns} --role r2 --actions no_such
+admin namespaces grant-permission {tenant}/absent --role r --actions consume
+admin namespaces permissions {ns}
+admin namespaces revoke-permission {ns} --role r
+admin namespaces revoke-permission {ns} --role absent
+admin namespaces permissions {ns}
+admin namespaces grant-subscription-permission {ns} --subscription s --roles r,q
+admin namespaces subscription-permission {ns}
+admin namespaces revoke-subscription-permission {ns} --subscription s --role r
+admin namespaces subscription-permission {ns}
+admin namespaces revoke-subscription-permission {ns} --subscription s --role q
+admin namespaces get-anti-affinity-namespaces -c standalone -p {tenant} -g absent
+admin namespaces unload {ns} -b 0x40000000_0x60000000
+admin namespaces unload {ns} -b zz
+admin namespaces unload {tenant}/absent
+admin namespaces clear-backlog {tenant}/absent -f
+admin namespaces get-topic-positions {ns} -b 0x80000000_0xc0000000 -tl {ns}/t
+admin namespaces update-migration-state {tenant}/absent --migrated
+""".strip().splitlines()
+
+_END = """
 admin schemas get {topic}
 admin namespaces clear-backlog {ns} -f
 admin namespaces unsubscribe {ns} -s end
@@ -160,3 +198,5 @@ admin namespaces delete {ns}
 admin tenants delete {tenant}
 admin tenants delete {tenant}
 """.strip().splitlines()
+
+COMMANDS = [*_CLUSTER, *_NAMESPACES, *TOPICS, *TOPIC_POLICIES, *NAMESPACE_POLICIES, *_END]

@@ -70,7 +70,6 @@ KNOWN = [
     Known("list-offsets", "time 0", "timestamp|offset", "times are the broker's"),
     Known("list-offsets", "twice", "items", "a refused repetition is answered twice (4.x: once)"),
     Known("list-offsets", "at most -1", "", "a negative count of offsets is 0"),
-    Known("deletions", "9|inside a batch", "", "records inside a batch are not deleted"),
     # Topics and settings
     Known("topics", "the same twice", "items", "a topic that is named twice is answered once"),
     Known("topics", "the same setting twice", "", "a setting that is named twice is refused"),

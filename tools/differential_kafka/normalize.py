@@ -10,7 +10,18 @@ import re
 from typing import Any
 
 #: Fields that say where a broker is and how busy it is.
-LEFT_OUT = {"throttle_time_ms", "cluster_id", "host", "port", "rack", "documentation"}
+LEFT_OUT = {
+    "throttle_time_ms",
+    "cluster_id",
+    "host",
+    "port",
+    "rack",
+    "documentation",
+    "log_dir",
+    "partition_size",
+    "total_bytes",
+    "usable_bytes",
+}
 TEXTS = {"error_message", "batch_index_error_message"}
 _MEMBERS = {"member_id", "leader"}
 _PRODUCERS = {"producer_id"}

@@ -122,9 +122,11 @@ class BacklogQuotas:
         """Check one topic's quotas. Raises LedgerError, OSError."""
         quotas = self._topics.policies.applied(topic.topic_name, BACKLOG_QUOTAS)
         if not quotas:
+            topic.has_full_backlog = False
             return
         now_ms = self._config.clock.now_ms()
         found: list[Excess] = await self._run_blocking(excess_of, topic, quotas, now_ms)
+        topic.has_full_backlog = any(excess.refuses_producers for excess in found)
         for excess in found:
             if excess.refuses_producers:
                 topic.producers.disconnect_those(lambda producer: producer.mirror is None)

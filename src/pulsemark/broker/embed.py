@@ -38,8 +38,11 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 class BrokerThread:
     """Runs a broker until it is closed; usable from any thread."""
 
-    def __init__(self, config: BrokerConfig | None = None) -> None:
-        self.broker = Broker(config)
+    def __init__(
+        self, config: BrokerConfig | None = None, *, make_broker: type[Broker] = Broker
+    ) -> None:
+        """`make_broker` is a subclass of Broker, where its behaviour shall differ."""
+        self.broker = make_broker(config)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None

@@ -1,7 +1,8 @@
 """Who may make which gRPC call: the broker's roles and permissions, for the seek service.
 
 A call is authenticated as an HTTP request is: `authorization: Bearer TOKEN` or `Basic ...`, or the
-client's certificate. Then it needs what `NEEDS` says, about the topic that its request names.
+client's certificate. Then it needs what `NEEDS` says, about the topic that its request names. A
+call is ended when its token expires: gRPC has no way to ask for a new one.
 """
 
 from __future__ import annotations
@@ -44,17 +45,21 @@ ORIGINAL_HEADER = "x-original-principal"
 def admitting(services: Services) -> Admit:
     """Checks a call before it begins."""
 
-    async def admit(caller: Caller, request: Any) -> None:
-        principal = await _principal_of(services, caller)
+    async def admit(caller: Caller, request: Any) -> float | None:
+        principal, expires_at_ms = await _identity_of(services, caller)
         need = NEEDS.get(caller.method, AUTHENTICATED)
         if not services.authorizer.allows(principal, need, _target(request)):
             text = f"this role may not call {caller.method} for this topic"
             raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
+        if expires_at_ms is None:
+            return None
+        return max(0.0, (expires_at_ms - services.config.clock.now_ms()) / 1000)
 
     return admit
 
 
-async def _principal_of(services: Services, caller: Caller) -> Principal:
+async def _identity_of(services: Services, caller: Caller) -> tuple[Principal, int | None]:
+    """Who calls, and when its credentials expire, in Unix time. Raises CallRefusedError."""
     authenticator = services.authenticator
     assert authenticator is not None, "calls are asked about with authentication only"
     name = caller.common_name
@@ -74,7 +79,7 @@ async def _principal_of(services: Services, caller: Caller) -> Principal:
         log.info("%s: gRPC call refused: %s", caller.method, refusal)
         text = "credentials are needed in 'authorization', or wrong"
         raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, text) from refusal
-    return Principal(own.role, original_role)
+    return Principal(own.role, original_role), own.expires_at_ms
 
 
 def _target(request: Any) -> Target:

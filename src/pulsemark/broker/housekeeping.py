@@ -1,8 +1,8 @@
 """The broker's periodic work, driven by one timer.
 
 Every second, or more often if a timeout is shorter: close connections that are silent for too
-long, store cursor changes that no client waits for, and remove the subscriptions of readers that
-did not come back after a seek. Every minute: update the rates.
+long, and store cursor changes that no client waits for. Every minute: update the rates. Topics on
+which nothing happens cost nothing in a second: only cursors that have changed are visited.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .commits import durable
 from .configuration.config import BrokerConfig
+from .errors import RefusedError
 from .handlers.authenticating import check_credentials
 from .services import Services
-from .subscriptions.subscription import Subscription
+from .topics.registry import Topics
 
-__all__ = ["Housekeeping"]
+__all__ = ["Housekeeping", "store_cursors"]
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ class Housekeeping:
             self._round = self._loop.create_task(work)
 
     def _checks(self, now_s: float) -> Iterator[None]:
-        """Check connections, then subscriptions, then update rates; one item in each piece."""
+        """Check connections, store cursors, then update rates; one item in each piece."""
         for session in tuple(self._services.sessions):
             # An error in one connection or subscription must not stop the round: the cursors of
             # all other topics have to be stored, too.
@@ -59,36 +61,45 @@ class Housekeeping:
                 session.check_time(now_s)
                 check_credentials(session, now_s)
             yield
-        topics = tuple(self._services.topics.open_topics.values())
-        for topic in topics:
-            for subscription in tuple(topic.subscriptions.values()):
-                with _logged(subscription):
-                    self._check_subscription(subscription, now_s)
-                yield
+        for cursor in self._services.topics.cursors.changed():
+            with _logged(cursor):
+                cursor.persist()
+            yield
         elapsed_s = now_s - self._rates_at_s
         if elapsed_s >= RATES_INTERVAL_S:
             self._rates_at_s = now_s
-            in_memory = self._services.topics.non_persistent.open_topics
-            for topic in (*topics, *in_memory.values()):
+            topics = self._services.topics
+            in_memory = topics.non_persistent.open_topics
+            for topic in (*topics.open_topics.values(), *in_memory.values()):
                 with _logged(topic):
                     topic.update_rates(elapsed_s)
                 yield
 
-    def _check_subscription(self, subscription: Subscription, now_s: float) -> None:
-        if subscription.topic.subscriptions.get(subscription.name) is not subscription:
-            return
-        subscription.cursor.persist()
-        if subscription.kept_until is not None and now_s > subscription.kept_until:
-            subscription.kept_until = None
-            subscription.end_if_unused()
+
+async def store_cursors(topics: Topics) -> None:
+    """At the broker's end: finish the subscriptions' work, and store all cursors that changed."""
+    for topic in tuple(topics.open_topics.values()):
+        for subscription in tuple(topic.subscriptions.values()):
+            with _logged(subscription):
+                subscription.work.finish()
+    # All of them share a few commits, before the first one is waited for.
+    commits = []
+    for cursor in topics.cursors.changed():
+        with _logged(cursor):
+            commits.append((cursor, cursor.persist()))
+    for cursor, commit in commits:
+        with _logged(cursor):
+            await durable(commit)
 
 
 @contextmanager
 def _logged(what: object) -> Iterator[None]:
     try:
         yield
+    except RefusedError as refusal:
+        log.error("%s: could not be stored: %s", what, refusal)
     except Exception:
-        log.exception("%s: periodic check failed; it runs again in the next round", what)
+        log.exception("%s: a check or its end failed; the others go on", what)
 
 
 def _shortest_timeout_s(config: BrokerConfig) -> float:
@@ -96,7 +107,6 @@ def _shortest_timeout_s(config: BrokerConfig) -> float:
         config.keep_alive_interval_ms,
         config.handshake_timeout_ms,
         config.stalled_frame_timeout_ms,
-        config.non_durable_return_timeout_ms,
         config.security.authentication_refresh_check_ms,
     )
     return shortest_ms / 1000

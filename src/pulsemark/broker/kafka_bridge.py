@@ -11,6 +11,7 @@ Importing this module imports kafka-python, so the broker imports it only if a p
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar, cast
 
@@ -24,15 +25,18 @@ from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName, check_namespace
 from .configuration.config import BrokerConfig
 from .connection.accepting import Listener, Tls
+from .ending import Ending
 from .errors import RefusedError
 from .kafka_access import BrokerAccess, BrokerAdmission
+from .kafka_limits import KafkaLimits
+from .kafka_log_starts import LogStarts
 from .services import Services
+from .statistics.stats import segment_size_bytes
 from .topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from .topics.registry import MAX_PARTITIONS
 from .topics.topic import Topic
-from .waiting import wait_until
 
-__all__ = ["KafkaServer"]
+__all__ = ["KafkaServer", "kafka_options"]
 
 T = TypeVar("T")
 
@@ -102,7 +106,8 @@ class KafkaServer:
     async def open(self, services: Services, host: str) -> None:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
         ports = cast("Ports", BrokerPorts(services))
-        endpoint = Endpoint(ports, _options(self._config, host))
+        await cast("BrokerPorts", ports).topics.load()
+        endpoint = Endpoint(ports, kafka_options(self._config, host))
         await endpoint.start()
         services.kafka = self._endpoint = endpoint
 
@@ -123,15 +128,16 @@ class KafkaServer:
         endpoint = self._endpoint
         if endpoint is None:
             return
-        until_s = asyncio.get_running_loop().time() + self._config.shutdown_timeout_ms / 1000
+        ending = Ending.begin(self._config.shutdown_timeout_ms)
         endpoint.stop_reading()
-        await wait_until(lambda: not endpoint.is_busy, until_s)
+        await ending.answered(lambda: endpoint.is_busy)
         endpoint.finish()
-        await wait_until(lambda: endpoint.is_drained, until_s)
+        await ending.sent(endpoint.sessions)
         await endpoint.close()
 
 
-def _options(config: BrokerConfig, host: str) -> KafkaOptions:
+def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:
+    """The settings of the endpoint, and the name by which it tells clients to reach it."""
     return KafkaOptions(
         host=host,
         cluster=config.cluster,
@@ -171,6 +177,7 @@ class BrokerPorts:
         self.output = cast("OutputMemory", services.output)
         self.turns = services.topics.turns
         self.run_blocking = services.run_blocking
+        self.data_folder = str(services.config.data_dir or "memory")
 
     def now_ms(self) -> int:
         """The broker's clock."""
@@ -179,6 +186,14 @@ class BrokerPorts:
     def storage_failed(self, error: BaseException) -> None:
         """An append failed."""
         self._services.storage.failed(error)
+
+    async def disk_bytes(self) -> tuple[int, int]:
+        """The size of the data folder's disk, and what is free."""
+        folder = self._services.config.data_dir
+        if folder is None:
+            return -1, -1
+        usage = await self.run_blocking(shutil.disk_usage, folder)
+        return usage.total, usage.free
 
     async def journal(self) -> ManagedLedger:
         """The endpoint's own log."""
@@ -210,6 +225,12 @@ class BrokerTopics:
         self._tenant, self._local = check_namespace(self._namespace)
         self._prefix = f"persistent://{self._namespace}/"
         self._creating = asyncio.Lock()
+        self._starts = LogStarts(services.topics.catalog_writer)
+        self._limits = KafkaLimits(services)
+
+    async def load(self) -> None:
+        """Read what was stored. Raises LedgerError, OSError."""
+        await self._starts.load(lambda name: self._topics.exists(TopicName.parse(name)))
 
     def _name(self, topic: str) -> TopicName:
         return TopicName("persistent", self._tenant, self._local, topic)
@@ -248,6 +269,22 @@ class BrokerTopics:
                 Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic!r}"
             )
         return await _translated(self._topics.open(name, create=False))
+
+    def is_held(self, opened: Topic) -> bool:
+        """Whether the topic's backlog was above its quota."""
+        return opened.has_full_backlog
+
+    async def check_backlog(self, opened: Topic) -> None:
+        """Look again whether the topic's backlog is above its quota. Raises KafkaError."""
+        await _translated(self._limits.check_backlog(opened))
+
+    def check_set(self, opened: Topic, size_bytes: int) -> None:
+        """What the topic's policies say of a record set. Raises KafkaError."""
+        self._limits.check(opened, size_bytes)
+
+    def published(self, opened: Topic, connection: object, messages: int, size_bytes: int) -> int:
+        """Count a set for the topic's publish rate."""
+        return self._limits.published(opened, connection, messages, size_bytes)
 
     def epoch_is_due(self, opened: Topic) -> bool:
         """Whether the partition's leader epoch must begin before another set is stored."""
@@ -295,6 +332,24 @@ class BrokerTopics:
         name = self._name(topic)
         await _translated(set_entry_format(self._topics, name, settings))
 
-    async def truncate_head(self, opened: Topic, before: Position) -> None:
-        """Remove all entries before a position, also for Pulsar's subscriptions."""
-        await _translated(self._services.cleaning.truncate(opened, before))
+    async def size_bytes(self, topic: str, index: int) -> int:
+        """What a partition takes on the disk."""
+        opened = await self.open(topic, index)
+
+        def measure() -> int:
+            return sum(map(segment_size_bytes, opened.ledger.segments()))
+
+        size_bytes: int = await _translated(self._services.run_blocking(measure))
+        return size_bytes
+
+    def start(self, opened: Topic) -> int:
+        """The offset before which records were deleted."""
+        return self._starts.of(opened.ledger)
+
+    async def delete_before(self, opened: Topic, offset: int, position: Position) -> None:
+        """Remove the entries before a position, also for Pulsar's subscriptions; keep the offset.
+
+        Pulsar's consumers still get the whole entry that has the offset.
+        """
+        await _translated(self._services.cleaning.truncate(opened, position))
+        await _translated(self._starts.move(opened.ledger, offset))

@@ -15,6 +15,11 @@ __all__ = ["Listening", "url_host"]
 MakeProtocol = Callable[[], asyncio.BaseProtocol]
 
 
+def import_http() -> None:
+    """Import what HTTP connections need. It takes some 150 ms, so the loop's thread must not."""
+    from .http import connection  # noqa: F401
+
+
 class Listening:
     """A broker's listeners. They are bound when this is made, and accept after `start`."""
 
@@ -38,8 +43,10 @@ class Listening:
         try:
             self.binary = self._bind(config.port, make_session)
             self.binary_tls = self._bind(security.tls_port, make_session, tls)
-            self.http = self._bind(config.http_port, make_http)
-            self.http_tls = self._bind(security.http_tls_port, make_http, http_tls)
+            self.http = self._bind(config.http_port, make_http, prepare=import_http)
+            self.http_tls = self._bind(
+                security.http_tls_port, make_http, http_tls, prepare=import_http
+            )
         except BaseException:
             for listener in self._bound:
                 listener.drop()
@@ -57,12 +64,21 @@ class Listening:
         return Tls(RenewedContext(self._config.security, make_context), self.handshakes)
 
     def _bind(
-        self, port: int | None, make_protocol: MakeProtocol, tls: Tls | None = None
+        self,
+        port: int | None,
+        make_protocol: MakeProtocol,
+        tls: Tls | None = None,
+        prepare: Callable[[], None] | None = None,
     ) -> Listener | None:
         if port is None:
             return None
         listener = Listener(
-            self._config.host, port, make_protocol, has_room=self._has_room, tls=tls
+            self._config.host,
+            port,
+            make_protocol,
+            has_room=self._has_room,
+            tls=tls,
+            prepare=prepare,
         )
         self._bound.append(listener)
         return listener

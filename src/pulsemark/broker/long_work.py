@@ -40,8 +40,11 @@ SLICE_S = 0.005
 class LongWork:
     """Pieces of work, done in order. Each `next` of an iterator is one piece."""
 
+    __slots__ = ("_jobs", "_turn")
+
     def __init__(self) -> None:
-        self._jobs: deque[tuple[Iterator[None], Callable[[], None]]] = deque()
+        #: None: there are none. Each subscription has such an object, and a deque has 600 bytes.
+        self._jobs: deque[tuple[Iterator[None], Callable[[], None]]] | None = None
         self._turn: asyncio.Handle | None = None
 
     def __bool__(self) -> bool:
@@ -49,9 +52,11 @@ class LongWork:
 
     def add(self, pieces: Iterator[None], done: Callable[[], None] = lambda: None) -> None:
         """Run the first piece now if no other work waits. Call `done` after the last piece."""
+        if self._jobs is None:
+            self._jobs = deque()
         self._jobs.append((pieces, done))
         if len(self._jobs) == 1:
-            self._step()
+            self._step(self._jobs)
 
     async def finished(self, pieces: Iterator[None]) -> None:
         """Add pieces and return after the last one. Cancelling the caller does not stop them."""
@@ -62,13 +67,13 @@ class LongWork:
     def finish(self) -> None:
         """Run all remaining pieces now."""
         while self._jobs:
-            self._step()
+            self._step(self._jobs)
 
-    def _step(self) -> None:
+    def _step(self, jobs: deque[tuple[Iterator[None], Callable[[], None]]]) -> None:
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
-        pieces, done = self._jobs[0]
+        pieces, done = jobs[0]
         is_over = True
         try:
             next(pieces)
@@ -78,10 +83,12 @@ class LongWork:
         except Exception:
             log.exception("a step of long work failed; its remaining steps are skipped")
         if is_over:
-            self._jobs.popleft()
+            jobs.popleft()
             done()
-        if self._jobs:
-            self._turn = asyncio.get_running_loop().call_soon(self._step)
+        if jobs:
+            self._turn = asyncio.get_running_loop().call_soon(self._step, jobs)
+        elif self._jobs is jobs:
+            self._jobs = None
 
 
 class Turns:

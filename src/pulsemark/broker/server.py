@@ -34,25 +34,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ..ledger import LocalStore, MemoryStore, TopicStore
+from ..ledger import LocalStore, TopicStore
 from ..ledger.commit.delivery import Notify
 from ..metadata import StamperChain, StampError
-from .commits import durable
 from .configuration.config import BrokerConfig
 from .connection.accepting import connections_affordable
 from .connection.revoking import Revoking
 from .connection.session import Session
-from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError, RefusedError
-from .housekeeping import Housekeeping
+from .ending import Ending
+from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError
+from .housekeeping import Housekeeping, store_cursors
 from .listening import Listening, url_host
 from .making import make_services
 from .security.authentication import Authenticator
 from .security.making import make_authenticator
 from .services import Services
-from .waiting import wait_until
+from .store_opening import open_store
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
+    from ..ledger.local.io.files import Files
     from .kafka_bridge import KafkaServer
 
 __all__ = ["Broker"]
@@ -66,6 +67,9 @@ EXECUTOR_THREADS = 4
 
 class Broker:
     """A broker on the running event loop."""
+
+    #: How it reaches its data folder; None: the operating system. The test kit's broker sets it.
+    files: Files | None = None
 
     def __init__(self, config: BrokerConfig | None = None) -> None:
         self.config = config or BrokerConfig()
@@ -214,17 +218,9 @@ class Broker:
             self._kafka.start()
 
     def _open_store(self, notify: Notify) -> TopicStore:
-        config = self.config
-        if config.storage == "memory":
-            return MemoryStore.open(
-                config.memory, clock=config.clock, options=config.store_options, notify=notify
-            )
-        folder = config.data_dir
-        if folder is None:
-            folder = self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
-        return LocalStore.open(
-            folder, clock=config.clock, options=config.store_options, notify=notify
-        )
+        if self.config.storage == "files" and self.config.data_dir is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
+        return open_store(self.config, self._temporary, notify, self.files)
 
     def _bind(self) -> None:
         config = self.config
@@ -243,11 +239,13 @@ class Broker:
             arrived = len(services.sessions) + services.kafka_connections + arriving
             return arrived < config.max_connections and arrived + http < affordable
 
-        self._listening = Listening(
-            config, lambda: Session(self.services), self._http_protocol, has_room
-        )
+        self._listening = Listening(config, self.make_session, self._http_protocol, has_room)
         if config.kafka_port is not None or config.security.kafka_tls_port is not None:
             self._kafka = _kafka_server(config, has_room, self._listening)
+
+    def make_session(self) -> Session:
+        """The protocol of a new connection. The test kit's broker makes one with faults."""
+        return Session(self.services)
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
         # Imported with the first HTTP connection: most brokers in tests never get one.
@@ -318,15 +316,15 @@ class Broker:
         sessions = self._services.sessions
         for session in tuple(sessions):
             session.stop_reading()
-        deadline_s = asyncio.get_running_loop().time() + self.config.shutdown_timeout_ms / 1000
-        await wait_until(lambda: not any(session.is_busy for session in sessions), deadline_s)
+        ending = Ending.begin(self.config.shutdown_timeout_ms)
+        await ending.answered(lambda: any(session.is_busy for session in sessions))
         for topic in self._services.topics.open_topics.values():
             topic.producers.close()
         for session in tuple(sessions):
             session.finish()
         for connection in tuple(self._services.http_connections):
             connection.close()
-        await wait_until(lambda: all(session.is_drained for session in sessions), deadline_s)
+        await ending.sent(sessions)
         for session in tuple(sessions):
             session.abort()
         self._services.output.close()
@@ -340,16 +338,7 @@ class Broker:
         await topics.rule_keeping.settled()
         await topics.settled()
         await self._services.auditor.close()
-        for topic in tuple(topics.open_topics.values()):
-            for subscription in tuple(topic.subscriptions.values()):
-                try:
-                    subscription.work.finish()
-                    await durable(subscription.cursor.persist())
-                except RefusedError as refusal:
-                    log.error("%s: cursor could not be stored: %s", subscription, refusal)
-                except Exception:
-                    # The cursors of the other subscriptions still have to be stored.
-                    log.exception("%s: cursor could not be stored", subscription)
+        await store_cursors(topics)
         await topics.close()
         await topics.catalog_writer.settled()
 

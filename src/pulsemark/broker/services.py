@@ -62,6 +62,8 @@ class Services:
     #: names, so that they stay unique after a restart.
     incarnation: int = 0
     sessions: set[Session] = field(default_factory=set)
+    #: How many clients have connected since the start.
+    sessions_made: int = 0
     http_connections: set[HttpConnection] = field(default_factory=set)
     #: The endpoint for Kafka's clients; None without `kafka_port`.
     kafka: Endpoint | None = None

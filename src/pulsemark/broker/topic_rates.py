@@ -56,8 +56,11 @@ class RateLimit:
 
     def wait_s(self) -> float:
         """How long to wait before asking again."""
-        needed_s = max(bucket.wait_ms() for bucket in self._buckets) / 1000
-        return min(max(needed_s, SHORTEST_S), CHECK_S)
+        return min(max(self.debt_ms() / 1000, SHORTEST_S), CHECK_S)
+
+    def debt_ms(self) -> float:
+        """How long until something may be taken again, if time goes on as it does now."""
+        return max(bucket.wait_ms() for bucket in self._buckets)
 
 
 class PublishLimit(RateLimit):

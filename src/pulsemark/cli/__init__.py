@@ -31,6 +31,13 @@ EXIT_BROKEN_PIPE = 141
 # Command -> its line in the overview. Its module has the same name, with _ for -.
 COMMANDS = {
     "standalone": "run a broker over a data folder",
+    "topics": "list, create, show and delete topics",
+    "subscriptions": "list, create, reset and delete the subscriptions of a topic",
+    "namespaces": "list, create and delete namespaces",
+    "schemas": "show, upload and delete the schemas of topics",
+    "stats": "show rates and backlogs of topics, once or again and again",
+    "produce": "publish messages",
+    "consume": "receive messages, or look at them",
     "policies": "show or change the policies of a namespace or topic",
     "control": "add and list control entries, and list leader epochs",
     "seek": "find the first entry at or after a time",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
-from http.client import HTTPException
-from typing import Any
-from urllib.error import HTTPError, URLError
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
-from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from ..wire import TopicName, check_namespace
-from .access import Access, add_access
+from .access import Access, access_of, add_access
 from .errors import CliError
 
+if TYPE_CHECKING:
+    from ..client.admin import AdminClient
+
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
-TIMEOUT_S = 30
 NO_ACCESS = Access()
 
 
@@ -64,33 +62,26 @@ def admin_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def admin_client(args: argparse.Namespace) -> AdminClient:
+    """A client of the broker at `--admin-url`. Raises CliError, OSError."""
+    from ..client.admin import AdminClient
+
+    access, url = access_of(args), admin_url(args.admin_url)
+    context = access.context() if url.startswith("https:") else None
+    return AdminClient(url, token=access.token, ssl_context=context)
+
+
 def ask(method: str, url: str, value: object = None, access: Access = NO_ACCESS) -> Any:
     """The JSON answer; None for an empty answer. Raises CliError with the broker's error text."""
-    body = None if value is None else json.dumps(value).encode()
-    request = Request(url, body, {"Content-Type": "application/json"}, method=method)  # noqa: S310 - checked
-    # The environment's proxy is for other hosts; the broker is called directly.
-    handlers: list[BaseHandler] = [ProxyHandler({})]
-    if url.startswith("https:"):
-        handlers.append(HTTPSHandler(context=access.context()))
-    opener = build_opener(*handlers)
-    if access.token is not None:
-        # Not sent on to where a redirect leads.
-        request.add_unredirected_header("Authorization", f"Bearer {access.token}")
-    try:
-        with opener.open(request, timeout=TIMEOUT_S) as answer:
-            text = answer.read()
-        return json.loads(text) if text.strip() else None
-    except HTTPError as error:
-        with error:
-            raise CliError(f"{url}: {error.code} {_reason(error.read())}") from error
-    except URLError as error:
-        raise CliError(f"no broker answers at {url}: {error.reason}") from error
-    except (HTTPException, OSError, ValueError) as error:
-        raise CliError(f"{url} does not answer like a broker: {error}") from error
+    from ..client.admin import AdminClient
+    from ..client.errors import AdminError, UnreachableError
 
-
-def _reason(body: bytes) -> str:
+    parts = urlsplit(url)
+    context = access.context() if parts.scheme == "https" else None
+    client = AdminClient(
+        f"{parts.scheme}://{parts.netloc}", token=access.token, ssl_context=context
+    )
     try:
-        return str(json.loads(body)["reason"])
-    except (ValueError, LookupError, TypeError):
-        return body[:200].decode(errors="replace")
+        return client.request(method, url[len(client.url) :], value)
+    except (AdminError, UnreachableError) as error:
+        raise CliError(str(error)) from error

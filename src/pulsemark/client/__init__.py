@@ -5,14 +5,17 @@
     Pace               a rate limit
     Service            the brokers behind a URL, and the connections to them
     BrokerConnection   one connection: requests, producers, consumers
+    AdminClient        the admin interface over HTTP
 
 Applications use Pulsar's official clients. This one is for programs that move entries without
 opening them, such as `pulsemark mirror`, and for tests.
 """
 
+from .admin import AdminClient
 from .channels import ProducerChannel, RawConsumer, RawMessage, Receipt
 from .connection import BrokerConnection
 from .errors import (
+    AdminError,
     ClientError,
     ConnectionLostError,
     EntryRefusedError,
@@ -28,6 +31,8 @@ from .raw_reader import RawEntry, RawReader
 from .service import Service
 
 __all__ = [
+    "AdminClient",
+    "AdminError",
     "BrokerConnection",
     "ClientError",
     "ConnectionLostError",

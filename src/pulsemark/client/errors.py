@@ -7,6 +7,7 @@
       RequestRefusedError        the broker refused a request
       SendRefusedError           the broker refused an entry
       EntryRefusedError          (a ValueError) an entry that no broker would take; nothing was sent
+      AdminError                 the admin interface refused a call
     ServiceUrlError              (a ValueError) not the URL of a broker
 
 A frame that breaks the protocol raises a `wire.ProtocolError`.
@@ -55,6 +56,16 @@ class ServiceUrlError(ValueError):
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"not a service URL: {url!r}: {reason}")
         self.url = url
+        self.reason = reason
+
+
+class AdminError(ClientError):
+    """The admin interface answered a call of `url` with an error: `status` and its `reason`."""
+
+    def __init__(self, url: str, status: int, reason: str) -> None:
+        super().__init__(f"{url}: {status} {reason}")
+        self.url = url
+        self.status = status
         self.reason = reason
 
 

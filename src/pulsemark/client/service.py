@@ -21,7 +21,7 @@ from ..proto import pulsar_api_pb2 as pb
 from .connection import BrokerConnection
 from .errors import ClientError, ServiceUrlError, UnreachableError, WaitTimeoutError
 
-__all__ = ["Service"]
+__all__ = ["Service", "authentication"]
 
 REDIRECTS_MAX = 20
 _SCHEMES = {"pulsar": 6650, "pulsar+ssl": 6651}
@@ -154,3 +154,10 @@ def _parsed(url: str) -> tuple[str, list[str]]:
         name = f"[{host}]" if ":" in host else host
         hosts.append(f"{name}:{port or _SCHEMES[scheme]}")
     return scheme, hosts
+
+
+def authentication(token: str | None) -> dict[str, Any]:
+    """The fields of CONNECT for a token; {} without one."""
+    if token is None:
+        return {}
+    return {"auth_method_name": "token", "auth_data": token.encode()}

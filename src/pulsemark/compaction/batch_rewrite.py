@@ -27,12 +27,11 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from ..metadata import (
-    MESSAGE_MAGIC,
     Buffer,
     MessageFormatError,
     MessageMetadata,
     compression_of,
-    crc32c,
+    pack_message,
     payload_of,
 )
 from ..metadata.builtin_stampers import says_tombstone
@@ -40,7 +39,6 @@ from ..metadata.compression import DecompressionError, compress, decompress
 from ..proto.pulsar_api_pb2 import SingleMessageMetadata
 
 _U32 = struct.Struct(">I")
-_HEAD = struct.Struct(">HI")
 
 
 def _member(metadata: SingleMessageMetadata) -> bytes:
@@ -165,9 +163,4 @@ def rewrite_batch(metadata: MessageMetadata, batch: Batch, kept: Container[int])
     header = MessageMetadata()
     header.CopyFrom(metadata)
     header.uncompressed_size = len(payload)
-    return _sealed(header.SerializeToString(), compress(compression_of(metadata), payload))
-
-
-def _sealed(metadata: bytes, payload: bytes) -> bytes:
-    covered = b"".join((_U32.pack(len(metadata)), metadata, payload))
-    return _HEAD.pack(MESSAGE_MAGIC, crc32c(covered)) + covered
+    return pack_message(header, compress(compression_of(metadata), payload))

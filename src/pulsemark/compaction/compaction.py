@@ -52,7 +52,7 @@ from .current_view import (
 from .keys import LatestPerKey, PassCounts, is_batch
 from .record_sets import FLAG_OR_NULL, is_record_set, with_holes
 from .view import CompactedView, Key
-from .view_writer import ViewWriter
+from .view_writer import CountingWriter, ViewWriter
 
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
 """Batches that are larger, decompressed, are kept whole. Far above what clients send."""
@@ -134,7 +134,37 @@ def compact(
         if horizon is None or (old is not None and horizon <= old.horizon):
             return _unchanged(ledger.name, old)
         limits = max_uncompressed_bytes, tombstone_stage, tombstone_property
-        return _Compaction(ledger, old, horizon, limits, check, spent).run()
+        lost = is_view_lost(ledger)
+        return _Compaction(ledger, old, horizon, limits, check, spent, lost).run(ledger)
+
+
+def estimate(
+    log: TopicLog,
+    view: CompactedView | None,
+    *,
+    max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
+    tombstone_stage: int = FLAG_OR_NULL,
+    tombstone_property: str | None = None,
+) -> CompactionReport:
+    """What `compact` would report; nothing is written. It needs no store, and reads as much.
+
+    Args:
+        log: the topic, also of a folder that another process uses.
+        view: its current view; None: it has none.
+        max_uncompressed_bytes: as for `compact`.
+        tombstone_stage: as for `compact`.
+        tombstone_property: as for `compact`.
+
+    Raises:
+        CompactionFailedError: entries were removed before they were read a second time.
+        CompressionUnavailableError: a batch needs a library that is missing.
+    """
+    horizon = _horizon(log, None)
+    if horizon is None or (view is not None and horizon <= view.horizon):
+        return _unchanged(log.name, view)
+    limits = max_uncompressed_bytes, tombstone_stage, tombstone_property
+    run = _Compaction(log, view, horizon, limits, lambda: None, lambda _: None, view_lost=False)
+    return run.estimate()
 
 
 def _unchanged(topic: str, view: CompactedView | None) -> CompactionReport:
@@ -164,31 +194,41 @@ class _Compaction:
 
     def __init__(
         self,
-        ledger: ManagedLedger,
+        log: TopicLog,
         old: CompactedView | None,
         horizon: Position,
         limits: tuple[int, int, str | None],
         check: Callable[[], None],
         spent: Callable[[int], None],
+        view_lost: bool,
     ) -> None:
-        self._ledger = ledger
+        self._log = log
         self._old = old
         self._horizon = horizon
         self._limits = limits
         self._check = check
         self._spent = spent
-        self._source = CompactedLog(ledger, lambda: old)
-        self._segments = ledger.segments()
+        self._source = CompactedLog(log, lambda: old)
+        self._segments = log.segments()
         self._rewritten = 0
         self._damaged: list[Position] = []
-        self._view_lost = is_view_lost(ledger)
+        self._view_lost = view_lost
         self._missing = 0 if old is None else old.summary.message_count
-        self._next_index = ledger.first_index if old is None else old.summary.next_index
+        self._next_index = log.first_index if old is None else old.summary.next_index
 
-    def run(self) -> CompactionReport:
+    def estimate(self) -> CompactionReport:
+        """Do all but write."""
+        started = time.perf_counter()
+        latest = self._latest()
+        keys = latest.key_count
+        writer = CountingWriter()
+        self._copy(latest, writer)
+        return self._report(latest.counts, keys, writer, 0, time.perf_counter() - started)
+
+    def run(self, ledger: ManagedLedger) -> CompactionReport:
         """Make the view and make it current."""
         started = time.perf_counter()
-        ledger, store = self._ledger, store_of(self._ledger)
+        store = store_of(ledger)
         latest = self._latest()
         # Counted now: chunked messages are dropped while they are copied.
         keys = latest.key_count
@@ -212,10 +252,15 @@ class _Compaction:
         return self._report(latest.counts, keys, writer, generation, time.perf_counter() - started)
 
     def _report(
-        self, counts: PassCounts, keys: int, writer: ViewWriter, generation: int, duration_s: float
+        self,
+        counts: PassCounts,
+        keys: int,
+        writer: ViewWriter | CountingWriter,
+        generation: int,
+        duration_s: float,
     ) -> CompactionReport:
         return CompactionReport(
-            self._ledger.name,
+            self._log.name,
             changed=True,
             horizon=self._horizon,
             generation=generation,
@@ -269,7 +314,7 @@ class _Compaction:
             self._missing += max(0, entry.first_index - self._next_index)
             self._next_index = entry.index + 1
 
-    def _copy(self, latest: LatestPerKey, writer: ViewWriter) -> None:
+    def _copy(self, latest: LatestPerKey, writer: ViewWriter | CountingWriter) -> None:
         """The second pass."""
         window = _Window(self._source, self._check, self._spent)
         for kept in latest.kept():
@@ -301,7 +346,7 @@ class _Compaction:
         if self._old is not None and entry.position <= self._old.horizon:
             row = self._old.find(Key.POSITION, entry.position)
             if row is None or row.position != entry.position:
-                raise CompactionFailedError(self._ledger.name, f"{entry.position} is gone")
+                raise CompactionFailedError(self._log.name, f"{entry.position} is gone")
             return row.entry_time_ms, row.time_max_ms
         own_ms = entry.time_ms
         return own_ms, self._time_max_ms(entry.position)
@@ -313,7 +358,7 @@ class _Compaction:
         return segment.row(position.entry_id - segment.first_entry_id).time_ms
 
     def _finish(self, writer: ViewWriter) -> ViewSummary:
-        next_index = self._ledger.index_before(self._horizon.following)
+        next_index = self._log.index_before(self._horizon.following)
         return writer.finish(self._horizon, next_index, self._time_max_ms(self._horizon))
 
 

@@ -22,6 +22,7 @@ from ..ledger.errors import (
     LedgerError,
     TopicNotFoundError,
 )
+from ..ledger.local.folder_reader import FolderReader
 from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_store import TopicStore
@@ -186,6 +187,23 @@ def _loaded(ledger: ManagedLedger) -> CompactionState:
                 state.view, state.view_lost = _load_view(ledger)
                 state.loaded = True
     return state
+
+
+def newest_view(folder: FolderReader, topic: str, topic_id: int) -> CompactedView | None:
+    """The newest finished view in a folder that another process may be writing to.
+
+    It may be one that a compaction is about to make current: it says the same and more.
+    """
+    prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
+    names = {header.topic for header in folder.headers() if header.topic.startswith(prefix)}
+    generations = sorted((int(name.removeprefix(prefix)) for name in names), reverse=True)
+    for generation in generations:
+        try:
+            log = folder.log(view_name(topic_id, generation))
+            return CompactedView(log, topic, generation, None)
+        except (CorruptEntryError, TopicNotFoundError):
+            continue
+    return None
 
 
 def _load_view(ledger: ManagedLedger) -> tuple[CompactedView | None, bool]:

@@ -125,3 +125,19 @@ class ViewWriter:
             commit.wait()
         self._commits.clear()
         self._lot_bytes = 0
+
+
+class CountingWriter:
+    """Counts what a `ViewWriter` would be given, without headers, index blocks and footer."""
+
+    def __init__(self) -> None:
+        self.entry_count = 0
+        self.bytes_written = 0
+
+    def add(
+        self, entry: Entry, body: Buffer | None, *, entry_time_ms: int, time_max_ms: int
+    ) -> None:
+        """As `ViewWriter.add`."""
+        size_bytes = len(entry.stored) if body is None else entry.prefix_size_bytes + len(body)
+        self.bytes_written += size_bytes
+        self.entry_count += 1

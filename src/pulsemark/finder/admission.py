@@ -1,12 +1,14 @@
 """Asks before each call whether its caller may make it.
 
 A program that has users of its own, such as the broker, gives the server an `Admit`. It is awaited
-with the caller and the request, before the call begins. Health checks are not asked about: probes
-have no credentials.
+with the caller and the request, before the call begins. It says how long the caller's credentials
+last: a call that outlives them is ended as UNAUTHENTICATED. Health checks are not asked about:
+probes have no credentials.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -45,8 +47,11 @@ class CallRefusedError(Exception):
         self.text = text
 
 
-#: Raises CallRefusedError. The request is None for calls of other services.
-Admit: TypeAlias = Callable[[Caller, Any], Awaitable[None]]
+#: The seconds until the caller's credentials expire; None: never. Raises CallRefusedError. The
+#: request is None for calls of other services.
+Admit: TypeAlias = Callable[[Caller, Any], Awaitable[float | None]]
+Check: TypeAlias = Callable[[Any, CallContext], Awaitable[float | None]]
+EXPIRED = "the credentials in 'authorization' expired during the call"
 
 
 class AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -69,19 +74,17 @@ class AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         method, headers = details.method, _headers(details.invocation_metadata)
         method = method.removeprefix(PREFIX)
 
-        async def check(request: Any, context: CallContext) -> None:
+        async def check(request: Any, context: CallContext) -> float | None:
             caller = Caller(method, headers, _common_name(context))
             try:
-                await self._admit(caller, request)
+                return await self._admit(caller, request)
             except CallRefusedError as refusal:
                 await context.abort(refusal.code, refusal.text, ())
 
         return _guarded(found, check)
 
 
-def _guarded(
-    handler: grpc.RpcMethodHandler, check: Callable[[Any, CallContext], Awaitable[None]]
-) -> grpc.RpcMethodHandler:
+def _guarded(handler: grpc.RpcMethodHandler, check: Check) -> grpc.RpcMethodHandler:
     """The handler with a check before it. There are no calls of other kinds."""
     codec = {
         "request_deserializer": handler.request_deserializer,
@@ -96,20 +99,27 @@ def _guarded(
         return grpc.unary_stream_rpc_method_handler(writing, **codec)
 
     async def both_ways(requests: Any, context: CallContext) -> AsyncIterator[Any]:
-        await check(None, context)
-        async for answer in handler.stream_stream(requests, context):
-            yield answer
+        left_s = await check(None, context)
+        try:
+            async with asyncio.timeout(left_s):
+                async for answer in handler.stream_stream(requests, context):
+                    yield answer
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, EXPIRED, ())
 
     return grpc.stream_stream_rpc_method_handler(both_ways, **codec)
 
 
 def _awaited(
-    call: Callable[[Any, CallContext], Awaitable[Any]],
-    check: Callable[[Any, CallContext], Awaitable[None]],
+    call: Callable[[Any, CallContext], Awaitable[Any]], check: Check
 ) -> Callable[[Any, CallContext], Awaitable[Any]]:
     async def checked(request: Any, context: CallContext) -> Any:
-        await check(request, context)
-        return await call(request, context)
+        left_s = await check(request, context)
+        try:
+            async with asyncio.timeout(left_s):
+                return await call(request, context)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, EXPIRED, ())
 
     return checked
 

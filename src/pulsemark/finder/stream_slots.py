@@ -126,10 +126,12 @@ class _Slot:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if not writing.done():
-                self._slots.linger(self)
                 raise StreamStalledError(loop.time() - since_s)
             writing.result()
         finally:
+            # Also if the call is cancelled from outside, as one whose credentials expire.
+            if not writing.done():
+                self._slots.linger(self)
             waiting.pop(self, None)
             writing.cancel()
             ended.cancel()

@@ -28,6 +28,7 @@ __all__ = ["Endpoint"]
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 1.0
+LARGE_AT_ONCE = 4
 
 
 class Endpoint:
@@ -44,6 +45,9 @@ class Endpoint:
         self.partitions = Partitions(ports.topics)
         self.producer_ids = ProducerIds(ports)
         self.figures = Figures()
+        #: Large requests other than Produce that are decoded and handled at the same time: decoded
+        #: they, and their answers, take a hundred times their size.
+        self.large_requests = asyncio.Semaphore(LARGE_AT_ONCE)
         self._rewriting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -94,11 +98,6 @@ class Endpoint:
         """Send what is buffered, and close all connections."""
         for session in tuple(self.sessions):
             session.close()
-
-    @property
-    def is_drained(self) -> bool:
-        """Whether everything was sent."""
-        return all(session.is_drained for session in self.sessions)
 
     async def close(self) -> None:
         """End what is left."""

@@ -54,8 +54,9 @@ class KafkaPartition:
 
     @property
     def first_offset(self) -> int:
-        """The log's start."""
-        return self.ledger.first_index
+        """The log's start, which may be inside an entry (`TopicsPort.delete_before`)."""
+        ledger = self.ledger
+        return min(max(ledger.first_index, self._topics.start(self.opened)), ledger.next_index)
 
     @property
     def end_offset(self) -> int:
@@ -133,6 +134,9 @@ class KafkaPartition:
 
     def find(self, offset: int) -> Position:
         """The entry that has an offset. Raises KafkaError, OSError."""
+        first = self.ledger.first_position
+        if first is not None and offset == self.first_offset:
+            return first
         try:
             return Finder(self.ledger).by_index(offset).position
         except IndexOutOfRangeError as error:  # it was removed meanwhile
@@ -156,13 +160,22 @@ class KafkaPartition:
 
     def epochs(self) -> Callable[[Entry], int]:
         """A function that says the leader epoch of an entry that was read."""
-        if not self.ledger.epoch:
+        current = self.ledger.epoch
+        if not current:
             return lambda entry: 0  # no epoch was ever begun
-        starts = self.ledger.epochs
+        # `ledger.epochs` also reads the name of each epoch's leader, from the disk.
+        starts: list[Position] = []
+        epochs: list[int] = []
+        for run in self.ledger.segments():
+            if not epochs or run.header.epoch > epochs[-1]:
+                starts.append(run.first_position)
+                epochs.append(run.header.epoch)
+        if epochs[:1] == [current]:
+            return lambda entry: current
 
         def epoch_of(entry: Entry) -> int:
-            number = bisect_right(starts, entry.position, key=lambda start: start.position)
-            return starts[number - 1].epoch if number else 0
+            number = bisect_right(starts, entry.position)
+            return epochs[number - 1] if number else 0
 
         return epoch_of
 

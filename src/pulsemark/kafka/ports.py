@@ -64,6 +64,18 @@ class OpenTopic(Protocol):
         ...
 
 
+class Throttled(Protocol):
+    """A connection that can be paused."""
+
+    def throttle(self) -> None:
+        """Take no requests until `unthrottle`."""
+        ...
+
+    def unthrottle(self) -> None:
+        """Take requests again."""
+        ...
+
+
 class TopicsPort(Protocol):
     """The broker's topics by Kafka's names. Runs on the event loop."""
 
@@ -81,6 +93,28 @@ class TopicsPort(Protocol):
 
     async def open(self, topic: str, index: int) -> OpenTopic:
         """The partition, which is opened first where needed. Raises KafkaError."""
+        ...
+
+    def is_held(self, opened: OpenTopic) -> bool:
+        """Whether `check_backlog` has to be asked before another set is stored."""
+        ...
+
+    async def check_backlog(self, opened: OpenTopic) -> None:
+        """Raise KafkaError if the topic takes no messages until its consumers have caught up."""
+        ...
+
+    def check_set(self, opened: OpenTopic, size_bytes: int) -> None:
+        """Raise KafkaError if the topic's policies refuse a record set of so many bytes."""
+        ...
+
+    def published(
+        self, opened: OpenTopic, connection: Throttled, messages: int, size_bytes: int
+    ) -> int:
+        """Count a set that was appended.
+
+        Returns for how many milliseconds the topic's rate lets the connection send nothing more; it
+        is paused for so long.
+        """
         ...
 
     def epoch_is_due(self, opened: OpenTopic) -> bool:
@@ -114,8 +148,19 @@ class TopicsPort(Protocol):
         """Replace a topic's own settings; durable on return. Raises KafkaError."""
         ...
 
-    async def truncate_head(self, opened: OpenTopic, before: Position) -> None:
-        """Remove all entries before a position; durable on return. Raises KafkaError."""
+    async def size_bytes(self, topic: str, index: int) -> int:
+        """What a partition takes on the disk. Raises KafkaError."""
+        ...
+
+    def start(self, opened: OpenTopic) -> int:
+        """The offset before which records were deleted; 0: none, but by whole entries."""
+        ...
+
+    async def delete_before(self, opened: OpenTopic, offset: int, position: Position) -> None:
+        """Delete the records before an offset, which the entry at `position` has, or the end.
+
+        Durable on return. Raises KafkaError.
+        """
         ...
 
 
@@ -272,6 +317,9 @@ class Ports(Protocol):
     input: InputMemory
     output: OutputMemory
 
+    #: The data folder, by which tools know the broker's disk.
+    data_folder: str
+
     #: Runs a blocking function in the executor.
     run_blocking: Callable[..., Awaitable[Any]]
 
@@ -281,6 +329,10 @@ class Ports(Protocol):
 
     def storage_failed(self, error: BaseException) -> None:
         """An append failed."""
+        ...
+
+    async def disk_bytes(self) -> tuple[int, int]:
+        """The size of the data folder's disk, and what is free; -1: not known. Raises OSError."""
         ...
 
     async def journal(self) -> ManagedLedger:

@@ -74,6 +74,8 @@ class Publish:
         self._sender = Sender(client_id, client_version="kafka", address=session.address)
         self.parts = parts
         self.size_bytes = sum(len(part.records or b"") for part in parts)
+        #: For how long the connection is not read, because of topics' publish rates.
+        self.throttle_ms = 0
         self._batches: dict[Batch, None] = {}
         self._waiting = 1
         self._done: Callable[[], None] = lambda: None
@@ -85,7 +87,7 @@ class Publish:
         if len(self.parts) > AT_ONCE_PARTS:
             return False
         get = self._endpoint.partitions.get
-        epoch_is_due = self._endpoint.ports.topics.epoch_is_due
+        topics = self._endpoint.ports.topics
         for part in self.parts:
             if part.code is not Code.NONE:
                 continue
@@ -93,7 +95,7 @@ class Publish:
                 part.partition = get(part.topic, part.index)
             if part.partition is None or _is_large(part.records):
                 return False
-            if epoch_is_due(part.partition.opened):
+            if topics.epoch_is_due(part.partition.opened) or topics.is_held(part.partition.opened):
                 return False
             if part.partition.sequences is None and _is_idempotent(part.records):
                 return False
@@ -116,6 +118,7 @@ class Publish:
             raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no topic can have that name")
         run_blocking = self._endpoint.ports.run_blocking
         part.partition = await self._endpoint.partitions.open(part.topic, part.index)
+        await self._endpoint.ports.topics.check_backlog(part.partition.opened)
         await self._endpoint.ports.topics.begin_epoch(part.partition.opened)
         if part.partition.sequences is None and _is_idempotent(part.records):
             max_ids = self._endpoint.options.max_producer_ids
@@ -205,6 +208,8 @@ class Publish:
         assert partition is not None
         if not partition.opened.is_open:
             raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the topic is being closed; try again")
+        topics = self._endpoint.ports.topics
+        topics.check_set(partition.opened, len(produced.body))
         sent = _sent_batch(produced)
         if sent is not None and partition.sequences is None:
             # A commit failed after `prepare`: whether this batch was stored must be found out.
@@ -215,21 +220,17 @@ class Publish:
                 part.repeats = True
                 part.base_offset, part.time_ms = repeated.base_offset, repeated.time_ms
                 return
-        base = BrokerEntryMetadata(
-            message_count=produced.message_count,
-            source_format=produced.source_format,
-            relative_offset_honoured=True,
-        )
-        if produced.has_keys:
-            base.has_keys = True
-        if produced.tombstone:
-            base.tombstone = True
-        if produced.raw_size_bytes:
-            base.raw_size_bytes = produced.raw_size_bytes
         appended = partition.ledger.append(
-            produced.body, message_count=produced.message_count, base=base, sender=self._sender
+            produced.body,
+            message_count=produced.message_count,
+            base=_tags_of(produced),
+            sender=self._sender,
         )
         part.appended = appended
+        throttle_ms = topics.published(
+            partition.opened, self._session, produced.message_count, len(produced.body)
+        )
+        self.throttle_ms = max(self.throttle_ms, throttle_ms)
         figures = self._endpoint.figures
         figures.sets_in += 1
         figures.sets_in_place += produced.in_place
@@ -281,6 +282,22 @@ class Publish:
         elif part.appended is not None and part.produced is not None:
             counters.messages_in += part.produced.message_count
             counters.bytes_in += len(part.produced.body)
+
+
+def _tags_of(produced: Produced) -> BrokerEntryMetadata:
+    """What the prefix says of a set, beside its stamp."""
+    tags = BrokerEntryMetadata(
+        message_count=produced.message_count,
+        source_format=produced.source_format,
+        relative_offset_honoured=True,
+    )
+    if produced.has_keys:
+        tags.has_keys = True
+    if produced.tombstone:
+        tags.tombstone = True
+    if produced.raw_size_bytes:
+        tags.raw_size_bytes = produced.raw_size_bytes
+    return tags
 
 
 def _is_large(records: bytes | None) -> bool:

@@ -3,7 +3,8 @@
 PLAIN (RFC 4616) is `authzid NUL user NUL password`. A password `token:T` is a token T whose role
 must be the user; any other one is checked with the user as a password of the method `basic`.
 
-OAUTHBEARER (RFC 7628, KIP-255) is `n,a=authzid,^Aauth=Bearer T^A^A` with a token T.
+OAUTHBEARER (RFC 7628, KIP-255) is `n,a=authzid,^Aauth=Bearer T^A^A` with a token T. A client whose
+token is refused gets a JSON object as a challenge, answers with one byte ^A, and is then refused.
 
 In both, an authzid must be the role that was authenticated. A token is checked as one of Pulsar's
 clients, with signature: Kafka's unsecured tokens are refused.
@@ -13,17 +14,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["BASIC", "OAUTHBEARER", "PLAIN", "TOKEN", "Claim", "SaslError", "parse_claim"]
+__all__ = [
+    "BASIC",
+    "OAUTHBEARER",
+    "PLAIN",
+    "TOKEN",
+    "TOKEN_REFUSED",
+    "Claim",
+    "RefusedTokenError",
+    "SaslError",
+    "parse_claim",
+]
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 #: Pulsar's methods by which the credentials are checked.
 TOKEN, BASIC = "token", "basic"
 PREFIX = f"{TOKEN}:"
 SEPARATOR = "\x01"
+#: The challenge for a token that is refused (RFC 7628, 3.2.2).
+TOKEN_REFUSED = '{"status":"invalid_token"}'  # noqa: S105 - no password
 
 
 class SaslError(Exception):
     """A client could not be authenticated. The text holds no credentials."""
+
+
+class RefusedTokenError(SaslError):
+    """The token of OAUTHBEARER is well formed, and is refused."""
 
 
 @dataclass(frozen=True, slots=True)

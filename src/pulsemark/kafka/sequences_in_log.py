@@ -6,6 +6,8 @@ import struct
 
 from ..ledger import Entry, EntryKind, ManagedLedger, Position
 from ..ledger.reading_on import entries_from
+from ..metadata import peek
+from ..metadata.source_stamp import source_stamp_of
 from .sequences import Batch, Sequences
 
 __all__ = ["read_sequences"]
@@ -63,6 +65,6 @@ def _batch_of(entry: Entry) -> Batch | None:
     if bytes(body[:8]) != bytes(8):
         return None
     producer_id, epoch, sequence = _PRODUCER.unpack_from(body, _PRODUCER_AT)
-    if producer_id < 0:
-        return None
+    if producer_id < 0 or source_stamp_of(peek(entry.prefix)) is not None:
+        return None  # a mirrored batch has the number of another cluster's producer
     return Batch(producer_id, epoch, sequence, entry.message_count)

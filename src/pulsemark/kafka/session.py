@@ -24,8 +24,10 @@ from .access import Access
 from .answering import Answering, write_buffers
 from .errors import ProtocolError
 from .keep_alive import keep_alive
+from .left_out import LeftOut
 from .ports import Admitted
 from .wire import Connection, Request, decode_body
+from .wire.apis import PRODUCE
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
@@ -55,6 +57,8 @@ class KafkaSession(Answering, asyncio.Protocol):
         self.host = ""
         self.is_closed = False
         self.connection = Connection(endpoint.options.max_request_bytes)
+        #: What its last answers to fetches left out.
+        self.left_out = LeftOut()
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._ports = endpoint.ports
@@ -64,6 +68,8 @@ class KafkaSession(Answering, asyncio.Protocol):
         #: The mechanism that a SaslHandshake chose, and the one that authenticated the client.
         self.sasl_mechanism: str | None = None
         self.authenticated_by: str | None = None
+        #: What the client was told of a token that was refused; it has to answer that.
+        self.sasl_challenge: str | None = None
         self.peer_certificate: Any = None
         self._handlers = handlers
         self._loop = asyncio.get_running_loop()
@@ -77,6 +83,8 @@ class KafkaSession(Answering, asyncio.Protocol):
         self._is_stopping = False
         self._writable = True
         self._has_turn = False
+        #: How many topics get this client's records faster than their publish rates allow.
+        self._throttles = 0
         self._counts_input = False
         self._active_at_s = self._began_at_s = self._made_at_s = self._loop.time()
         self._largest_buffer_bytes = 0
@@ -177,6 +185,7 @@ class KafkaSession(Answering, asyncio.Protocol):
             not self.is_closed
             and self._blocking is None
             and not self._is_stopping
+            and not self._throttles
             and self._writable
             and connection.unanswered < options.max_pending_requests
             and connection.waiting_bytes <= 2 * options.max_request_bytes
@@ -199,6 +208,13 @@ class KafkaSession(Answering, asyncio.Protocol):
 
     async def _decode_and_handle(self, request: Request) -> None:
         """Handle a request with a large body."""
+        if request.api.key == PRODUCE:
+            await self._decode_and_handle_now(request)
+        else:
+            async with self.endpoint.large_requests:
+                await self._decode_and_handle_now(request)
+
+    async def _decode_and_handle_now(self, request: Request) -> None:
         await self._ports.run_blocking(decode_body, request)
         work = self._handlers[request.api.key](self, request)
         if work is not None:
@@ -284,6 +300,20 @@ class KafkaSession(Answering, asyncio.Protocol):
         """Send bytes as they are."""
         self._write([data])
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether no requests are taken because of a topic's publish rate."""
+        return self._throttles > 0
+
+    def throttle(self) -> None:
+        """A topic gets records too fast: take no requests until `unthrottle` (KIP-219)."""
+        self._throttles += 1
+
+    def unthrottle(self) -> None:
+        """The topic takes records again."""
+        self._throttles -= 1
+        self.go_on()
+
     def publishes_changed(self) -> None:
         """Publishes in flight are below their limit again."""
         self.go_on()
@@ -299,6 +329,10 @@ class KafkaSession(Answering, asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """Data written that the socket has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def untaken_bytes(self) -> int:
+        """As `unsent_bytes`. What the socket has is sent also after the connection was closed."""
+        return self.unsent_bytes()
 
     def held_output_bytes(self) -> int:
         """The memory of that data. What a view shows a part of is held until it is sent."""
@@ -325,7 +359,7 @@ class KafkaSession(Answering, asyncio.Protocol):
         late_s = now_s - self._made_at_s - options.handshake_timeout_ms / 1000
         if self.admitted is None and late_s > 0:
             self.close_because("the client was not authenticated within handshake_timeout_ms")
-        if self.is_closed or self._blocking is not None:
+        if self.is_closed or self._blocking is not None or self._throttles:
             return
         if pending_bytes and self._is_reading:
             rate_s = pending_bytes / options.min_frame_rate_bytes_per_s

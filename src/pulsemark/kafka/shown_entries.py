@@ -22,6 +22,7 @@ from .records import (
     RecordSetError,
     StoredSet,
     UnconvertibleEntryError,
+    batch_as_stored,
     control_batch,
     empty_batch,
     fetch,
@@ -40,6 +41,12 @@ CONVERTED_AT_ONCE_RECORDS = 1_000
 CONVERTED_AT_ONCE_BYTES = 128 * 1024
 
 T = TypeVar("T")
+
+
+def _none(_entry: Entry, _epoch_of: Callable[[Entry], int]) -> None:
+    """No entry is sent as it is stored."""
+
+
 Place = tuple[KafkaPartition, Position, int]
 
 
@@ -60,6 +67,31 @@ class ShownEntries:
         self._max_magic = max_magic
         #: What was made in a thread.
         self.made: dict[Place, Future[Any]] = {}
+
+    def as_stored(
+        self, partition: KafkaPartition
+    ) -> Callable[[Entry, Callable[[Entry], int]], tuple[Buffer, ...] | None]:
+        """A function for the entries that the client gets as they are stored; None for others.
+
+        It is given an entry and what says its leader epoch. It is for a partition's batches of
+        magic 2 and clients that understand them, and `parts` for everything else.
+        """
+        if self._max_magic < MAX_MAGIC or partition.rules().log_append_time:
+            return _none
+        figures, peeked = self._figures, peek
+
+        def shown(entry: Entry, epoch_of: Callable[[Entry], int]) -> tuple[Buffer, ...] | None:
+            stored, at = entry.stored, entry.prefix_size_bytes
+            if entry.kind is not EntryKind.DATA or not at:
+                return None
+            metadata = peeked(stored[:at])
+            if metadata is None or magic_of(metadata.source_format) != MAX_MAGIC:
+                return None
+            parts = batch_as_stored(stored[at:], entry.first_index, epoch_of(entry))
+            figures.sets_out += parts is not None
+            return parts
+
+        return shown
 
     def parts(
         self,

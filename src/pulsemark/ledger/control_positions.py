@@ -36,6 +36,9 @@ _SHIFT = MAX_ENTRY_ID.bit_length()
 Store = Callable[[bytes], None]
 """Stores a topic's note durably. Raises CatalogError."""
 
+#: One object for all topics: most have no control entries.
+_NO_LEDGERS: frozenset[int] = frozenset()
+
 
 class ControlPositions:
     """The positions of a topic's control entries. Changed under the store's lock."""
@@ -47,9 +50,9 @@ class ControlPositions:
         self.removed_count = 0
         """How many of these entries were removed from the log's head, by this owner."""
         self._noting = threading.Lock()
-        self._noted: frozenset[int] = frozenset()
+        self._noted = _NO_LEDGERS
         """The ledgers of which the stored note says that they have control entries."""
-        self._doubtful: set[int] = set()
+        self._doubtful = _NO_LEDGERS
         """Ledgers with control entries that failed: after a crash they may be in the log."""
 
     def __bool__(self) -> bool:

@@ -42,6 +42,9 @@ class MetadataStore(Protocol):
     def create_topic(self, name: str) -> int:
         """Add a topic and return its id, which is new; if the topic exists, its existing id."""
 
+    def create_topics(self, names: Sequence[str]) -> dict[str, int]:
+        """As `create_topic` for many names at once, in one change; their ids by name."""
+
     def reserve_ledger_ids(self, count: int) -> int:
         """Reserve ``count`` ledger ids, higher than all before; returns the first."""
 

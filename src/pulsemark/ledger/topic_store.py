@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Self, TypeVar
@@ -82,6 +82,27 @@ class TopicStore(StoreCore):
             raise ReservedTopicError(name)
         return self.open_view(name, create=create)
 
+    def add_topics(self, names: Sequence[str]) -> None:
+        """Create those of these topics that do not exist, in one change of the catalog. Blocks.
+
+        Names that no topic can have are left out: `open_topic` refuses them. Raises
+        StoreClosedError, CatalogError; then none is created.
+        """
+        self.state.check()
+        self.uninterrupted.run(partial(self._add_topics, names))
+
+    def _add_topics(self, names: Sequence[str]) -> None:
+        with self._open_lock:
+            if self._closed:
+                raise StoreClosedError(self.state.name)
+            new = [
+                name
+                for name in names
+                if name not in self._topic_ids and not _is_reserved(name) and _is_name(name)
+            ]
+            if new:
+                self._topic_ids.update(self.catalog.create_topics(new))
+
     def open_internal(self, name: str) -> ManagedLedger:
         """A log that a program keeps for itself beside the topics. It is created at its first use.
 
@@ -111,7 +132,7 @@ class TopicStore(StoreCore):
         if topic_id is None:
             if not create:
                 raise TopicNotFoundError(name)
-            if not 1 <= len(name.encode()) <= MAX_TOPIC_NAME_BYTES:
+            if not _is_name(name):
                 raise ValueError(
                     f"a topic's name has 1 to {MAX_TOPIC_NAME_BYTES} bytes, not "
                     f"{len(name.encode())}: {name[:40]!r}"
@@ -281,3 +302,7 @@ class TopicStore(StoreCore):
 
 def _is_reserved(name: str) -> bool:
     return name == CURSOR_TOPIC or name.startswith((VIEW_TOPIC_PREFIX, INTERNAL_TOPIC_PREFIX))
+
+
+def _is_name(name: str) -> bool:
+    return 1 <= len(name.encode()) <= MAX_TOPIC_NAME_BYTES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,15 +44,27 @@ def read_property(path: Path, kind: str, key: str) -> bytes | None:
 
     Raises CatalogError if it cannot be read.
     """
+    return read_properties(path, kind, [key]).get(key)
+
+
+def read_properties(path: Path, kind: str, keys: Collection[str]) -> dict[str, bytes]:
+    """Several values of one kind, by key; keys without a value are left out.
+
+    Raises CatalogError if the catalog cannot be read.
+    """
     if not path.exists():
-        return None
+        return {}
     query = "SELECT value FROM property WHERE kind=? AND key=?"
+    found = {}
     try:
         with closing(connect_read_only(path)) as db:
-            row = db.execute(query, (kind, key)).fetchone()
+            for key in keys:
+                row = db.execute(query, (kind, key)).fetchone()
+                if row is not None:
+                    found[key] = bytes(row[0])
     except sqlite3.Error as error:
         raise catalog_error(path, error) from error
-    return None if row is None else bytes(row[0])
+    return found
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:

@@ -34,12 +34,14 @@ from .message import (
     has_checksum,
     headers_parsed,
     message_count_of,
+    pack_message,
     partition_key_of,
     payload_of,
     read_message_metadata,
     verify_checksum,
 )
 from .message_index import message_index
+from .messages import Message, messages_of
 from .prefix import (
     PREFIX_HEADER_SIZE_BYTES,
     PREFIX_MAGIC,
@@ -84,6 +86,7 @@ __all__ = [
     "DuplicateStamperError",
     "FieldValue",
     "IndexStamper",
+    "Message",
     "MessageFormatError",
     "MessageHeader",
     "MessageMetadata",
@@ -115,8 +118,10 @@ __all__ = [
     "load_stampers",
     "message_count_of",
     "message_index",
+    "messages_of",
     "pack",
     "pack_for_client",
+    "pack_message",
     "pack_stamp",
     "partition_key_of",
     "payload_of",

@@ -159,6 +159,19 @@ def payload_of(headers_and_payload: Buffer) -> memoryview:
     return memoryview(headers_and_payload)[_metadata_span(headers_and_payload)[1] :]
 
 
+def pack_message(metadata: MessageMetadata, payload: Buffer) -> bytes:
+    """An entry as a producer makes it: magic, checksum, the metadata with its size, the payload.
+
+    Args:
+        metadata: with all required fields. Nothing in it is changed, and the payload is not
+            compressed: that must fit to what the metadata says.
+        payload: the message, or the batch.
+    """
+    encoded = metadata.SerializeToString()
+    covered = b"".join((len(encoded).to_bytes(4, "big"), encoded, payload))
+    return b"".join((MESSAGE_MAGIC.to_bytes(2, "big"), crc32c(covered).to_bytes(4, "big"), covered))
+
+
 def entry_time_ms(metadata: BrokerEntryMetadata | None, headers_and_payload: Buffer) -> int:
     """The time of an entry, as seek, expiry, compaction and statistics all use it (PIP-70).
 

@@ -15,7 +15,8 @@ field                 meaning
 
 Over Pulsar's protocol a mirror sends these fields in a prefix in front of the producer's bytes: the
 same layout in which a broker sends its stamp to a consumer (PIP-90), in the other direction. Only a
-producer that the broker accepted as a mirror may do so. The prefix holds no other fields.
+producer that the broker accepted as a mirror may do so. The prefix holds no other fields, but for
+a record set of a Kafka client: its format and size go with its bytes (`record_set_tags`).
 
 Positions order a source's entries, also those that take no index. As one number a position is
 `ledger id << 28 | entry id`, as Pulsar Functions packs a message id into a sequence id.
@@ -23,13 +24,14 @@ Positions order a source's entries, also those that take no index. As one number
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
 from .buffers import Buffer
 from .errors import PrefixError
 from .prefix import PREFIX_HEADER_SIZE_BYTES, pack, peek, prefix_size_bytes
 from .prefix_fields import field_numbers
+from .record_set_tags import RECORD_SET_FIELDS, RecordSetTags, record_set_tags_of
 
 #: The property with which a producer says that it is a mirror; its value is the source's cluster.
 MIRROR_PROPERTY = "pulsemark.mirror.source-cluster"
@@ -58,13 +60,17 @@ _FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SourceStamp:
-    """An entry's facts from the source. `index` and `time_ms` are None if they are not known."""
+    """An entry's facts from the source. `index` and `time_ms` are None if they are not known.
+
+    `record_set` goes with the bytes of a Kafka client's record set; None: another entry.
+    """
 
     cluster: str
     ledger_id: int
     entry_id: int
     index: int | None = None
     time_ms: int | None = None
+    record_set: RecordSetTags | None = None
 
     @property
     def position(self) -> tuple[int, int]:
@@ -82,6 +88,8 @@ class SourceStamp:
             metadata.source_index = self.index
         if self.time_ms is not None:
             metadata.source_time_ms = self.time_ms
+        if self.record_set is not None:
+            self.record_set.write(metadata)
         return metadata
 
     def prefix(self) -> bytes:
@@ -113,7 +121,9 @@ def split_mirrored(sent: Buffer) -> tuple[SourceStamp, memoryview]:
     if metadata is None:
         raise PrefixError("a mirror's message must begin with the source's stamp (0x0e02)", 0)
     end = prefix_size_bytes(sent)
-    others = sorted(field_numbers(bytes(sent[PREFIX_HEADER_SIZE_BYTES:end])) - _FIELDS)
+    record_set = record_set_tags_of(metadata)
+    allowed = _FIELDS if record_set is None else _FIELDS | RECORD_SET_FIELDS
+    others = sorted(field_numbers(bytes(sent[PREFIX_HEADER_SIZE_BYTES:end])) - allowed)
     if others:
         raise PrefixError(f"a mirror may not set field {others[0]}", PREFIX_HEADER_SIZE_BYTES)
     stamp = source_stamp_of(metadata)
@@ -128,6 +138,8 @@ def split_mirrored(sent: Buffer) -> tuple[SourceStamp, memoryview]:
             reason = f"{number} is above {_NUMBER_MAX}"
             raise PrefixError(reason, PREFIX_HEADER_SIZE_BYTES)
     sequence_id_of(stamp.position)
+    if record_set is not None:
+        stamp = replace(stamp, record_set=record_set)
     return stamp, memoryview(sent)[end:]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ssl
 import time
-from typing import Any
 
 from ..client import (
     BrokerConnection,
@@ -22,6 +21,7 @@ from ..client import (
     Service,
 )
 from ..client.channels import RawMessage
+from ..client.service import authentication
 from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import (
     MessageFormatError,
@@ -31,6 +31,7 @@ from ..metadata import (
     split,
     strip,
 )
+from ..metadata.record_set_tags import record_set_tags_of
 from ..metadata.source_stamp import STORED_PROPERTY, SourceStamp
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import EARLIEST, MessageId
@@ -156,12 +157,14 @@ class BrokerTopic:
         size_bytes = used = 0
         while used < len(self._waiting) and len(taken) < max_entries and size_bytes < max_bytes:
             message = self._waiting[used]
-            if is_record_set(message.headers_and_payload):
+            try:
+                entry = self._entry(message)
+            except KafkaEntryError:
                 if taken:
                     break  # what is before it is copied first
-                raise KafkaEntryError(self._topic, message.message_id[:2])
+                raise
             size_bytes += len(message.headers_and_payload)
-            taken.append(self._entry(message))
+            taken.append(entry)
             used += 1
             self._passed = message.message_id[:2]
         del self._waiting[:used]
@@ -246,7 +249,14 @@ class BrokerTopic:
         place = message.message_id.ledger_id, message.message_id.entry_id
         try:
             prefix, body = split(message.headers_and_payload)
-            header = read_message_metadata(body)
+            tags = record_set_tags_of(prefix)
+            if tags is not None:
+                stated, schema_version = tags.message_count, b""
+            elif is_record_set(message.headers_and_payload):
+                raise unknown_format(self._topic, place)
+            else:
+                header = read_message_metadata(body)
+                stated, schema_version = message_count_of(header), header.schema_version
         except (PrefixError, MessageFormatError) as error:
             self._permits -= 1
             return Gap(self._topic, f"entry {place[0]}:{place[1]} cannot be read: {error}")
@@ -254,12 +264,12 @@ class BrokerTopic:
         if prefix is not None:
             index = prefix.index if prefix.HasField("index") else None
             time_ms = prefix.broker_timestamp if prefix.HasField("broker_timestamp") else None
-        count = self._count(message_count_of(header), index)
+        count = self._count(stated, index)
         self._permits -= count
         self._messages_read += max(count, 1)
         self._bytes_read += len(message.headers_and_payload)
-        stamp = SourceStamp(self._cluster, *place, index, time_ms)
-        return SourceEntry(stamp, count, body, header.schema_version)
+        stamp = SourceStamp(self._cluster, *place, index, time_ms, tags)
+        return SourceEntry(stamp, count, body, schema_version)
 
     def _count(self, stated: int, index: int | None) -> int:
         """How many messages an entry has: not more than it took indexes, whatever its header says.
@@ -278,8 +288,7 @@ def is_record_set(headers_and_payload: bytes) -> bool:
     return bytes(strip(headers_and_payload)[:4]) == bytes(4)
 
 
-def authentication(token: str | None) -> dict[str, Any]:
-    """The fields of CONNECT for a token; {} without one."""
-    if token is None:
-        return {}
-    return {"auth_method_name": "token", "auth_data": token.encode()}
+def unknown_format(topic: str, place: Place) -> KafkaEntryError:
+    """The error for a record set that comes without its tags."""
+    reason = "the broker does not say its format: it is an older pulsemark"
+    return KafkaEntryError(topic, place, reason)

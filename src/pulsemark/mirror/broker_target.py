@@ -18,6 +18,7 @@ from ..client import (
     SendRefusedError,
     Service,
 )
+from ..client.service import authentication
 from ..metadata.source_stamp import (
     MIRROR_PRODUCER_PREFIX,
     MIRROR_PROPERTY,
@@ -25,7 +26,6 @@ from ..metadata.source_stamp import (
 )
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import LATEST, TopicName
-from .broker_source import authentication
 from .entries import Resume, SourceEntry, TopicTarget
 from .errors import (
     PartitionCountError,

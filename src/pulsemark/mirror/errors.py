@@ -9,7 +9,7 @@ MirrorError
   TargetRefusedError      the target does not take a mirror, or an entry
   SourceBusyError         another mirror reads with the same subscription
   OtherSourceError        the source is not the log that the target was mirrored from
-  KafkaEntryError         an entry of the source is a record set of a Kafka client
+  KafkaEntryError         an entry is a Kafka client's record set, and one side knows no such sets
   NoDeduplicationError    a Pulsar broker that would store entries twice
   SchemaVersionError      the target's schema versions are not those of the source
   LostError               no connection for too long; nothing is lost, mirroring can go on
@@ -109,15 +109,15 @@ class OtherSourceError(MirrorError):
 
 
 class KafkaEntryError(MirrorError):
-    """Entry `place` of `topic` is a record set of a Kafka client; mirrors copy Pulsar's entries."""
+    """Entry `place` of `topic` is a Kafka client's record set, and one side knows no such sets."""
 
-    def __init__(self, topic: str, place: tuple[int, int]) -> None:
+    def __init__(self, topic: str, place: tuple[int, int], reason: str) -> None:
         super().__init__(
-            f"{topic}: entry {place[0]}:{place[1]} is a record set of a Kafka client, and a mirror "
-            "copies only entries of Pulsar's clients; Kafka's MirrorMaker copies such a topic"
+            f"{topic}: entry {place[0]}:{place[1]} is a record set of a Kafka client: {reason}"
         )
         self.topic = topic
         self.place = place
+        self.reason = reason
 
 
 class NoDeduplicationError(MirrorError):

@@ -21,13 +21,13 @@ from ..ledger import (
 from ..ledger.local.io.folder import CATALOG_NAME
 from ..maintenance.verify_catalog import read_property
 from ..metadata import MessageFormatError, peek, read_message_metadata
+from ..metadata.record_set_tags import record_set_tags_of
 from ..metadata.schema_list import unpack_schemas
 from ..metadata.source_stamp import SourceStamp
-from ..proto.broker_entry_pb2 import SOURCE_PULSAR
 from ..proto.pulsar_api_pb2 import Schema
 from ..wire import TopicName
 from .entries import Gap, Place, Resume, SourceEntry
-from .errors import KafkaEntryError, OtherSourceError, TopicMissingError
+from .errors import OtherSourceError, TopicMissingError
 
 __all__ = ["FolderSource"]
 
@@ -99,7 +99,7 @@ class FolderTopic:
         self._end = log.end_position
 
     def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
-        """The next entries; a damaged entry is a gap. Raises KafkaEntryError."""
+        """The next entries; a damaged entry is a gap."""
         try:
             entries = self._log.read(self._next, max_entries=max_entries, max_bytes=max_bytes)
             if not entries:
@@ -110,12 +110,7 @@ class FolderTopic:
             return [Gap(self._log.name, f"entry {error.position} is damaged: {error.reason}")]
         taken: list[SourceEntry | Gap] = []
         for entry in entries:
-            try:
-                taken.append(self._entry(entry))
-            except KafkaEntryError:
-                if not taken:
-                    raise
-                break
+            taken.append(self._entry(entry))
             at = entry.position
             self._next = Position(at.ledger_id, at.entry_id + 1)
         return taken
@@ -150,12 +145,12 @@ class FolderTopic:
         prefix = peek(entry.prefix)
         has_time = prefix is not None and prefix.HasField("broker_timestamp")
         time_ms = prefix.broker_timestamp if prefix is not None and has_time else None
-        stamp = SourceStamp(self._cluster, *entry.position, entry.index, time_ms)
+        tags = record_set_tags_of(prefix)
+        stamp = SourceStamp(self._cluster, *entry.position, entry.index, time_ms, tags)
         if entry.kind is not EntryKind.DATA:
             return SourceEntry(stamp, entry.message_count, None)
-        if prefix is not None and prefix.source_format != SOURCE_PULSAR:
-            raise KafkaEntryError(self._log.name, entry.position)
-        return SourceEntry(stamp, entry.message_count, entry.body, schema_version_of(entry.body))
+        version = schema_version_of(entry.body) if tags is None else b""
+        return SourceEntry(stamp, entry.message_count, entry.body, version)
 
 
 def schema_version_of(body: memoryview | bytes) -> bytes:

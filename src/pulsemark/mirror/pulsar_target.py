@@ -29,7 +29,7 @@ from ..proto import pulsar_api_pb2 as pb
 from ..wire import LATEST
 from .broker_target import LOOK, BrokerTopic
 from .entries import Resume, SourceEntry
-from .errors import NoDeduplicationError, TargetNotEmptyError
+from .errors import KafkaEntryError, NoDeduplicationError, TargetNotEmptyError
 
 if TYPE_CHECKING:
     from .broker_target import BrokerTarget
@@ -65,6 +65,12 @@ class PulsarTopic(BrokerTopic):
 
     def _publish(self, entry: SourceEntry) -> None:
         assert entry.body is not None
+        if entry.stamp.record_set is not None:
+            self._producer.flush()  # what is before it is copied first
+            reason = (
+                "an Apache Pulsar broker cannot serve it; Kafka's MirrorMaker copies such a topic"
+            )
+            raise KafkaEntryError(self._topic, entry.place, reason)
         self._producer.publish(
             entry.body, num_messages=entry.message_count, sequence_id=entry.sequence_id
         )

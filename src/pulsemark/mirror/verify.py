@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..client import BrokerConnection, Service
+from ..client.channels import RawMessage
+from ..client.service import authentication
 from ..ledger import EntryKind, FolderReader, Position, TopicLog
 from ..metadata import message_count_of, peek, read_message_metadata, strip
 from ..metadata.crc import crc32c
+from ..metadata.record_set_tags import record_set_tags_of
 from ..metadata.source_stamp import source_stamp_of
 from ..wire import EARLIEST, MessageId
-from .broker_source import AS_STORED, authentication, is_record_set
-from .errors import KafkaEntryError
+from .broker_source import AS_STORED, is_record_set, unknown_format
 from .places import Options, folder_of
 
 __all__ = ["Comparison", "compare"]
@@ -113,13 +115,21 @@ def _read(connection: BrokerConnection, topic: str) -> Iterator[tuple[MessageId,
             used = 0
             for message in (consumer.receive(), *consumer.arrived()):
                 at = message.message_id
-                body = strip(message.headers_and_payload)
-                if is_record_set(message.headers_and_payload):
-                    raise KafkaEntryError(topic, (at.ledger_id, at.entry_id))
                 # Permits count messages, and a batch uses up as many as it has.
-                used += max(message_count_of(read_message_metadata(body)), 1)
+                used += max(_messages_in(topic, message), 1)
                 if at[:2] <= last[:2]:
-                    yield at, crc32c(body)
+                    yield at, crc32c(strip(message.headers_and_payload))
             consumer.flow(used)
     finally:
         consumer.close()
+
+
+def _messages_in(topic: str, message: RawMessage) -> int:
+    """How many permits a message used up. Raises KafkaEntryError."""
+    stored = message.headers_and_payload
+    tags = record_set_tags_of(peek(stored))
+    if tags is not None:
+        return tags.message_count
+    if is_record_set(stored):
+        raise unknown_format(topic, message.message_id[:2])
+    return message_count_of(read_message_metadata(strip(stored)))

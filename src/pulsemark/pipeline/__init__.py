@@ -13,6 +13,13 @@ not installed, :class:`MissingExtraError` names it.
 from __future__ import annotations
 
 from .audit import AuditLabels, audit
+from .compact import (
+    CompactedTopic,
+    compact_by_broker,
+    compact_folder,
+    compact_to_table,
+    estimate_compaction,
+)
 from .control import control_entries
 from .errors import (
     DataLossError,
@@ -29,7 +36,14 @@ from .java import Java, find_java
 from .job_table import JOBS, Job
 from .jobs import run_job
 from .migrate import MigrateResult, migrate
-from .offload import OffloadResult, offload, truncate_offloaded, verify_offload
+from .offload import (
+    DeltaTarget,
+    IcebergTarget,
+    OffloadResult,
+    offload,
+    truncate_offloaded,
+    verify_offload,
+)
 from .registration import register
 from .replay import ReplayMessage, ReplayOptions, ReplayResult, replay
 from .session import local_session
@@ -40,8 +54,11 @@ from .verify import verify
 __all__ = [
     "JOBS",
     "AuditLabels",
+    "CompactedTopic",
     "DataLossError",
     "DecodeError",
+    "DeltaTarget",
+    "IcebergTarget",
     "Java",
     "JavaNotFoundError",
     "Job",
@@ -58,9 +75,13 @@ __all__ = [
     "ReplayResult",
     "TierComparison",
     "audit",
+    "compact_by_broker",
+    "compact_folder",
+    "compact_to_table",
     "compare_tiers",
     "control_entries",
     "draw_skew",
+    "estimate_compaction",
     "find_java",
     "local_session",
     "migrate",

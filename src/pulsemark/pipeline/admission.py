@@ -20,7 +20,8 @@ from .plan import row_of
 class Backlog:
     """Messages ``[first_index, end_index)`` of one topic that a micro-batch may have."""
 
-    log: TopicLog
+    log: TopicLog | None
+    """None if there is no limit by bytes."""
     first_index: int
     end_index: int
 
@@ -80,6 +81,7 @@ def _first_entry(backlog: Backlog, cut: Cut) -> int:
     """What the first message costs, with the entry that holds it if entries cannot be divided."""
     if cut is _cut_messages:
         return 1
+    assert backlog.log is not None, "a limit by bytes needs the log"
     place = row_of(backlog.log, backlog.first_index)
     if place is None:
         return 0
@@ -96,6 +98,7 @@ def _cut_messages(backlog: Backlog, budget: int) -> tuple[Backlog, int]:
 def _cut_bytes(backlog: Backlog, budget: int) -> tuple[Backlog, int]:
     """Whole entries, as stored; only the first and the last one may be cut by their messages."""
     log, index, spent = backlog.log, backlog.first_index, 0
+    assert log is not None, "a limit by bytes needs the log"
     while index < backlog.end_index:
         place = row_of(log, index)
         if place is None:

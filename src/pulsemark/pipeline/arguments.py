@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from ..ledger import FolderReader, TopicNotFoundError
+from .errors import OptionError
 from .options import ReadOptions, select_topics
 
-__all__ = ["Range", "checked_options"]
+__all__ = ["Range", "checked_options", "pairs", "positive"]
 
 
 class Range(TypedDict, total=False):
@@ -59,3 +61,24 @@ def _check(options: ReadOptions) -> None:
         _, absent = select_topics(options.topics, folder.topics())
     if absent:
         raise TopicNotFoundError(absent[0])
+
+
+def positive(text: str) -> int:
+    """The argparse type of a number from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
+def pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    """The values of an option that is repeated as KEY=VALUE. Raises OptionError."""
+    found: dict[str, str] = {}
+    for text in given or ():
+        key, sign, value = text.partition("=")
+        if not key or not sign:
+            raise OptionError(option, text, "is not of the form KEY=VALUE")
+        if key in found:
+            raise OptionError(option, text, f"{key} is given twice")
+        found[key] = value
+    return found

@@ -6,9 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .arguments import pairs
 from .audit import AuditLabels, audit, parse_bucket_ms, parse_by
 from .errors import OptionError, ProblemsFoundError
 from .job_arguments import add_range, check_file, check_range, range_of
+from .offload import IcebergTarget
 from .tiers import TierComparison, compare_tiers, write_report
 from .tiers.others import kind_of
 
@@ -36,6 +38,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " in a .json or .csv file; exit code 1 if something differs",
     )
     parser.add_argument(
+        "--against-table",
+        metavar="NAMESPACE.TABLE",
+        help="compare with a table of Iceberg that an offload wrote",
+    )
+    parser.add_argument(
+        "--against-catalog",
+        metavar="NAME",
+        help="of that table, in pyiceberg's configuration (default: default)",
+    )
+    parser.add_argument(
+        "--against-catalog-property",
+        action="append",
+        metavar="KEY=VALUE",
+        help="of that catalog, for example uri=sqlite:////srv/catalog.db; may be repeated",
+    )
+    parser.add_argument(
         "--by-source",
         action="store_true",
         help="the other folder is a mirror's target: compare by the indexes of its source",
@@ -48,22 +66,40 @@ def check(given: argparse.Namespace) -> None:
     check_range(given)
     parse_bucket_ms(given.bucket)
     parse_by(given.by)
-    if given.against is not None and given.by:
+    other = _other(given)
+    if other is not None and given.by:
         raise OptionError("by", given.by, "cannot be used with --against")
-    if given.by_source and (given.against is None or kind_of(given.against) != "folder"):
+    kind = None if other is None else kind_of(other)
+    if given.by_source and kind != "folder":
         raise OptionError("bySource", "true", "needs --against with another data folder")
-    if given.against is not None:
-        kind_of(given.against)
+    if isinstance(other, IcebergTarget):
+        other.load()
     if given.html is not None:
         check_file("--html", given.html)
 
 
+def _other(given: argparse.Namespace) -> str | IcebergTarget | None:
+    """The other tier that was named. Raises OptionError, MissingExtraError."""
+    of_table = (given.against_catalog, given.against_catalog_property)
+    if given.against_table is None:
+        if of_table != (None, None):
+            reason = "is required with the options of its catalog"
+            raise OptionError("--against-table", None, reason)
+        against: str | None = given.against
+        return against
+    if given.against is not None:
+        raise OptionError("--against-table", given.against_table, "cannot be used with --against")
+    properties = pairs("--against-catalog-property", given.against_catalog_property)
+    return IcebergTarget(given.against_table, given.against_catalog or "default", properties)
+
+
 def run(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """Count, and compare if another tier was named."""
-    if given.against is None and given.html is None:
+    other = _other(given)
+    if other is None and given.html is None:
         return _audited(spark, given)
     rows = None if given.html is None else _audited(spark, given).cache()
-    compared = None if given.against is None else _compared(spark, given)
+    compared = None if other is None else _compared(spark, given, other)
     if given.html is not None and rows is not None:
         listed = [row.asDict() for row in rows.collect()]
         write_report(given.html, f"Audit of {given.path}", listed, compared)
@@ -74,7 +110,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     if compared.problems:
         messages = sum(each.messages for each in compared.problems)
         reason = (
-            f"{given.path} and {given.against} differ in {messages} messages,"
+            f"{given.path} and {compared.other_tier} differ in {messages} messages,"
             f" in {len(compared.problems)} places"
         )
         raise ProblemsFoundError(differences, reason)
@@ -93,15 +129,16 @@ def _audited(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     )
 
 
-def _compared(spark: SparkSession, given: argparse.Namespace) -> TierComparison:
-    bounds = range_of(given)
+def _compared(
+    spark: SparkSession, given: argparse.Namespace, other: str | IcebergTarget
+) -> TierComparison:
     return compare_tiers(
         spark,
         given.path,
-        given.against,
+        other,
         given.topic,
         bucket=given.bucket,
         tier=given.tier,
         by_source=given.by_source,
-        **bounds,
+        **range_of(given),
     )

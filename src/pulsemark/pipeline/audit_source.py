@@ -95,7 +95,7 @@ class AuditReader(DataSourceReader):
         tasks = planned.tasks or ((),)
         losses = [tuple(planned.losses.items()), *[()] * (len(tasks) - 1)]
         return [
-            AuditPartition(task, planned.lost_ledgers, task_losses)
+            AuditPartition(task, planned.lost_ledgers, losses=task_losses)
             for task, task_losses in zip(tasks, losses, strict=True)
         ]
 

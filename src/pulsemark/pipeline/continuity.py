@@ -19,6 +19,11 @@ from .plan import Slice
 
 _log = logging.getLogger(__name__)
 
+Indexes = tuple[int, int]
+"""The first index of some messages, and the index after their last."""
+UNKNOWN: Indexes = (0, 1 << 63)
+"""The indexes of messages of which only the position is known."""
+
 
 class Continuity:
     """Checks one slice from its first message to its last.
@@ -30,11 +35,15 @@ class Continuity:
         self._part = part
         self._fail = fail
         self._next_index = part.first_index
-        self._damages: deque[CorruptEntryError] = deque()
+        self._damages: deque[tuple[CorruptEntryError, Indexes | None]] = deque()
 
-    def damaged(self, damage: CorruptEntryError) -> None:
-        """Remember the reason of the gap that will follow."""
-        self._damages.append(damage)
+    def damaged(self, damage: CorruptEntryError, shown: Indexes | None = None) -> None:
+        """Remember the reason of the gap that will follow.
+
+        ``shown`` are the indexes of the entry's messages, if the result has a row that tells of the
+        damage: these messages are then no loss. ``UNKNOWN`` stands for the whole gap.
+        """
+        self._damages.append((damage, shown))
 
     def check(self, table: EntryTable) -> None:
         """Check the next entries; control entries count too."""
@@ -51,9 +60,13 @@ class Continuity:
 
     def _lost(self, first_index: int, end_index: int, before: Position) -> None:
         damage = None
-        while self._damages and self._damages[0].position < before:
-            last = self._damages.popleft()
+        while self._damages and self._damages[0][0].position < before:
+            last, shown = self._damages.popleft()
             damage = damage or last
+            if shown is not None and shown[0] <= first_index < shown[1]:
+                first_index = shown[1]
+        if first_index >= end_index:
+            return
         reason = str(damage) if damage else "their entries are not in the folder"
         error = DataLossError(self._part.topic, first_index, end_index, reason)
         if self._fail:

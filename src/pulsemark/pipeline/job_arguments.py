@@ -15,21 +15,12 @@ __all__ = [
     "add_topics",
     "check_file",
     "check_range",
-    "positive",
     "range_of",
     "rate",
     "token_of",
 ]
 
 TOKEN_VARIABLE = "PULSEMARK_TOKEN"  # noqa: S105  # the variable's name
-
-
-def positive(text: str) -> int:
-    """The argparse type of a number from 1 on."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
-    return number
 
 
 def rate(text: str) -> float:

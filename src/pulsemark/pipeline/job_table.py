@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import audit_command
+from . import audit_command, compact_job, offload_job
 from .arguments import checked_options
-from .columns import DEFAULT_COLUMNS
 from .control import control_entries
-from .errors import JobFailedError, ProblemsFoundError
-from .job_arguments import add_range, add_topics, check_range, positive, range_of
+from .errors import ProblemsFoundError
+from .job_arguments import add_range, add_topics, check_range, range_of
 from .migrate import command as migrate_command
-from .offload import offload, truncate_offloaded, verify_offload
-from .offload.job import DEFAULT_ROWS_PER_FILE
 from .replay import command as replay_command
 from .skew import check_plot, draw_skew, skew
 from .verify import verify
@@ -34,6 +31,8 @@ class Job:
     check: Callable[[argparse.Namespace], object]
     """Checks the arguments before a session is started, which takes seconds."""
     run: Callable[[SparkSession, argparse.Namespace], DataFrame]
+    has_format: bool = False
+    """Whether ``--format`` is an option of its own; that of ``--out`` is then ``--out-format``."""
 
 
 def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -87,73 +86,6 @@ def _run_skew(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     return rows
 
 
-def _add_offload_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
-    parser.add_argument("target", help="the folder of the Parquet files; made if it is missing")
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
-    parser.add_argument(
-        "--ending-time",
-        metavar="TIME",
-        help="copy up to here; ms since the epoch or ISO-8601, UTC unless it says otherwise",
-    )
-    parser.add_argument(
-        "--columns", default=",".join(DEFAULT_COLUMNS), help="of the files (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--rows-per-file",
-        type=positive,
-        default=DEFAULT_ROWS_PER_FILE,
-        metavar="N",
-        help="a file ends at a multiple of so many messages (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="then check all files of the target; exit code 1 if bad",
-    )
-    parser.add_argument(
-        "--truncate",
-        action="store_true",
-        help="then remove verified and acknowledged messages from the ledgers; the broker must be"
-        " stopped",
-    )
-
-
-def _check_offload(given: argparse.Namespace) -> None:
-    checked_options(given.path, given.topic, ending_time=given.ending_time)
-
-
-def _run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    done = offload(
-        spark,
-        given.path,
-        given.target,
-        given.topic,
-        ending_time=given.ending_time,
-        columns=given.columns.split(","),
-        rows_per_file=given.rows_per_file,
-    )
-    if given.verify or given.truncate:
-        problems = [p for check in verify_offload(given.path, given.target) for p in check.problems]
-        if problems:
-            raise JobFailedError(f"{given.target} is not verified: {'; '.join(problems)}")
-    left = truncate_offloaded(given.path, given.target) if given.truncate else {}
-    rows = [
-        (
-            topic,
-            sum(1 for file in done.files if file.topic == topic),
-            sum(file.rows for file in done.files if file.topic == topic),
-            sum(file.size_bytes for file in done.files if file.topic == topic),
-            left.get(topic),
-        )
-        for topic in sorted({*left, *(file.topic for file in done.files)})
-    ]
-    schema = "topic string, files bigint, rows bigint, bytes bigint, first_index_left bigint"
-    return spark.createDataFrame(rows, schema)
-
-
 JOBS: Mapping[str, Job] = {
     "audit": Job(
         "count messages by topic and time, and the ones that are missing, also in another tier",
@@ -175,10 +107,18 @@ JOBS: Mapping[str, Job] = {
         _run_verify,
     ),
     "offload": Job(
-        "copy what is new to Parquet files, by hour of broker time",
-        _add_offload_options,
-        _check_offload,
-        _run_offload,
+        "copy what is new to a Parquet, Delta or Iceberg table, by hour of broker time",
+        offload_job.add_options,
+        offload_job.check,
+        offload_job.run,
+        has_format=True,
+    ),
+    "compact": Job(
+        "keep the latest message of each key: in the topics' compacted views, or in a table",
+        compact_job.add_options,
+        compact_job.check,
+        compact_job.run,
+        has_format=True,
     ),
     "replay": Job(
         "publish a range of messages again, to another topic or broker",

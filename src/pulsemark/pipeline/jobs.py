@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
+from .arguments import positive
 from .errors import (
     JavaNotFoundError,
     JobFailedError,
@@ -28,7 +29,6 @@ from .errors import (
     ProblemsFoundError,
     ReplayError,
 )
-from .job_arguments import positive
 from .job_table import JOBS, Job
 from .progress import shown
 from .session import local_session
@@ -74,7 +74,7 @@ def run_job(
     if job is None:
         print(f"{prog}: unknown job {name!r}; available: {', '.join(JOBS)}", file=err)
         return EXIT_BAD_INPUT
-    given = _parser(f"{prog} {name}", job).parse_args(arguments)
+    given = _parser(f"{prog} {name}", job).parse_intermixed_args(arguments)
     try:
         _check_out(given.out)
         job.check(given)
@@ -107,7 +107,11 @@ def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print each row as a line of JSON")
     parser.add_argument(
-        "--format", choices=("csv", "parquet"), default="csv", help="of --out (default: csv)"
+        "--out-format" if job.has_format else "--format",
+        dest="out_format",
+        choices=("csv", "parquet"),
+        default="csv",
+        help="of --out (default: csv)",
     )
     parser.add_argument(
         "--cores", type=positive, metavar="N", help="tasks at once (default: all cores)"
@@ -166,7 +170,7 @@ def _done(
         rows = rows.cache()
         rows.count()
     else:
-        _write(rows, given.out.absolute(), given.format)
+        _write(rows, given.out.absolute(), given.out_format)
     return rows, problem
 
 

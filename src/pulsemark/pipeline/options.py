@@ -6,18 +6,22 @@ A range has two ends, each given as a time or as an offset, and is half-open (``
   milliseconds since the epoch or ISO-8601 (UTC if no zone is given). A number that would be a time
   long before Pulsar existed is refused: it is probably seconds, or a date without its dashes.
 - Offsets are indexes: a number, ``earliest`` or ``latest``.
+
+An entry is in a range if its last message is (that is the entry's index, PIP-70).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from .columns import COLUMNS, DEFAULT_COLUMNS
+from .columns import DEFAULT_COLUMNS, RowKind, columns_of, default_columns_of
 from .errors import OptionError
 from .option_values import (
     Given,
@@ -28,6 +32,7 @@ from .option_values import (
     parse_path,
     parse_time_ms,
 )
+from .remote.service_options import ServiceOptions, service_of
 
 MAX_PARTITIONS = 10_000
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
@@ -80,11 +85,25 @@ class EntryLimits:
     """The properties of all its messages together."""
 
 
+class DecodeMode(Enum):
+    """What happens with a value that cannot be decoded by its schema; Spark's words."""
+
+    PERMISSIVE = "PERMISSIVE"
+    """It is null; the column ``__error`` has the reason."""
+    FAILFAST = "FAILFAST"
+    """The read fails."""
+
+
+LATEST_SCHEMA = "latest"
+"""The value of the option `valueSchema` for each topic's newest schema."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """The parsed options of a read."""
 
     path: Path
+    """The data folder; not used if there is a ``service``."""
     topics: TopicSelection
     start: Bound = EARLIEST
     end: Bound = LATEST
@@ -92,6 +111,13 @@ class ReadOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     limits: EntryLimits = EntryLimits()
+    rows: RowKind = RowKind.MESSAGES
+    value_schema: str | None = None
+    """The schema that values are decoded by: ``latest``, a version, or an Avro schema as JSON;
+    None: they are not decoded."""
+    mode: DecodeMode = DecodeMode.FAILFAST
+    service: ServiceOptions | None = None
+    """The gRPC service to read from; None: a folder."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -115,16 +141,29 @@ class ReadOptions:
     @classmethod
     def of(cls, given: Given, start: Bound, end: Bound) -> ReadOptions:
         """The options that reads and streams share."""
-        return cls(
-            path=given.required("path", parse_path),
+        rows = given.get("rows", _one_of(RowKind), RowKind.MESSAGES)
+        fail_on_data_loss = given.get("failOnDataLoss", boolean, True)
+        usual_mode = DecodeMode.FAILFAST if fail_on_data_loss else DecodeMode.PERMISSIVE
+        service = service_of(given)
+        parsed = cls(
+            path=given.required("path", parse_path) if service is None else Path(),
             topics=_topics(given),
             start=start,
             end=end,
-            columns=given.get("columns", _columns, DEFAULT_COLUMNS),
+            columns=given.get("columns", partial(_columns, rows), default_columns_of(rows)),
             min_partitions=given.get("minPartitions", integer(1, MAX_PARTITIONS), None),
-            fail_on_data_loss=given.get("failOnDataLoss", boolean, True),
+            fail_on_data_loss=fail_on_data_loss,
             limits=_limits(given),
+            rows=rows,
+            value_schema=given.get("valueSchema", _value_schema, None),
+            mode=given.get("mode", _one_of(DecodeMode), usual_mode),
+            service=service,
         )
+        if parsed.value_schema is None:
+            given.refuse(["mode"], "needs the option valueSchema")
+        elif rows is RowKind.ENTRIES:
+            given.refuse(["valueSchema"], "needs rows=messages: entries are not opened")
+        return parsed
 
 
 STREAM_OPTIONS = (
@@ -180,15 +219,15 @@ class StreamOptions:
         return parsed
 
 
-def selected_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of a read or of a stream; Spark asks before it says which of them it wants.
+def options_of_either(options: Mapping[str, str]) -> ReadOptions:
+    """The options of a read or of a stream; Spark asks for columns before it says which it wants.
 
     Raises:
         OptionError: the options are those of neither.
     """
     if Given(options).has(STREAM_OPTIONS):
-        return StreamOptions.parse(options).read.columns
-    return ReadOptions.parse(options).columns
+        return StreamOptions.parse(options).read
+    return ReadOptions.parse(options)
 
 
 _OPTION_OF = {BoundKind.INDEX: "Offsets", BoundKind.TIME: "Time"}
@@ -247,12 +286,45 @@ def _json_list(text: str) -> list[str]:
     return list(names)
 
 
-def _columns(text: str) -> tuple[str, ...]:
+_Member = TypeVar("_Member", bound=Enum)
+
+
+def _one_of(kind: type[_Member]) -> Callable[[str], _Member]:
+    """A parser of an enumeration's values, in any case."""
+    by_value = {str(member.value).lower(): member for member in kind}
+
+    def parse(text: str) -> _Member:
+        member = by_value.get(text.strip().lower())
+        if member is None:
+            raise ValueError(f"is none of {', '.join(str(each.value) for each in kind)}")
+        return member
+
+    return parse
+
+
+def _value_schema(text: str) -> str:
+    """``latest``, a version's number, or a definition as JSON; returned without outer blanks."""
+    stripped = text.strip()
+    if stripped.lower() == LATEST_SCHEMA:
+        return LATEST_SCHEMA
+    if re.fullmatch("[0-9]{1,9}", stripped):
+        return str(int(stripped))
+    if not stripped.startswith("{"):
+        raise ValueError("is neither 'latest', a version's number nor an Avro schema in JSON")
+    try:
+        json.loads(stripped)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    return stripped
+
+
+def _columns(rows: RowKind, text: str) -> tuple[str, ...]:
     names = listed(text)
-    folded = {name.lower(): name for name in COLUMNS}
+    known = columns_of(rows)
+    folded = {name.lower(): name for name in known}
     for name in names:
         if name.lower() not in folded:
-            raise ValueError(f"{name!r} is not a column; the columns are {', '.join(COLUMNS)}")
+            raise ValueError(f"{name!r} is not a column; the columns are {', '.join(known)}")
     columns = tuple(folded[name.lower()] for name in names)
     if len(set(columns)) < len(columns):
         raise ValueError("names a column twice")

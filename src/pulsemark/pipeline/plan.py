@@ -18,11 +18,12 @@ from __future__ import annotations
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..finder import Finder
 from ..ledger import FolderReader, Position, Run, TopicLog, TopicNotFoundError
+from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import as_segment
 from .errors import DataLossError
 from .expected import Expected, expected_of
@@ -62,6 +63,8 @@ class Plan:
     """The tasks of a read, and the facts that a worker needs to see the topics like the plan."""
 
     tasks: tuple[tuple[Slice, ...], ...]
+    segments: tuple[Mapping[str, tuple[SegmentId, ...]], ...]
+    """By task and topic: the segments that the task reads."""
     lost_ledgers: frozenset[int]
     """Ledgers that should exist but are missing."""
     losses: Mapping[str, str]
@@ -85,8 +88,10 @@ def plan(options: ReadOptions) -> Plan:
         logs = reader.logs(topics, lost=expected.lost_ledgers)
         _check_topics(topics, logs, expected, options)
         slices = [slice_of(log, options, expected) for log in logs.values()]
+        tasks = tasks_of(slices, logs, options)
         return Plan(
-            tuple(tasks_of(slices, logs, options)),
+            tuple(tasks),
+            tuple(segments_of(task, logs) for task in tasks),
             expected.lost_ledgers,
             _losses(topics, logs, expected, options),
         )
@@ -164,18 +169,31 @@ def _reaches_back(log: TopicLog, start: Bound) -> bool:
 
 
 def _index_of(log: TopicLog, bound: Bound, fail_on_data_loss: bool) -> int:
-    first, next_index = log.first_index, log.next_index
+    if bound.kind is BoundKind.TIME:
+        found = Finder(log).by_time(bound.value)
+        return log.next_index if found.end else found.first_index
+    return index_in(
+        log.name, log.first_index, log.next_index, bound, fail_on_data_loss=fail_on_data_loss
+    )
+
+
+def index_in(
+    topic: str, first: int, next_index: int, bound: Bound, *, fail_on_data_loss: bool
+) -> int:
+    """The index that a bound means in a topic with the indexes ``[first, next_index)``.
+
+    Raises:
+        DataLossError: the index is outside of them (see ``fail_on_data_loss``).
+    """
+    assert bound.kind is not BoundKind.TIME, "a time is searched for"
     if bound.kind is BoundKind.EARLIEST:
         return first
     if bound.kind is BoundKind.LATEST:
         return next_index
-    if bound.kind is BoundKind.TIME:
-        found = Finder(log).by_time(bound.value)
-        return next_index if found.end else found.first_index
     if fail_on_data_loss and bound.value < first:
-        raise DataLossError(log.name, bound.value, first, "the topic was trimmed")
+        raise DataLossError(topic, bound.value, first, "the topic was trimmed")
     if fail_on_data_loss and bound.value > next_index:
-        raise DataLossError(log.name, next_index, bound.value, "the topic ends before")
+        raise DataLossError(topic, next_index, bound.value, "the topic ends before")
     return min(max(bound.value, first), next_index)
 
 
@@ -202,6 +220,18 @@ def row_of(log: TopicLog, index: int) -> tuple[Run, int] | None:
     return segment, max(segment.cut_rows, segment.find_message(message, segment.entry_count))
 
 
+def indexes_of(log: TopicLog, position: Position) -> tuple[int, int] | None:
+    """The indexes of an entry's messages, ``[first, end)``, by the segment's own index.
+
+    None if the segment is gone.
+    """
+    for segment, row, _ in log.stretches(position):
+        if segment.ledger_id == position.ledger_id and segment.position(row) == position:
+            return segment.index_before(row), segment.first_index + segment.row(row).next_message
+        break
+    return None
+
+
 def segment_number(segments: Sequence[Run], index: int) -> int:
     """The segment that holds the message ``index``, or the first one after it."""
     number = max(0, bisect_right(segments, index, key=_first_index) - 1)
@@ -212,6 +242,23 @@ def segment_number(segments: Sequence[Run], index: int) -> int:
 
 def _first_index(segment: Run) -> int:
     return segment.first_index
+
+
+def segments_of(
+    task: Sequence[Slice], logs: Mapping[str, TopicLog]
+) -> dict[str, tuple[SegmentId, ...]]:
+    """By topic: the segments that hold a task's slices, each with the one after it.
+
+    The header of the segment after a ledger's last one says how many of its entries count.
+    """
+    found: dict[str, tuple[SegmentId, ...]] = {}
+    for part in task:
+        segments = logs[part.topic].segments()
+        first = segment_number(segments, part.first_index)
+        last = segment_number(segments, part.end_index - 1)
+        ids = [(each.ledger_id, each.header.segment_no) for each in segments[first : last + 2]]
+        found[part.topic] = tuple(dict.fromkeys([*found.get(part.topic, ()), *ids]))
+    return found
 
 
 def _size_bytes(log: TopicLog, part: Slice) -> int:
@@ -234,12 +281,15 @@ def tasks_of(
     """Divide slices into as many tasks as their size and the options ask for; none is empty."""
     slices = [part for part in slices if part.message_count > 0]
     size_bytes = sum(_size_bytes(logs[part.topic], part) for part in slices)
-    return divide(slices, logs, max(_task_count(size_bytes), options.min_partitions or 1))
+    task_count = max(_task_count(size_bytes), options.min_partitions or 1)
+    return divide(slices, lambda topic, index: entry_of(logs[topic], index), task_count)
 
 
-def divide(
-    slices: Sequence[Slice], logs: Mapping[str, TopicLog], task_count: int
-) -> list[tuple[Slice, ...]]:
+EntryOf = Callable[[str, int], tuple[Position, int]]
+"""Where a topic's entry with a message is, and the index of the entry's first message."""
+
+
+def divide(slices: Sequence[Slice], entry_at: EntryOf, task_count: int) -> list[tuple[Slice, ...]]:
     """Divide slices, in their order, into about ``task_count`` tasks of about as many messages.
 
     An entry is never split, so there are at most as many tasks as entries.
@@ -252,18 +302,18 @@ def divide(
             -(-done * task_count // total), -(-(done + part.message_count) * task_count // total)
         )
         indexes = [part.first_index + cut * total // task_count - done for cut in cuts]
-        for piece in _cut(logs[part.topic], part, indexes):
+        for piece in _cut(entry_at, part, indexes):
             middle = done + piece.first_index - part.first_index + piece.message_count // 2
             tasks[middle * task_count // total].append(piece)
         done += part.message_count
     return [tuple(task) for task in tasks if task]
 
 
-def _cut(log: TopicLog, part: Slice, indexes: Sequence[int]) -> Iterator[Slice]:
+def _cut(entry_at: EntryOf, part: Slice, indexes: Sequence[int]) -> Iterator[Slice]:
     """Cut a slice before the entries that hold these messages (in rising order)."""
     rest = part
     for index in indexes:
-        position, first_index = entry_of(log, index)
+        position, first_index = entry_at(part.topic, index)
         if rest.first_index < first_index < rest.end_index:
             yield replace(rest, end=position, end_index=first_index)
             rest = replace(rest, start=position, first_index=first_index)

@@ -10,7 +10,7 @@ from .errors import MissingExtraError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NEEDED = ("pyspark", "pyarrow", "numpy", "cramjam")
+_NEEDED = ("pyspark", "pyarrow", "numpy", "cramjam", "fastavro")
 
 
 def require_spark() -> None:
@@ -28,7 +28,7 @@ def register(spark: SparkSession) -> None:
     """Let ``spark.read.format("pulsar-ledger")``, and ``"pulsemark"``, read data folders.
 
     Raises:
-        MissingExtraError: pyspark, pyarrow, numpy or cramjam is not installed.
+        MissingExtraError: a package of the extra `spark` is not installed.
     """
     require_spark()
     from .source import LedgerSource, PulsemarkSource

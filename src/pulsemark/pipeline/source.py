@@ -21,11 +21,23 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from .columns import ddl_of, differing_field
+from ..ledger import FolderReader, TopicNotFoundError
+from .columns import columns_of, ddl_of, differing_field
 from .errors import OptionError
-from .options import ReadOptions, StreamOptions, selected_columns
+from .options import ReadOptions, StreamOptions, options_of_either, select_topics
 from .plan import plan
 from .sink.options import SinkOptions
 from .sink.writers import SinkWriter, StreamSinkWriter
@@ -34,6 +46,20 @@ from .tasks import LedgerPartition, messages_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from .values.value_form import ValueForm
+
+
+_TYPES: dict[str, DataType] = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "timestamp": TimestampType(),
+    "bigint": LongType(),
+    "int": IntegerType(),
+    "boolean": BooleanType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
+"""By the DDL of a column."""
 
 
 class LedgerSource(DataSource):
@@ -44,19 +70,34 @@ class LedgerSource(DataSource):
         """The format's name."""
         return "pulsar-ledger"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
         """The selected columns; by default, all columns of a default read."""
-        return ddl_of(selected_columns(self.options))
+        options = options_of_either(self.options)
+        columns = columns_of(options.rows)
+        values = form_of_values(options)
+        if values is None or "value" not in options.columns:
+            return ddl_of(options.columns, columns)
+        # Spark calls this in a process without a JVM, where no DDL can be parsed.
+        return StructType(
+            [
+                StructField(name, values.spark_type() if name == "value" else _TYPES[column.ddl])
+                for name, column in ((each, columns[each]) for each in options.columns)
+            ]
+        )
 
     def reader(self, schema: StructType) -> LedgerReader:
         """A reader of these columns; the user may select some of the source's columns."""
-        _check_schema(schema)
-        return LedgerReader(ReadOptions.parse(self.options), schema)
+        options = ReadOptions.parse(self.options)
+        values = form_of_values(options)
+        _check_schema(schema, options, values)
+        return LedgerReader(options, schema, values)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A stream of these columns."""
-        _check_schema(schema)
-        return LedgerStreamReader(StreamOptions.parse(self.options), schema)
+        options = StreamOptions.parse(self.options)
+        values = form_of_values(options.read)
+        _check_schema(schema, options.read, values)
+        return LedgerStreamReader(options, schema, values)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of these columns, through a broker."""
@@ -75,10 +116,11 @@ class LedgerSource(DataSource):
         return StreamSinkWriter(SinkOptions.parse(self.options), schema)
 
 
-def _check_schema(schema: StructType) -> None:
+def _check_schema(schema: StructType, options: ReadOptions, values: ValueForm | None) -> None:
     if not schema.fields:
         raise OptionError("schema", "", "has no column")
-    wrong = differing_field(schema)
+    value_type = values.spark_type() if values is not None else None
+    wrong = differing_field(schema, columns_of(options.rows), value_type)
     if wrong is not None:
         raise OptionError("schema", wrong, "is not a column of this source, or has another type")
 
@@ -95,9 +137,12 @@ class PulsemarkSource(LedgerSource):
 class LedgerReader(DataSourceReader):
     """Plans on the driver, reads in the workers."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, values: ValueForm | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
+        self._values = values
 
     def partitions(self) -> list[InputPartition]:
         """The tasks."""
@@ -107,7 +152,24 @@ class LedgerReader(DataSourceReader):
         """The messages of one task's slices, in order."""
         assert isinstance(partition, LedgerPartition), "the partitions are our own"
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return messages_of(partition, self._options, schema)
+        return messages_of(partition, self._options, schema, self._values)
+
+
+def form_of_values(options: ReadOptions) -> ValueForm | None:
+    """How values are decoded; None if they are not.
+
+    Raises:
+        OptionError: a topic has no such schema (see :func:`.values.value_form.value_form`).
+    """
+    if options.value_schema is None:
+        return None
+    from .values.value_form import value_form
+
+    with FolderReader(options.path) as reader:
+        topics, absent = select_topics(options.topics, reader.topics())
+    if absent:
+        raise TopicNotFoundError(absent[0])
+    return value_form(options.path, topics, options.value_schema, options.mode)
 
 
 def partitions_of(options: ReadOptions) -> list[InputPartition]:
@@ -115,6 +177,14 @@ def partitions_of(options: ReadOptions) -> list[InputPartition]:
 
     Spark takes an empty list for "not divided" and would pass a partition of its own to the reader.
     """
+    if options.service is not None:
+        from .remote.remote_plan import remote_plan
+
+        return [LedgerPartition(task) for task in remote_plan(options) or [()]]
     planned = plan(options)
-    tasks = planned.tasks or ((),)
-    return [LedgerPartition(task, planned.lost_ledgers) for task in tasks]
+    if not planned.tasks:
+        return [LedgerPartition(())]
+    return [
+        LedgerPartition(task, planned.lost_ledgers, segments)
+        for task, segments in zip(planned.tasks, planned.segments, strict=True)
+    ]

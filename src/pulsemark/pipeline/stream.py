@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,16 +30,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ..ledger import FolderReader, TopicNotFoundError
-from ..ledger.local.folder_reader import FolderLog
 from .admission import Backlog, admit
 from .errors import DataLossError
-from .options import Bound, BoundKind, StreamOptions, select_topics
-from .plan import slice_of, tasks_of
+from .followed import FollowedLog, FollowedTopics, followed, index_bound
+from .options import StreamOptions
 from .tasks import LedgerPartition, messages_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from .values.value_form import ValueForm
 
 _log = logging.getLogger(__name__)
 
@@ -51,11 +50,14 @@ Offset = dict[str, dict[str, int]]
 class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets and plans on the driver's machine, reads in the workers."""
 
-    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: StreamOptions, schema: StructType, values: ValueForm | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
-        self._folder: FolderReader | None = None
-        self._logs: dict[str, FolderLog] = {}
+        self._values = values
+        self._topics: FollowedTopics | None = None
+        self._logs: Mapping[str, FollowedLog] = {}
         self._turn = 0
         self._latest: Offset | None = None
         self._target: Offset | None = None
@@ -70,9 +72,8 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLossError: an index to start at is outside of the topic's indexes.
         """
         logs = self._refreshed(missing_is_error=True)
-        read = self._options.read
         return {
-            topic: {"index": slice_of(log, read).first_index, "id": log.topic_id}
+            topic: {"index": self._followed.slice(topic).first_index, "id": log.topic_id}
             for topic, log in logs.items()
         }
 
@@ -96,7 +97,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return end
         first = {topic: _first_of(start, topic, place) for topic, place in end.items()}
         backlogs = {
-            topic: Backlog(self._logs[topic], first[topic], place["index"])
+            topic: Backlog(self._followed.log_of(topic), first[topic], place["index"])
             for topic, place in end.items()
             if topic in self._logs and place["index"] > first[topic]
         }
@@ -135,41 +136,34 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if log is None or log.topic_id != place["id"]:
                 self._lost(topic, first, place["index"], "the topic was deleted")
                 continue
-            read = replace(self._options.read, start=_index(first), end=_index(place["index"]))
-            slices.append(slice_of(log, read))
-        tasks = tasks_of(slices, self._logs, self._options.read)
-        return [LedgerPartition(task) for task in tasks]
+            bounds = index_bound(first), index_bound(place["index"])
+            slices.append(self._followed.slice(topic, *bounds))
+        return [*self._followed.partitions(slices)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task's slices, in order."""
         assert isinstance(partition, LedgerPartition), "the partitions are our own"
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return messages_of(partition, self._options.read, schema)
+        return messages_of(partition, self._options.read, schema, self._values)
 
     def stop(self) -> None:
-        """Close the folder."""
-        if self._folder is not None:
-            self._folder.close()
+        """Close the folder, or the connection."""
+        if self._topics is not None:
+            self._topics.close()
 
-    def _refreshed(self, *, missing_is_error: bool = False) -> Mapping[str, FolderLog]:
+    @property
+    def _followed(self) -> FollowedTopics:
+        """The topics; opened where they are first needed, because readers are pickled."""
+        if self._topics is None:
+            self._topics = followed(self._options.read)
+        return self._topics
+
+    def _refreshed(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         """The selected topics as they are now."""
-        if self._folder is None:
-            self._folder = FolderReader(self._options.read.path)
-        topics, absent = select_topics(self._options.read.topics, self._folder.topics())
-        if absent and missing_is_error:
-            raise TopicNotFoundError(absent[0])
-        for topic in self._logs.keys() - set(topics):
-            del self._logs[topic]
-        for topic in [topic for topic in topics if topic in self._logs]:
-            try:
-                self._logs[topic].refresh()
-            except TopicNotFoundError:
-                del self._logs[topic]
-        new = [topic for topic in topics if topic not in self._logs]
-        self._logs |= self._folder.logs(new)
+        self._logs = self._followed.refresh(missing_is_error=missing_is_error)
         return self._logs
 
-    def _ends(self, logs: Mapping[str, FolderLog]) -> Offset:
+    def _ends(self, logs: Mapping[str, FollowedLog]) -> Offset:
         return {topic: {"index": log.next_index, "id": log.topic_id} for topic, log in logs.items()}
 
     def _available(self, start: Offset) -> Offset:
@@ -209,10 +203,6 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.read.fail_on_data_loss:
             raise error
         _log.warning("missing messages are left out of the stream: %s", error)
-
-
-def _index(index: int) -> Bound:
-    return Bound(BoundKind.INDEX, index)
 
 
 def _first_of(start: Offset, topic: str, end: Mapping[str, int]) -> int:

@@ -7,27 +7,30 @@ frozen and name what they cover, readers hold only options, and files are opened
 from __future__ import annotations
 
 import gc
-import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from ..ledger import FolderReader, TopicLog
-from .columns import Depth, depth_of
-from .continuity import Continuity
+from ..ledger import CorruptFileError, FolderLog, FolderReader, Position, TopicLog
+from ..ledger.local.io.folder import SegmentId
+from .bad_entries import BadEntries
+from .columns import Depth, RowKind, depth_of
+from .continuity import Continuity, Indexes
 from .decode.batches import BatchForm, record_batches
 from .decode.entries import EntryTable
+from .decode.entry_batches import entry_batches, needs_bodies
 from .decode.runs import read_tables
-from .errors import DecodeError
-from .options import ReadOptions
-from .plan import Slice
+from .options import DecodeMode, ReadOptions
+from .plan import Slice, indexes_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_log = logging.getLogger(__name__)
+    from .values.value_form import ValueForm
 
 
 @dataclass(frozen=True)
@@ -36,66 +39,117 @@ class LedgerPartition(InputPartition):
 
     slices: tuple[Slice, ...]
     lost_ledgers: frozenset[int] = frozenset()
+    segments: Mapping[str, tuple[SegmentId, ...]] | None = None
+    """By topic: the segments to open; None: the worker looks for them in the folder."""
 
 
 def messages_of(
-    partition: LedgerPartition, options: ReadOptions, schema: pa.Schema
+    partition: LedgerPartition,
+    options: ReadOptions,
+    schema: pa.Schema,
+    values: ValueForm | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of one task's slices, in order.
+    """The rows of one task's slices, in order.
+
+    Args:
+        partition: the task.
+        options: those of the read.
+        schema: the columns, as Spark asks for them.
+        values: how values are decoded; None: they are not.
 
     Raises:
         DataLossError: messages are missing (see ``fail_on_data_loss``).
-        DecodeError: an entry cannot be decoded (see ``fail_on_data_loss``).
+        DecodeError: an entry cannot be decoded (see ``fail_on_data_loss``), or a value by its
+            schema (see ``mode``).
     """
     spare_the_collector()
+    if options.service is not None:
+        from .remote.remote_log import remote_tables
+
+        with options.service.client() as client:
+            for part in partition.slices:
+                tables = partial(remote_tables, client, part)
+                yield from _rows_of_slice(tables, _unknown, part, options, schema, values)
+        return
     for part, log in opened_slices(options, partition):
-        yield from _messages_of_slice(log, part, options, schema)
+        if log is None:
+            Continuity(part, fail=options.fail_on_data_loss).finish()
+            continue
+        tables = partial(read_tables, log, part.start, part.end)
+        yield from _rows_of_slice(tables, partial(indexes_of, log), part, options, schema, values)
 
 
-def _messages_of_slice(
-    log: TopicLog | None, part: Slice, options: ReadOptions, schema: pa.Schema
+def _unknown(_: Position) -> None:
+    """A service does not tell the indexes of a damaged entry."""
+
+
+def _rows_of_slice(
+    tables_of: Callable[..., Iterator[EntryTable]],
+    indexes: Callable[[Position], Indexes | None],
+    part: Slice,
+    options: ReadOptions,
+    schema: pa.Schema,
+    values: ValueForm | None,
 ) -> Iterator[pa.RecordBatch]:
-    form = BatchForm(
+    continuity = Continuity(part, fail=options.fail_on_data_loss)
+    bad = BadEntries(part, options, schema, continuity)
+    form = _form(part, options, schema, values, open_all=bad.are_rows)
+    entries = options.rows is RowKind.ENTRIES
+    bodies = needs_bodies(schema) if entries else depth_of(schema.names) > Depth.LEDGER
+    tables = tables_of(
+        bodies=bodies or form.open_all,
+        on_damage=lambda damage: bad.damaged(damage, indexes(damage.position)),
+    )
+    for table in tables:
+        continuity.check(table)
+        if entries:
+            yield from entry_batches(table, form)
+        else:
+            yield from record_batches(table, form, bad.undecodable)
+        yield from bad.batches()
+    continuity.finish()
+    yield from bad.batches()
+
+
+def _form(
+    part: Slice,
+    options: ReadOptions,
+    schema: pa.Schema,
+    values: ValueForm | None,
+    *,
+    open_all: bool,
+) -> BatchForm:
+    decoder = None
+    if values is not None and "value" in schema.names:
+        decoder = values.decoder(part.topic, schema.field("value").type)
+    return BatchForm(
         part.topic,
         schema,
         part.first_index,
         part.end_index,
         options.limits,
-        open_all=not options.fail_on_data_loss,
+        open_all=open_all or not options.fail_on_data_loss,
+        decoder=decoder,
+        fail_fast=options.mode is DecodeMode.FAILFAST,
     )
-    continuity = Continuity(part, fail=options.fail_on_data_loss)
-
-    def on_bad_entry(table: EntryTable, row: int, reason: str) -> None:
-        error = DecodeError(part.topic, table.position(row), reason)
-        if options.fail_on_data_loss:
-            raise error
-        _log.warning("an entry was left out of the result: %s", error)
-
-    if log is None:
-        continuity.finish()
-        return
-    tables = read_tables(
-        log,
-        part.start,
-        part.end,
-        bodies=form.open_all or depth_of(schema.names) > Depth.LEDGER,
-        on_damage=continuity.damaged,
-    )
-    for table in tables:
-        continuity.check(table)
-        yield from record_batches(table, form, on_bad_entry)
-    continuity.finish()
 
 
 def opened_slices(
     options: ReadOptions, partition: LedgerPartition
 ) -> Iterator[tuple[Slice, TopicLog | None]]:
-    """A task's slices with their topics, from one scan of the folder; None for a missing topic."""
+    """A task's slices with their topics, opened once; None for a missing topic."""
     with FolderReader(options.path) as folder:
-        topics = dict.fromkeys(part.topic for part in partition.slices)
-        logs = folder.logs(topics, lost=partition.lost_ledgers)
+        logs = _opened(folder, partition)
         for part in partition.slices:
             yield part, logs.get(part.topic)
+
+
+def _opened(folder: FolderReader, partition: LedgerPartition) -> dict[str, FolderLog]:
+    if partition.segments is not None:
+        with suppress(CorruptFileError):
+            return folder.logs_of(partition.segments, lost=partition.lost_ledgers)
+    topics = dict.fromkeys(part.topic for part in partition.slices)
+    return folder.logs(topics, lost=partition.lost_ledgers)
 
 
 _spared = False

@@ -1,8 +1,15 @@
-"""Tools for tests: a broker in a `with` block, a settable clock, a client for raw frames.
+"""Tools for tests: brokers, a clock that a test moves, faults, clients for raw frames.
 
-    running_broker     a broker on free ports (see `running`)
-    SettableClock      a clock that shows the time a test sets (see `clock`)
-    RawClient          Pulsar's protocol frame by frame (see `raw_client`)
+    running_broker     a broker on free ports, in a thread (a `PulsarBroker`)
+    BrokerProcess      a broker in a process of its own
+    PulsarTestCase     a broker for unittest
+    SettableClock      a clock that shows the time a test sets
+    RawClient          Pulsar's protocol frame by frame
+    RawKafka           Kafka's protocol request by request
+    FaultyFiles        file access that fails on request
+    SimulatedDisk      a disk that loses unsynced data when its power is cut
+    SimulatedStore     a store of ledgers on such a disk
+    StoreModel         what a store must hold, to compare it with
 
 The pytest plugin is in `plugin`. Names are imported when they are first used, because pytest loads
 this package in every run, also in runs that do not use it.
@@ -14,13 +21,54 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .broker import PulsarBroker as PulsarBroker
     from .clock import SettableClock as SettableClock
+    from .faults import Faults as Faults
+    from .faulty_files import FaultyFiles as FaultyFiles
+    from .looking import StoredMessage as StoredMessage
+    from .process import BrokerProcess as BrokerProcess
+    from .process import BrokerProcessError as BrokerProcessError
     from .raw_client import RawClient as RawClient
+    from .raw_kafka import RawKafka as RawKafka
     from .running import running_broker as running_broker
+    from .simulated_disk import SimulatedDisk as SimulatedDisk
+    from .simulated_store import SimulatedStore as SimulatedStore
+    from .store_model import StoreModel as StoreModel
+    from .unittests import PulsarTestCase as PulsarTestCase
 
-__all__ = ["RawClient", "SettableClock", "running_broker"]
+_HOMES = {
+    "BrokerProcess": "process",
+    "BrokerProcessError": "process",
+    "Faults": "faults",
+    "FaultyFiles": "faulty_files",
+    "PulsarBroker": "broker",
+    "PulsarTestCase": "unittests",
+    "RawClient": "raw_client",
+    "RawKafka": "raw_kafka",
+    "SettableClock": "clock",
+    "SimulatedDisk": "simulated_disk",
+    "SimulatedStore": "simulated_store",
+    "StoreModel": "store_model",
+    "StoredMessage": "looking",
+    "running_broker": "running",
+}
 
-_HOMES = {"RawClient": "raw_client", "SettableClock": "clock", "running_broker": "running"}
+__all__ = [
+    "BrokerProcess",
+    "BrokerProcessError",
+    "Faults",
+    "FaultyFiles",
+    "PulsarBroker",
+    "PulsarTestCase",
+    "RawClient",
+    "RawKafka",
+    "SettableClock",
+    "SimulatedDisk",
+    "SimulatedStore",
+    "StoreModel",
+    "StoredMessage",
+    "running_broker",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,49 +1,141 @@
-"""A clock that stands still until a test moves it.
+"""A clock that a test moves.
 
 It can replace `pulsemark.metadata.SystemClock` wherever a `clock` can be given. Then a test chooses
 its times, and a test about hours does not take hours. The clock can be set back, as real clocks
 are, to check that stamps never decrease. It is thread-safe: the broker may read it while a test
 moves it.
+
+    clock = SettableClock()                              # stands still, at the present time
+    clock.advance(hours=1)
+    clock.set(datetime(2026, 3, 1, 14, 5, tzinfo=UTC))
+
+A clock that is `running` goes on with the machine's clock between the steps of the test. The broker
+of a fixture has such a clock; when the test moves it, everything that is then due is done before
+`advance` and `set` return (see `testing.broker`).
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
-# A time in 2023, so that tests which set no time get plausible stamps.
-DEFAULT_START_MS = 1_700_000_000_000
+__all__ = ["A_TIME_MS", "ClockWatcher", "SettableClock"]
+
+#: A fixed time in 2023, for tests whose bytes must be the same in each run.
+A_TIME_MS = 1_700_000_000_000
+
+
+class ClockWatcher(Protocol):
+    """Something whose work depends on the clock. Both are called in the thread of the test."""
+
+    def before_move(self) -> None:
+        """The clock is about to be moved."""
+        ...
+
+    def after_move(self) -> None:
+        """The clock was moved. `advance` and `set` return after this."""
+        ...
 
 
 class SettableClock:
     """A `Clock` whose time is set by the test.
 
     Args:
-        now_ms: the first time, in milliseconds since the epoch.
+        now: the first time: milliseconds since the epoch, or a datetime with a time zone. None:
+            the machine's present time.
+        running: whether it goes on with the machine's clock, or stands still.
+
+    Raises:
+        TypeError: the time is neither a whole number nor a datetime.
+        ValueError: the datetime has no time zone.
     """
 
-    __slots__ = ("_lock", "_now_ms")
+    __slots__ = ("_lock", "_now_ms", "_running", "watchers")
 
-    def __init__(self, now_ms: int = DEFAULT_START_MS) -> None:
-        self._now_ms = now_ms
+    def __init__(self, now: int | datetime | None = None, *, running: bool = False) -> None:
         self._lock = threading.Lock()
+        self._running = running
+        #: Those who are told of each move.
+        self.watchers: list[ClockWatcher] = []
+        first_ms = _machine_ms() if now is None else _time_ms(now)
+        #: The time; for a running clock, its difference from the machine's clock.
+        self._now_ms = first_ms - self._base_ms()
 
     def now_ms(self) -> int:
-        """The time it was last set to, in milliseconds since the epoch."""
-        return self._now_ms
+        """The clock's time, in milliseconds since the epoch."""
+        return self._now_ms + self._base_ms()
 
-    def set(self, now_ms: int) -> None:
-        """Set the time, forwards or backwards."""
-        with self._lock:
-            self._now_ms = now_ms
+    def now(self) -> datetime:
+        """The clock's time, in UTC."""
+        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=self.now_ms())
 
-    def advance(self, by_ms: int) -> int:
-        """Move by `by_ms` milliseconds (backwards if negative) and return the new time.
+    def set(self, now: int | datetime) -> None:
+        """Set the time, forwards or backwards. Raises as the constructor."""
+        to_ms = _time_ms(now)
+        self._move(lambda: to_ms - self._base_ms())
+
+    def advance(
+        self,
+        by_ms: int | timedelta = 0,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> int:
+        """Move the clock (backwards if negative), and return the new time in milliseconds.
 
         No step is lost if several threads advance at the same time.
+
+        Args:
+            by_ms: milliseconds, or a timedelta; all arguments are added up.
+            days: days.
+            hours: hours.
+            minutes: minutes.
+            seconds: seconds.
+
+        Raises:
+            TypeError: `by_ms` is neither a whole number nor a timedelta.
         """
+        step = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        if isinstance(by_ms, timedelta):
+            step += by_ms
+        elif isinstance(by_ms, bool) or not isinstance(by_ms, int):
+            raise TypeError(f"by_ms must be whole milliseconds or a timedelta, not {by_ms!r}")
+        else:
+            step += timedelta(milliseconds=by_ms)
+        step_ms = step // timedelta(milliseconds=1)
+        self._move(lambda: self._now_ms + step_ms)
+        return self.now_ms()
+
+    def _move(self, to: Callable[[], int]) -> None:
+        watchers = tuple(self.watchers)
+        for watcher in watchers:
+            watcher.before_move()
         with self._lock:
-            self._now_ms += by_ms
-            return self._now_ms
+            self._now_ms = to()
+        for watcher in watchers:
+            watcher.after_move()
+
+    def _base_ms(self) -> int:
+        return _machine_ms() if self._running else 0
 
     def __repr__(self) -> str:
-        return f"SettableClock({self._now_ms})"
+        return f"SettableClock({self.now_ms()}{', running=True' if self._running else ''})"
+
+
+def _machine_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _time_ms(time: object) -> int:
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise ValueError(f"{time!r} has no time zone: use datetime(..., tzinfo=UTC)")
+        return (time - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+    if isinstance(time, bool) or not isinstance(time, int):
+        raise TypeError(f"a time must be milliseconds since 1970 or a datetime, not {time!r}")
+    return time

@@ -10,25 +10,20 @@ when the block ends it is closed in order, and a temporary data folder is remove
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from ..broker import BrokerConfig, BrokerThread
+from .broker import PulsarBroker
 
 __all__ = ["running_broker"]
 
 
-@contextmanager
-def running_broker(**config: Any) -> Iterator[BrokerThread]:
-    """A started broker; see `.service_url`, `.http_url`, `.grpc_url` and `.data_dir`.
+def running_broker(**settings: Any) -> PulsarBroker:
+    """A broker for a `with` block; see `PulsarBroker`.
 
     Args:
-        config: fields of `BrokerConfig`. Ports default to free ones, gRPC to off.
+        settings: fields of `BrokerConfig`. Ports default to free ones, gRPC and Kafka to off.
 
     Raises what starting a broker raises (see `Broker.start`), ConfigError for a wrong value, and
     TypeError for a field that does not exist.
     """
-    settings = {"port": 0, "http_port": 0, **config}
-    with BrokerThread(BrokerConfig(**settings)) as broker:
-        yield broker
+    return PulsarBroker(**settings)

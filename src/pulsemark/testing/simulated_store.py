@@ -21,7 +21,7 @@ from ..ledger import LocalStore, StoreOptions
 from ..ledger.local.io.folder import CATALOG_NAME
 from ..ledger.store_core import StoreCore
 from ..metadata import Clock
-from .clock import SettableClock
+from .clock import A_TIME_MS, SettableClock
 from .disk_contents import Survival
 from .faulty_files import FaultyFiles
 from .simulated_disk import SimulatedDisk
@@ -54,7 +54,7 @@ class SimulatedStore:
         self.folder = folder
         self.disk = SimulatedDisk(seed, survival=survival)
         self.disk.on_end.append(self._keep_catalog)
-        self.clock = clock or SettableClock()
+        self.clock = clock or SettableClock(A_TIME_MS)
         self.options = options or StoreOptions(
             checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS
         )

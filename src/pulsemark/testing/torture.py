@@ -36,7 +36,7 @@ from ..ledger.cursors import cursor_store as _cursor_store
 from ..maintenance.finding import Severity
 from ..maintenance.verify import verify_folder
 from ..metadata import BrokerTimeStamper, IndexStamper, StamperChain
-from .clock import SettableClock
+from .clock import A_TIME_MS, SettableClock
 from .disk_contents import Survival
 from .faulty_files import FaultyFiles, Short
 from .raw_messages import unbatched_message
@@ -131,7 +131,7 @@ class _Cycle:
         self.report = report
         self.faults = faults
         self.random = random = Random(seed)  # noqa: S311 - the same again for the same seed
-        self.clock = SettableClock()
+        self.clock = SettableClock(A_TIME_MS)
         self.model = StoreModel()
         self.store: LocalStore | None = None
         self.simulated = SimulatedStore(

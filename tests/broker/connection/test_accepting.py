@@ -6,6 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -104,3 +105,30 @@ async def test_a_taken_port_is_named():
         Listener("127.0.0.1", listeners[0].port, asyncio.Protocol, has_room=lambda arriving: True)
     assert listeners[0].port == caught.value.port
     await listeners[0].close()
+
+
+def test_what_a_connection_needs_is_imported_in_a_thread_first():
+    """`prepare` runs outside the loop's thread, before the first protocol is made, and once."""
+    calls: list[object] = []
+
+    class Prepared(asyncio.Protocol):
+        def connection_made(self, transport):
+            calls.append("protocol")
+            transport.close()
+
+    def prepare():
+        calls.append(threading.current_thread() is threading.main_thread())
+
+    async def scenario():
+        listener = Listener(
+            "127.0.0.1", 0, Prepared, has_room=lambda arriving: True, prepare=prepare
+        )
+        listener.start()
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            assert await asyncio.wait_for(reader.read(), 20) == b""
+            writer.close()
+        await listener.close()
+
+    asyncio.run(scenario())
+    assert calls == [False, "protocol", "protocol"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import ssl
+import time
 from contextlib import ExitStack
 
 import grpc
@@ -19,10 +20,11 @@ from pulsemark.finder import (
     SeekCallError,
     SeekClient,
     UnauthenticatedError,
+    rpc,
 )
 from pulsemark.proto import seek_pb2
 from pulsemark.proto.broker_entry_pb2 import ControlType
-from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing import RawClient, SettableClock, running_broker
 
 CONTROL = ControlType.CONTROL_CHECKPOINT
 TOPIC = "persistent://public/default/called"
@@ -33,7 +35,7 @@ def serve(secret_url, token):
     """Starts brokers whose topic has a message; `settings` are of the security."""
     with ExitStack() as stack:
 
-        def start(**settings):
+        def start(config=None, **settings):
             security = SecurityConfig(
                 **{
                     "authentication_enabled": True,
@@ -43,7 +45,9 @@ def serve(secret_url, token):
                     **settings,
                 }
             )
-            broker = stack.enter_context(running_broker(grpc_port=0, security=security))
+            broker = stack.enter_context(
+                running_broker(grpc_port=0, security=security, **(config or {}))
+            )
             with RawClient.from_url(
                 broker.service_url, auth_method_name="token", auth_data=token({"sub": "admin"})
             ) as client:
@@ -76,6 +80,34 @@ def test_every_call_needs_credentials(serve, token):
     with grpc.insecure_channel(broker.grpc_url) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         assert stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status == 1
+
+
+def test_a_stream_ends_with_its_token(serve, token):
+    """UNAUTHENTICATED in the middle, however slowly its client reads."""
+    clock = SettableClock()
+    broker = serve({"clock": clock})
+    boss = token({"sub": "admin"})
+    auth = {"auth_method_name": "token", "auth_data": boss}
+    with RawClient.from_url(broker.service_url, **auth) as client:
+        producer = client.create_producer(TOPIC)
+        for _ in range(8):
+            producer.send(b"x" * (4 << 20))
+    short = token({"sub": "bob", "exp": clock.now_ms() // 1000 + 2}).decode()
+    request = seek_pb2.ReadEntriesRequest(topic=TOPIC)
+    metadata = (("authorization", f"Bearer {short}"),)
+    with grpc.insecure_channel(broker.grpc_url) as channel:
+        read = channel.unary_stream(rpc.path("ReadEntries"), **rpc.client_codec("ReadEntries"))
+        stream = read(request, metadata=metadata, timeout=100)
+        assert next(stream).pieces
+        with pytest.raises(grpc.RpcError) as refused:
+            _read_slowly(stream)
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert "expired during the call" in refused.value.details()
+
+
+def _read_slowly(stream):
+    for _ in stream:
+        time.sleep(0.3)  # slower than the broker, which waits for this reader
 
 
 def test_roles_need_permission(serve, token):

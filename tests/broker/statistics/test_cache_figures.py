@@ -11,7 +11,7 @@ from pulsemark.broker.statistics.cache_figures import CacheMeter
 from pulsemark.ledger import StoreOptions
 from pulsemark.ledger.tail_cache import TailCache
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.clock import SettableClock
+from pulsemark.testing.clock import A_TIME_MS, SettableClock
 
 
 def cache_figures(broker):
@@ -68,7 +68,7 @@ def test_the_setting_switches_it_off(topic):
 
 def test_rates_are_of_the_last_period():
     """Not since the start."""
-    cache = TailCache(1 << 20, SettableClock())
+    cache = TailCache(1 << 20, SettableClock(A_TIME_MS))
     meter = CacheMeter(cache)
     for hits in (120, 0):
         cache.hit_entries += hits

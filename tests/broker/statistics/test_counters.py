@@ -26,7 +26,7 @@ def test_a_histogram_counts_each_value_below_its_bound(values):
 def test_rates_are_growth_per_second():
     """Each period by itself; a total that shrinks counts as no growth."""
     meter = RateMeter()
-    meter.update((100, 1000, 50, 500), 10.0)
+    meter.update((100, 1000, 50, 500, 0, 0), 10.0)
     assert Rates(10.0, 100.0, 5.0, 50.0) == meter.rates
-    meter.update((100, 1000, 10, 600), 10.0)
+    meter.update((100, 1000, 10, 600, 0, 0), 10.0)
     assert Rates(0.0, 0.0, 0.0, 10.0) == meter.rates

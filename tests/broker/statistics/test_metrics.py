@@ -89,7 +89,8 @@ def test_figures_of_a_topic(topic):
     assert figures == {name: found[name, here] for name in figures}
     assert found["pulsar_in_bytes_total", here] < found["pulsar_storage_size", here]
     assert found["pulsar_topics_count", labels(namespace="public/default")] == 1
-    assert found["pulsar_active_connections", labels()] == 1
+    connections = labels(broker="127.0.0.1", metric="broker_connection")
+    assert found["pulsar_active_connections", connections] == 1
     out = labels(namespace="public/default", topic=topic, subscription="s")
     assert found["pulsar_out_messages_total", out] == 4
     # What is counted is the stored entry: the producer's bytes and the stamp.
@@ -98,6 +99,26 @@ def test_figures_of_a_topic(topic):
     assert "pulsar_storage_write_latency_le_0_5" in buckets
     assert "pulsar_storage_write_latency_le_1000" in buckets
     assert ("pulsar_storage_write_latency_overflow", here) in found
+
+
+def test_a_non_persistent_topic_is_shown():
+    """It has the figures of a persistent one; those about what is stored are 0."""
+    topic = "non-persistent://public/default/n"
+    with running_broker() as broker, RawClient.from_url(broker.service_url) as raw:
+        producer = raw.create_producer(topic)
+        consumer = raw.subscribe(topic, "s")
+        consumer.flow(2)
+        for _ in range(3):
+            producer.send(b"x")
+        consumer.receive_many(2)
+        found, _ = samples(broker)
+    here = labels(namespace="public/default", topic=topic)
+    assert found["pulsar_in_messages_total", here] == 3
+    assert found["pulsar_storage_size", here] == found["pulsar_msg_backlog", here] == 0
+    of_subscription = labels(namespace="public/default", topic=topic, subscription="s")
+    assert found["pulsar_out_messages_total", of_subscription] == 2
+    assert found["pulsar_subscription_back_log", of_subscription] == 0
+    assert found["pulsar_storage_backlog_quota_limit_time", here] == -1
 
 
 def test_a_page_of_many_topics_gives_way(monkeypatch):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pulsemark.broker import BrokerConfig
+from pulsemark.broker.kafka_bridge import kafka_options
 from pulsemark.kafka.deadlines import Deadline
 from pulsemark.kafka.errors import Code
 from pulsemark.kafka.groups.coordinator import Coordinator
 from pulsemark.kafka.groups.group import State
 from pulsemark.kafka.groups.member import Joining
-from pulsemark.kafka.options import KafkaOptions
 
 
 class Clock:
@@ -58,9 +61,8 @@ class Groups:
 
     def __init__(self, delay_ms=0, **limits):
         self.clock = Clock()
-        options = KafkaOptions(
-            host="h", cluster="c", group_initial_rebalance_delay_ms=delay_ms, **limits
-        )
+        usual = kafka_options(BrokerConfig(data_dir=Path("unused")), "h")
+        options = replace(usual, group_initial_rebalance_delay_ms=delay_ms, **limits)
         self.offsets = NoOffsets()
         offsets: Any = self.offsets
         self.coordinator = Coordinator(options, self.clock, offsets)

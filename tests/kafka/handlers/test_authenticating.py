@@ -117,9 +117,6 @@ WRONG = {
     "four parts": ("PLAIN", b"\0reader\0open\0"),
     "no UTF-8": ("PLAIN", b"\0reader\0\xff\xfe"),
     "nothing": ("PLAIN", b""),
-    "bearer unsecured": ("OAUTHBEARER", bearer(unsigned("reader"))),
-    "bearer bad signature": ("OAUTHBEARER", bearer(token_of("reader", key=OTHER))),
-    "bearer expired": ("OAUTHBEARER", bearer(token_of("reader", exp=1))),
     "bearer of another role": ("OAUTHBEARER", bearer(token_of("reader"), "n,a=admin,")),
     "bearer with channel binding": ("OAUTHBEARER", bearer(token_of("reader"), "p=tls-unique,,")),
     "bearer twice": ("OAUTHBEARER", bearer(token_of("reader") + "\x01auth=Bearer x")),
@@ -135,6 +132,54 @@ def test_wrong_credentials(secured: BrokerThread, mechanism: str, data: bytes) -
         answer = authenticate(client, data, mechanism)
         assert answer.error_code == FAILED
         assert answer.error_message.endswith(f"SASL mechanism {mechanism}")
+        with pytest.raises(ConnectionError):
+            client.receive_frame()
+
+
+BAD_TOKENS = {
+    "unsecured": bearer(unsigned("reader")),
+    "bad signature": bearer(token_of("reader", key=OTHER)),
+    "expired": bearer(token_of("reader", exp=1)),
+}
+CHALLENGE = '{"status":"invalid_token"}'
+
+
+@pytest.mark.parametrize("answered", [b"\x01", bearer(token_of("reader")), b""])
+@pytest.mark.parametrize("data", BAD_TOKENS.values(), ids=BAD_TOKENS)
+def test_a_refused_bearer_token_is_told_as_json(
+    secured: BrokerThread, data: bytes, answered: bytes
+) -> None:
+    """As RFC 7628 wants and Kafka does: a challenge first, and 58 with the same text after it.
+
+    Whatever the client answers, also a good token: this exchange has failed.
+    """
+    with raw_client(secured) as client:
+        told = authenticate(client, data, "OAUTHBEARER")
+        assert (told.error_code, told.auth_bytes) == (0, CHALLENGE.encode())
+        assert not told.session_lifetime_ms
+        refused = client.call(SaslAuthenticateRequest, 1, auth_bytes=answered)
+        assert (refused.error_code, refused.error_message) == (FAILED, CHALLENGE)
+        with pytest.raises(ConnectionError):
+            client.receive_frame()
+
+
+def test_a_client_with_a_refused_token_is_not_authenticated(secured: BrokerThread) -> None:
+    """After the challenge any other request ends the connection."""
+    with raw_client(secured) as client:
+        assert authenticate(client, BAD_TOKENS["expired"], "OAUTHBEARER").error_code == 0
+        client.send(MetadataRequest, 1, topics=None)
+        with pytest.raises(ConnectionError):
+            client.receive_frame()
+
+
+def test_raw_sasl_tells_a_refused_bearer_token_too(secured: BrokerThread) -> None:
+    """Without a request's header the challenge is a frame; the client's answer ends it."""
+    with raw_client(secured) as client:
+        client.call(SaslHandshakeRequest, 0, mechanism="OAUTHBEARER")
+        data = BAD_TOKENS["expired"]
+        client.send_bytes(struct.pack(">i", len(data)) + data)
+        assert client.receive_frame() == CHALLENGE.encode()
+        client.send_bytes(struct.pack(">i", 1) + b"\x01")
         with pytest.raises(ConnectionError):
             client.receive_frame()
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from kafka.protocol.admin import DeleteRecordsRequest
+from kafka.protocol.admin import DeleteRecordsRequest, DeleteTopicsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
-from ..conftest import ledger_of, record_set, records_of
+from ..conftest import create, ledger_of, record_set, records_of
 
 
 def listed(client, topic, time_ms, version=5, partition=0, epoch=-1, count=10):
@@ -131,11 +131,38 @@ def test_deleting_records_moves_the_start_of_the_log(raw, made):
     assert records_of(raw.fetch(made, 4).records) == [(4, b"4")]
 
 
-def test_a_batch_that_has_the_offset_stays_whole(raw, made):
-    """The log starts with an entry."""
+def test_the_log_may_start_inside_a_batch(raw, made):
+    """As in Kafka: the start is the offset asked for, and the batch that holds it is sent whole."""
     raw.produce(made, record_set([b"a"]))
     raw.produce(made, record_set([b"b", b"c", b"d"]))
-    assert deleted(raw, made, 3) == (0, 1)
+    assert deleted(raw, made, 3) == (0, 3)
+    assert listed(raw, made, -2).offset == 3
+    assert listed(raw, made, 0).offset == 3
+    assert raw.fetch(made, 2).error_code == raw.fetch(made, 0).error_code == 1
+    answer = raw.fetch(made, 3)
+    assert answer.log_start_offset == 3
+    assert records_of(answer.records) == [(1, b"b"), (2, b"c"), (3, b"d")]
+    assert deleted(raw, made, 2) == (0, 3)
+    assert raw.produce(made, record_set([b"e"])).log_start_offset == 3
+    assert deleted(raw, made, 4) == (0, 4)
+    assert listed(raw, made, -2).offset == 4
+
+
+def test_a_start_inside_a_batch_outlives_the_broker_and_ends_with_its_topic(tmp_path):
+    """It is on the disk when DeleteRecords is answered. A new topic of that name begins with 0."""
+    settings = {"data_dir": tmp_path / "data", "kafka_port": 0, "http_port": None}
+    with running_broker(**settings) as broker, RawKafka.from_url(broker.kafka_url) as client:
+        create(client, "t")
+        client.produce("t", record_set([b"a", b"b", b"c"]))
+        assert deleted(client, "t", 2) == (0, 2)
+    with running_broker(**settings) as broker, RawKafka.from_url(broker.kafka_url) as client:
+        assert listed(client, "t", -2).offset == 2
+        assert client.fetch("t", 1).error_code == 1
+        client.call(DeleteTopicsRequest, 1, topic_names=["t"], timeout_ms=1_000)
+        create(client, "t")
+        assert listed(client, "t", -2).offset == 0
+    with running_broker(**settings) as broker, RawKafka.from_url(broker.kafka_url) as client:
+        assert listed(client, "t", -2).offset == 0
 
 
 def test_offsets_that_are_not_there_cannot_be_deleted(raw, made):

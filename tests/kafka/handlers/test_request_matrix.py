@@ -54,12 +54,15 @@ _Epochs = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
 _Delete = admin.DeleteRecordsRequest.DeleteRecordsTopic
 _Resource = admin.DescribeConfigsRequest.DescribeConfigsResource
 _Alter = admin.AlterConfigsRequest.AlterConfigsResource
+_Dirs = admin.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+_Moves = admin.AlterPartitionReassignmentsRequest.ReassignableTopic
 _Change = admin.IncrementalAlterConfigsRequest.AlterConfigsResource
 
 READERS = ("nobody", "stranger", "writer")
 WRITERS = ("nobody", "stranger", "reader")
 ALL = ("nobody", "stranger")
 ADMINS = ("nobody", "stranger", "both")
+OPERATORS = (*ADMINS, "boss")
 
 
 def examples(topic: str) -> dict[int, Example]:
@@ -184,6 +187,63 @@ def examples(topic: str) -> dict[int, Example]:
                 name=topic, count=5, assignments=None)],
              "timeout_ms": 1_000, "validate_only": False},
             "boss", ADMINS, TOPIC_FAILED,
+        ),
+        Example(
+            admin.AlterReplicaLogDirsRequest, 1,
+            {"dirs": [_Dirs(path="/elsewhere", topics=[
+                _Dirs.AlterReplicaLogDirTopic(name=topic, partitions=[0])])]},
+            "admin", OPERATORS, CLUSTER_FAILED,
+        ),
+        Example(
+            admin.DescribeLogDirsRequest, 3, {"topics": None}, "admin", OPERATORS, CLUSTER_FAILED
+        ),
+        Example(
+            admin.ElectLeadersRequest, 1,
+            {"election_type": 0, "timeout_ms": 1_000, "topic_partitions": [
+                admin.ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0])]},
+            "admin", OPERATORS, CLUSTER_FAILED,
+        ),
+        Example(
+            admin.AlterPartitionReassignmentsRequest, 0,
+            {"timeout_ms": 1_000, "topics": [_Moves(name=topic, partitions=[
+                _Moves.ReassignablePartition(partition_index=0, replicas=[1])])]},
+            "admin", OPERATORS, CLUSTER_FAILED,
+        ),
+        Example(
+            admin.ListPartitionReassignmentsRequest, 0, {"timeout_ms": 1_000, "topics": None},
+            "admin", OPERATORS, CLUSTER_FAILED,
+        ),
+        Example(
+            admin.DescribeClusterRequest, 0, {"include_cluster_authorized_operations": False},
+            "nobody", (), 0,
+        ),
+        Example(
+            admin.ListTransactionsRequest, 0, {"state_filters": [], "producer_id_filters": []},
+            "nobody", (), 0,
+        ),
+        Example(
+            admin.DescribeAclsRequest, 1,
+            {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1,
+             "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1},
+            "admin", OPERATORS, CLUSTER_FAILED,
+        ),
+        Example(
+            admin.CreateAclsRequest, 1,
+            {"creations": [admin.CreateAclsRequest.AclCreation(
+                resource_type=2, resource_name=topic, resource_pattern_type=3,
+                principal="User:nobody", host="*", operation=3, permission_type=3)]},
+            "admin", OPERATORS, CLUSTER_FAILED,
+        ),
+        Example(
+            admin.DeleteAclsRequest, 1,
+            {"filters": [admin.DeleteAclsRequest.DeleteAclsFilter(
+                resource_type_filter=2, resource_name_filter=topic, pattern_type_filter=3,
+                principal_filter=None, host_filter=None, operation=1, permission_type=1)]},
+            "admin", OPERATORS, CLUSTER_FAILED,
+        ),
+        Example(
+            admin.DescribeUserScramCredentialsRequest, 0, {"users": None},
+            "admin", OPERATORS, CLUSTER_FAILED,
         ),
         Example(
             admin.DeleteGroupsRequest, 1, {"groups_names": ["g"]}, "reader", READERS, GROUP_FAILED

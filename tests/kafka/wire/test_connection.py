@@ -8,6 +8,7 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
 from kafka.protocol.consumer import FetchRequest, HeartbeatRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
@@ -145,3 +146,9 @@ def test_a_body_that_is_cut_short_is_refused(length):
     with pytest.raises(ProtocolError):
         taken(connection)
     assert connection.unanswered == 0
+
+
+def test_kafka_python_takes_the_broker_for_the_kafka_whose_requests_it_serves():
+    """As a client "of 2.4" it would else send that Kafka's versions, such as Metadata 9."""
+    served = {api.key: (api.lowest, api.highest) for api in APIS.values()}
+    assert infer_broker_version_from_api_versions(served) == (2, 4)

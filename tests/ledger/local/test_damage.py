@@ -25,7 +25,7 @@ from pulsemark.ledger.local.segment.segment_format import version_1_key
 from pulsemark.ledger.topic_log import read_on
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
-from pulsemark.testing.clock import SettableClock
+from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.faulty_files import FaultyFiles, flipped
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
@@ -85,7 +85,7 @@ def make_sample(folder, bodies, counts=None, *, before=0):
     ``before``: so many other topics are there before it, so that its ledger has another id.
     """
     counts = counts or [1] * len(bodies)
-    store = LocalStore.open(folder, clock=SettableClock())
+    store = LocalStore.open(folder, clock=SettableClock(A_TIME_MS))
     for number in range(before):
         store.open_topic(f"{ORDERS}-{number}")
     topic = store.open_topic(ORDERS)
@@ -152,7 +152,7 @@ def test_topic_goes_on_after_a_torn_tail(sample, memory_folder):
         copy = memory_folder / f"copy{number}"
         shutil.copytree(sample.folder, copy)
         for _ in range(2):
-            with LocalStore.open(copy, clock=SettableClock()) as store:
+            with LocalStore.open(copy, clock=SettableClock(A_TIME_MS)) as store:
                 topic = store.open_topic(ORDERS)
                 assert topic.next_index >= sum(sample.counts[:whole])
                 topic.append(b"new").commit.wait(10)

@@ -87,7 +87,7 @@ from pulsemark.metadata import (
     split,
 )
 from pulsemark.proto.cursor_pb2 import CursorRecord
-from pulsemark.testing.clock import SettableClock
+from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.raw_messages import unbatched_message
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -737,7 +737,7 @@ THREE_LEDGERS = StoreOptions(segment_size_bytes=300, checkpoint_interval_ms=2**4
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three ledgers of two segments of two entries, two cursors' records, a cut head."""
     path = tmp_path_factory.mktemp("closed") / "data"
-    with LocalStore.open(path, clock=SettableClock(), options=THREE_LEDGERS) as store:
+    with LocalStore.open(path, clock=SettableClock(A_TIME_MS), options=THREE_LEDGERS) as store:
         orders = store.open_topic(ORDERS)
         for number in range(12):
             orders.append(b"%02d" % number * 10).commit.wait(10)
@@ -754,7 +754,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder whose owner was killed: three entries stand in a block of the journal each."""
     path = tmp_path_factory.mktemp("killed") / "data"
-    with LocalStore.open(path, clock=SettableClock(), options=THREE_LEDGERS) as store:
+    with LocalStore.open(path, clock=SettableClock(A_TIME_MS), options=THREE_LEDGERS) as store:
         for number in range(3):
             store.open_topic(ORDERS).append(b"%d" % number).commit.wait(10)
         shutil.copytree(path, path.parent / "copy")

@@ -84,9 +84,7 @@ class CompactionRuns:
 
     def stop(self, topic: Topic, reason: str) -> None:
         """Stop a topic's compaction, if one runs. Does not wait for its end."""
-        figures = topic.cleaning.compaction
-        figures.stop_reason = reason
-        figures.stop.set()
+        topic.cleaning.compaction.ask_to_stop(reason)
 
     def _run(self, topic: Topic) -> None:
         figures = topic.cleaning.compaction
@@ -112,12 +110,14 @@ class CompactionRuns:
     def _compact(self, topic: Topic, figures: CompactionFigures) -> None:
         from ...compaction.compaction import compact
 
-        pace = Pace(self._config.max_compaction_bytes_per_s, figures.stop)
+        stop = figures.stop
+        assert stop is not None, "a run has begun"
+        pace = Pace(self._config.max_compaction_bytes_per_s, stop)
 
         def check() -> None:
             if not self.lane.is_closed:
                 pace.rest()
-            if figures.stop.is_set() or self.lane.is_closed:
+            if stop.is_set() or self.lane.is_closed:
                 reason = figures.stop_reason or "the topic is being closed"
                 raise CompactionStoppedError(topic.name, reason)
 

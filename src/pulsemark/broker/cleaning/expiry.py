@@ -36,7 +36,7 @@ def due_position(topic: Topic, now_ms: int, ttl_ms: int) -> Position | None:
     if not ttl_ms:
         return None
     ledger = topic.ledger
-    if all(s.reads_compacted for s in tuple(topic.subscriptions.values())):
+    if all(s.compacted is not None for s in tuple(topic.subscriptions.values())):
         return None
     if ttl_ms < 0:
         return ledger.last_position
@@ -60,12 +60,14 @@ async def ask_to_expire(
 ) -> bool:
     """Let messages up to ``last`` expire, durably; False in cases where Pulsar does nothing.
 
-    ``first_time_known``: the oldest message's age was checked, and ``last`` is None because that
-    message has not expired.
+    These are a subscription without backlog, and a small backlog of which nothing has expired, if
+    consumers are connected. ``first_time_known``: the oldest message's age was checked, and
+    ``last`` is None because that message has not expired.
     """
     backlog = subscription.cursor.backlog_messages
     reached = last is not None and last > subscription.cursor.mark_delete
-    if not backlog or (first_time_known and backlog < SMALL_BACKLOG and not reached):
+    is_left_alone = first_time_known and subscription.consumers and backlog < SMALL_BACKLOG
+    if not backlog or (is_left_alone and not reached):
         return False
     if last is not None:
         subscription.expire(last)

@@ -24,8 +24,8 @@ class CompactionFigures:
 
     status: CompactionStatus = CompactionStatus.NOT_RUN
     last_error: str = ""
-    #: Set to stop the compaction that runs.
-    stop: threading.Event = field(default_factory=threading.Event)
+    #: Set to stop the compaction that runs. None before the first one: each topic has figures.
+    stop: threading.Event | None = None
     stop_reason: str = ""
     succeeded: int = 0
     failed: int = 0
@@ -44,7 +44,13 @@ class CompactionFigures:
         """Begin a run: its status is running, and it is not asked to stop."""
         self.status = CompactionStatus.RUNNING
         self.stop_reason = ""
-        self.stop.clear()
+        self.stop = threading.Event()
+
+    def ask_to_stop(self, reason: str = "") -> None:
+        """Ask the compaction that runs, if one does, to stop."""
+        self.stop_reason = reason
+        if self.stop is not None:
+            self.stop.set()
 
 
 @dataclass(slots=True)

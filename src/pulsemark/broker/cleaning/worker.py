@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from itertools import count
@@ -80,14 +81,13 @@ class Cleaning:
     def start(self) -> None:
         """Begin the rounds."""
         config = self._config
-        self._repeat(RETENTION, self.lane, self._trim, config.retention_check_interval_ms)
-        self._repeat(MESSAGE_TTL, self.lane, self._expire, config.message_expiry_check_interval_ms)
-        self._repeat(
-            COMPACTION_THRESHOLD,
-            self.compactions.lane,
-            self._compact_if_dirty,
+        intervals_ms = (
+            config.message_expiry_check_interval_ms,
+            config.retention_check_interval_ms,
             config.compaction_monitor_interval_ms,
         )
+        for (kind, lane, work), interval_ms in zip(self._kinds(), intervals_ms, strict=True):
+            self._repeat(kind, lane, work, interval_ms)
 
     async def close(self) -> None:
         """Close: work that has begun is finished, except compactions, which are stopped."""
@@ -113,12 +113,21 @@ class Cleaning:
 
         self._timers[kind.name] = self._loop.call_later(interval_ms / 1000, due)
 
-    def _policy_changed(self, policy: str, concerns: Concerns) -> None:
-        for kind, lane, work in (
-            (RETENTION, self.lane, self._trim),
+    def _kinds(self) -> tuple[tuple[Policy, Lane, Callable[[Topic], None]], ...]:
+        return (
             (MESSAGE_TTL, self.lane, self._expire),
+            (RETENTION, self.lane, self._trim),
             (COMPACTION_THRESHOLD, self.compactions.lane, self._compact_if_dirty),
-        ):
+        )
+
+    async def clean_now(self) -> None:
+        """Clean all topics once, and return when that is done."""
+        for kind, lane, work in self._kinds():
+            steps = self._round(kind, work, lambda _: True)
+            await asyncio.wrap_future(lane.submit(partial(deque, steps, 0)))
+
+    def _policy_changed(self, policy: str, concerns: Concerns) -> None:
+        for kind, lane, work in self._kinds():
             if policy == kind.key:
                 name = f"{kind.name} {next(self._numbers)}"
                 lane.begin_round(name, self._round(kind, work, concerns), first=True)

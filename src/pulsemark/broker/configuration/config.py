@@ -253,6 +253,9 @@ class BrokerConfig(PolicyDefaults):
             if getattr(self, name) not in choices:
                 reason = f"must be one of {', '.join(choices)}"
                 raise ConfigError(name, getattr(self, name), reason)
+        if not isinstance(self.clock, Clock):
+            reason = "must have a method now_ms(), as pulsemark.testing.SettableClock has"
+            raise ConfigError("clock", self.clock, reason)
         _check_control(self)
         _check_kafka(self)
         _check_storage(self)
@@ -274,11 +277,15 @@ def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
 
 
 def _check_storage(config: BrokerConfig) -> None:
-    storage, data_dir, memory = config.storage, config.data_dir, config.memory
+    storage, memory = config.storage, config.memory
+    data_dir: Any = config.data_dir
+    if isinstance(data_dir, str):
+        data_dir = Path(data_dir)
+        object.__setattr__(config, "data_dir", data_dir)
     if storage not in STORAGES:
         raise ConfigError("storage", storage, f"must be one of {', '.join(STORAGES)}")
     if data_dir is not None and not isinstance(data_dir, Path):
-        raise ConfigError("data_dir", data_dir, "must be a pathlib.Path or None")
+        raise ConfigError("data_dir", data_dir, "must be a path or None")
     if data_dir is not None and storage == "memory":
         raise ConfigError("data_dir", data_dir, "a broker in memory has no data folder")
     if memory is not None and not isinstance(memory, MemoryFolder):

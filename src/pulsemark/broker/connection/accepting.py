@@ -79,7 +79,8 @@ class Listener:
 
     `has_room` is called before each connection is taken. Its argument is the number of connections
     that are accepted and have no protocol yet. With `tls`, a protocol's `connection_made` is called
-    after the handshake.
+    after the handshake. `prepare` is called in a thread before the first connection's protocol is
+    made: it imports what only such a connection needs.
     """
 
     def __init__(
@@ -90,11 +91,13 @@ class Listener:
         *,
         has_room: Callable[[int], bool],
         tls: Tls | None = None,
+        prepare: Callable[[], None] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._make_protocol = make_protocol
         self._has_room = has_room
         self._tls = tls
+        self._prepare = prepare
         self._accepting: set[asyncio.Task[None]] = set()
         self._arriving = 0
         self._rest: asyncio.TimerHandle | None = None
@@ -164,10 +167,23 @@ class Listener:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._arriving += 1
-        work = self._hand_over(connection) if self._tls is None else self._shake(connection)
-        task = self._loop.create_task(work)
+        task = self._loop.create_task(self._welcome(connection))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
+
+    async def _welcome(self, connection: socket.socket) -> None:
+        if self._prepare is not None:
+            try:
+                await asyncio.to_thread(self._prepare)
+            except BaseException:
+                connection.close()
+                self._arrived()
+                raise
+            self._prepare = None
+        if self._tls is None:
+            await self._hand_over(connection)
+        else:
+            await self._shake(connection)
 
     async def _hand_over(self, connection: socket.socket) -> None:
         taken = False

@@ -14,7 +14,7 @@ import fcntl
 import struct
 import termios
 
-__all__ = ["Draining"]
+__all__ = ["Draining", "unconfirmed_bytes"]
 
 #: A peer that has received everything and is silent for this time has nothing more to send.
 QUIET_S = 0.1
@@ -49,11 +49,11 @@ class Draining:
         return (
             self._loop.time() - self._received_at_s >= QUIET_S
             and not self._transport.get_write_buffer_size()
-            and not _unconfirmed_bytes(self._transport)
+            and not unconfirmed_bytes(self._transport)
         )
 
 
-def _unconfirmed_bytes(transport: asyncio.Transport) -> int:
+def unconfirmed_bytes(transport: asyncio.Transport) -> int:
     """Bytes in the socket's send queue that the peer's system has not acknowledged (TIOCOUTQ)."""
     link = transport.get_extra_info("socket")
     if link is None or link.fileno() < 0:

@@ -14,6 +14,7 @@ from typing import Any
 from ...metadata import Buffer
 from ...wire import commands
 from ..errors import RefusedError
+from .draining import unconfirmed_bytes
 from .memory import OutputMemory
 
 __all__ = ["Outgoing"]
@@ -79,6 +80,10 @@ class Outgoing(abc.ABC):
     def unsent_bytes(self) -> int:
         """Data written that the socket has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def untaken_bytes(self) -> int:
+        """Data written that the client's system has not acknowledged."""
+        return self.unsent_bytes() + unconfirmed_bytes(self._transport) if self._transport else 0
 
     def held_output_bytes(self) -> int:
         """The memory of that data. A buffer is held until its last byte is sent."""

@@ -52,6 +52,8 @@ QUIET_S = 1.0
 class Session(Members, asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
+    handle_send = handle_send
+
     def __init__(self, services: Services) -> None:
         super().__init__(services.output)
         self.services = services
@@ -77,7 +79,7 @@ class Session(Members, asyncio.BufferedProtocol):
         #: Whether the latest command was a SEND.
         self._is_publishing = False
         wait_s, set_low_water = self.config.publish_gathering_ms / 1000, self._pauses.set_low_water
-        self._gathering = Gathering(wait_s, self._loop, self._take_turn, set_low_water)
+        self._gathering = Gathering(wait_s, self._loop, self.take_turn, set_low_water)
         #: The size of the buffer that the loop reads into.
         self._room_bytes = 0
         self._next_input = NextInput()
@@ -93,6 +95,7 @@ class Session(Members, asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "-"
         self.services.sessions.add(self)
+        self.services.sessions_made += 1
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer for the next input."""
@@ -111,11 +114,11 @@ class Session(Members, asyncio.BufferedProtocol):
         self._next_input.arrived()
         self.connection.buffer_updated(nbytes)
         if not self._is_publishing:
-            self._take_turn()
+            self.take_turn()
         elif self._gathering.waits(self.connection.pending_bytes, self.receipts.entries_in_flight):
             self._has_rest = True
         else:
-            self._take_turn()
+            self.take_turn()
             # A read that fills the buffer has left something in the socket.
             if nbytes < self._room_bytes:
                 self._gathering.handled()
@@ -153,7 +156,7 @@ class Session(Members, asyncio.BufferedProtocol):
 
     # -- events ---------------------------------------------------------------------------------
 
-    def _take_turn(self) -> None:
+    def take_turn(self) -> None:
         """Handle the input of this read, and what is left of earlier reads."""
         if self.is_closed:
             return
@@ -173,7 +176,7 @@ class Session(Members, asyncio.BufferedProtocol):
             for event in self.connection.events():
                 handled += 1
                 if type(event) is Send:
-                    handle_send(self, event)
+                    self.handle_send(event)
                 elif type(event) is Command:
                     handle_command(self, event)
                 elif type(event) is Unsupported:
@@ -208,7 +211,7 @@ class Session(Members, asyncio.BufferedProtocol):
     def _plan_turn(self) -> None:
         if self._has_rest:
             self._pauses.begin(Pause.TURN)
-            self._loop.call_soon(self._take_turn)
+            self._loop.call_soon(self.take_turn)
         elif Pause.TURN in self._pauses:
             self._unpause(Pause.TURN)
 

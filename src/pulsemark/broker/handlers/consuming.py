@@ -358,6 +358,7 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
         session.close_because(f"CONSUMER_STATS for unknown consumer {command.consumer_id}")
         return
     subscription = found.subscription
+    flow = subscription.topic.flows.of(found)
     session.write(
         commands.consumer_stats_response(
             command.request_id,
@@ -365,15 +366,15 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
             availablePermits=to_unsigned(found.permits),
             unackedMessages=found.unacked_messages,
             blockedConsumerOnUnackedMsgs=subscription.is_blocked(found),
-            msgRateOut=0.0,
-            msgThroughputOut=0.0,
+            msgRateOut=flow.messages_per_s,
+            msgThroughputOut=flow.bytes_per_s,
             msgRateRedeliver=0.0,
             msgRateExpired=0.0,
             messageAckRate=0.0,
             address=session.address,
             connectedSince=iso_time(found.connected_since_ms),
             type=subscription.type_name,
-            msgBacklog=subscription.backlog_messages,
+            msgBacklog=subscription.backlog_entries,
         )
     )
 

@@ -14,7 +14,7 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import commands
 from ..errors import RefusedError
-from ..topics.creation import check_room, creates, partitions_created
+from ..topics.creation import check_room, creates, is_beyond_partitions, partitions_created
 from ..topics.name_patterns import compile_if_safe, matches, topics_hash
 from .table import CommandTable
 
@@ -47,7 +47,8 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
         name = topics.parse(command.topic)
         created = 0
         if not topics.exists(name):
-            if not (command.metadata_auto_creation_enabled and creates(topics, name)):
+            may_create = command.metadata_auto_creation_enabled and creates(topics, name)
+            if not may_create or is_beyond_partitions(topics, name):
                 raise RefusedError(ServerError.TopicNotFound, "")
             created = partitions_created(topics, name)
     except RefusedError as refusal:
@@ -78,10 +79,10 @@ async def _create_partitioned(
 def _refuse_metadata(
     session: Session, command: CommandPartitionedTopicMetadata, refusal: RefusedError
 ) -> None:
-    text = _text_of(refusal)
-    if refusal.code == ServerError.TopicNotFound and not command.metadata_auto_creation_enabled:
-        # As in Pulsar.
-        text = ""
+    is_absent = refusal.code == ServerError.TopicNotFound
+    # As in Pulsar: an absent topic has no text, an absent namespace only for clients of old.
+    has_no_text = not (refusal.message and command.metadata_auto_creation_enabled)
+    text = "" if is_absent and has_no_text else _text_of(refusal)
     session.write(commands.partitioned_metadata_error(command.request_id, refusal.code, text))
 
 

@@ -86,7 +86,7 @@ def append_mirrored(
         if command.num_messages < 0:
             raise RefusedError(ServerError.NotAllowedError, "num_messages must not be negative")
         sources = session.services.topics.mirror_policies.sources_of(topic.topic_name)
-        body, base, position = mirror.admit(sent, sources)
+        body, base, position = mirror.admit(sent, sources, command.num_messages)
         appended = topic.ledger.append(
             body,
             message_count=command.num_messages,

@@ -163,9 +163,14 @@ def _check_again(
 
 async def _open_topic(session: Session, name: TopicName) -> Topic:
     topics = session.services.topics
-    if name.is_persistent:
-        return await topics.open(name, create=creates(topics, name))
-    return topics.non_persistent.open(name, create=creates(topics, name))
+    try:
+        if name.is_persistent:
+            return await topics.open(name, create=creates(topics, name))
+        return topics.non_persistent.open(name, create=creates(topics, name))
+    except RefusedError as refusal:
+        if refusal.code == ServerError.TopicNotFound and name.namespace in topics.namespaces:
+            raise RefusedError(refusal.code, f"Topic not found {name}") from refusal
+        raise
 
 
 async def _start_mirror(session: Session, topic: Topic, opened: Producer) -> int:

@@ -13,6 +13,7 @@ __all__ = ["ROUTES"]
 
 NO_WORKER = "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false"
 NO_PACKAGES = "Package Management Service is not enabled in the broker."
+PACKAGE_KINDS = ("function", "sink", "source")
 NO_TRANSACTIONS = "This Broker is not configured with transactionCoordinatorEnabled=true."
 
 
@@ -21,14 +22,24 @@ async def no_worker(request: Request, *_: str) -> Response:
     raise HttpError(409, NO_WORKER)
 
 
-async def no_packages(request: Request, *_: str) -> Response:
+async def no_packages(request: Request, kind: str, *_: str) -> Response:
     """Refused: there is no package management."""
+    if kind not in PACKAGE_KINDS:
+        raise HttpError(412, f"Invalid package domain: '{kind}'")
     raise HttpError(503, NO_PACKAGES)
 
 
 async def no_transactions(request: Request, *_: str) -> Response:
     """Refused: there is no transaction coordinator."""
     raise HttpError(503, NO_TRANSACTIONS)
+
+
+async def no_snapshots(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """Refused: without transactions a topic has no snapshots of them."""
+    name = request.services.topics.parse(f"persistent://{tenant}/{namespace}/{topic}")
+    if not request.services.topics.exists(name):
+        raise HttpError(404, f"Topic not found {name}")
+    raise HttpError(404, "Transaction buffer Snapshot for the topic does not exist")
 
 
 WORKLOADS = (
@@ -79,10 +90,10 @@ FUNCTIONS = tuple(
 CONNECTORS = tuple(
     Route(method, path, no_worker, (409,))
     for method, path in (
-        ("GET", "/admin/v3/sinks/builtinsinks"),
-        ("GET", "/admin/v3/sources/builtinsources"),
-        ("POST", "/admin/v3/sinks/reloadBuiltInSinks"),
-        ("POST", "/admin/v3/sources/reloadBuiltInSources"),
+        *(("GET", f"/admin/v3/{base}/builtinsinks") for base in ("sink", "sinks")),
+        *(("GET", f"/admin/v3/{base}/builtinsources") for base in ("source", "sources")),
+        *(("POST", f"/admin/v3/{base}/reloadBuiltInSinks") for base in ("sink", "sinks")),
+        *(("POST", f"/admin/v3/{base}/reloadBuiltInSources") for base in ("source", "sources")),
         ("GET", "/admin/v2/worker/cluster"),
         ("GET", "/admin/v2/worker/cluster/leader"),
         ("GET", "/admin/v2/worker/cluster/leader/ready"),
@@ -120,7 +131,6 @@ TRANSACTION_ROUTES = tuple(
         ("GET", "slowTransactions/{timeout}"),
         ("GET", "transactionMetadata/{most}/{least}"),
         ("GET", f"transactionBufferStats/{TOPIC}"),
-        ("GET", f"transactionBufferInternalStats/{TOPIC}"),
         ("GET", f"pendingAckStats/{TOPIC}/{{subscription}}"),
         ("GET", f"pendingAckInternalStats/{TOPIC}/{{subscription}}"),
         ("GET", f"transactionInBufferStats/{TOPIC}/{{most}}/{{least}}"),
@@ -137,4 +147,5 @@ ROUTES = (
     *CONNECTORS,
     *PACKAGE_ROUTES,
     *TRANSACTION_ROUTES,
+    Route("GET", f"{TRANSACTIONS}/transactionBufferInternalStats/{TOPIC}", no_snapshots, (404,)),
 )

@@ -17,7 +17,7 @@ from ..policies.backlog_quotas import (
     read_quota,
 )
 from ..policies.policy import PolicyValueError
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Request, Response, UnservedError
 from .policies import policy_namespace, policy_topic
 from .table import Route
 
@@ -100,7 +100,7 @@ async def unset_for_topic(
 def _kind(request: Request) -> str:
     kind = request.query.get("backlogQuotaType", STORAGE)
     if kind not in (STORAGE, MESSAGE_AGE):
-        raise HttpError(404, "HTTP 404 Not Found")
+        raise UnservedError(404)
     return kind
 
 

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from ...ledger import LedgerError
 from ..configuration.settings import runtime_settings
 from ..version import SERVER_VERSION
+from .bundles import boundaries_of, bundle_of
 from .messages import HttpError, Request, Response
 from .table import Route
 
 __all__ = ["ROUTES"]
 
+#: A bundle without isolation policy, as Pulsar shows it.
+OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+
 
 async def brokers(request: Request, name: str = "") -> Response:
     """The active brokers: only this one, whatever cluster is asked for."""
     return Response.of_json([_address(request)])
+
+
+async def owned_namespaces(request: Request, cluster: str, broker: str) -> Response:
+    """The bundles of namespaces that a broker serves: those of its open topics."""
+    if broker != _address(request):
+        raise HttpError(404, f"Broker id '{broker}' not found in available brokers.")
+    topics = request.services.topics
+
+    def pieces() -> Generator[None, None, dict[str, Any]]:
+        found: dict[str, Any] = {}
+        for name, opened in tuple(topics.open_topics.items()):
+            namespace = opened.topic_name.namespace
+            boundaries = boundaries_of(topics.namespaces.get(namespace, {}))
+            found[f"{namespace}/{bundle_of(boundaries, name)}"] = OWNED
+            yield
+        return found
+
+    return await Response.of_long_json(pieces(), topics.turns)
 
 
 async def leader(request: Request) -> Response:
@@ -105,6 +130,7 @@ BROKERS = "/admin/v2/brokers"
 ROUTES = (
     Route("GET", BROKERS, brokers),
     Route("GET", f"{BROKERS}/{{cluster}}", brokers),
+    Route("GET", f"{BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces", owned_namespaces, (404,)),
     Route("GET", f"{BROKERS}/leaderBroker", leader),
     Route("GET", f"{BROKERS}/health", health, (503,)),
     Route("GET", f"{BROKERS}/ready", ready),

@@ -93,7 +93,7 @@ async def set_peers(request: Request, name: str) -> Response:
     described = await _cluster(request, name)
     wanted = request.json() or []
     if not isinstance(wanted, list) or not all(isinstance(peer, str) for peer in wanted):
-        raise HttpError(400, "the body must be a list of clusters", as_text=True)
+        raise HttpError(400, "the body must be a list of clusters", text_type="text/plain")
     for peer in wanted:
         if peer == name:
             raise HttpError(412, f"{name} itself can't be part of peer-list")
@@ -142,7 +142,7 @@ def _checked(body: Any) -> dict[str, Any]:
     if body is None:
         raise HttpError(400, "cluster data is required")
     if not isinstance(body, dict):
-        raise HttpError(400, "the body must be a JSON object", as_text=True)
+        raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
     for field, scheme in {**URLS, **BROKER_URLS}.items():
         value = body.get(field)
         if value is not None and not str(value).startswith(f"{scheme}://"):
@@ -183,7 +183,7 @@ async def set_domain(request: Request, name: str, key: str) -> Response:
     body = request.json()
     listed = (body.get("brokers") or []) if isinstance(body, dict) else None
     if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-        raise HttpError(400, 'the body must be {"brokers": [...]}', as_text=True)
+        raise HttpError(400, 'the body must be {"brokers": [...]}', text_type="text/plain")
     for other, value in (await _of_cluster(request, DOMAIN, name)).items():
         taken = [each for each in listed if other != key and each in value["brokers"]]
         if taken:

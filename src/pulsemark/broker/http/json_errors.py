@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["json_problem"]
+__all__ = ["SOURCE", "json_problem"]
 
 SOURCE = "[Source: REDACTED (`StreamReadFeature.INCLUDE_SOURCE_IN_LOCATION` disabled)"
 VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..services import Services
     from ..statistics.stats import Pieces
 
-__all__ = ["JSON_TYPE", "HttpError", "Request", "Response", "UnservedError"]
+__all__ = ["JSON_TYPE", "UNEXPECTED", "HttpError", "Request", "Response", "UnservedError"]
 
 BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -28,6 +28,8 @@ SMALL_MEMBERS = 50
 #: Without spaces, as Pulsar writes JSON.
 SEPARATORS = (",", ":")
 
+#: Pulsar's reason for an error (500) that its own code did not expect.
+UNEXPECTED = "\n --- An unexpected error occurred in the server ---\n\nMessage: {}"
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain; charset=utf-8"
 
@@ -35,18 +37,21 @@ TEXT_TYPE = "text/plain; charset=utf-8"
 class HttpError(Exception):
     """A request is answered with an error: `status` and a `reason` as text."""
 
-    def __init__(self, status: int, reason: str, *, as_text: bool = False) -> None:
-        """`as_text`: the body is the reason alone, as Pulsar answers to what it cannot read."""
+    def __init__(self, status: int, reason: str, *, text_type: str = "") -> None:
+        """`text_type`: the body is the reason alone, labelled with this content type.
+
+        So Pulsar answers to what it cannot read.
+        """
         super().__init__(f"{status} {reason}")
         self.status = status
         self.reason = reason
-        self.as_text = as_text
+        self.text_type = text_type
 
     @property
     def response(self) -> Response:
         """The answer to the request."""
-        if self.as_text:
-            return Response(self.status, self.reason.encode(), "text/plain")
+        if self.text_type:
+            return Response(self.status, self.reason.encode(), self.text_type)
         return Response.of_error(self.status, self.reason)
 
 
@@ -95,9 +100,11 @@ class Request:
             return json.loads(self.body, parse_constant=_no_number, parse_float=_finite)
         except json.JSONDecodeError as error:
             reason = json_problem(self.body.decode(errors="replace"), error)
-            raise HttpError(400, reason, as_text=True) from error
+            raise HttpError(400, reason, text_type="text/plain") from error
         except (ValueError, RecursionError) as error:
-            raise HttpError(400, f"the body is not JSON: {error}", as_text=True) from error
+            raise HttpError(
+                400, f"the body is not JSON: {error}", text_type="text/plain"
+            ) from error
 
 
 def _no_number(name: str) -> None:

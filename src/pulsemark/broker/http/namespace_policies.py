@@ -46,7 +46,7 @@ async def set_bookie_affinity(request: Request, tenant: str, name: str) -> Respo
     body = request.json()
     fields = ("bookkeeperAffinityGroupPrimary", "bookkeeperAffinityGroupSecondary")
     if not isinstance(body, dict):
-        raise HttpError(400, "the body must be a JSON object", as_text=True)
+        raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
     shown = {field: str(body[field]) for field in fields if body.get(field) is not None}
     await _change(request, tenant, name, BOOKIES, shown)
     return Response()
@@ -69,7 +69,7 @@ async def anti_affinity(request: Request, tenant: str, name: str) -> Response:
 
 async def anti_affine(request: Request, cluster: str, group: str) -> Response:
     """The namespaces of a tenant that are in an anti-affinity group."""
-    tenant = request.query.get("tenant")
+    tenant = request.query.get("tenant") or request.query.get("property")
     if not tenant:
         raise HttpError(400, "Tenant should not be null")
     namespaces = request.services.topics.namespaces
@@ -96,6 +96,8 @@ ROUTES = (
     Route("POST", f"{NS}/antiAffinity", set_anti_affinity, (400, 404)),
     Route("DELETE", f"{NS}/antiAffinity", partial(remove, AFFINITY), (404,)),
     Route("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", anti_affine, (400,)),
+    # pulsar-admin asks by the path of Pulsar's first interface.
+    Route("GET", "/admin/namespaces/{cluster}/antiAffinity/{group}", anti_affine, (400,)),
     Route("GET", f"{NS}/resourcegroup", partial(value_of, GROUP, 200), (404,)),
     Route("POST", f"{NS}/resourcegroup/{{group}}", set_group, (404, 412)),
     Route("DELETE", f"{NS}/resourcegroup", partial(remove, GROUP), (404,)),

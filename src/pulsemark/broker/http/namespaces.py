@@ -7,10 +7,8 @@ from typing import Any
 from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import PolicyValueError
 from ..security.permissions import (
-    AUTH_MODE,
     AUTH_POLICIES,
     InvalidPermissionError,
-    check_auth_mode,
     check_auth_policies,
 )
 from .bundles import BUNDLES, boundaries_of, bundles_of, with_count
@@ -64,8 +62,6 @@ def _checked_permissions(settings: dict[str, Any]) -> dict[str, Any]:
         checked[AUTH_POLICIES] = check_auth_policies(checked[AUTH_POLICIES])
     else:
         checked.pop(AUTH_POLICIES, None)
-    if checked.get(AUTH_MODE) is not None:
-        checked[AUTH_MODE] = check_auth_mode(checked[AUTH_MODE])
     return checked
 
 
@@ -120,7 +116,7 @@ def _check_clusters(request: Request, settings: dict[str, Any], tenant: str) -> 
     if isinstance(bundles, dict):
         count = bundles.get("numBundles", 0)
         if isinstance(count, bool) or not isinstance(count, int):
-            raise HttpError(400, "numBundles must be a number", as_text=True)
+            raise HttpError(400, "numBundles must be a number", text_type="text/plain")
         settings[BUNDLES] = bundles_of(with_count(count))
 
 
@@ -129,7 +125,7 @@ def _settings(request: Request) -> dict[str, Any]:
     if settings is None:
         return {}
     if not isinstance(settings, dict):
-        raise HttpError(400, "the body must be a JSON object", as_text=True)
+        raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
     return settings
 
 

@@ -114,6 +114,9 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", "/admin/v2/brokers/configuration/runtime"): broker("LIST_RUNTIME_CONFIGURATIONS"),
     ("GET", "/admin/v2/brokers"): broker("LIST_BROKERS"),
     ("GET", "/admin/v2/brokers/{cluster}"): broker("LIST_BROKERS"),
+    ("GET", "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces"): broker(
+        "LIST_OWNED_NAMESPACES"
+    ),
     ("GET", "/admin/v2/brokers/leaderBroker"): broker("GET_LEADER_BROKER"),
     ("GET", "/admin/v2/brokers/configuration"): broker("LIST_DYNAMIC_CONFIGURATIONS"),
     ("GET", "/admin/v2/brokers/configuration/values"): broker("LIST_DYNAMIC_CONFIGURATIONS"),
@@ -148,6 +151,7 @@ NEEDS: dict[tuple[str, str], Need] = {
         "REVOKE_PERMISSION"
     ),
     ("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}"): SUPER_USER,
+    ("GET", "/admin/namespaces/{cluster}/antiAffinity/{group}"): SUPER_USER,
     ("GET", f"{NAMESPACE}/persistence/bookieAffinity"): SUPER_USER,
     ("POST", f"{NAMESPACE}/persistence/bookieAffinity"): SUPER_USER,
     ("DELETE", f"{NAMESPACE}/persistence/bookieAffinity"): SUPER_USER,
@@ -211,6 +215,10 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("GET", f"{TOPIC}/epochs"): topic("GET_METADATA"),
     ("GET", f"{TOPIC}/audit"): topic("GET_STATS"),
     ("POST", f"{TOPIC}/audit"): topic("CONSUME"),
+    ("DELETE", f"{TOPIC}/policies"): namespace("DELETE_TOPIC"),
+    ("GET", f"{TOPIC}/{{subscription}}/dispatchRate"): topic_policy("RATE", "READ"),
+    ("POST", f"{TOPIC}/{{subscription}}/dispatchRate"): topic_policy("RATE", "WRITE"),
+    ("DELETE", f"{TOPIC}/{{subscription}}/dispatchRate"): topic_policy("RATE", "WRITE"),
     # Subscriptions
     ("GET", f"{TOPIC}/subscriptions"): topic("GET_SUBSCRIPTIONS"),
     ("PUT", SUBSCRIPTION): topic("SUBSCRIBE"),

@@ -16,6 +16,7 @@ from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from .messages import HttpError, Request, Response
 from .table import Route
+from .topics import stats_options
 
 __all__ = ["ROUTES"]
 
@@ -44,10 +45,22 @@ async def create(request: Request, tenant: str, namespace: str, topic: str) -> R
 
 
 async def delete(request: Request, tenant: str, namespace: str, topic: str) -> Response:
-    """Delete a topic without producers and consumers; with force=true also one with some."""
-    name, topics = _name(request, tenant, namespace, topic), request.services.topics
-    if topics.partitions_of(name) and str(name) not in topics.non_persistent.open_topics:
-        raise HttpError(409, "Cannot delete a partitioned topic as a plain one")
+    """Delete a topic without producers and consumers; with force=true also one with some.
+
+    A topic that is not there is a success, as in Pulsar.
+    """
+    topics = request.services.topics
+    if f"{tenant}/{namespace}" not in topics.namespaces:
+        return Response()
+    name = _name(request, tenant, namespace, topic)
+    if str(name) not in topics.non_persistent.open_topics:
+        if topics.partitions_of(name):
+            raise HttpError(
+                409,
+                f"{name} is a partitioned topic, instead of calling delete topic, "
+                "please call delete-partitioned-topic.",
+            )
+        return Response()
     try:
         await topics.delete(name, force=request.flag("force"))
     except TopicInUseError as error:
@@ -67,7 +80,9 @@ async def unload(request: Request, tenant: str, namespace: str, topic: str) -> R
 async def stats(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Counters, producers, subscriptions with what they dropped, and their consumers."""
     opened = _open(request, tenant, namespace, topic)
-    return await Response.of_long_json(topic_stats(opened), request.services.topics.turns)
+    return await Response.of_long_json(
+        topic_stats(opened, stats_options(request)), request.services.topics.turns
+    )
 
 
 async def stats_internal(request: Request, tenant: str, namespace: str, topic: str) -> Response:
@@ -86,7 +101,8 @@ async def partitioned_stats(request: Request, tenant: str, namespace: str, topic
     if not count:
         raise HttpError(404, f"Partitioned topic not found {name}")
     parts = topics.non_persistent.partitions(name, range(count))
-    body = partitions_stats(parts, count, shows_each=request.flag("perPartition"))
+    shows_each = request.query.get("perPartition", "true").lower() == "true"
+    body = partitions_stats(parts, count, stats_options(request), shows_each=shows_each)
     return await Response.of_long_json(body, topics.turns)
 
 

@@ -41,16 +41,16 @@ HTML = """<html>
 <tr><th>STATUS:</th><td>{status}</td></tr>
 <tr><th>MESSAGE:</th><td>{message}</td></tr>
 </table>
-{rule}
+
 </body>
 </html>
 """
 TEXT = "HTTP ERROR {status} {message}\nURI: {path}\nSTATUS: {status}\nMESSAGE: {message}\n"
 
 
-def html_page(status: int, escaped_message: str, path: str, *, rule: str = "") -> str:
-    """The page of an error; `rule` is the line that some of Pulsar's pages end with."""
-    return HTML.format(status=status, message=escaped_message, path=escape(path), rule=rule)
+def html_page(status: int, escaped_message: str, path: str) -> str:
+    """The page of an error."""
+    return HTML.format(status=status, message=escaped_message, path=escape(path))
 
 
 def error_page(method: str, path: str, accept: str, status: int, reason: str = "") -> Response:

@@ -6,18 +6,21 @@ from typing import Any
 
 from ...wire import TopicName
 from ..errors import RefusedError
+from ..policies.policy import UnreadableValueError
 from ..policies.properties import PROPERTIES
+from ..policies.values import integer
 from ..statistics.internal_stats import internal_stats
 from ..statistics.partition_sums import sum_of_partitions
 from ..statistics.stats import Pieces, topic_stats
 from ..topics.creation import check_room, creates
-from ..topics.registry import MAX_PARTITIONS
+from ..topics.registry import MAX_PARTITIONS, Topics
 from ..topics.topic import Topic, TopicInUseError
-from .messages import HttpError, Request, Response
+from .java_bodies import EMPTY, METADATA_TYPE
+from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import namespace_name, topic_name
 from .properties import properties_of, text_properties
 from .table import Route
-from .topics import stats_options
+from .topics import OWN_FIGURES, stats_options
 
 __all__ = ["ROUTES"]
 
@@ -65,7 +68,7 @@ def _metadata(request: Request) -> tuple[int, dict[str, str]]:
     if request.headers.get("content-type", "").startswith(METADATA_TYPE):
         body = request.json()
         if not isinstance(body, dict):
-            raise HttpError(400, "the body must be a JSON object", as_text=True)
+            raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
         return _int(body.get("partitions", 0)), text_properties(body.get("properties"))
     return _count(request), {}
 
@@ -121,8 +124,7 @@ async def delete_partitioned(
     try:
         await topics.delete_partitioned(name, force=request.flag("force"))
     except TopicInUseError as error:
-        used = error.producers + error.consumers
-        raise HttpError(412, f"Topic has {used} connected producers/consumers") from error
+        raise HttpError(412, "Topic has active producers/subscriptions") from error
     return Response()
 
 
@@ -146,13 +148,13 @@ async def partitioned_stats(
         for part in parts:
             rows[part.name] = yield from topic_stats(part, wanted)
             yield
-        metadata: dict[str, Any] = {"partitions": len(parts), "deleted": False}
-        shown = properties_of(topics, name)
-        if shown:
-            metadata["properties"] = shown
         per_partition = request.query.get("perPartition", "true").lower() == "true"
         sums = sum_of_partitions(list(rows.values()))
-        return {**sums, "metadata": metadata, "partitions": rows if per_partition else {}}
+        return {
+            **sums,
+            "metadata": _shown_metadata(topics, name, len(parts)),
+            "partitions": rows if per_partition else {},
+        }
 
     return await Response.of_long_json(pieces(), topics.turns)
 
@@ -162,15 +164,21 @@ async def partitioned_internal_stats(
 ) -> Response:
     """Each partition's ledgers and cursors."""
     topics = request.services.topics
-    _, parts = await _open_partitions(request, domain, tenant, namespace, topic)
+    name, parts = await _open_partitions(request, domain, tenant, namespace, topic)
 
     def pieces() -> Pieces:
         rows: dict[str, Any] = {}
         for part in parts:
-            rows[part.name] = yield from internal_stats(part)
-        return {"metadata": {"partitions": len(parts), "deleted": False}, "partitions": rows}
+            rows[part.name] = yield from internal_stats(part, own=request.flag(OWN_FIGURES))
+        return {"metadata": _shown_metadata(topics, name, len(parts)), "partitions": rows}
 
     return await Response.of_long_json(pieces(), topics.turns)
+
+
+def _shown_metadata(topics: Topics, name: TopicName, count: int) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"partitions": count, "deleted": False}
+    shown = properties_of(topics, name)
+    return {**metadata, "properties": shown} if shown else metadata
 
 
 async def _open_partitions(
@@ -186,14 +194,15 @@ async def _open_partitions(
 
 def _count(request: Request) -> int:
     if not request.body.strip():
-        raise HttpError(400, "The request entity cannot be empty.")
+        raise HttpError(400, EMPTY, text_type=JSON_TYPE)
     return _int(request.json())
 
 
 def _int(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise HttpError(400, "the body must be the number of partitions", as_text=True)
-    return value
+    try:
+        return integer("partitions", value)
+    except UnreadableValueError as error:
+        raise HttpError(400, str(error), text_type="text/plain") from error
 
 
 def _check_count(request: Request, count: int) -> None:
@@ -203,7 +212,6 @@ def _check_count(request: Request, count: int) -> None:
 
 
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
-METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
 
 ROUTES = (
     Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}/partitioned", list_partitioned, (404,)),

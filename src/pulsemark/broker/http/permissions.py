@@ -25,7 +25,7 @@ from ..security.permissions import (
     revoke_subscription,
 )
 from .messages import HttpError, Request, Response
-from .names import existing_namespace, existing_topic
+from .names import check_new_namespace, existing_namespace, existing_topic
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -69,7 +69,9 @@ async def of_namespace(request: Request, tenant: str, name: str) -> Response:
 
 async def grant_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Give a role exactly the actions in the body."""
-    namespace, actions = existing_namespace(request, tenant, name), _actions(request)
+    namespace, actions = check_new_namespace(tenant, name), _actions(request)
+    if namespace not in request.services.topics.namespaces:
+        raise HttpError(404, "Topic's namespace does not exist")
     role = _role(role)
     return await _change(request, namespace, lambda old: grant_namespace(old, role, actions))
 

@@ -20,7 +20,8 @@ from ..policies.levels import Levels
 from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
 from ..policies.stored import OFFLOAD
 from ..policies.values import INT_MAX
-from .messages import HttpError, Request, Response
+from .java_bodies import EMPTY
+from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, existing_topic
 from .table import Route
 
@@ -30,7 +31,6 @@ TOO_SMALL = (
     "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
     "and retry"
 )
-EMPTY = "The request entity cannot be empty."
 
 
 # -- namespaces -----------------------------------------------------------------------------------
@@ -86,37 +86,21 @@ def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -
 # -- topics ---------------------------------------------------------------------------------------
 
 
-async def of_topic(
-    policy: Policy,
-    place: Place,
-    request: Request,
-    domain: str,
-    tenant: str,
-    namespace: str,
-    topic: str,
-) -> Response:
+async def of_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
     """The policy set for a topic; with applied=true the policy that applies to it."""
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, *names)
     levels = _levels(request, policy)
     if place.shows_applied and request.flag("applied"):
         return _answer(levels, place, levels.applied(name))
     return _answer(levels, place, levels.of_topic(name, is_global=_is_global(request, place)))
 
 
-async def set_for_topic(
-    policy: Policy,
-    place: Place,
-    request: Request,
-    domain: str,
-    tenant: str,
-    namespace: str,
-    topic: str,
-) -> Response:
+async def set_for_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
     """Set a topic's policy."""
     # Pulsar reads the query before it looks for the topic.
     text = request.query.get(place.query, "")
     given = int_value(text) if text else None
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, *names)
     value = None
     if not place.query:
         value = await _value(request, policy, place)
@@ -131,17 +115,9 @@ async def set_for_topic(
     return Response(place.set_status)
 
 
-async def unset_for_topic(
-    policy: Policy,
-    place: Place,
-    request: Request,
-    domain: str,
-    tenant: str,
-    namespace: str,
-    topic: str,
-) -> Response:
+async def unset_for_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
     """Remove a topic's policy; the namespace's policy applies again."""
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, *names)
     is_global = _is_global(request, place)
     await _levels(request, policy).set_for_topic(name, None, is_global=is_global)
     return Response()
@@ -186,9 +162,9 @@ def policy_topic(
 
 
 def int_value(text: str) -> int:
-    """A number in a path or a query, as Java's int. Raises `HttpError` 404, as Pulsar answers."""
+    """A number in a path or a query, as Java's int. Raises `UnservedError` 404, as Pulsar."""
     if not re.fullmatch(r"[-+]?[0-9]{1,10}", text) or not -INT_MAX - 1 <= int(text) <= INT_MAX:
-        raise HttpError(404, "HTTP 404 Not Found")
+        raise UnservedError(404)
     return int(text)
 
 
@@ -202,7 +178,7 @@ async def _value(request: Request, policy: Policy, place: Place) -> Any:
     if value is None and place.empty in ("removes", "ignored"):
         return None
     if place.has_body and place.empty == "refused" and not request.body.strip():
-        raise HttpError(400, EMPTY)
+        raise HttpError(400, EMPTY, text_type=JSON_TYPE)
     return await _read(request, policy, place, value)
 
 

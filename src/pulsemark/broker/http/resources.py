@@ -37,14 +37,14 @@ DEFAULT_QUOTA = {
 def _object(request: Request) -> dict[str, Any]:
     body = request.json()
     if not isinstance(body, dict):
-        raise HttpError(400, "the body must be a JSON object", as_text=True)
+        raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
     return body
 
 
 def _number(body: dict[str, Any], name: str) -> float:
     value = body.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise HttpError(400, f"{name} must be a number", as_text=True)
+        raise HttpError(400, f"{name} must be a number", text_type="text/plain")
     return value
 
 

@@ -36,9 +36,11 @@ from . import (
     subscriptions,
     tenants,
     termination,
+    topic_policies,
     topics,
 )
 from .authorizing import authorize
+from .java_bodies import check_body
 from .messages import HttpError, Request, Response, UnservedError
 from .needs import need_of
 from .pages import (
@@ -79,6 +81,7 @@ ROUTES: tuple[Route, ...] = (
     *subscriptions.ROUTES,
     *tenants.ROUTES,
     *termination.ROUTES,
+    *topic_policies.ROUTES,
     *topics.ROUTES,
 )
 
@@ -120,6 +123,7 @@ async def answer(request: Request) -> Response:
         route, need, values = _find(request)
         authorize(request, route, need, values)
         _check_media_types(request, accept)
+        check_body(request, route)
         return await route.handler(request, *values)
     except UnservedError as error:
         path = request.target.partition("?")[0]

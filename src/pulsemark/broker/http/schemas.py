@@ -15,13 +15,21 @@ from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
 from ..topics.schema_compatibility import check_compatible
 from ..topics.schema_data import CLIENT_SIDE, kind_of, parse_kind, shown_data, stored_data
 from ..topics.schemas import SchemaVersion, version_bytes
-from .messages import HttpError, Request, Response
+from .messages import UNEXPECTED, HttpError, Request, Response
 from .pages import HTML_TYPE, html_page
 from .table import Route
 
 __all__ = ["ROUTES"]
 
-UNEXPECTED = "\n --- An unexpected error occurred in the server ---\n\nMessage: {}"
+#: Pulsar's messages about fields that are not there, on which its own code fails.
+NO_PAYLOAD = (
+    'Cannot invoke "org.apache.pulsar.common.protocol.schema.PostSchemaPayload.getType()" because '
+    '"payload" is null'
+)
+NO_DEFINITION = (
+    'Cannot invoke "String.getBytes(java.nio.charset.Charset)" because the return value of '
+    '"org.apache.pulsar.common.protocol.schema.PostSchemaPayload.getSchema()" is null'
+)
 
 
 async def latest(request: Request, tenant: str, namespace: str, topic: str) -> Response:
@@ -70,8 +78,10 @@ async def metadata(request: Request, tenant: str, namespace: str, topic: str) ->
 async def register(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Register the schema of the body, and answer with its version."""
     name = _name(tenant, namespace, topic)
+    if name.namespace not in request.services.topics.namespaces:
+        raise HttpError(404, "Namespace does not exist")
     try:
-        schema = _posted(request)
+        schema = _posted(request, checks_type_first=False)
         number = await request.services.schemas.register(name, schema)
     except InvalidSchemaError as error:
         return _page(request, 422, error.summary)
@@ -119,23 +129,25 @@ def _name(tenant: str, namespace: str, topic: str) -> TopicName:
         raise HttpError(412, str(error)) from error
 
 
-def _posted(request: Request) -> Schema:
-    """The schema of the body: {"type": ..., "schema": ..., "properties": {...}}."""
+def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
+    """The schema of the body: {"type": ..., "schema": ..., "properties": {...}}.
+
+    The body's types have been checked (`java_bodies`).
+    """
     body = request.json()
-    if not isinstance(body, dict):
-        raise HttpError(400 if body is not None else 500, "the body must be a JSON object")
+    if body is None:
+        raise HttpError(500, UNEXPECTED.format(NO_PAYLOAD))
     text, kind, properties = body.get("schema"), body.get("type"), body.get("properties") or {}
-    if text is None or isinstance(text, (dict, list)):
-        raise HttpError(500 if text is None else 400, '"schema" must be the definition as text')
-    if not isinstance(kind, str):
-        raise HttpError(500, '"type" must be the name of a schema type')
-    if not isinstance(properties, dict):
-        raise HttpError(400, '"properties" must be a JSON object')
+    if kind is None and (checks_type_first or text is not None):
+        raise HttpError(500, UNEXPECTED.format("Name is null"))
+    if text is None:
+        raise HttpError(500, UNEXPECTED.format(NO_DEFINITION))
     if kind in CLIENT_SIDE:
         raise InvalidSchemaError(f"Schema {kind} is a client-side schema type")
-    number = parse_kind(kind)
+    number = parse_kind(str(kind))
     if number is None:
-        raise HttpError(500, UNEXPECTED.format(f"there is no schema type {kind[:40]}"))
+        unknown = f"No enum constant org.apache.pulsar.common.schema.SchemaType.{str(kind)[:40]}"
+        raise HttpError(500, UNEXPECTED.format(unknown))
     schema = Schema(name="", schema_data=stored_data(number, _text(text)))
     schema.type = number  # type: ignore[assignment]
     schema.properties.extend(KeyValue(key=k, value=_text(v)) for k, v in properties.items())
@@ -158,7 +170,7 @@ def _shown(found: SchemaVersion) -> dict[str, Any]:
 
 def _page(request: Request, status: int, message: str) -> Response:
     path = request.target.partition("?")[0]
-    page = html_page(status, _escaped(message), path, rule="<hr/>\n")
+    page = html_page(status, _escaped(message), path)
     return Response(status, page.encode("iso-8859-1", "xmlcharrefreplace"), HTML_TYPE)
 
 

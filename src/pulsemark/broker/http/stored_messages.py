@@ -28,7 +28,7 @@ from ...metadata.compression import (
 )
 from ...proto.pulsar_api_pb2 import MessageMetadata
 from ..topics.topic import Topic
-from .messages import JSON_TYPE, HttpError, Request, Response
+from .messages import JSON_TYPE, UNEXPECTED, HttpError, Request, Response, UnservedError
 from .names import open_one_log
 from .table import Route
 
@@ -61,6 +61,9 @@ MORE = (
     ("chunk_id", "chunk-id"),
     ("null_partition_key", "null-partition-key"),
 )
+PARTITIONED = "on a partitioned topic is not allowed"
+#: BookKeeper's text for a position that it cannot read.
+WRONG_PARAMETER = "Incorrect parameter input error code: -14"
 UNSAFE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 
 
@@ -74,15 +77,17 @@ async def peek(
     number: str,
 ) -> Response:
     """The nth message that a subscription has not acknowledged; the first one is 1."""
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what="Peek messages")
+    opened = await open_one_log(
+        request, domain, tenant, namespace, topic, what=f"Peek messages {PARTITIONED}"
+    )
     subscription = opened.subscriptions.get(name)
     if subscription is None:
         raise HttpError(404, f"Subscription {name} not found for topic {opened.name}")
     wanted = _integer(number)
     if wanted < 1:
-        raise HttpError(500, f"{wanted} is not the number of a message: the first one is 1")
+        raise HttpError(500, UNEXPECTED.format("null"))
     cursor = subscription.cursor
-    position = cursor.nth_unacked(wanted) if subscription.backlog_messages else None
+    position = cursor.nth_unacked(wanted) if subscription.backlog_entries else None
     # Where there are fewer, the answer is the last one.
     if position is None or (wanted > 1 and cursor.nth_unacked(wanted - 1) == position):
         raise HttpError(404, "Message not found")
@@ -96,7 +101,7 @@ async def examine(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """The nth entry of a topic, from its first (initialPosition=earliest) or its last one."""
-    what = "Examine messages"
+    what = f"Examine messages {PARTITIONED}, please try examine message on specific topic partition"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     number = max(_integer(request.query.get("messagePosition") or "1"), 1)
     first, last = opened.ledger.first_position, opened.ledger.last_position
@@ -106,7 +111,7 @@ async def examine(
     if request.query.get("initialPosition") == "earliest":
         before = min(number, count) - 1
     elif number > count:
-        raise HttpError(500, f"the topic has {count} entries")
+        raise HttpError(500, UNEXPECTED.format(WRONG_PARAMETER))
     else:
         before = count - number
     entry = await _read(request, opened, opened.ledger.entry_after(first, before) or last)
@@ -119,7 +124,7 @@ async def by_id(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
 ) -> Response:
     """The message at a position."""
-    what = "GetMessageById"
+    what = "GetMessageById is not allowed on partitioned-topic"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     wanted = Position(_integer(ledger), _integer(entry))
     if all(run.ledger_id != wanted.ledger_id for run in opened.ledger.segments()):
@@ -128,7 +133,9 @@ async def by_id(
     if found is None:
         last = opened.ledger.last_position
         shown = "none" if last is None else f"{last.ledger_id}:{last.entry_id}"
-        raise HttpError(500, f"LastConfirmedEntry is {shown} when reading entry {wanted.entry_id}")
+        past = f"LastConfirmedEntry is {shown} when reading entry {wanted.entry_id}"
+        what = WRONG_PARAMETER if wanted.entry_id < 0 else past
+        raise HttpError(500, UNEXPECTED.format(what))
     return await _answer(request, found)
 
 
@@ -167,7 +174,9 @@ def _shown(entry: Entry) -> Response:
 
 
 def _headers(entry: Entry, metadata: MessageMetadata) -> list[tuple[str, str]]:
-    properties = json.dumps({pair.key: pair.value for pair in metadata.properties})
+    properties = json.dumps(
+        {pair.key: pair.value for pair in metadata.properties}, separators=(",", ":")
+    )
     found = [
         ("Message-ID", f"{entry.position.ledger_id}:{entry.position.entry_id}"),
         ("PROPERTY", properties),
@@ -230,7 +239,7 @@ def _time(time_ms: int) -> str:
 def _integer(text: str) -> int:
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-        raise HttpError(404, f"{text[:40]!r} is not a number")
+        raise UnservedError(404)  # as Pulsar: the path names nothing
     return int(text)
 
 

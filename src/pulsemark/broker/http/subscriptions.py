@@ -7,16 +7,17 @@ from typing import Any
 from ...ledger import EARLIEST, LATEST, Commit, Position
 from ..commits import durable
 from ..handlers.checks import check_name
+from ..policies.values import boolean
 from ..statistics.stats import REPLICATED_PROPERTY, is_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
 from ..topics.creation import creates
 from ..topics.topic import Topic
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Request, Response, UnservedError
 from .names import existing_topic, open_logs, open_one_log, topic_name
 from .properties import text_properties
 from .table import Route
-from .topics import TOPIC, parse_time, position_in
+from .topics import TOPIC, after, parse_time, position_in
 
 __all__ = ["ROUTES"]
 
@@ -106,9 +107,12 @@ async def reset_to_time(
 async def reset_to_position(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
-    """Move a subscription to the message id in the body."""
+    """Move a subscription to the message id in the body; with `excluded` to the one after it."""
     what = "Reset-cursor at position is not allowed for partitioned-topic"
-    target = position_in(request.json())
+    body = request.json()
+    target = position_in(body)
+    if body.get("excluded") is True:
+        target = after(target)
     subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
     position = subscription.topic.clamp(target, subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)
@@ -135,7 +139,7 @@ async def skip(
     subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
     digits = count.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
-        raise HttpError(404, f"{count[:40]!r} is not a number of entries")
+        raise UnservedError(404)
     await subscription.skip(int(count))
     return Response()
 
@@ -201,9 +205,7 @@ async def set_replicated(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
-    wanted = request.json()
-    if not isinstance(wanted, bool):
-        raise HttpError(400, "the body must be true or false", as_text=True)
+    wanted = boolean("replicated", request.json())
     for one in await _find_all(request, domain, tenant, namespace, topic, name):
         before = is_replicated(one)
         try:
@@ -222,13 +224,16 @@ def _mark_replicated(one: Subscription, *, marked: bool) -> Commit:
 async def analyze_backlog(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
-    """Count what a subscription has not acknowledged."""
+    """Count what a subscription has not acknowledged.
+
+    With a message id in the body, all from there on is counted, as Pulsar does.
+    """
     what = (
         "Analyze backlog on a partitioned topic is not allowed, "
         "please try do it on specific topic partition"
     )
     one = await _find(request, domain, tenant, namespace, topic, name, what=what)
-    entries, messages = one.cursor.backlog_entries, one.cursor.backlog_messages
+    first, entries, messages = _backlog(one, request.json())
     shown: dict[str, Any] = {
         "entries": entries,
         "messages": messages,
@@ -240,11 +245,23 @@ async def analyze_backlog(
         "filterRescheduledMessages": 0,
         "aborted": False,
     }
-    first, last = one.cursor.first_unacked, one.log.last_position
+    last = one.log.last_position
     if entries and last is not None:
         shown["firstMessageId"] = f"{first.ledger_id}:{first.entry_id}"
         shown["lastMessageId"] = f"{last.ledger_id}:{last.entry_id}"
     return Response.of_json(shown)
+
+
+def _backlog(one: Subscription, body: Any) -> tuple[Position, int, int]:
+    """Where a backlog begins, its entries and its messages. Raises `HttpError` 400."""
+    if body is None:
+        cursor = one.cursor
+        return cursor.first_unacked, cursor.backlog_entries, cursor.backlog_messages
+    log, given = one.log, EARLIEST if body == "earliest" else position_in(body)
+    first = one.topic.clamp(given, one.compacted)
+    control = log.control_count(first, LATEST)
+    entries = log.count_entries(first, LATEST) - control
+    return first, entries, log.message_count(first, LATEST) - control
 
 
 SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..policies.values import names
 from ..security.permissions import InvalidPermissionError, check_roles
 from .clusters import cluster_names
 from .messages import HttpError, Request, Response
@@ -67,8 +68,6 @@ async def _settings(request: Request) -> dict[str, Any]:
     body = request.json()
     if body is None:
         raise HttpError(412, "TenantInfo is null")
-    if not isinstance(body, dict):
-        raise HttpError(400, "the body must be a JSON object", as_text=True)
     roles, clusters = _names(body, "adminRoles"), _names(body, "allowedClusters")
     if clusters is None and roles is not None:
         clusters = [request.services.config.cluster]  # more generous than Pulsar
@@ -90,11 +89,7 @@ async def _settings(request: Request) -> dict[str, Any]:
 
 def _names(body: dict[str, Any], field: str) -> list[str] | None:
     value = body.get(field)
-    if value is not None and not (
-        isinstance(value, list) and all(isinstance(name, str) for name in value)
-    ):
-        raise HttpError(400, f"{field} must be a list of names", as_text=True)
-    return None if value is None else sorted(set(value))
+    return None if value is None else sorted(set(names(field, value)))
 
 
 ONE = "/admin/v2/tenants/{tenant}"

@@ -19,7 +19,7 @@ async def terminate(
     name = topic_name(request, domain, tenant, namespace, topic)
     if request.services.topics.partitions_of(name):
         raise HttpError(405, "Termination of a partitioned topic is not allowed")
-    what = "Termination"
+    what = "Termination of a partitioned topic is not allowed"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
     return Response.of_json(_shown(await request.services.topics.terminate(opened)))
 

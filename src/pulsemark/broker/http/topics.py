@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 from ...ledger import LedgerError, Position
+from ...wire import TopicName
 from ..policies.properties import PROPERTIES
 from ..statistics.internal_stats import internal_stats, managed_ledger_info
 from ..statistics.stats import Pieces, StatsOptions, bytes_from, topic_stats
 from ..subscriptions.seek import SeekTarget
+from ..topics.creation import is_beyond_partitions
 from ..topics.topic import Topic, TopicInUseError
 from .bundles import topics_in_bundle
 from .messages import HttpError, Request, Response, UnservedError
@@ -47,17 +49,28 @@ async def create_topic(
     given = text_properties(request.json())
     if topics.exists(name):
         raise HttpError(409, "This topic already exists")
-    if name.partition_index >= 0 and not topics.partitions_of(name.partitioned):
-        local, whole = topic, topic.rpartition("-partition-")[0]
-        raise HttpError(
-            412,
-            f'Can\'t create topic {local} with "-partition-" followed by numeric value if there '
-            f"isn't a partitioned topic {whole} created.",
-        )
+    _check_partition(request, name, topic)
     await topics.open(name, create=True, explicit=True)
     if given:
         await topics.policies[PROPERTIES].set_for_topic(name, given)
     return Response()
+
+
+def _check_partition(request: Request, name: TopicName, local: str) -> None:
+    """Raise `HttpError` 412 for the name of a partition that no partitioned topic has."""
+    if name.partition_index < 0:
+        return
+    whole = local.rpartition("-partition-")[0]
+    start = f'Can\'t create topic {local} with "-partition-" followed by'
+    if not request.services.topics.partitions_of(name.partitioned):
+        raise HttpError(
+            412, f"{start} numeric value if there isn't a partitioned topic {whole} created."
+        )
+    if is_beyond_partitions(request.services.topics, name):
+        raise HttpError(
+            412,
+            f"{start} a number smaller than number of partition of partitioned topic {whole}",
+        )
 
 
 async def delete_topic(
@@ -92,11 +105,16 @@ async def stats(request: Request, domain: str, tenant: str, namespace: str, topi
     return await Response.of_long_json(topic_stats(opened, wanted), request.services.topics.turns)
 
 
+#: The query parameter that asks for figures that only this broker has.
+OWN_FIGURES = "ownFigures"
+
+
 def stats_options(request: Request) -> StatsOptions:
     """What the query wants to know."""
     return StatsOptions(
         publishers=not request.flag("excludePublishers"),
         consumers=not request.flag("excludeConsumers"),
+        own=request.flag(OWN_FIGURES),
         owner=request.services.http_url.partition("://")[2],
     )
 
@@ -122,7 +140,7 @@ async def stats_internal(
     from ...compaction.current_view import current_view
 
     view = await request.services.run_blocking(current_view, opened.ledger)
-    body = internal_stats(opened, view)
+    body = internal_stats(opened, view, own=request.flag(OWN_FIGURES))
     return await Response.of_long_json(body, request.services.topics.turns)
 
 
@@ -214,7 +232,7 @@ async def backlog_size(
     """The bytes of the entries after the message id in the body."""
     what = "calculate backlog size is not allowed for partitioned-topic"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
-    start = opened.clamp(position_in(request.json()))
+    start = opened.clamp(after(position_in(request.json())))
     size = await request.services.topics.turns.result(bytes_from(opened, start))
     return Response.of_json(size)
 
@@ -232,7 +250,12 @@ def position_in(body: Any) -> Position:
         if _is_id(ledger_id) and _is_id(entry_id):
             return Position(ledger_id, entry_id)
     reason = 'the body must be {"ledgerId": ..., "entryId": ...}'
-    raise HttpError(400, reason, as_text=True)
+    raise HttpError(400, reason, text_type="text/plain")
+
+
+def after(position: Position) -> Position:
+    """The place after an entry's."""
+    return Position(position.ledger_id, position.entry_id + 1)
 
 
 def _is_id(value: Any) -> TypeGuard[int]:

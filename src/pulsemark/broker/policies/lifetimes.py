@@ -147,10 +147,16 @@ SUBSCRIPTION_EXPIRATION = Policy(
 
 
 def _read_types(value: Any) -> list[str]:
-    if not isinstance(value, list) or not all(kind in TYPES for kind in value):
+    known = _types(value) if isinstance(value, list) else [None]
+    if None in known:
         reason = f"must be a list of {', '.join(TYPES)}"
         raise UnreadableValueError("subscriptionTypesEnabled", value, reason)
-    return [kind for kind in TYPES if kind in value]
+    return [kind for kind in TYPES if kind in known]
+
+
+def _types(value: list[Any]) -> list[str | None]:
+    read = any_of(*TYPES)
+    return [read("subscriptionTypesEnabled", kind) for kind in value]
 
 
 SUBSCRIPTION_TYPES = Policy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from ..configuration.config import BrokerConfig
@@ -21,78 +22,70 @@ __all__ = [
 ]
 
 
-def _limit(name: str) -> Any:
-    return not_negative(name, f"{name} must be 0 or more")
+def _limit(
+    name: str, key: str, what: str, topic: Place | None, namespace: Place | None = None
+) -> Policy:
+    """A number with one name in paths and messages, and one in namespace policies and settings."""
+    return Policy(
+        name=name,
+        key=key,
+        what=what,
+        read=not_negative(name, f"{name} must be 0 or more"),
+        default=attrgetter(key),
+        namespace=namespace or Place(name),
+        topic=topic,
+    )
 
 
-MAX_PRODUCERS = Policy(
-    name="maxProducersPerTopic",
-    key="max_producers_per_topic",
-    what="the most producers of a topic",
-    read=_limit("maxProducersPerTopic"),
-    default=lambda config: config.max_producers_per_topic,
-    namespace=Place("maxProducersPerTopic"),
-    topic=Place("maxProducers", negative="maxProducers must be 0 or more"),
+_UNACKED = "maxUnackedNum must be 0 or more"
+MAX_PRODUCERS = _limit(
+    "maxProducersPerTopic",
+    "max_producers_per_topic",
+    "the most producers of a topic",
+    Place("maxProducers", negative="maxProducers must be 0 or more"),
 )
-MAX_CONSUMERS = Policy(
-    name="maxConsumersPerTopic",
-    key="max_consumers_per_topic",
-    what="the most consumers of a topic",
-    read=_limit("maxConsumersPerTopic"),
-    default=lambda config: config.max_consumers_per_topic,
-    namespace=Place("maxConsumersPerTopic"),
-    topic=Place("maxConsumers", negative="maxConsumers must be 0 or more"),
+MAX_CONSUMERS = _limit(
+    "maxConsumersPerTopic",
+    "max_consumers_per_topic",
+    "the most consumers of a topic",
+    Place("maxConsumers", negative="maxConsumers must be 0 or more"),
 )
-MAX_CONSUMERS_PER_SUBSCRIPTION = Policy(
-    name="maxConsumersPerSubscription",
-    key="max_consumers_per_subscription",
-    what="the most consumers of a subscription",
-    read=_limit("maxConsumersPerSubscription"),
-    default=lambda config: config.max_consumers_per_subscription,
-    namespace=Place("maxConsumersPerSubscription"),
-    topic=Place(
+MAX_CONSUMERS_PER_SUBSCRIPTION = _limit(
+    "maxConsumersPerSubscription",
+    "max_consumers_per_subscription",
+    "the most consumers of a subscription",
+    Place(
         "maxConsumersPerSubscription",
         negative="Invalid value for maxConsumersPerSubscription",
         unset_status=204,
         shows_applied=False,
     ),
 )
-MAX_SUBSCRIPTIONS = Policy(
-    name="maxSubscriptionsPerTopic",
-    key="max_subscriptions_per_topic",
-    what="the most subscriptions of a topic",
-    read=_limit("maxSubscriptionsPerTopic"),
-    default=lambda config: config.max_subscriptions_per_topic,
-    namespace=Place("maxSubscriptionsPerTopic", names_policies=True),
-    topic=Place("maxSubscriptionsPerTopic", unset_status=204, shows_applied=False),
+MAX_SUBSCRIPTIONS = _limit(
+    "maxSubscriptionsPerTopic",
+    "max_subscriptions_per_topic",
+    "the most subscriptions of a topic",
+    Place("maxSubscriptionsPerTopic", unset_status=204, shows_applied=False),
+    Place("maxSubscriptionsPerTopic", names_policies=True),
 )
-MAX_TOPICS = Policy(
-    name="maxTopicsPerNamespace",
-    key="max_topics_per_namespace",
-    what="the most topics of a namespace, with each partition",
-    read=_limit("maxTopicsPerNamespace"),
-    default=lambda config: config.max_topics_per_namespace,
-    namespace=Place("maxTopicsPerNamespace", unset=0, names_policies=True),
-    topic=None,
+MAX_TOPICS = _limit(
+    "maxTopicsPerNamespace",
+    "max_topics_per_namespace",
+    "the most topics of a namespace, with each partition",
+    None,
+    Place("maxTopicsPerNamespace", unset=0, names_policies=True),
 )
-_UNACKED = "maxUnackedNum must be 0 or more"
-MAX_UNACKED_PER_CONSUMER = Policy(
-    name="maxUnackedMessagesPerConsumer",
-    key="max_unacked_messages_per_consumer",
-    what="the most unacknowledged messages of a consumer that shares its subscription",
-    read=_limit("maxUnackedMessagesPerConsumer"),
-    default=lambda config: config.max_unacked_messages_per_consumer,
-    namespace=Place("maxUnackedMessagesPerConsumer"),
-    topic=Place("maxUnackedMessagesOnConsumer", negative=_UNACKED, empty="removes"),
+MAX_UNACKED_PER_CONSUMER = _limit(
+    "maxUnackedMessagesPerConsumer",
+    "max_unacked_messages_per_consumer",
+    "the most unacknowledged messages of a consumer that shares its subscription",
+    Place("maxUnackedMessagesOnConsumer", negative=_UNACKED, empty="removes"),
 )
-MAX_UNACKED_PER_SUBSCRIPTION = Policy(
-    name="maxUnackedMessagesPerSubscription",
-    key="max_unacked_messages_per_subscription",
-    what="the most unacknowledged messages of a shared subscription",
-    read=_limit("maxUnackedMessagesPerSubscription"),
-    default=lambda config: config.max_unacked_messages_per_subscription,
-    namespace=Place("maxUnackedMessagesPerSubscription"),
-    topic=Place("maxUnackedMessagesOnSubscription", negative=_UNACKED, empty="removes"),
+MAX_UNACKED_PER_SUBSCRIPTION = _limit(
+    "maxUnackedMessagesPerSubscription",
+    "max_unacked_messages_per_subscription",
+    "the most unacknowledged messages of a shared subscription",
+    Place("maxUnackedMessagesOnSubscription", negative=_UNACKED, empty="removes"),
 )
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "REPLICATOR_DISPATCH_RATE",
     "SUBSCRIBE_RATE",
     "SUBSCRIPTION_DISPATCH_RATE",
+    "SUBSCRIPTION_RATES",
     "read_dispatch_rate",
 ]
 
@@ -97,6 +98,9 @@ SUBSCRIPTION_DISPATCH_RATE = Policy(
     by_cluster=True,
     absent={},
 )
+#: A topic's dispatch rates of single subscriptions, by their names, in the store of policies. Such
+#: a rate applies instead of the topic's `subscriptionDispatchRate`.
+SUBSCRIPTION_RATES = "subscriptionDispatchRates"
 REPLICATOR_DISPATCH_RATE = Policy(
     name="replicatorDispatchRate",
     key="replicatorDispatchRate",

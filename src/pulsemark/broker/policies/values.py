@@ -29,6 +29,8 @@ __all__ = [
 Reader = Callable[[str, Any], Any]
 """Makes a stored value from a policy's or field's name and JSON. Raises `UnreadableValueError`."""
 
+#: Texts that Pulsar reads as null.
+_NOTHING = ("", "null")
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
@@ -39,6 +41,8 @@ def number(policy: str, value: Any, highest: int) -> int:
     if value is None:
         return 0
     if isinstance(value, str):
+        if value.strip() in _NOTHING:
+            return 0
         if re.fullmatch(r"\s*-?[0-9]{1,20}\s*", value) is None:
             raise UnreadableValueError(policy, value, "must be a whole number")
         found = int(value)
@@ -63,7 +67,7 @@ def boolean(name: str, value: Any) -> bool:
     """Pulsar's `boolean`: a number is whether it is not 0, null is false."""
     if isinstance(value, str) and value.strip() in ("true", "True", "TRUE"):
         return True
-    if isinstance(value, str) and value.strip() in ("false", "False", "FALSE", ""):
+    if isinstance(value, str) and value.strip() in ("false", "False", "FALSE", *_NOTHING):
         return False
     if value is None or isinstance(value, bool | int):
         return bool(value)
@@ -99,7 +103,7 @@ def names(name: str, value: Any) -> list[str]:
         return []
     if not isinstance(value, list) or not all(isinstance(each, str | int) for each in value):
         raise UnreadableValueError(name, value, "must be a list of names")
-    return [str(each) for each in value]
+    return [str(each).lower() if isinstance(each, bool) else str(each) for each in value]
 
 
 def fields(policy: str, readers: Mapping[str, tuple[Reader, Any]]) -> Callable[[Any], Any]:

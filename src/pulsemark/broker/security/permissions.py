@@ -29,7 +29,6 @@ __all__ = [
     "Action",
     "InvalidPermissionError",
     "check_actions",
-    "check_auth_mode",
     "check_auth_policies",
     "check_role",
     "check_roles",
@@ -146,13 +145,6 @@ def check_actions(value: Any) -> list[str]:
     return [action.value for action in Action if action in value]
 
 
-def check_auth_mode(value: Any) -> str:
-    """A subscription_auth_mode. Raises InvalidPermissionError."""
-    if value not in MODES:
-        raise InvalidPermissionError(value, f"not one of {', '.join(MODES)}")
-    return str(value)
-
-
 def check_auth_policies(value: Any) -> dict[str, Any]:
     """All permissions of a namespace, complete. Raises InvalidPermissionError."""
     if not isinstance(value, dict) or set(value) - set(PARTS):
@@ -224,7 +216,8 @@ def revoke_subscription(policies: Policies, name: str, role: str) -> dict[str, A
     roles = part_of(policies, SUBSCRIPTION).get(name)
     if roles is None:
         raise InvalidPermissionError(name, "couldn't find subscription")
-    return _changed(policies, SUBSCRIPTION, name, [each for each in roles if each != role])
+    left = [each for each in roles if each != role]
+    return _changed(policies, SUBSCRIPTION, name, left or None)
 
 
 def _changed(policies: Policies, part: str, key: str, value: Any) -> dict[str, Any]:

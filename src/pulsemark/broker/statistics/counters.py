@@ -68,6 +68,8 @@ class Rates:
     bytes_in: float = 0.0
     messages_out: float = 0.0
     bytes_out: float = 0.0
+    entries_in: float = 0.0
+    entries_out: float = 0.0
 
 
 class RateMeter:
@@ -77,10 +79,10 @@ class RateMeter:
 
     def __init__(self) -> None:
         self.rates = Rates()
-        self._before = (0, 0, 0, 0)
+        self._before: tuple[int, ...] = (0,) * 6
 
-    def update(self, totals: tuple[int, int, int, int], elapsed_s: float) -> None:
-        """End a period, with the totals (messages in, bytes in, messages out, bytes out).
+    def update(self, totals: tuple[int, ...], elapsed_s: float) -> None:
+        """End a period, with the totals in the order of `Rates`.
 
         A total can decrease when a subscription is removed; its rate is then 0.
         """

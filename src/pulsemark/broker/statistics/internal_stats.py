@@ -17,14 +17,17 @@ from .stats import Pieces, iso_time, segment_size_bytes
 __all__ = ["internal_stats", "managed_ledger_info", "stored_index"]
 
 
-def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
-    """Make the answer to GET .../internalStats: ledgers, cursors and the compacted view."""
+def internal_stats(topic: Topic, view: CompactedView | None = None, *, own: bool = False) -> Pieces:
+    """Make the answer to GET .../internalStats: ledgers, cursors and the compacted view.
+
+    `own`: with the figures that only this broker has.
+    """
     ledger = topic.ledger
     rows = yield from _ledgers(topic)
     cursors: dict[str, Any] = {}
     for subscription in tuple(topic.subscriptions.values()):
         if subscription.exists:
-            cursors[subscription.name] = _cursor(subscription)
+            cursors[subscription.name] = _cursor(subscription, own=own)
         yield
     shown = list(rows.values())
     current = shown[-1] if shown else {"entries": 0, "size": 0}
@@ -45,6 +48,12 @@ def internal_stats(topic: Topic, view: CompactedView | None = None) -> Pieces:
         "cursors": cursors,
         "schemaLedgers": [],
         "compactedLedger": _compacted_ledger(view),
+        **(_own_figures(ledger, view) if own else {}),
+    }
+
+
+def _own_figures(ledger: ManagedLedger, view: CompactedView | None) -> dict[str, Any]:
+    return {
         "firstIndex": ledger.first_index,
         "nextIndex": ledger.next_index,
         "compactionHorizon": _text(None if view is None else view.horizon),
@@ -84,7 +93,7 @@ def _compacted_ledger(view: CompactedView | None) -> dict[str, Any]:
     }
 
 
-def _cursor(subscription: Subscription) -> dict[str, Any]:
+def _cursor(subscription: Subscription, *, own: bool) -> dict[str, Any]:
     cursor, dispatcher = subscription.cursor, subscription.dispatcher
     read = cursor.first_unacked if dispatcher is None else dispatcher.read_position
     after = subscription.log.next_position(cursor.mark_delete)
@@ -108,7 +117,13 @@ def _cursor(subscription: Subscription) -> dict[str, Any]:
         "subscriptionHavePendingRead": waits,
         "subscriptionHavePendingReplayRead": False,
         "properties": {},
-        "messagesBacklog": cursor.backlog_messages,
+        **(_own_of_cursor(subscription) if own else {}),
+    }
+
+
+def _own_of_cursor(subscription: Subscription) -> dict[str, Any]:
+    return {
+        "messagesBacklog": subscription.cursor.backlog_messages,
         "damagedEntry": _text(subscription.damaged_position),
     }
 

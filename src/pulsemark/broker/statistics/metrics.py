@@ -21,13 +21,21 @@ from prometheus_client.utils import floatToGoString
 
 from ...metadata import headers_parsed
 from ..cleaning.worker import Cleaning
+from ..policies.levels import Policies
 from ..services import Services
 from ..topics.topic import Topic
 from .audit_figures import audit_families
+from .broker_figures import broker_figures
 from .counters import WRITE_LATENCY_LIMITS_MS
 from .kafka_figures import kafka_figures
-from .stats import storage_size_bytes
-from .topic_figures import COUNTS, SUBSCRIPTION_FIGURES, TOPIC_FIGURES, subscription_figures
+from .stats import bytes_from, storage_size_bytes
+from .topic_figures import (
+    COUNTS,
+    SUBSCRIPTION_FIGURES,
+    TOPIC_FIGURES,
+    quota_figures,
+    subscription_figures,
+)
 
 __all__ = ["CONTENT_TYPE", "current_page", "render"]
 
@@ -47,6 +55,8 @@ OF_BROKER = (
     "storage_size",
     "storage_logical_size",
     "msg_backlog",
+    "storage_write_rate",
+    "storage_read_rate",
 )
 
 LATENCY_BUCKETS = [
@@ -78,9 +88,10 @@ def _render(services: Services, parts: list[bytes]) -> Iterator[None]:
     cluster = services.config.cluster
     families = list(_broker_families(services))
     rows: list[_TopicRow] = []
-    for topic in tuple(services.topics.open_topics.values()):
+    in_memory = services.topics.non_persistent.open_topics
+    for topic in (*services.topics.open_topics.values(), *in_memory.values()):
         if topic.is_open:
-            rows.append((yield from _row_of(topic, cluster)))
+            rows.append((yield from _row_of(topic, cluster, services.topics.policies)))
         yield
     more = chain(
         _namespace_families(cluster, rows),
@@ -122,7 +133,7 @@ class _TopicRow:
     sizes: tuple[list[int], float]
 
 
-def _row_of(topic: Topic, cluster: str) -> Generator[None, None, _TopicRow]:
+def _row_of(topic: Topic, cluster: str, policies: Policies) -> Generator[None, None, _TopicRow]:
     labels = _labels(cluster=cluster, namespace=topic.topic_name.namespace, topic=topic.name)
     latency, sizes = topic.counters.write_latency_ms, topic.counters.entry_size_bytes
     consumers = backlog = 0
@@ -136,8 +147,13 @@ def _row_of(topic: Topic, cluster: str) -> Generator[None, None, _TopicRow]:
             consumers += len(subscription.consumers)
             backlog += waiting
         yield
-    size_bytes = yield from storage_size_bytes(topic)
+    size_bytes = waiting_bytes = 0
+    if topic.is_persistent:
+        size_bytes = yield from storage_size_bytes(topic)
+        waiting_bytes = yield from _backlog_bytes(topic)
     sums = {
+        **quota_figures(topic, policies),
+        "pulsar_storage_backlog_size": waiting_bytes,
         "pulsar_consumers_count": consumers,
         "pulsar_msg_backlog": backlog,
         "pulsar_storage_size": size_bytes,
@@ -151,6 +167,14 @@ def _row_of(topic: Topic, cluster: str) -> Generator[None, None, _TopicRow]:
         (list(latency.buckets), latency.total),
         (list(sizes.buckets), sizes.total),
     )
+
+
+def _backlog_bytes(topic: Topic) -> Generator[None, None, int]:
+    """Bytes from the place of the slowest subscription on."""
+    places = [one.cursor.mark_delete for one in topic.subscriptions.values() if one.exists]
+    if not places:
+        return 0
+    return (yield from bytes_from(topic, topic.ledger.next_position(min(places))))
 
 
 def _labels(**values: str) -> str:
@@ -218,7 +242,6 @@ def _broker_families(services: Services) -> Iterator[_Family]:
     cluster = _labels(cluster=services.config.cluster)
     yield _namespace_family(services, cluster)
     for name, text, value in (
-        ("pulsar_active_connections", "Client connections", len(services.sessions)),
         (
             "pulsemark_storage_is_well",
             "0: an append failed, and no probe could be written since; producers wait",
@@ -241,6 +264,9 @@ def _broker_families(services: Services) -> Iterator[_Family]:
         *kafka_figures(services),
     ):
         yield _Family(name, text, [(cluster, value)])
+    for name, text, labels, value in broker_figures(services):
+        shown = ",".join(filter(None, (cluster, _labels(**labels))))
+        yield _Family(name, text, [(shown, value)])
 
 
 def _audit_families(services: Services, cluster: str) -> Iterator[_Family]:

@@ -25,16 +25,21 @@ from ..subscriptions.consumer import Consumer
 from ..subscriptions.subscription import SHARING, Subscription
 from ..topics.producers import Producer
 from ..topics.topic import Topic
+from .counters import Rates
+from .zero_figures import NOT_DRAINING, NOT_FILTERED, NOT_OFFLOADED, NOT_THROTTLED
 
 __all__ = [
+    "EVERYTHING",
     "REPLICATED_PROPERTY",
     "Pieces",
     "StatsOptions",
     "bytes_from",
+    "compaction_stats",
     "consumer_stats",
     "is_replicated",
     "iso_time",
     "publisher_stats",
+    "rates_of",
     "segment_size_bytes",
     "storage_size_bytes",
     "topic_stats",
@@ -57,6 +62,8 @@ class StatsOptions:
 
     publishers: bool = True
     consumers: bool = True
+    #: Figures that only this broker has.
+    own: bool = False
     #: The address of the broker.
     owner: str = "localhost"
     #: By subscription: the milliseconds at which its first waiting entry was published.
@@ -67,31 +74,6 @@ class StatsOptions:
 REPLICATED_PROPERTY = "pulsar.replicated.subscription"
 
 EVERYTHING = StatsOptions()
-
-#: Figures of what this broker does not do: offloading, transactions, replication, filters.
-NOT_OFFLOADED = dict.fromkeys(
-    (
-        "offloadedStorageSize",
-        "lastOffloadLedgerId",
-        "lastOffloadSuccessTimeStamp",
-        "lastOffloadFailureTimeStamp",
-        "ongoingTxnCount",
-        "abortedTxnCount",
-        "committedTxnCount",
-    ),
-    0,
-)
-NOT_THROTTLED = {
-    f"dispatchThrottled{what}EventsBy{who}Limit": 0
-    for who in ("Subscription", "Topic", "Broker")
-    for what in ("Msg", "Bytes")
-}
-NOT_FILTERED = {
-    f"filter{what}MsgCount": 0 for what in ("Processed", "Accepted", "Rejected", "Rescheduled")
-}
-NOT_DRAINING = dict.fromkeys(
-    ("drainingHashesCount", "drainingHashesClearedTotal", "drainingHashesUnackedMessages"), 0
-)
 
 
 def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
@@ -104,10 +86,7 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
     storage_bytes = yield from storage_size_bytes(topic)
     size_bytes = rates.bytes_in / rates.messages_in if rates.messages_in else 0.0
     return {
-        "msgRateIn": rates.messages_in,
-        "msgThroughputIn": rates.bytes_in,
-        "msgRateOut": rates.messages_out,
-        "msgThroughputOut": rates.bytes_out,
+        **rates_of(rates),
         "bytesInCounter": counters.bytes_in,
         "msgInCounter": counters.messages_in,
         "systemTopicBytesInCounter": 0,
@@ -126,24 +105,40 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
             (time_ms for time_ms in wanted.earliest_ms.values() if time_ms > 0), default=0
         ),
         **NOT_OFFLOADED,
-        "publishers": (yield from _publishers(topic)) if wanted.publishers else [],
+        "publishers": (yield from _publishers(topic, wanted)) if wanted.publishers else [],
         "waitingPublishers": len(topic.producers.waiting),
         "subscriptions": rows,
         "replication": {},
         "deduplicationStatus": "Disabled",
-        **_own_figures(topic, wanted.owner),
+        **_state_of(topic, wanted.owner),
+        **(_own_figures(topic) if wanted.own else {}),
     }
 
 
-def _own_figures(topic: Topic, owner: str) -> dict[str, Any]:
+def rates_of(rates: Rates) -> dict[str, float]:
+    """A topic's rates."""
+    return {
+        "msgRateIn": rates.messages_in,
+        "msgThroughputIn": rates.bytes_in,
+        "msgRateOut": rates.messages_out,
+        "msgThroughputOut": rates.bytes_out,
+    }
+
+
+def _state_of(topic: Topic, owner: str) -> dict[str, Any]:
     epoch = topic.producers.topic_epoch
     return {
         **({} if epoch is None else {"topicEpoch": epoch}),
         "nonContiguousDeletedMessagesRanges": 0,
         "nonContiguousDeletedMessagesRangesSerializedSize": 0,
         "delayedMessageIndexSizeInBytes": 0,
-        "compaction": _compaction(topic.cleaning.compaction),
+        "compaction": compaction_stats(topic.cleaning.compaction),
         "ownerBroker": owner,
+    }
+
+
+def _own_figures(topic: Topic) -> dict[str, Any]:
+    return {
         "cleaning": {
             "entriesRemoved": topic.cleaning.entries_removed,
             "messagesRemoved": topic.cleaning.messages_removed,
@@ -154,7 +149,8 @@ def _own_figures(topic: Topic, owner: str) -> dict[str, Any]:
     }
 
 
-def _compaction(figures: CompactionFigures) -> dict[str, Any]:
+def compaction_stats(figures: CompactionFigures) -> dict[str, Any]:
+    """What is known of the last compaction."""
     return {
         "lastCompactionRemovedEventCount": figures.last_removed_events,
         "lastCompactionSucceedTimestamp": figures.last_succeeded_ms,
@@ -193,21 +189,23 @@ def segment_size_bytes(segment: Run) -> int:
         raise
 
 
-def _publishers(topic: Topic) -> Generator[None, None, list[dict[str, Any]]]:
+def _publishers(topic: Topic, wanted: StatsOptions) -> Generator[None, None, list[dict[str, Any]]]:
     rows = []
     for producer in tuple(topic.producers.by_name.values()):
-        rows.append(publisher_stats(producer))
+        rows.append(publisher_stats(topic, producer, wanted))
         yield
     return rows
 
 
-def publisher_stats(producer: Producer) -> dict[str, Any]:
+def publisher_stats(topic: Topic, producer: Producer, wanted: StatsOptions) -> dict[str, Any]:
     """A producer's row."""
+    flow = topic.flows.of(producer)
+    counters = {"msgInCounter": producer.messages_in, "bytesInCounter": producer.bytes_in}
     return {
         "accessMode": ProducerAccessMode.Name(producer.access_mode),
-        "msgRateIn": 0.0,
-        "msgThroughputIn": 0.0,
-        "averageMsgSize": 0.0,
+        "msgRateIn": flow.messages_per_s,
+        "msgThroughputIn": flow.bytes_per_s,
+        "averageMsgSize": flow.bytes_per_s / flow.messages_per_s if flow.messages_per_s else 0.0,
         "chunkedMessageRate": 0.0,
         "producerId": producer.producer_id,
         "supportsPartialProducer": False,
@@ -216,8 +214,7 @@ def publisher_stats(producer: Producer) -> dict[str, Any]:
         "connectedSince": iso_time(producer.connected_since_ms),
         "clientVersion": producer.connection.client_version,
         "metadata": producer.properties,
-        "msgInCounter": producer.messages_in,
-        "bytesInCounter": producer.bytes_in,
+        **(counters if wanted.own else {}),
     }
 
 
@@ -229,9 +226,11 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     start = subscription.topic.ledger.next_position(subscription.cursor.mark_delete)
     backlog_bytes = yield from bytes_from(subscription.topic, start)
     backlog = subscription.cursor.backlog_entries
+    own = {"readCompacted": subscription.compacted is not None} if wanted.own else {}
+    flow = subscription.topic.flows.of(subscription)
     row = {
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
+        "msgRateOut": flow.messages_per_s,
+        "msgThroughputOut": flow.bytes_per_s,
         "bytesOutCounter": subscription.bytes_out,
         "msgOutCounter": subscription.messages_out,
         "msgRateRedeliver": 0.0,
@@ -250,16 +249,19 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
         "totalMsgExpired": subscription.messages_expired,
         "lastExpireTimestamp": subscription.last_expired_ms,
         "lastConsumedFlowTimestamp": subscription.last_flow_ms,
-        **{
-            name: max((row[name] for row in consumers), default=0)
-            for name in ("lastConsumedTimestamp", "lastAckedTimestamp")
-        },
+        **_last_times(consumers),
         "lastMarkDeleteAdvancedTimestamp": 0,
         "consumers": consumers if wanted.consumers else [],
         **_nature(subscription),
+        **own,
     }
     yield
     return row
+
+
+def _last_times(consumers: list[dict[str, Any]]) -> dict[str, int]:
+    names = ("lastConsumedTimestamp", "lastAckedTimestamp")
+    return {name: max((row[name] for row in consumers), default=0) for name in names}
 
 
 def is_replicated(subscription: Subscription) -> bool:
@@ -295,16 +297,16 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
         **NOT_THROTTLED,
         "durable": subscription.durable,
         "replicated": is_replicated(subscription),
-        "readCompacted": subscription.reads_compacted,
     }
 
 
 def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
     """A consumer's row."""
     per_entry = consumer.messages_out // consumer.entries_out if consumer.entries_out else 0
+    flow = subscription.topic.flows.of(consumer)
     return {
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
+        "msgRateOut": flow.messages_per_s,
+        "msgThroughputOut": flow.bytes_per_s,
         "bytesOutCounter": consumer.bytes_out,
         "msgOutCounter": consumer.messages_out,
         "msgRateRedeliver": 0.0,

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ..policies.backlog_quotas import BACKLOG_QUOTAS, MESSAGE_AGE, STORAGE
+from ..policies.levels import Policies
+from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 
-__all__ = ["COUNTS", "SUBSCRIPTION_FIGURES", "TOPIC_FIGURES", "subscription_figures"]
+__all__ = [
+    "COUNTS",
+    "SUBSCRIPTION_FIGURES",
+    "TOPIC_FIGURES",
+    "quota_figures",
+    "subscription_figures",
+]
 
 
 def compaction_figure(field: str, topic: Topic) -> float:
@@ -19,6 +28,16 @@ def compaction_figure(field: str, topic: Topic) -> float:
 def _average_size(topic: Topic) -> float:
     rates = topic.rate_meter.rates
     return rates.bytes_in / rates.messages_in if rates.messages_in else 0.0
+
+
+def quota_figures(topic: Topic, policies: Policies) -> dict[str, float]:
+    """The limits of the topic's backlog quotas; -1 without one."""
+    quotas = policies.applied(topic.topic_name, BACKLOG_QUOTAS)
+    size, age = quotas.get(STORAGE), quotas.get(MESSAGE_AGE)
+    return {
+        "pulsar_storage_backlog_quota_limit": -1 if size is None else size["limitSize"],
+        "pulsar_storage_backlog_quota_limit_time": -1 if age is None else age["limitTime"],
+    }
 
 
 Figure = tuple[str, str, Callable[[Topic], float]]
@@ -60,6 +79,14 @@ COMPACTION_FIGURES: tuple[Figure, ...] = tuple(
 #: Shown as zero for the cluster while there is no topic, since readiness checks need them.
 COUNTS = ("pulsar_producers_count", "pulsar_consumers_count", "pulsar_subscriptions_count")
 
+#: Figures of what this broker does not do; they are zero in a Pulsar that does not do it, too.
+ALWAYS_ZERO = (
+    ("pulsar_subscription_delayed_message_index_size_bytes", "Bytes of an index of delays"),
+    ("pulsar_subscription_filter_processed_msg_count", "Messages that filters looked at"),
+    ("pulsar_subscription_filter_accepted_msg_count", "Messages that filters let through"),
+    ("pulsar_subscription_filter_rejected_msg_count", "Messages that filters took away"),
+    ("pulsar_subscription_filter_rescheduled_msg_count", "Messages that filters put off"),
+)
 SUBSCRIPTION_FIGURES = (
     ("pulsar_out_messages_total", "Messages sent to consumers"),
     ("pulsar_out_bytes_total", "Bytes of entries sent to consumers"),
@@ -72,13 +99,25 @@ SUBSCRIPTION_FIGURES = (
     ("pulsar_subscription_last_consumed_flow_timestamp", "When a consumer last gave permits"),
     ("pulsar_subscription_last_acked_timestamp", "When a connected consumer last acknowledged"),
     ("pulsar_subscription_last_expire_timestamp", "When messages last expired"),
+    ("pulsar_subscription_msg_rate_out", "Messages per second sent to consumers"),
+    ("pulsar_subscription_msg_throughput_out", "Bytes per second sent to consumers"),
+    ("pulsar_subscription_msg_drop_rate", "Messages per second that no consumer could take"),
+    *ALWAYS_ZERO,
 )
+
+
+def _drop_rate(subscription: Subscription) -> float:
+    if isinstance(subscription, NonPersistentSubscription):
+        return subscription.drop_meter.rate
+    return 0.0
 
 
 def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
     """A subscription's figures, in the order of SUBSCRIPTION_FIGURES."""
     consumers = subscription.consumers
-    waiting = subscription.cursor.backlog_entries
+    flow = subscription.topic.flows.of(subscription)
+    in_memory = isinstance(subscription, NonPersistentSubscription)
+    waiting = subscription.backlog_entries
     return (
         subscription.messages_out,
         subscription.bytes_out,
@@ -88,9 +127,13 @@ def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
         len(consumers),
         sum(consumer.unacked_messages for consumer in consumers),
         float(any(subscription.is_blocked(consumer) for consumer in consumers)),
-        subscription.last_flow_ms,
+        0 if in_memory else subscription.last_flow_ms,
         max((consumer.last_acked_ms for consumer in consumers), default=0),
         subscription.last_expired_ms,
+        flow.messages_per_s,
+        flow.bytes_per_s,
+        _drop_rate(subscription),
+        *(0.0 for _ in ALWAYS_ZERO),
     )
 
 
@@ -106,6 +149,30 @@ TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
     ("pulsar_storage_size", "Bytes of the topic's entries on disk", None),
     ("pulsar_storage_logical_size", "The same: there is one copy of them", None),
     ("pulsar_msg_backlog", "Messages not acknowledged, over all subscriptions", None),
+    (
+        "pulsar_storage_backlog_size",
+        "Bytes of entries that the slowest subscription waits for",
+        None,
+    ),
+    ("pulsar_storage_backlog_quota_limit", "The quota's bytes; -1: none", None),
+    ("pulsar_storage_backlog_quota_limit_time", "The quota's seconds; -1: none", None),
+    ("pulsar_storage_backlog_age_seconds", "Not measured: -1", lambda _: -1),
+    ("pulsar_storage_offloaded_size", "Nothing is offloaded", lambda _: 0),
+    (
+        "pulsar_storage_write_rate",
+        "Entries per second written",
+        lambda t: t.rate_meter.rates.entries_in,
+    ),
+    (
+        "pulsar_storage_read_rate",
+        "Entries per second sent to consumers",
+        lambda t: t.rate_meter.rates.entries_out,
+    ),
+    ("pulsar_delayed_message_index_size_bytes", "Bytes of an index of delays: 0", lambda _: 0),
+    *(
+        (f"pulsar_txn_tb_{state}_total", "There are no transactions", lambda _: 0)
+        for state in ("active", "committed", "aborted")
+    ),
     ("pulsar_average_msg_size", "Bytes of a message, lately", _average_size),
     ("pulsar_in_messages_total", "Messages taken from producers", lambda t: t.counters.messages_in),
     ("pulsar_in_bytes_total", "Bytes taken from producers", lambda t: t.counters.bytes_in),

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import Entry, Position
-from ...metadata import Buffer, client_prefix
+from ...metadata import BrokerEntryMetadata, Buffer, client_prefix, pack, peek
+from ...metadata.record_set_tags import RECORD_SET_FIELDS, record_set_tags_of
 from ...metadata.source_stamp import STORED_PROPERTY
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta
 from ...wire import commands
@@ -143,7 +144,9 @@ class Consumer:
         ledger_id, entry_id = entry.position
         subscription = self.subscription
         parts: list[Buffer] = [entry.body]
-        if self.connection.exposes_entry_metadata and entry.prefix_size_bytes:
+        if self.wants_stored and record_set_tags_of(peek(entry.prefix)) is not None:
+            parts.insert(0, self._record_set_prefix(entry))
+        elif self.connection.exposes_entry_metadata and entry.prefix_size_bytes:
             delivered = frozenset() if subscription is None else subscription.topic.delivered_fields
             parts.insert(0, client_prefix(entry.prefix, delivered))
         return commands.message_frame(
@@ -156,6 +159,16 @@ class Consumer:
             partition=-1 if subscription is None else subscription.topic.partition_index,
             consumer_epoch=self.epoch if self.epoch >= 0 else None,
         )
+
+    def _record_set_prefix(self, entry: Entry) -> bytes:
+        """What a mirror needs to know of a Kafka client's set, whatever is exposed to others."""
+        if self.connection.exposes_entry_metadata:
+            return client_prefix(entry.prefix, RECORD_SET_FIELDS)
+        metadata = BrokerEntryMetadata()
+        tags = record_set_tags_of(peek(entry.prefix))
+        assert tags is not None
+        tags.write(metadata)
+        return pack(metadata)
 
     def count_sent(self, messages: int, size_bytes: int) -> None:
         """Subtract a sent entry's `messages` from the permits, and count them."""

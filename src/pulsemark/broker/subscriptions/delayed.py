@@ -85,6 +85,12 @@ class DelayedEntries:
             self._timer.cancel()
             self._timer = None
 
+    def check_now(self) -> None:
+        """Pass on what is due; the clock may have been moved."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._wake()
+
     def close(self) -> None:
         """Forget everything for ever, and drop the reference to the callback."""
         self.clear()

@@ -1,4 +1,4 @@
-"""The rate limits of one subscription's dispatch: its own, and its topic's."""
+"""The rate limits of one subscription's dispatch: its own, and its topic's; and its pause."""
 
 from __future__ import annotations
 
@@ -11,20 +11,29 @@ if TYPE_CHECKING:
 
 __all__ = ["DispatchRates"]
 
+#: How often a paused subscription asks whether it may go on.
+PAUSED_WAIT_S = 0.02
+
 
 class DispatchRates:
     """What a subscription may be sent now."""
 
-    __slots__ = ("_limits", "_own", "_rate")
+    __slots__ = ("_limits", "_own", "_rate", "is_paused")
 
     def __init__(self) -> None:
+        #: Nothing is sent while it is set. Tests set it; no client can.
+        self.is_paused = False
         self._rate: object = None
         self._own: DispatchLimit | None = None
         self._limits: tuple[DispatchLimit, ...] = ()
 
-    def change(self, topic: Topic) -> None:
-        """The topic's policies have changed. A limit that stays the same keeps its tokens."""
-        rate = topic.rules.subscription_dispatch_rate
+    def change(self, topic: Topic, name: str) -> None:
+        """The topic's policies have changed. A limit that stays the same keeps its tokens.
+
+        `name` is the subscription's: it may have a rate of its own.
+        """
+        rules = topic.rules
+        rate = dict(rules.subscription_rates).get(name, rules.subscription_dispatch_rate)
         if rate != self._rate:
             self._rate = rate
             self._own = dispatch_limit(dict(rate), topic.config.clock)
@@ -54,6 +63,8 @@ class DispatchRates:
 
     def wait_s(self) -> float:
         """How long to wait before anything may be sent; 0: something may be sent now."""
+        if self.is_paused:
+            return PAUSED_WAIT_S
         if not self._limits:
             return 0.0
         return max((limit.wait_s() for limit in self._limits if limit.is_exceeded()), default=0.0)

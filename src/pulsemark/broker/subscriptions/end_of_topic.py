@@ -28,7 +28,7 @@ def telling(subscription: Subscription) -> Iterator[None]:
     """Notify the consumers in pieces, if there is no backlog."""
     if subscription.topic.terminated_at is None or subscription.is_fenced:
         return
-    if subscription.backlog_messages:
+    if subscription.backlog_entries:
         return
     for number, consumer in enumerate(tuple(subscription.consumers), start=1):
         if consumer.subscription is subscription:

@@ -51,7 +51,7 @@ class NonPersistentSubscription(Subscription):
         self.sub_type: SubType | None = None
         self.dispatcher = None
         self.is_fenced = False
-        self.kept_until = None
+        self.kept = None
         self.messages_out = self.bytes_out = 0
         self.messages_expired = self.last_expired_ms = 0
         #: Messages that no consumer could take.
@@ -70,7 +70,7 @@ class NonPersistentSubscription(Subscription):
         return self._properties
 
     @property
-    def backlog_messages(self) -> int:
+    def backlog_entries(self) -> int:
         """Always 0: nothing waits."""
         return 0
 

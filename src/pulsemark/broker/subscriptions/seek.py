@@ -17,6 +17,7 @@ the end if there is no such entry.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,8 @@ async def reset_subscription(
         raise RefusedError(
             ServerError.MetadataError, "another seek of the subscription is in progress"
         )
+    if not subscription.durable:
+        _keep_for_reader(subscription)
     consumers = subscription.fence()
     try:
         cursor = subscription.cursor
@@ -120,3 +123,16 @@ async def reset_subscription(
             consumers.append(asked_by)
         await subscription.work.finished(closing(consumers))
     then()
+
+
+def _keep_for_reader(subscription: Subscription) -> None:
+    """Let a reader's subscription end only if its client does not come back after the seek."""
+
+    def end() -> None:
+        subscription.kept = None
+        subscription.end_if_unused()
+
+    if subscription.kept is not None:
+        subscription.kept.cancel()
+    timeout_s = subscription.topic.config.non_durable_return_timeout_ms / 1000
+    subscription.kept = asyncio.get_running_loop().call_later(timeout_s, end)

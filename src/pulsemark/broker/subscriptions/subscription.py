@@ -58,9 +58,8 @@ class Subscription:
         self.dispatcher: Dispatcher | None = None
         self.is_fenced = False
         self._resets = 0  # how often its place was moved
-        #: Loop time until which a non-durable subscription is kept for its reader after a seek;
-        #: None: no reader is expected.
-        self.kept_until: float | None = None
+        #: Runs while a reader may return after a seek; then the subscription ends (see seek).
+        self.kept: asyncio.TimerHandle | None = None
         self.messages_out = self.bytes_out = 0
         #: The log that is read: the topic's own, or its compacted form for such a consumer.
         self.log: ManagedLedger | CompactedLog = topic.ledger
@@ -84,11 +83,6 @@ class Subscription:
         """The topic's compacted form, if consumers read that; None: they read the log."""
         return self.log if isinstance(self.log, CompactedLog) else None
 
-    @property
-    def reads_compacted(self) -> bool:
-        """Whether consumers read the topic's compacted form."""
-        return self.compacted is not None
-
     def read_as(self, compacted: CompactedLog | None) -> ManagedLedger | CompactedLog:
         """From now on read the compacted form, with the cursor in it; None: the log."""
         log = self.topic.ledger if compacted is None else compacted
@@ -103,9 +97,9 @@ class Subscription:
         return self.cursor.subscription_properties
 
     @property
-    def backlog_messages(self) -> int:
-        """Messages that are not acknowledged."""
-        return self.cursor.backlog_messages
+    def backlog_entries(self) -> int:
+        """Entries that are not acknowledged. Pulsar's `msgBacklog` counts entries, too."""
+        return self.cursor.backlog_entries
 
     async def stored(self) -> None:
         """Return when the subscription is durable; `RefusedError` if that failed."""
@@ -151,7 +145,9 @@ class Subscription:
             dispatcher = self._new_dispatcher(sub_type, consumer.key_shared_meta)
         dispatcher.add(consumer)
         consumer.subscription = self
-        self.kept_until = None
+        if self.kept is not None:
+            self.kept.cancel()
+            self.kept = None
 
     def _check_can_connect(self, consumer: Consumer, sub_type: SubType) -> None:
         if consumer.has_left:
@@ -210,7 +206,7 @@ class Subscription:
 
     def end_if_unused(self) -> None:
         """Remove a non-durable subscription if it has no consumer and none is expected back."""
-        if self.exists and not self.durable and not self.consumers and self.kept_until is None:
+        if self.exists and not self.durable and not self.consumers and self.kept is None:
             self.topic.remove_subscription(self)
 
     def detach_all(self) -> list[Consumer]:
@@ -239,9 +235,6 @@ class Subscription:
         """
         self.is_fenced = True
         self._resets += 1
-        if not self.durable:
-            timeout_s = self.topic.config.non_durable_return_timeout_ms / 1000
-            self.kept_until = asyncio.get_running_loop().time() + timeout_s
         return self.detach_all()
 
     def unfence(self) -> None:
@@ -250,7 +243,7 @@ class Subscription:
 
     def rules_changed(self) -> None:
         """The topic's policies have changed: dispatch goes by the new ones."""
-        self.rates.change(self.topic)
+        self.rates.change(self.topic, self.name)
         if self.dispatcher is not None:
             self.dispatcher.rules_changed()
 
@@ -364,7 +357,7 @@ class Subscription:
 
     def expire(self, last: Position) -> int:
         """Let unacknowledged messages up to ``last`` expire, and return how many."""
-        if self.is_fenced or self.reads_compacted:
+        if self.is_fenced or self.compacted is not None:
             return 0
         before = self.cursor.backlog_messages
         self.give_up(last)

@@ -67,6 +67,12 @@ class CatalogWriter:
         stored: bytes | None = await self._run_blocking(self._catalog.get, kind, key)
         return stored
 
+    async def items(self, kind: str) -> list[tuple[str, bytes]]:
+        """Within a turn: all keys and values of a kind. Raises CatalogError."""
+        assert self._is_current()
+        stored: list[tuple[str, bytes]] = await self._run_blocking(self._catalog.items, kind)
+        return stored
+
     async def write(self, *changes: Change, frees: bool = False) -> None:
         """Within a turn: make changes, in one transaction; durable on return.
 

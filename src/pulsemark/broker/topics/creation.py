@@ -13,7 +13,7 @@ from ..policies.limits import MAX_TOPICS
 if TYPE_CHECKING:
     from .registry import Topics
 
-__all__ = ["check_room", "creates", "partitions_created"]
+__all__ = ["check_room", "creates", "is_beyond_partitions", "partitions_created"]
 
 
 def creates(topics: Topics, name: TopicName) -> bool:
@@ -27,6 +27,12 @@ def partitions_created(topics: Topics, name: TopicName) -> int:
     if name.partition_index >= 0 or policy.get("topicType") != "partitioned":
         return 0
     return int(policy.get("defaultNumPartitions") or 1)
+
+
+def is_beyond_partitions(topics: Topics, name: TopicName) -> bool:
+    """Whether this names a partition that its partitioned topic does not have."""
+    count = topics.partitions_of(name.partitioned)
+    return bool(count) and name.partition_index >= count
 
 
 def check_room(topics: Topics, namespace: str, more: int) -> None:

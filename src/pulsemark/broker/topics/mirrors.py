@@ -8,6 +8,7 @@ each entry with the source's facts in front (see `metadata.source_stamp`). The t
   each time a mirror is opened, and answers with its position as the last sequence id.
 - An entry that the topic has already is not stored again; its receipt has the position (-1, -1), as
   Pulsar answers a duplicate.
+- A record set of a Kafka client comes with its tags, which are checked against its bytes.
 - If one entry is refused or fails, all later ones of this producer are refused, too. Else the topic
   would have a hole that the next mirror does not see. The mirror opens its producer again.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from ...ledger import Appended
 from ...metadata import BrokerEntryMetadata, Buffer, PrefixError
-from ...metadata.source_stamp import split_mirrored
+from ...metadata.source_stamp import SourceStamp, split_mirrored
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import RefusedError
 
@@ -44,7 +45,7 @@ class Mirror:
         self._refused = ""
 
     def admit(
-        self, sent: Buffer, sources: frozenset[str]
+        self, sent: Buffer, sources: frozenset[str], message_count: int
     ) -> tuple[memoryview, BrokerEntryMetadata, tuple[int, int]]:
         """The producer's bytes, the fields to store beside the stamp, and the source's position.
 
@@ -64,6 +65,7 @@ class Mirror:
             raise RefusedError(ServerError.NotAllowedError, reason)
         if self._stored is not None and stamp.position <= self._stored:
             raise DuplicateError
+        _check_record_set(stamp, body, message_count)
         return body, stamp.metadata(), stamp.position
 
     def appended(self, position: tuple[int, int], appended: Appended) -> None:
@@ -73,6 +75,27 @@ class Mirror:
     def refuse_the_rest(self, reason: str) -> None:
         """An entry was refused: so are all later ones."""
         self._refused = self._refused or reason
+
+
+def _check_record_set(stamp: SourceStamp, body: memoryview, message_count: int) -> None:
+    """Check the bytes of a Kafka client's set. Raises `RefusedError`."""
+    tags = stamp.record_set
+    if tags is None:
+        if bytes(body[:4]) == bytes(4):
+            reason = "a record set of a Kafka client must come with its source_format"
+            raise RefusedError(ServerError.NotAllowedError, reason)
+        return
+    # Imported with the first set: most brokers never have one.
+    from ...kafka.records import RecordSetError, check_mirrored
+
+    try:
+        if tags.message_count != message_count:
+            reason = f"num_messages is {message_count}, the set has {tags.message_count}"
+            raise RefusedError(ServerError.NotAllowedError, reason)
+        check_mirrored(body, tags.source_format, message_count)
+    except RecordSetError as error:
+        reason = f"the record set of entry {stamp.ledger_id}:{stamp.entry_id}: {error.reason}"
+        raise RefusedError(ServerError.ChecksumError, reason) from error
 
 
 def allows(sources: frozenset[str], cluster: str) -> bool:

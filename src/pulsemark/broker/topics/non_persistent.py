@@ -23,6 +23,7 @@ from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..statistics.counters import DropMeter, RateMeter, TopicCounters
+from ..statistics.flows import Flows
 from ..subscriptions.conversions import Conversions
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from .producers import TopicProducers
@@ -52,6 +53,7 @@ class NonPersistentTopic(Topic):
         self.config = config
         self.counters = TopicCounters()
         self.rate_meter = RateMeter()
+        self.flows = Flows()
         self.drop_meter = DropMeter()
         self.conversions = Conversions()
         self.cleaning = TopicCleaning()

@@ -78,7 +78,7 @@ class PartitionedTopics:
                 ServerError.TopicNotFound, f"{name} was deleted with its partitioned topic"
             )
         if count and name.partition_index >= count:
-            raise RefusedError(ServerError.TopicNotFound, f"{parent} has {count} partitions")
+            raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
 
     # -- changing -------------------------------------------------------------------------------
 

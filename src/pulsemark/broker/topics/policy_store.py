@@ -111,6 +111,17 @@ class PolicyStore:
         """As `set_in_topic`, for several policies at once."""
         await self._writer.in_turn(lambda: self._change(name, changes))
 
+    async def revise_in_topic(
+        self, name: TopicName, policy: str, revise: Callable[[Any], Any]
+    ) -> None:
+        """Set a topic's policy to what `revise` makes of its value, which may be None.
+
+        Revisions at once are made one after the other. Raises as `set_in_topic`, and as `revise`.
+        """
+        await self._writer.in_turn(
+            lambda: self._change(name, {policy: revise(self.in_topic(name, policy))})
+        )
+
     async def _change(self, name: TopicName, changes: Mapping[str, Any]) -> None:
         if not self._exists(name):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} not found")

@@ -26,6 +26,7 @@ from ..errors import RefusedError
 from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
+from .additions import Additions
 from .catalog_writer import CatalogWriter
 from .creation import check_room
 from .deduplication import SNAPSHOT_KIND
@@ -51,6 +52,7 @@ __all__ = ["Topics"]
 
 T = TypeVar("T")
 RunBlocking = Callable[..., Awaitable[Any]]
+DeletionHook = Callable[[TopicName], Awaitable[None]]
 
 MAX_PARTITIONS = 10_000
 
@@ -59,8 +61,8 @@ class Topics:
     """The registry of topics.
 
     Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `policies`, and
-    those with effects; `turns` runs long work of the whole broker, in time slices; `on_open` is
-    called with each topic that is opened.
+    those with effects; `cursors` of all durable subscriptions; `turns` runs long work of the whole
+    broker, in time slices; `on_open` is called with each topic that is opened.
     """
 
     def __init__(
@@ -71,8 +73,8 @@ class Topics:
         run_blocking: RunBlocking,
         catalog_writer: CatalogWriter,
         *,
-        before_delete: Callable[[TopicName], Awaitable[None]],
-        after_delete: Callable[[TopicName], Awaitable[None]],
+        before_delete: DeletionHook,
+        after_delete: DeletionHook,
         broker_name: str = "",
     ) -> None:
         """`before_delete` is called with the name of a topic that is closed and will be deleted.
@@ -84,6 +86,7 @@ class Topics:
         self.on_open: list[Callable[[Topic], None]] = []
         self.names = TopicNames()
         self.turns = Turns()
+        self.cursors = store.cursors
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
         partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
@@ -93,6 +96,7 @@ class Topics:
         )
         self._store = store
         self._run_blocking = run_blocking
+        self._additions = Additions(store, run_blocking)
         self._marks = TopicMarks(catalog_writer, run_blocking)
         self._locks = NameLocks()
         self._before_delete = before_delete
@@ -195,9 +199,8 @@ class Topics:
         if topic is not None:
             return topic
         self._check_can_open(name, create=create, explicit=explicit)
-        return await self._background.run_to_end(
-            self._open_alone(name, create=create, explicit=explicit)
-        )
+        opening = self._open_alone(name, create=create, explicit=explicit)
+        return await self._background.run_to_end(opening)
 
     async def _open_alone(self, name: TopicName, *, create: bool, explicit: bool) -> Topic:
         async with self._locks.held(str(name)):
@@ -212,9 +215,8 @@ class Topics:
             raise RefusedError(ServerError.NotAllowedError, f"{name} is not stored")
         self._check_namespace(name)
         if self.partitions_of(name):
-            raise RefusedError(
-                ServerError.NotAllowedError, f"{name} is partitioned: use one of its partitions"
-            )
+            text = f"{name} is partitioned: use one of its partitions"
+            raise RefusedError(ServerError.NotAllowedError, text)
         exists = self.exists(name)
         if name.partition_index >= 0:
             self._partitioned.check_partition(name, exists=exists, explicit=explicit)
@@ -223,13 +225,13 @@ class Topics:
         if str(name) not in self.names:
             check_room(self, name.namespace, 1)
         if str(name) not in self.names and len(self.names) >= self.config.max_topics:
-            raise RefusedError(
-                ServerError.NotAllowedError,
-                f"{name} cannot be created: the limit is {self.config.max_topics} topics",
-            )
+            text = f"{name} cannot be created: the limit is {self.config.max_topics} topics"
+            raise RefusedError(ServerError.NotAllowedError, text)
 
     async def _open(self, name: TopicName) -> Topic:
         full = str(name)
+        if full not in self.names:
+            await self._additions.add(full)
         try:
             ledger = await self._run_blocking(self._store.open_topic, full)
         except TopicNotFoundError as error:
@@ -268,9 +270,8 @@ class Topics:
 
         A new one may have `policies`; they are stored in the same change.
         """
-        await self._background.run_to_end(
-            self._create_partitioned_alone(name, partitions, policies)
-        )
+        creating = self._create_partitioned_alone(name, partitions, policies)
+        await self._background.run_to_end(creating)
 
     async def _create_partitioned_alone(
         self, name: TopicName, partitions: int, policies: dict[str, Any] | None
@@ -375,9 +376,8 @@ class Topics:
             # From now on none of its topics is opened. Wait for those that are being opened.
             await self._background.settle_running()
             if self.names_in(namespace) or self.partitioned_in(namespace):
-                raise RefusedError(
-                    ServerError.ServiceNotReady, f"a topic was created in {namespace} meanwhile"
-                )
+                text = f"a topic was created in {namespace} meanwhile"
+                raise RefusedError(ServerError.ServiceNotReady, text)
         except BaseException:
             self.namespaces.restore(namespace, settings)
             raise

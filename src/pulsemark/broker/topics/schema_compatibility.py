@@ -9,10 +9,11 @@ ALWAYS_COMPATIBLE   every schema, also of another type
 ALWAYS_INCOMPATIBLE only schemas that the topic has already
 ==================  ==========================================================================
 
-UNDEFINED means the broker's strategy. AVRO, JSON and PROTOBUF are compared by Avro's rules,
-PROTOBUF_NATIVE by the name of its message, KEY_VALUE by key and value. Primitive types have
-no definition, so only their type counts. As in Pulsar, a consumer is checked with BACKWARD whatever
-the strategy, except with the ones for all versions and with ALWAYS_COMPATIBLE.
+UNDEFINED means the broker's strategy. AVRO and JSON are compared by Avro's rules, PROTOBUF_NATIVE
+by the name of its message, KEY_VALUE by key and value. Of PROTOBUF and of the primitive types only
+the type counts: Pulsar's default settings have no check of their definitions. As in Pulsar, a
+consumer is checked with BACKWARD whatever the strategy, except with the ones for all versions and
+with ALWAYS_COMPATIBLE.
 
 The functions can take some 100 ms: call them in a thread.
 """
@@ -25,7 +26,6 @@ from ...proto.pulsar_api_pb2 import Schema
 from ..errors import IncompatibleSchemaError
 from .avro_schemas import AvroDefinition, check_reads
 from .schema_data import (
-    AVRO_KINDS,
     KEY_VALUE,
     NATIVE,
     kind_of,
@@ -54,6 +54,8 @@ STRATEGIES = (
     "FULL_TRANSITIVE",
 )
 TRANSITIVE = "_TRANSITIVE"
+#: Types whose definitions are compared by Avro's rules.
+COMPARED_AS_AVRO = ("AVRO", "JSON")
 
 
 def check_compatible(schemas: Sequence[Schema], new: Schema, strategy: str) -> None:
@@ -88,7 +90,7 @@ def _check_kind(existing: Schema, new: Schema) -> None:
 
 def _check_pair(existing: Schema, new: Schema, strategy: str) -> None:
     kind = kind_of(new)
-    if kind in AVRO_KINDS:
+    if kind in COMPARED_AS_AVRO:
         _check_avro(existing, new, strategy)
     elif kind == NATIVE:
         _check_native(existing, new, strategy)

@@ -59,6 +59,8 @@ log = logging.getLogger(__name__)
 POLICY_NAME = "brokerEntryMetadata"
 MAX_STAMPERS = 32
 MAX_DELIVERED = 64
+#: One object for all topics that have the default policy.
+_NO_FIELDS: frozenset[int] = frozenset()
 MAX_NAME_LENGTH = 4_096
 #: Control characters, and halves of characters that UTF-8 does not have.
 _NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -117,7 +119,7 @@ class StampPolicy:
     def delivered_fields(self) -> frozenset[int]:
         """The numbers of the fields that clients get in addition to time and index."""
         numbers = (field_number_of(name) for name in self.delivered)
-        return frozenset(number for number in numbers if number is not None)
+        return frozenset(number for number in numbers if number is not None) or _NO_FIELDS
 
     def to_json(self) -> dict[str, list[str]]:
         """The value as the admin interface shows it."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator
+from itertools import chain
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import (
@@ -32,6 +33,7 @@ from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
 from ..errors import LimitReachedError, RefusedError
 from ..statistics.counters import RateMeter, TopicCounters
+from ..statistics.flows import Flows
 from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.conversions import BeingConvertedError, Conversions
@@ -85,6 +87,7 @@ class Topic:
         self.config = config
         self.counters = TopicCounters()
         self.rate_meter = RateMeter()
+        self.flows = Flows()
         self.conversions = Conversions()
         self.cleaning = TopicCleaning()
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
@@ -101,6 +104,8 @@ class Topic:
         self.rules: TopicRules = NO_RULES
         self.deduplication: Deduplication | None = None
         self.admission: Admission | None = None
+        #: Whether the last check of its backlog quotas found that producers are to be refused.
+        self.has_full_backlog = False
         self.dispatch_limit: DispatchLimit | None = None
         self.subscribe_limits = SubscribeLimits()
         #: When the last message's id was found: the log's last position, that id, its tail's cuts.
@@ -123,7 +128,7 @@ class Topic:
         The caller disconnects connected clients with `disconnecting`, in pieces.
         """
         self.is_open = False
-        self.cleaning.compaction.stop.set()
+        self.cleaning.compaction.ask_to_stop()
         self.producers.close()
         if self.admission is not None and self.admission.publish_limit is not None:
             self.admission.publish_limit.end()
@@ -183,8 +188,14 @@ class Topic:
             self.counters.bytes_in,
             sum(subscription.messages_out for subscription in subscriptions),
             sum(subscription.bytes_out for subscription in subscriptions),
+            self.counters.entry_size_bytes.count,
+            sum(one.entries_out for each in subscriptions for one in each.consumers),
         )
         self.rate_meter.update(totals, elapsed_s)
+        consumers = chain.from_iterable(each.consumers for each in subscriptions)
+        self.flows.update(
+            self.producers.by_name.values(), chain(subscriptions, consumers), elapsed_s
+        )
 
     def _entries_confirmed(self) -> None:
         for subscription in tuple(self.subscriptions.values()):

@@ -27,6 +27,7 @@ from ..policies.rates import (
     PUBLISH_RATE,
     SUBSCRIBE_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
+    SUBSCRIPTION_RATES,
 )
 
 __all__ = ["NO_RULES", "RULED", "TopicRules", "rules_of"]
@@ -53,7 +54,7 @@ RULED = frozenset(
         SUBSCRIBE_RATE,
         SUBSCRIPTION_DISPATCH_RATE,
     )
-)
+) | {SUBSCRIPTION_RATES}
 """The keys of the policies that rules are made of."""
 
 _Rate = tuple[tuple[str, Any], ...]
@@ -86,6 +87,8 @@ class TopicRules:
     publish_rate: _Rate
     dispatch_rate: _Rate
     subscription_dispatch_rate: _Rate
+    #: Those of single subscriptions, by name.
+    subscription_rates: tuple[tuple[str, _Rate], ...]
     subscribe_rate: _Rate
 
 
@@ -106,6 +109,7 @@ NO_RULES = TopicRules(
     publish_rate=(("publishThrottlingRateInMsg", 0), ("publishThrottlingRateInByte", 0)),
     dispatch_rate=_NO_DISPATCH_RATE,
     subscription_dispatch_rate=_NO_DISPATCH_RATE,
+    subscription_rates=(),
     subscribe_rate=(("subscribeThrottlingRatePerConsumer", 0), ("ratePeriodInSecond", 30)),
 )
 """Those of a topic before its policies are applied."""
@@ -133,6 +137,7 @@ def rules_of(policies: Policies, name: TopicName) -> TopicRules:
         publish_rate=_rate(applied(name, PUBLISH_RATE)),
         dispatch_rate=_rate(applied(name, DISPATCH_RATE)),
         subscription_dispatch_rate=_rate(applied(name, SUBSCRIPTION_DISPATCH_RATE)),
+        subscription_rates=_rates_of_subscriptions(policies, name),
         subscribe_rate=_rate(applied(name, SUBSCRIBE_RATE)),
     )
 
@@ -142,6 +147,14 @@ def _types(policies: Policies, name: TopicName) -> tuple[str, ...]:
     levels = policies[SUBSCRIPTION_TYPES]
     found = levels.of_topic(name) or levels.of_namespace(name.namespace) or levels.default
     return tuple(found) or TYPES
+
+
+def _rates_of_subscriptions(policies: Policies, name: TopicName) -> tuple[tuple[str, _Rate], ...]:
+    keys = (f"global:{SUBSCRIPTION_RATES}", SUBSCRIPTION_RATES)
+    rates: dict[str, Any] = {}
+    for key in keys:
+        rates |= policies.store.in_topic(name, key) or {}
+    return tuple((each, _rate(rate)) for each, rate in sorted(rates.items()))
 
 
 def _rate(rate: dict[str, Any]) -> _Rate:

@@ -24,6 +24,10 @@ __all__ = ["Coordinator"]
 
 log = logging.getLogger(__name__)
 
+#: Assignment strategies that one member may offer; clients offer one to four. Each join compares
+#: those of all members.
+MAX_PROTOCOLS = 100
+
 CLIENT_ID_LENGTH = 255
 """So much of a client's id is a part of its member id."""
 
@@ -70,6 +74,8 @@ class Coordinator:
         least, most = options.group_min_session_timeout_ms, options.group_max_session_timeout_ms
         if not least <= joining.session_timeout_ms <= most:
             return Code.INVALID_SESSION_TIMEOUT
+        if len(joining.protocols) > MAX_PROTOCOLS:
+            return Code.INCONSISTENT_GROUP_PROTOCOL
         group = self.groups.get(joining.group)
         if group is None and len(self.groups) >= options.max_groups:
             log.warning("group %r was refused: there are %d", joining.group, len(self.groups))
@@ -211,11 +217,12 @@ class Coordinator:
 
     # -- groups ---------------------------------------------------------------------------------
 
-    def names(self) -> list[tuple[str, str]]:
-        """Every group, with its protocol type."""
-        types = dict(self.offsets.types)
-        types.update((group.name, group.protocol_type) for group in self.groups.values())
-        return sorted(types.items())
+    def names(self) -> list[tuple[str, str, str]]:
+        """Every group, with its protocol type and its state."""
+        found = {name: (kind, State.EMPTY.value) for name, kind in self.offsets.types.items()}
+        for group in self.groups.values():
+            found[group.name] = group.protocol_type, group.state.value
+        return sorted((name, *shown) for name, shown in found.items())
 
     def deletable(self, name: str) -> Code:
         """Whether a group can be deleted: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND or NONE."""

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...ledger import CorruptEntryError, Entry, ManagedLedger, Position
+from ...ledger import CorruptEntryError, Entry, LedgerError, ManagedLedger, Position
 from ..errors import Code, KafkaError
 
 __all__ = ["Committed", "Offsets", "Partition"]
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 #: The log is rewritten once it has so many entries more than there are offsets.
 REWRITE_AT_LEAST = 10_000
 OFFSETS_PER_ENTRY = 500
+#: They are stored, and shown, in one step. Kafka's limit is the size of a batch, about as many.
+MAX_OFFSETS_PER_COMMIT = 20_000
 READ_ENTRIES = 1_000
 
 Partition = tuple[str, int]
@@ -111,8 +113,13 @@ class Offsets:
     ) -> None:
         """Store offsets of a group; `done` gets None once they are durable and shown.
 
-        Raises KafkaError above the limit of offsets, LedgerError: then nothing was stored.
+        Raises KafkaError above the limits of offsets, LedgerError: then nothing was stored.
         """
+        if len(offsets) > MAX_OFFSETS_PER_COMMIT:
+            raise KafkaError(
+                Code.INVALID_COMMIT_OFFSET_SIZE,
+                f"{len(offsets)} offsets in one commit; the limit is {MAX_OFFSETS_PER_COMMIT}",
+            )
         known = self._by_group.get(group, {})
         new = sum(partition not in known for partition in offsets)
         if new and self.count + new > self._max_offsets:
@@ -128,16 +135,22 @@ class Offsets:
         dropped = None if partitions is None else [list(partition) for partition in partitions]
         self._append({"group": group, "dropped": dropped}, done)
 
+    def dropping(self, group: str, partitions: Iterable[Partition] | None) -> asyncio.Future[None]:
+        """As `drop`; a future that is done when it is, or has the LedgerError."""
+        dropped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            self.drop(group, partitions, partial(_settle, dropped))
+        except LedgerError as error:
+            dropped.set_exception(error)
+        return dropped
+
     async def drop_topic(self, topic: str) -> None:
         """Remove all offsets of a deleted topic; durable on return. Raises LedgerError."""
-        loop = asyncio.get_running_loop()
         waiting = []
         for group in tuple(self._groups_of.get(topic, ())):
             of_topic = [at for at in self._by_group[group] if at[0] == topic]
             if of_topic:
-                dropped: asyncio.Future[None] = loop.create_future()
-                waiting.append(dropped)
-                self.drop(group, of_topic, partial(_settle, dropped))
+                waiting.append(self.dropping(group, of_topic))
         for each in waiting:
             await each
 

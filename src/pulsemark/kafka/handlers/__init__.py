@@ -9,9 +9,11 @@ from __future__ import annotations
 from ..session import Handler
 from . import (
     authenticating,
+    cluster,
     committing,
     configs,
     discovery,
+    empty,
     fetching,
     grouping,
     offsets,
@@ -24,9 +26,11 @@ __all__ = ["HANDLERS"]
 HANDLERS: dict[int, Handler] = {}
 for _module in (
     authenticating,
+    cluster,
     committing,
     configs,
     discovery,
+    empty,
     fetching,
     grouping,
     offsets,

@@ -18,7 +18,13 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from ..errors import Code
 from ..ports import Admitted
-from ..sasl import SaslError, parse_claim
+from ..sasl import (
+    OAUTHBEARER,
+    TOKEN_REFUSED,
+    RefusedTokenError,
+    SaslError,
+    parse_claim,
+)
 from ..session import Handler, KafkaSession
 from ..wire import RAW_SASL, SASL_AUTHENTICATE, SASL_HANDSHAKE, Request
 
@@ -57,9 +63,13 @@ async def sasl_authenticate(session: KafkaSession, request: Request) -> None:
         return
     try:
         admitted = await _authenticated(session, request.body.auth_bytes or b"")
+    except RefusedTokenError as failure:
+        log.info("%s: SASL: %s", session.address, failure)
+        session.answer(request, _response(Code.NONE, None, challenge=_challenge(session)))
+        return
     except SaslError as failure:
         log.info("%s: SASL: %s", session.address, failure)
-        message = (
+        message = session.sasl_challenge or (
             f"Authentication failed during authentication due to invalid credentials with "
             f"SASL mechanism {session.sasl_mechanism}"
         )
@@ -76,6 +86,12 @@ async def raw_sasl(session: KafkaSession, request: Request) -> None:
     session.connection.takes_raw_sasl = False
     try:
         admitted = await _authenticated(session, request.body)
+    except RefusedTokenError as failure:
+        log.info("%s: SASL: %s", session.address, failure)
+        session.connection.takes_raw_sasl = True
+        challenge = _challenge(session)
+        session.answer_frame(request, _SIZE.pack(len(challenge)) + challenge)
+        return
     except SaslError as failure:
         session.close_because(f"SASL: {failure}")
         return
@@ -84,16 +100,30 @@ async def raw_sasl(session: KafkaSession, request: Request) -> None:
 
 
 async def _authenticated(session: KafkaSession, data: bytes) -> Admitted:
-    assert session.sasl_mechanism is not None
-    claim = parse_claim(session.sasl_mechanism, bytes(data))
+    mechanism = session.sasl_mechanism
+    assert mechanism is not None
+    if session.sasl_challenge is not None:
+        raise SaslError("the client was told that its token is refused, and ended the exchange")
+    claim = parse_claim(mechanism, bytes(data))
     admission = session.endpoint.ports.admission
-    admitted = await admission.with_sasl(claim, session.peer_certificate)
+    try:
+        admitted = await admission.with_sasl(claim, session.peer_certificate)
+    except SaslError as failure:
+        if mechanism == OAUTHBEARER:
+            raise RefusedTokenError(str(failure)) from failure
+        raise
     if claim.role is not None and claim.role != admitted.role:
         raise SaslError("the credentials are of another role than the client names")
     before = session.admitted
     if session.authenticated_by is not None and before is not None and before.role != admitted.role:
         raise SaslError("the role must not change when a client authenticates again")
     return admitted
+
+
+def _challenge(session: KafkaSession) -> bytes:
+    """What a client gets whose token is refused; its answer to this ends the exchange."""
+    session.sasl_challenge = TOKEN_REFUSED
+    return TOKEN_REFUSED.encode()
 
 
 def _admit(session: KafkaSession, admitted: Admitted) -> None:
@@ -108,9 +138,14 @@ def _lifetime_ms(session: KafkaSession, admitted: Admitted) -> int:
     return min(max(left_ms, 1), LIFETIME_MAX_MS)
 
 
-def _response(code: Code, message: str | None, lifetime_ms: int = 0) -> SaslAuthenticateResponse:
+def _response(
+    code: Code, message: str | None, lifetime_ms: int = 0, challenge: bytes = b""
+) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
-        error_code=code, error_message=message, auth_bytes=b"", session_lifetime_ms=lifetime_ms
+        error_code=code,
+        error_message=message,
+        auth_bytes=challenge,
+        session_lifetime_ms=lifetime_ms,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
 from kafka.protocol.consumer import (
@@ -20,6 +22,8 @@ from ..wire import Request
 
 __all__ = ["HANDLERS"]
 
+#: A commit of more partitions is checked and answered in turns.
+AT_ONCE_PARTITIONS = 500
 MAX_METADATA_BYTES = 4_096
 """offset.metadata.max.bytes"""
 NOT_COMMITTED = Committed(-1, -1, "", -1)
@@ -29,115 +33,142 @@ _DeletedTopic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 _FetchedTopic = OffsetFetchResponse.OffsetFetchResponseTopic
 
 
-def offset_commit(session: KafkaSession, request: Request) -> None:
-    """Store a group's offsets, all together; answered when they are durable."""
-    body, endpoint, version = request.body, session.endpoint, request.version
-    group = body.group_id or ""
-    codes = dict.fromkeys(_partitions(body), Code.NONE)
-    code = session.access.group_code(group) or endpoint.groups.check_commit(
-        group,
-        body.generation_id_or_member_epoch if version >= 1 else -1,
-        (body.member_id or "") if version >= 1 else "",
-        body.group_instance_id if version >= 7 else None,
-    )
-    offsets = {} if code is not Code.NONE else _checked(session, request, codes)
-    if code is not Code.NONE:
-        codes = dict.fromkeys(codes, code)
-    if not offsets:
-        _answer(session, request, codes)
-        return
+def offset_commit(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Store a group's offsets, all together; answered when they are durable.
 
-    def done(error: BaseException | None) -> None:
-        if error is not None:
-            codes.update(dict.fromkeys(offsets, Code.KAFKA_STORAGE_ERROR))
-        _answer(session, request, codes)
+    A commit of few is begun at once: also a client that does not wait for the answer has it.
+    """
+    body = request.body
+    if sum(len(topic.partitions or ()) for topic in body.topics or ()) > AT_ONCE_PARTITIONS:
+        return _commit_in_turns(session, request)
+    commit = _Commit(session, request)
+    for name, each in _named(body):
+        commit.check(name, each)
 
-    known = endpoint.groups.groups.get(group)
-    kind = known.protocol_type if known is not None else endpoint.offsets.types.get(group, "")
+    def answer(error: BaseException | None) -> None:
+        commit.stored(error)
+        topics = commit.topics(_named(body))
+        session.answer(request, OffsetCommitResponse(throttle_time_ms=0, topics=topics))
+
     session.block(request, lambda: None)
-    try:
-        endpoint.offsets.commit(group, kind, offsets, done)
-    except KafkaError as refusal:
-        _answer(session, request, codes | dict.fromkeys(offsets, refusal.code))
-    except LedgerError as error:
-        session.storage_failed(error)
-        done(error)
+    commit.begin(answer)
+    return None
 
 
-def _partitions(body: Any) -> list[Partition]:
-    return [
-        (topic.name or "", each.partition_index)
-        for topic in body.topics or ()
-        for each in topic.partitions or ()
-    ]
+async def _commit_in_turns(session: KafkaSession, request: Request) -> None:
+    commit = _Commit(session, request)
+    async for name, each in session.in_turns(_named(request.body)):
+        commit.check(name, each)
+    stored: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    commit.begin(lambda error: None if stored.done() else stored.set_result(error))
+    commit.stored(await stored)
+    named = [each async for each in session.in_turns(_named(request.body))]
+    topics = await session.endpoint.ports.run_blocking(commit.topics, named)
+    response = OffsetCommitResponse(throttle_time_ms=0, topics=topics)
+    await session.answer_by_size(request, response, len(named))
 
 
-def _checked(
-    session: KafkaSession, request: Request, codes: dict[Partition, Code]
-) -> dict[Partition, Committed]:
-    """The offsets that can be stored; `codes` gets the reasons of the others."""
-    port = session.endpoint.ports
-    now_ms = port.now_ms()
-    offsets = {}
-    for topic in request.body.topics or ():
-        name = topic.name or ""
-        count = port.topics.partitions_of(name)
+def _named(body: Any) -> Iterator[tuple[str, Any]]:
+    for topic in body.topics or ():
         for each in topic.partitions or ():
-            at = name, each.partition_index
-            text = each.committed_metadata or ""
-            if not session.access.may(Operation.READ, name):
-                codes[at] = Code.TOPIC_AUTHORIZATION_FAILED
-            elif not 0 <= each.partition_index < count:
-                codes[at] = Code.UNKNOWN_TOPIC_OR_PARTITION
-            elif len(text.encode()) > MAX_METADATA_BYTES:
-                codes[at] = Code.OFFSET_METADATA_TOO_LARGE
-            else:
-                epoch = each.committed_leader_epoch if request.version >= 6 else -1
-                offsets[at] = Committed(each.committed_offset, epoch, text, now_ms)
-    return offsets
+            yield topic.name or "", each
 
 
-def _answer(session: KafkaSession, request: Request, codes: Mapping[Partition, Code]) -> None:
-    topics = [
-        _Topic(
-            name=topic.name or "",
-            partitions=[
-                _Topic.OffsetCommitResponsePartition(
-                    partition_index=each.partition_index,
-                    error_code=codes[topic.name or "", each.partition_index],
-                )
-                for each in topic.partitions or ()
-            ],
+class _Commit:
+    """One OffsetCommit: what of it can be stored, and each partition's code."""
+
+    def __init__(self, session: KafkaSession, request: Request) -> None:
+        self._session = session
+        self._body, self._version = request.body, request.version
+        self._now_ms = session.endpoint.ports.now_ms()
+        self._offsets: dict[Partition, Committed] = {}
+        self._codes: dict[Partition, Code] = {}
+
+    def check(self, name: str, each: Any) -> None:
+        """Take the offset of one partition."""
+        at = name, each.partition_index
+        text = each.committed_metadata or ""
+        code = Code.NONE
+        if not self._session.access.may(Operation.READ, name):
+            code = Code.TOPIC_AUTHORIZATION_FAILED
+        elif not 0 <= at[1] < self._session.endpoint.ports.topics.partitions_of(name):
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        elif len(text.encode()) > MAX_METADATA_BYTES:
+            code = Code.OFFSET_METADATA_TOO_LARGE
+        else:
+            epoch = each.committed_leader_epoch if self._version >= 6 else -1
+            self._offsets[at] = Committed(each.committed_offset, epoch, text, self._now_ms)
+        self._codes[at] = code
+
+    def begin(self, done: Callable[[BaseException | None], None]) -> None:
+        """Store the offsets; `done` is called when they are durable, or cannot be stored."""
+        body, endpoint, version = self._body, self._session.endpoint, self._version
+        group = body.group_id or ""
+        code = self._session.access.group_code(group) or endpoint.groups.check_commit(
+            group,
+            body.generation_id_or_member_epoch if version >= 1 else -1,
+            (body.member_id or "") if version >= 1 else "",
+            body.group_instance_id if version >= 7 else None,
         )
-        for topic in request.body.topics or ()
-    ]
-    session.answer(request, OffsetCommitResponse(throttle_time_ms=0, topics=topics))
+        if code is not Code.NONE:
+            self._codes, self._offsets = dict.fromkeys(self._codes, code), {}
+        if not self._offsets:
+            done(None)
+            return
+        known = endpoint.groups.groups.get(group)
+        kind = known.protocol_type if known is not None else endpoint.offsets.types.get(group, "")
+        try:
+            endpoint.offsets.commit(group, kind, self._offsets, done)
+        except (KafkaError, LedgerError) as error:
+            done(error)
+
+    def stored(self, error: BaseException | None) -> None:
+        """It is durable, or there is an error."""
+        if error is None:
+            return
+        code = error.code if isinstance(error, KafkaError) else Code.KAFKA_STORAGE_ERROR
+        if isinstance(error, LedgerError):
+            self._session.storage_failed(error)
+        self._codes.update(dict.fromkeys(self._offsets, code))
+
+    def topics(self, named: Iterable[tuple[str, Any]]) -> list[Any]:
+        """The answer's topics."""
+        by_topic: dict[str, list[Any]] = {}
+        for name, each in named:
+            at = name, each.partition_index
+            by_topic.setdefault(name, []).append(
+                _Topic.OffsetCommitResponsePartition(
+                    partition_index=at[1], error_code=self._codes[at]
+                )
+            )
+        return [_Topic(name=name, partitions=each) for name, each in by_topic.items()]
 
 
-def offset_fetch(session: KafkaSession, request: Request) -> None:
+async def offset_fetch(session: KafkaSession, request: Request) -> None:
     """A group's committed offsets; without a list of topics, all of them."""
     group = request.body.group_id or ""
     code = session.access.group_code(group)
     offsets = session.endpoint.offsets.of_group(group) if code is Code.NONE else {}
-    if request.body.topics is None:
-        asked: dict[str, list[int]] = {}
-        for topic, index in offsets:
-            if session.access.may(Operation.DESCRIBE, topic):
-                asked.setdefault(topic, []).append(index)
-    else:
-        asked = {t.name or "": list(t.partition_indexes or ()) for t in request.body.topics}
-    topics = [
-        _FetchedTopic(
-            name=topic,
-            partitions=[
-                _fetched(index, offsets.get((topic, index)), _code(session, code, topic))
-                for index in indexes
-            ],
-        )
-        for topic, indexes in asked.items()
-    ]
+    by_topic: dict[str, list[Any]] = {}
+    async for topic, index in session.in_turns(_fetched_of(request.body, offsets)):
+        found = _code(session, code, topic)
+        if request.body.topics is None and found is not Code.NONE:
+            continue
+        by_topic.setdefault(topic, []).append(_fetched(index, offsets.get((topic, index)), found))
+    topics = [_FetchedTopic(name=name, partitions=each) for name, each in by_topic.items()]
     response = OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=code)
-    session.answer(request, response)
+    await session.answer_by_size(request, response, sum(map(len, by_topic.values())))
+
+
+def _fetched_of(body: Any, offsets: Mapping[Partition, Committed]) -> Iterable[Partition]:
+    """The partitions that are asked for; without a list, those that have offsets."""
+    if body.topics is None:
+        return tuple(offsets)
+    return (
+        (topic.name or "", index)
+        for topic in body.topics
+        for index in topic.partition_indexes or ()
+    )
 
 
 def _code(session: KafkaSession, code: Code, topic: str) -> Code:
@@ -158,52 +189,42 @@ def _fetched(index: int, committed: Committed | None, code: Code) -> Any:
     )
 
 
-def offset_delete(session: KafkaSession, request: Request) -> None:
+async def offset_delete(session: KafkaSession, request: Request) -> None:
     """Remove a group's offsets of some partitions, except those of topics that it still reads."""
     body, endpoint = request.body, session.endpoint
     group = body.group_id or ""
+    codes: dict[Partition, Code] = {}
+    reads = cache(partial(endpoint.groups.reads, group))
+    async for topic, each in session.in_turns(_named(body)):
+        code = _deletable(session, topic, each.partition_index)
+        is_read = code is Code.NONE and reads(topic)
+        codes[topic, each.partition_index] = Code.GROUP_SUBSCRIBED_TO_TOPIC if is_read else code
     code = session.access.group_code(group) or endpoint.groups.forgettable(group)
-    codes = dict.fromkeys(_partitions(body), Code.NONE)
-    for topic, index in codes:
-        if not session.access.may(Operation.READ, topic):
-            codes[topic, index] = Code.TOPIC_AUTHORIZATION_FAILED
-        elif not 0 <= index < endpoint.ports.topics.partitions_of(topic):
-            codes[topic, index] = Code.UNKNOWN_TOPIC_OR_PARTITION
-        elif endpoint.groups.reads(group, topic):
-            codes[topic, index] = Code.GROUP_SUBSCRIBED_TO_TOPIC
     dropped = [at for at, refusal in codes.items() if refusal is Code.NONE]
-    if code is not Code.NONE or not dropped:
-        _answer_deleted(session, request, code, codes)
-        return
-
-    def done(error: BaseException | None) -> None:
-        if error is not None:
+    if code is Code.NONE and dropped:
+        try:
+            await endpoint.offsets.dropping(group, dropped)
+        except LedgerError as error:
+            session.storage_failed(error)
             codes.update(dict.fromkeys(dropped, Code.KAFKA_STORAGE_ERROR))
-        _answer_deleted(session, request, code, codes)
-
-    session.block(request, lambda: None)
-    try:
-        endpoint.offsets.drop(group, dropped, done)
-    except LedgerError as error:
-        session.storage_failed(error)
-        done(error)
-
-
-def _answer_deleted(
-    session: KafkaSession, request: Request, code: Code, codes: Mapping[Partition, Code]
-) -> None:
     by_topic: dict[str, list[Any]] = {}
     if code is Code.NONE:
-        for (topic, index), refusal in codes.items():
+        async for (topic, index), refusal in session.in_turns(codes.items()):
             by_topic.setdefault(topic, []).append(
                 _DeletedTopic.OffsetDeleteResponsePartition(
                     partition_index=index, error_code=refusal
                 )
             )
     topics = [_DeletedTopic(name=name, partitions=each) for name, each in by_topic.items()]
-    session.answer(
-        request, OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=topics)
-    )
+    response = OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=topics)
+    await session.answer_by_size(request, response, len(codes))
+
+
+def _deletable(session: KafkaSession, topic: str, index: int) -> Code:
+    if not session.access.may(Operation.READ, topic):
+        return Code.TOPIC_AUTHORIZATION_FAILED
+    exists = 0 <= index < session.endpoint.ports.topics.partitions_of(topic)
+    return Code.NONE if exists else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 HANDLERS: dict[int, Handler] = {8: offset_commit, 9: offset_fetch, 47: offset_delete}

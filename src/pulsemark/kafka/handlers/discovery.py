@@ -6,7 +6,6 @@ topics and groups that they may use.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from typing import Any
@@ -31,7 +30,6 @@ log = logging.getLogger(__name__)
 NODE_ID = 1
 """This broker's number in Kafka's protocol."""
 GROUP, TRANSACTION = 0, 1
-TOPICS_PER_TURN = 500
 #: What a client may call itself (KIP-511).
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 #: For so many partitions of a request the leader epoch is looked up, which opens their topics.
@@ -105,14 +103,12 @@ async def metadata(session: KafkaSession, request: Request) -> None:
 
 async def _all_topics(session: KafkaSession) -> list[Any]:
     """Every topic, in pieces: there may be very many."""
-    described = []
     port = session.endpoint.ports.topics
-    for number, name in enumerate(port.names()):
-        if not number % TOPICS_PER_TURN:
-            await asyncio.sleep(0)
-        if session.access.may(Operation.DESCRIBE, name):
-            described.append(_described(session, name, port.partitions_of(name)))
-    return described
+    return [
+        await _described(session, name, port.partitions_of(name))
+        async for name in session.in_turns(port.names())
+        if session.access.may(Operation.DESCRIBE, name)
+    ]
 
 
 async def _topic(session: KafkaSession, name: str | None, version: int, *, creates: bool) -> Any:
@@ -138,17 +134,17 @@ async def _topic(session: KafkaSession, name: str | None, version: int, *, creat
                 await session.endpoint.partitions.open(name, index)
             except KafkaError as refusal:
                 log.info("%s: %s was not opened: %s", session.address, name, refusal)
-    return _described(session, name, count)
+    return await _described(session, name, count)
 
 
 def _unknown(name: str | None, code: Code) -> Any:
     return _Topic(error_code=code, name=name or "", is_internal=False, partitions=[])
 
 
-def _described(session: KafkaSession, name: str, count: int) -> Any:
+async def _described(session: KafkaSession, name: str, count: int) -> Any:
     opened = session.endpoint.ports.topics.opened
     partitions = []
-    for index in range(count):
+    async for index in session.in_turns(range(count)):
         topic = opened(name, index)
         partitions.append(
             _Partition(

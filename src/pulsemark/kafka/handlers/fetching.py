@@ -9,7 +9,8 @@ from kafka.protocol.consumer import FetchResponse
 
 from ...metadata import Buffer
 from ..errors import Code
-from ..fetching import AT_ONCE_PARTITIONS, Asked, FetchWork, Read
+from ..fetching import AT_ONCE_PARTITIONS, FetchWork
+from ..reading import Asked, Read
 from ..session import Handler, KafkaSession
 from ..wire import RECORDS_MARK, Request
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,11 @@ from ..session import Handler, KafkaSession
 from ..wire import Request
 
 __all__ = ["HANDLERS"]
+
+CLASSIC = "classic"
+"""The only type of group: that of JoinGroup, not that of KIP-848."""
+#: With more members in a LeaveGroup, they leave in turns.
+LEFT_AT_ONCE = 500
 
 _Member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
 
@@ -117,34 +124,51 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
     session.answer(request, HeartbeatResponse(throttle_time_ms=0, error_code=code))
 
 
-def leave_group(session: KafkaSession, request: Request) -> None:
-    """Members leave."""
+def leave_group(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Members leave; at once, because clients leave and close their connection."""
     body, groups = request.body, session.endpoint.groups
     group = body.group_id or ""
     refused = session.access.group_code(group)
     if request.version < 3:
         code = refused or groups.leave(group, body.member_id or "", None)
         session.answer(request, LeaveGroupResponse(throttle_time_ms=0, error_code=code))
-        return
-    members = [
-        LeaveGroupResponse.MemberResponse(
-            member_id=each.member_id,
-            group_instance_id=each.group_instance_id,
-            error_code=refused or groups.leave(group, each.member_id or "", each.group_instance_id),
-        )
-        for each in body.members or ()
-    ]
-    response = LeaveGroupResponse(throttle_time_ms=0, error_code=refused, members=members)
+        return None
+    members = body.members or ()
+    if len(members) > LEFT_AT_ONCE:
+        return _leave_in_turns(session, request, refused)
+    left = [_leave(session, group, refused, each) for each in members]
+    response = LeaveGroupResponse(throttle_time_ms=0, error_code=refused, members=left)
     session.answer(request, response)
+    return None
+
+
+async def _leave_in_turns(session: KafkaSession, request: Request, refused: Code) -> None:
+    group = request.body.group_id or ""
+    leaving = session.in_turns(request.body.members)
+    left = [_leave(session, group, refused, each) async for each in leaving]
+    response = LeaveGroupResponse(throttle_time_ms=0, error_code=refused, members=left)
+    await session.answer_by_size(request, response, len(left))
+
+
+def _leave(session: KafkaSession, group: str, refused: Code, each: Any) -> Any:
+    member_id, instance_id = each.member_id, each.group_instance_id
+    leave = session.endpoint.groups.leave
+    return LeaveGroupResponse.MemberResponse(
+        member_id=member_id,
+        group_instance_id=instance_id,
+        error_code=refused or leave(group, member_id or "", instance_id),
+    )
 
 
 # -- administration -------------------------------------------------------------------------------
 
 
-def describe_groups(session: KafkaSession, request: Request) -> None:
+async def describe_groups(session: KafkaSession, request: Request) -> None:
     """The state of groups, with their members."""
-    groups = [_description(session, name or "") for name in request.body.groups or ()]
-    session.answer(request, DescribeGroupsResponse(throttle_time_ms=0, groups=groups))
+    names = session.in_turns(request.body.groups or ())
+    groups = [_description(session, name or "") async for name in names]
+    response = DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
+    await session.answer_by_size(request, response, sum(1 + len(each.members) for each in groups))
 
 
 def _description(session: KafkaSession, name: str) -> Any:
@@ -184,53 +208,49 @@ def _member(group: Group, member_id: str) -> Any:
     )
 
 
-def list_groups(session: KafkaSession, request: Request) -> None:
+async def list_groups(session: KafkaSession, request: Request) -> None:
     """All groups that the client may use."""
+    states = _filter(request.body.states_filter if request.version >= 4 else None)
+    types = _filter(request.body.types_filter if request.version >= 5 else None)
     groups = [
-        ListGroupsResponse.ListedGroup(group_id=name, protocol_type=kind)
-        for name, kind in session.endpoint.groups.names()
+        ListGroupsResponse.ListedGroup(
+            group_id=name, protocol_type=kind, group_state=state, group_type=CLASSIC
+        )
+        async for name, kind, state in session.in_turns(session.endpoint.groups.names())
         if session.access.may_use_group(name)
+        and (not states or state.lower() in states)
+        and (not types or CLASSIC in types)
     ]
     response = ListGroupsResponse(throttle_time_ms=0, error_code=Code.NONE, groups=groups)
-    session.answer(request, response)
+    await session.answer_by_size(request, response, len(groups))
 
 
-def delete_groups(session: KafkaSession, request: Request) -> None:
+def _filter(names: list[str | None] | None) -> set[str]:
+    """What a client asks for (KIP-518, KIP-848); nothing: everything."""
+    return {(name or "").lower() for name in names or ()}
+
+
+async def delete_groups(session: KafkaSession, request: Request) -> None:
     """Delete groups without members: their committed offsets. The answer waits for the disk."""
     endpoint = session.endpoint
     codes: dict[str, Code] = {}
-    deleted = []
-    for name in dict.fromkeys(name or "" for name in request.body.groups_names or ()):
+    dropped: dict[str, asyncio.Future[None]] = {}
+    names = dict.fromkeys(name or "" for name in request.body.groups_names or ())
+    async for name in session.in_turns(names):
         codes[name] = session.access.group_code(name) or endpoint.groups.deletable(name)
         if codes[name] is Code.NONE:
-            deleted.append(name)
-    waiting = len(deleted)
-
-    def settled(name: str, error: BaseException | None) -> None:
-        nonlocal waiting
-        waiting -= 1
-        if error is not None:
-            codes[name] = Code.KAFKA_STORAGE_ERROR
-        if not waiting:
-            _answer_deleted(session, request, codes)
-
-    session.block(request, _nothing)
-    if not deleted:
-        _answer_deleted(session, request, codes)
-    for name in deleted:
-        done = partial(settled, name)
+            dropped[name] = endpoint.offsets.dropping(name, None)
+    for name, done in dropped.items():
         try:
-            endpoint.offsets.drop(name, None, done)
-        except LedgerError as error:
-            done(error)
-
-
-def _answer_deleted(session: KafkaSession, request: Request, codes: dict[str, Code]) -> None:
+            await done
+        except (LedgerError, OSError):
+            codes[name] = Code.KAFKA_STORAGE_ERROR
     results = [
         DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=code)
         for name, code in codes.items()
     ]
-    session.answer(request, DeleteGroupsResponse(throttle_time_ms=0, results=results))
+    response = DeleteGroupsResponse(throttle_time_ms=0, results=results)
+    await session.answer_by_size(request, response, len(results))
 
 
 HANDLERS: dict[int, Handler] = {

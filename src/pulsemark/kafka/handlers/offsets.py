@@ -90,7 +90,8 @@ async def _by_time(
         find = Finder(partition.ledger).by_time
         found: Found = await session.endpoint.ports.run_blocking(find, time_ms)
         if not found.end:
-            answer.timestamp, answer.offset = found.time_ms, found.first_index
+            answer.timestamp = found.time_ms
+            answer.offset = max(found.first_index, partition.first_offset)
             starts = partition.ledger.epochs
             number = bisect_right(starts, found.position, key=lambda start: start.position)
             answer.leader_epoch = starts[number - 1].epoch if number else 0
@@ -144,7 +145,7 @@ async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, ask
 
 
 async def delete_records(session: KafkaSession, request: Request) -> None:
-    """Remove the entries before an offset; -1 is all. An entry that has the offset stays."""
+    """Delete the records before an offset; -1 is all. A batch that has the offset stays."""
     topics = []
     for topic in request.body.topics or ():
         name = topic.name or ""
@@ -166,8 +167,8 @@ async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
         if not 0 <= offset <= end:
             raise KafkaError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} of {topic}")
         if offset > partition.first_offset:
-            before = partition.position_of(offset)
-            await endpoint.ports.topics.truncate_head(partition.opened, before)
+            position = partition.position_of(offset)
+            await endpoint.ports.topics.delete_before(partition.opened, offset, position)
         answer.low_watermark = partition.first_offset
     except KafkaError as refusal:
         answer.error_code = refusal.code

@@ -96,7 +96,7 @@ async def _produce_many(session: KafkaSession, request: Request) -> None:
         session.answer_nothing(request)
         _close_if_refused(session, publish)
         return
-    answer = _Answer()
+    answer = _Answer(publish.throttle_ms)
     async for part in session.in_turns(publish.parts):
         answer.add(part)
     await session.answer_by_size(request, answer.response(), len(publish.parts))
@@ -116,7 +116,7 @@ def _answer(session: KafkaSession, request: Request, publish: Publish) -> None:
         session.answer_nothing(request)
         _close_if_refused(session, publish)
         return
-    answer = _Answer()
+    answer = _Answer(publish.throttle_ms)
     for part in publish.parts:
         answer.add(part)
     session.answer(request, answer.response())
@@ -125,7 +125,8 @@ def _answer(session: KafkaSession, request: Request, publish: Publish) -> None:
 class _Answer:
     """What became of each set, by topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, throttle_ms: int) -> None:
+        self._throttle_ms = throttle_ms
         self._topics: dict[str, list[Any]] = {}
 
     def add(self, part: Part) -> None:
@@ -144,7 +145,7 @@ class _Answer:
     def response(self) -> Any:
         topics = self._topics.items()
         responses = [_Topic(name=name, partition_responses=each) for name, each in topics]
-        return ProduceResponse(responses=responses, throttle_time_ms=0)
+        return ProduceResponse(responses=responses, throttle_time_ms=self._throttle_ms)
 
 
 async def init_producer_id(session: KafkaSession, request: Request) -> None:

@@ -28,14 +28,14 @@ async def create_topics(session: KafkaSession, request: Request) -> None:
     body = request.body
     asked = body.topics or ()
     times = Counter(topic.name for topic in asked)
+    by_name = {topic.name: topic for topic in asked}
     results = []
-    for name in times:
+    async for name in session.in_turns(times):
         code, message = Code.NONE, None
         try:
             if times[name] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, f"{name} is in the request more than once")
-            topic = next(topic for topic in asked if topic.name == name)
-            await _create(session, topic, only_check=_flag(request))
+            await _create(session, by_name[name], only_check=_flag(request))
         except KafkaError as refusal:
             code, message = refusal.code, refusal.message
         results.append(
@@ -43,7 +43,8 @@ async def create_topics(session: KafkaSession, request: Request) -> None:
                 name=name or "", error_code=code, error_message=message
             )
         )
-    session.answer(request, CreateTopicsResponse(throttle_time_ms=0, topics=results))
+    response = CreateTopicsResponse(throttle_time_ms=0, topics=results)
+    await session.answer_by_size(request, response, len(results))
 
 
 def _flag(request: Request) -> bool:
@@ -109,7 +110,7 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
     """Delete topics with their data and the offsets committed for them."""
     endpoint = session.endpoint
     results = []
-    for name in dict.fromkeys(request.body.topic_names or ()):
+    async for name in session.in_turns(dict.fromkeys(request.body.topic_names or ())):
         code = Code.NONE
         try:
             session.access.check(Operation.ADMINISTER, name)
@@ -122,13 +123,14 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
         except LedgerError:
             code = Code.KAFKA_STORAGE_ERROR
         results.append(DeleteTopicsResponse.DeletableTopicResult(name=name or "", error_code=code))
-    session.answer(request, DeleteTopicsResponse(throttle_time_ms=0, responses=results))
+    response = DeleteTopicsResponse(throttle_time_ms=0, responses=results)
+    await session.answer_by_size(request, response, len(results))
 
 
 async def create_partitions(session: KafkaSession, request: Request) -> None:
     """Give topics more partitions."""
     results = []
-    for topic in request.body.topics or ():
+    async for topic in session.in_turns(request.body.topics or ()):
         code, message = Code.NONE, None
         try:
             await _add_partitions(session, topic, only_check=bool(request.body.validate_only))
@@ -139,7 +141,8 @@ async def create_partitions(session: KafkaSession, request: Request) -> None:
                 name=topic.name or "", error_code=code, error_message=message
             )
         )
-    session.answer(request, CreatePartitionsResponse(throttle_time_ms=0, results=results))
+    response = CreatePartitionsResponse(throttle_time_ms=0, results=results)
+    await session.answer_by_size(request, response, len(results))
 
 
 async def _add_partitions(session: KafkaSession, topic: Any, *, only_check: bool) -> None:

@@ -7,6 +7,7 @@ Pure functions on bytes: no sockets, no ledgers, no state. What each module is a
 `fetched`           `fetch`: a stored set as a client of some magic understands it; `read`
 `control`           `control_batch`, `empty_batch`: offsets that consumers skip
 `compacted`         `keep`: a stored set of which compaction keeps some records
+`mirrored`          `check_mirrored`: a stored set that comes from another cluster's log
 `from_pulsar`       `read_pulsar`, `pulsar_set`: a Pulsar entry as a record set
 `to_pulsar`         `to_pulsar`: a stored set as a Pulsar entry
 `tombstones`        what deletes a key, by magic and stage (KIP-87)
@@ -34,8 +35,9 @@ from .errors import (
     RecordTimeError,
     TransactionError,
 )
-from .fetched import Fetched, StoredSet, fetch, max_magic_of, read
+from .fetched import Fetched, StoredSet, batch_as_stored, fetch, max_magic_of, read
 from .from_pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar
+from .mirrored import check_mirrored
 from .produced import validate_produced
 from .record import NO_TIME_MS, TOMBSTONE_FLAG, Codec, Headers, Record, Work
 from .rules import (
@@ -73,6 +75,8 @@ __all__ = [
     "TransactionError",
     "UnconvertibleEntryError",
     "Work",
+    "batch_as_stored",
+    "check_mirrored",
     "control_batch",
     "deletes",
     "empty_batch",

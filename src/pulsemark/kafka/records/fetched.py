@@ -35,7 +35,7 @@ from .errors import CorruptRecordSetError
 from .legacy import pack_wrapper, patch_message, read_message
 from .record import CODEC_MASK, LOG_APPEND_TIME, Codec, Record, Work
 from .rules import MAX_RAW_BYTES
-from .sets import Span, stored_magic, whole_spans
+from .sets import MAX_MAGIC, Span, stored_magic, whole_spans
 
 _MAGIC_OF_VERSION = ((4, 2), (2, 1))
 
@@ -115,6 +115,19 @@ def _parts(
     bits = LOG_APPEND_TIME if max_magic and _has_broker_time(stored, body, magic) else 0
     converted = to_legacy(records, max_magic, codec, work, stored.base_offset, bits)
     return (converted,) if converted else ()
+
+
+def batch_as_stored(
+    body: memoryview, base_offset: int, leader_epoch: int
+) -> tuple[Buffer, ...] | None:
+    """A batch of magic 2 as `fetch` sends it, at a third of the price; None: it is not one."""
+    if len(body) < layout.BATCH_HEADER_BYTES or body[layout.MAGIC_AT] != MAX_MAGIC:
+        return None
+    (size,) = layout.SIZE.unpack_from(body, layout.SIZE_AT)
+    if size + layout.LOG_OVERHEAD_BYTES != len(body):
+        return None
+    head = layout.BATCH_OFFSET_SIZE_EPOCH.pack(base_offset, size, leader_epoch)
+    return head, body[layout.MAGIC_AT :]
 
 
 def _batch(stored: StoredSet, body: memoryview) -> tuple[Buffer, ...]:

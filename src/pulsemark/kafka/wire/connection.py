@@ -27,6 +27,7 @@ from ..errors import ProtocolError
 from .apis import (
     API_VERSIONS,
     APIS,
+    PRODUCE,
     RAW_SASL,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -35,8 +36,10 @@ from .apis import (
 
 __all__ = ["Connection", "Request", "decode_body", "encode"]
 
-#: A larger body can be ten thousand small structs, which take long to decode.
-DECODED_AT_ONCE_BYTES = 256 * 1024
+#: A larger body can be thousands of small structs, which take long to decode. Most of a Produce is
+#: records, which are not decoded.
+DECODED_AT_ONCE_BYTES = 64 * 1024
+PRODUCE_AT_ONCE_BYTES = 256 * 1024
 
 _SIZE = Struct(">i")
 _KEY_VERSION = Struct(">hh")
@@ -162,7 +165,8 @@ class Connection:
         request = Request(api, version, header.correlation_id, client_id, None, len(frame))
         if is_served:
             request.undecoded = memoryview(frame)[source.tell() :]
-            if len(frame) <= DECODED_AT_ONCE_BYTES:
+            limit_bytes = PRODUCE_AT_ONCE_BYTES if key == PRODUCE else DECODED_AT_ONCE_BYTES
+            if len(frame) <= limit_bytes:
                 decode_body(request)
         return self._waiting(request)
 

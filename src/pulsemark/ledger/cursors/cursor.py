@@ -22,11 +22,12 @@ from itertools import islice
 from ...proto.cursor_pb2 import CursorRecord
 from ..commit.commit import DONE, Commit, failed_commit
 from ..errors import LedgerError
-from ..position import LATEST, Position
+from ..position import Position
 from ..store_state import StoreState
-from .cursor_log import CursorLog, count_marked, data_messages, entries_between, messages_between
-from .partial_batches import PartialBatches, bits_of, signed_words_of, words_of
-from .position_ranges import BLOCK_ENTRIES, PositionRanges
+from .acked_place import AckedPlace
+from .cursor_log import CursorLog, messages_between
+from .partial_batches import bits_of, signed_words_of, words_of
+from .position_ranges import PositionRanges
 
 _CHANGES_PER_SNAPSHOT = 1000
 _MAX_RANGE_ENTRIES = 2**31
@@ -44,7 +45,7 @@ class RecordLimits:
     batch_bytes: int = 1024 * 1024
 
 
-class Cursor:
+class Cursor(AckedPlace):
     """One subscription's acknowledgements. Not thread-safe: one thread (the loop) uses it.
 
     What changes it, and ``persist``, raises StoreClosedError once the store is closed, and
@@ -62,8 +63,11 @@ class Cursor:
         subscription_properties: dict[str, str] | None = None,
         limits: RecordLimits | None = None,
         state: StoreState | None = None,
+        changed: set[Cursor] | None = None,
     ) -> None:
-        self._log = log
+        """`changed` has this cursor as long as it has changes that `persist` would write."""
+        super().__init__(log, mark_delete)
+        self._all_changed = changed if changed is not None else set()
         self.topic_id = topic_id
         self._write = write
         self._check_not_closed = _no_check if state is None else state.check_not_closed
@@ -72,25 +76,23 @@ class Cursor:
         self.properties: dict[str, int] = dict(properties or {})
         self.subscription_properties: dict[str, str] = dict(subscription_properties or {})
         """What clients gave the subscription, when it was created or later."""
-        self.mark_delete = mark_delete
-        """Everything up to and with this position is acknowledged."""
-        # Holds no reference to the cursor itself, which would be a reference cycle.
-        self._acked = PositionRanges(partial(messages_between, log))
-        self._tail_cuts = log.tail_cuts
-        self._batches = PartialBatches()
         self._changed = PositionRanges()
         self._changed_batches: set[Position] = set()
         self._changes_written = 0
         self._snapshot_due = True
         #: Mark delete at which a snapshot without all ranges is followed by one that has them.
         self._snapshot_due_at: Position | None = None
-        self._dirty = True
+        self._dirty = False
         self._last_commit = DONE
+        self._touch()
 
     @property
     def durable(self) -> bool:
         """Whether the cursor outlives the process."""
         return self._write is not None
+
+    def __str__(self) -> str:
+        return f"cursor {self.name!r} of topic {self.topic_id}"
 
     def follow(self, log: CursorLog) -> None:
         """From now on, the cursor's positions are those of ``log``."""
@@ -102,6 +104,14 @@ class Cursor:
     def forget(self) -> None:
         """The cursor was deleted: a caller that still has it can write nothing any more."""
         self._write = None
+        self._all_changed.discard(self)
+
+    def _touch(self) -> None:
+        """There is something to be written."""
+        if not self._dirty:
+            self._dirty = True
+            if self._write is not None:
+                self._all_changed.add(self)
 
     # Acknowledging
 
@@ -114,7 +124,7 @@ class Cursor:
         if messages is None:
             return
         self._batches.pop(position)
-        self._dirty = True
+        self._touch()
         if position == self._log.next_position(self.mark_delete):
             self._move_mark_delete(position)
             self._advance()
@@ -147,13 +157,8 @@ class Cursor:
             return words_of(known if known is not None else (1 << messages) - 1)
         if self.durable:
             self._changed_batches.add(position)
-        self._dirty = True
+        self._touch()
         return words_of(bits)
-
-    def remaining_in_batch(self, position: Position) -> list[int] | None:
-        """The ack_set words of a batch that is acknowledged in part; else None."""
-        bits = self._batches.get(position)
-        return None if bits is None or position in self._acked else words_of(bits)
 
     def ack_cumulative(self, position: Position) -> None:
         """Acknowledge everything up to and with ``position``.
@@ -188,7 +193,7 @@ class Cursor:
             self._batches.remove_up_to(position)
         if self._changed:
             self._changed.remove_up_to(position)
-        self._dirty = True
+        self._touch()
 
     def reset(self, read_position: Position) -> None:
         """Read on from ``read_position``: mark delete before it, nothing else acknowledged."""
@@ -198,95 +203,8 @@ class Cursor:
         self._batches.clear()
         self._changed.clear()
         self._changed_batches.clear()
-        self._snapshot_due = self._dirty = True
-
-    # Asking
-    def is_acked(self, position: Position) -> bool:
-        """Whether the whole entry is acknowledged."""
-        return position <= self.mark_delete or position in self._acked
-
-    @property
-    def first_unacked(self) -> Position:
-        """The first entry to deliver; the end of the log if there is none."""
-        # Not always right after the mark delete position: the log's head may have been cut.
-        return self.next_unacked(self.mark_delete)
-
-    def next_unacked(self, after: Position) -> Position:
-        """The first unacknowledged entry after ``after``; the end of the log if there is none."""
-        position = self._log.next_position(max(after, self.mark_delete))
-        while True:
-            last = self._acked.end_of(position)
-            if last is None:
-                return position
-            position = self._log.next_position(Position(position.ledger_id, last))
-
-    def nth_unacked(self, count: int) -> Position | None:
-        """The ``count``-th unacknowledged entry, from 1 on; the last entry if there are fewer.
-
-        None on an empty topic. Control entries do not count.
-        """
-        passed = 0
-        while True:
-            found = self._nth_entry(count + passed)
-            if found is None:
-                return None
-            end = Position(found[0], found[1] + 1)
-            between = self._log.control_positions(self.mark_delete, end)
-            control = sum(not self.is_acked(position) for position in between)
-            if control == passed:
-                return found
-            passed = control
-
-    def _nth_entry(self, count: int) -> Position | None:
-        """As `nth_unacked`, with control entries. Steps over whole blocks of entries."""
-        log = self._log
-        start = self._settle()
-        for at, bits in self._acked.blocks_after(self.mark_delete):
-            before = log.count_entries(start, at) if start < at else 0
-            if before >= count:
-                break
-            count -= before
-            start = max(start, at)
-            block_end = Position(at.ledger_id, at.entry_id + BLOCK_ENTRIES)
-            acked = count_marked(log, start, bits >> (start.entry_id - at.entry_id))
-            here = log.count_entries(start, block_end) - acked
-            if here >= count:
-                unacked = (p for p in entries_between(start, block_end) if p not in self._acked)
-                return next(islice(unacked, count - 1, None))
-            count -= here
-            start = block_end
-        return log.entry_after(start, count - 1) or log.last_position
-
-    @property
-    def backlog_messages(self) -> int:
-        """Messages not yet acknowledged, batches counted whole; control entries do not count."""
-        first = self._settle()
-        return max(data_messages(self._log, first, LATEST) - self._acked.weight, 0)
-
-    @property
-    def backlog_entries(self) -> int:
-        """Entries not yet acknowledged, a batch counted once; control entries do not count."""
-        first = self._settle()
-        open_control = sum(p not in self._acked for p in self._log.control_positions(first, LATEST))
-        blocks = self._acked.blocks_after(self.mark_delete)
-        acked = sum(count_marked(self._log, *block) for block in blocks)
-        return max(self._log.count_entries(first, LATEST) - acked - open_control, 0)
-
-    @property
-    def acked_ranges(self) -> int:
-        """Ranges of entries acknowledged after the mark delete position."""
-        return len(self._acked)
-
-    def _settle(self) -> Position:
-        """Stop counting entries removed from the log; returns the first entry above mark delete."""
-        first = self._log.next_position(self.mark_delete)
-        if self._tail_cuts != self._log.tail_cuts:
-            # The log's tail may have been cut.
-            self._tail_cuts = self._log.tail_cuts
-            self._acked.recount()
-        if self._acked:
-            self._acked.remove_up_to(Position(first[0], first[1] - 1), recount=True)
-        return first
+        self._snapshot_due = True
+        self._touch()
 
     # Keeping
 
@@ -309,6 +227,7 @@ class Cursor:
         self._changed.clear()
         self._changed_batches.clear()
         self._snapshot_due = self._dirty = False
+        self._all_changed.discard(self)
         self._last_commit = commit
         commit.add_done_callback(self._written)
         return commit
@@ -316,12 +235,14 @@ class Cursor:
     def set_subscription_properties(self, properties: dict[str, str]) -> Commit:
         """Replace the subscription's properties; durable when the returned commit is done."""
         self.subscription_properties = dict(properties)
-        self._snapshot_due = self._dirty = True
+        self._snapshot_due = True
+        self._touch()
         return self.persist()
 
     def _written(self, error: BaseException | None) -> None:
         if error is not None:
-            self._snapshot_due = self._dirty = True
+            self._snapshot_due = True
+            self._touch()
 
     def _is_snapshot_due(self) -> bool:
         if self._snapshot_due or self._changes_written >= _CHANGES_PER_SNAPSHOT:
@@ -394,6 +315,7 @@ class Cursor:
         self._acked.remove_up_to(self.mark_delete)
         self._batches.remove_up_to(self.mark_delete)
         self._dirty = False
+        self._all_changed.discard(self)
 
 
 def _no_check() -> None:

@@ -105,6 +105,7 @@ class CursorStore:
         self._state = state
         self._limits = _record_limits(options)
         self._stored: dict[int, dict[str, Cursor]] = {}
+        self._changed: set[Cursor] = set()
         self._deletions: dict[tuple[int, str], Commit] = {}
         """Of cursors, by topic id and name: those that are not known to be durable."""
         self._deletions_limit = _DELETIONS
@@ -133,6 +134,7 @@ class CursorStore:
                 self._write,
                 limits=self._limits,
                 state=self._state,
+                changed=self._changed,
             )
             self._keep(cursor)
         cursor.apply(record)
@@ -151,6 +153,10 @@ class CursorStore:
         self._count -= 1
         if not of_topic:
             del self._stored[topic_id]
+
+    def changed(self) -> list[Cursor]:
+        """The durable cursors whose `persist` would write something."""
+        return list(self._changed)
 
     def names(self, topic_id: int) -> list[str]:
         """Subscriptions of a topic that have a durable cursor."""
@@ -191,11 +197,13 @@ class CursorStore:
             subscription_properties,
             self._limits,
             self._state,
+            self._changed,
         )
         if durable:
             try:
                 cursor.record(snapshot=True).SerializeToString()
             except (TypeError, ValueError) as error:
+                cursor.forget()
                 raise InvalidCursorError(ledger.name, name, str(error)) from error
         ledger.cursors[name] = cursor
         if durable:

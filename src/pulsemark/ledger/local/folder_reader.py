@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self, cast
 
@@ -67,6 +67,12 @@ class FolderLog(TopicLog):
             self._segments = self._reader.load(
                 self.name, known=cast("Sequence[Segment]", self._segments)
             )
+
+    def renew(self, headers: Sequence[SegmentHeader]) -> None:
+        """As ``refresh``, with the headers of the topic's segments as they are now."""
+        with self._refreshing:
+            known = cast("Sequence[Segment]", self._segments)
+            self._segments = self._reader.open(headers, known)
 
     @property
     def topic_id(self) -> int:
@@ -131,7 +137,7 @@ class FolderReader:
             mine = self._by_topic.get(topic)
         if not mine:
             raise TopicNotFoundError(topic)
-        return self._load(mine, known, set())
+        return self.open(mine, known)
 
     def logs(self, topics: Iterable[str], *, lost: Collection[int] = ()) -> dict[str, FolderLog]:
         """Several topics as they are now; the folder is listed once.
@@ -145,9 +151,46 @@ class FolderReader:
             self._scan_headers()
             headers = {t: self._by_topic[t] for t in topics if t in self._by_topic}
         return {
-            topic: FolderLog(self, topic, self._load(mine, (), set(lost)))
+            topic: FolderLog(self, topic, self.open(mine, (), lost))
             for topic, mine in headers.items()
         }
+
+    def refresh(self, logs: Iterable[FolderLog]) -> list[str]:
+        """Bring several topics up to date; the folder is listed once, however many they are.
+
+        Returns the names of those that have no entries any more; their logs stay as they were.
+        """
+        with self._lock:
+            self._scan_headers()
+            by_topic = self._by_topic
+        gone = []
+        for log in logs:
+            headers = by_topic.get(log.name)
+            if headers:
+                log.renew(headers)
+            else:
+                gone.append(log.name)
+        return gone
+
+    def logs_of(
+        self, segments: Mapping[str, Iterable[SegmentId]], *, lost: Collection[int] = ()
+    ) -> dict[str, FolderLog]:
+        """Topics with only these of their segments, by topic; the folder is not listed.
+
+        Segments whose files are gone are left out, and so are topics without any. Raises
+        CorruptFileError for a damaged header: salvaging it takes all of the folder (``logs``).
+        """
+        found = {}
+        for topic, wanted in segments.items():
+            headers = []
+            for each in wanted:
+                try:
+                    headers.append(read_named_header(self._files, self._folder, each))
+                except FileNotFoundError:
+                    continue
+            if headers:
+                found[topic] = FolderLog(self, topic, self.open(headers, (), lost))
+        return found
 
     def damaged_segments(self) -> list[tuple[int, int]]:
         """Segments whose header is damaged and could not be salvaged, in order."""
@@ -155,8 +198,8 @@ class FolderReader:
             self._scan_headers()
             return sorted(self._unsalvageable)
 
-    def _load(
-        self, mine: Sequence[SegmentHeader], known: Sequence[Segment], lost: set[int]
+    def open(
+        self, mine: Sequence[SegmentHeader], known: Sequence[Segment], lost: Collection[int] = ()
     ) -> tuple[Segment, ...]:
         """The segments of one topic that count, of those with these headers."""
         # A deleted topic's files may still exist next to those of a new topic of the same name.
@@ -166,8 +209,8 @@ class FolderReader:
             if segment.index.rows_in_memory < ROWS_IN_MEMORY_MAX:
                 kept[segment.header] = segment
         segments = [kept.get(h) or self._filer.open(h) for h in mine if h.topic_id == newest]
-        lost |= {ledger_id for ledger_id, _ in self._unsalvageable}
-        return tuple(counting_segments(segments, known=set(kept.values()), lost=lost))
+        gaps = {*lost, *(ledger_id for ledger_id, _ in self._unsalvageable)}
+        return tuple(counting_segments(segments, known=set(kept.values()), lost=gaps))
 
     def _is_as_scanned(self) -> bool:
         """Whether no segment came or went since the last look. If so, opening one topic after

@@ -39,6 +39,9 @@ class MemoryMetadata(MetadataStore):
                 folder.next_topic_id += 1
             return folder.topics[name]
 
+    def create_topics(self, names: Sequence[str]) -> dict[str, int]:
+        return {name: self.create_topic(name) for name in names}
+
     def reserve_ledger_ids(self, count: int) -> int:
         with self._folder.changed_by(self._owner) as folder:
             first = folder.next_ledger_id

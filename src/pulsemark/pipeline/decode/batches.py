@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ..columns import Depth, depth_of
+from ..errors import DecodeError
 from ..options import EntryLimits
 from . import headers as message
 from .entries import EntryTable
@@ -20,9 +22,12 @@ from .gather import gather, maps, small_integers, text, timestamps, without_base
 from .headers import Headers, read_headers
 from .message_ids import message_ids
 from .messages import HEADER_FIELDS, Messages, open_messages
-from .protoscan import Ints, Want
+from .protoscan import Bools, Ints, Want
 from .record_sets import with_messages_of_sets
 from .tags import tag_maps
+
+if TYPE_CHECKING:
+    from ..values.decoding import Decoder, Reasons
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 16 << 20
@@ -32,6 +37,7 @@ _OUTER_FIELDS = {
     message.UUID: Want.SPAN,
     message.NUM_CHUNKS_FROM_MSG: Want.VARINT,
     message.CHUNK_ID: Want.VARINT,
+    message.SCHEMA_VERSION: Want.SPAN,
 }
 _IN_METADATA = frozenset({"__key", "__eventTime", "__messageProperties"})
 
@@ -52,7 +58,12 @@ class BatchForm:
     limits: EntryLimits
     open_all: bool = False
     """Decode every payload, whatever columns are read. This is set if entries that cannot be
-    decoded are left out: otherwise the number of rows would depend on the columns."""
+    decoded are left out, or are rows of their own: otherwise the number of rows would depend on the
+    columns."""
+    decoder: Decoder | None = None
+    """Decodes values by the topic's schema; None: they stay bytes."""
+    fail_fast: bool = True
+    """Whether a value that cannot be decoded by the schema is an error; else it is null."""
 
 
 @dataclass(slots=True)
@@ -68,6 +79,8 @@ class _Rows:
     messages: Messages | None = None
     first_message: int = 0
     """The number, in ``messages``, of the first row; the others follow it."""
+    decoded: tuple[pa.Array, Reasons] | None = None
+    """The decoded values, once they are asked for."""
 
 
 def record_batches(
@@ -89,6 +102,10 @@ def record_batches(
         on_bad_entry(seen, row, f"it states {seen.counts[row]} messages; the limit is {limit}")
     table = seen if bool(inside.all()) else seen.select(inside)
     for rows in _all_rows(table, form, on_bad_entry):
+        if form.decoder is not None and form.fail_fast and "value" in form.schema.names:
+            for row, reason in _decoded(rows)[1].items():
+                position = rows.table.position(int(rows.entry_rows[row]))
+                raise DecodeError(form.topic, position, f"its value: {reason}")
         columns = [_BUILDERS[name](rows) for name in form.schema.names]
         yield pa.RecordBatch.from_arrays(columns, schema=form.schema)
 
@@ -168,8 +185,46 @@ def _opened(headers: Headers, form: BatchForm, on_bad_entry: OnBadEntry) -> Iter
 
 
 def _value(rows: _Rows) -> pa.Array:
+    if rows.form.decoder is None:
+        return _bytes_of_values(rows)
+    return _decoded(rows)[0]
+
+
+def _bytes_of_values(rows: _Rows) -> pa.Array:
     messages, window = _messages(rows)
     return gather(messages.arena, messages.value_starts[window], messages.value_ends[window])
+
+
+def _decoded(rows: _Rows) -> tuple[pa.Array, Reasons]:
+    """The values by the topic's schema, and why some are null."""
+    if rows.decoded is None:
+        assert rows.form.decoder is not None, "values are decoded"
+        headers, values, sealed = _headers(rows), _bytes_of_values(rows), {}
+        whole = ~headers.is_encrypted & (headers.value(message.NUM_CHUNKS_FROM_MSG, 1) <= 1)
+        if not bool(whole[rows.entry_rows].all()):
+            hidden = np.flatnonzero(~whole[rows.entry_rows] & _is_valid(values))
+            sealed = dict.fromkeys(hidden.tolist(), "the value is encrypted, or a chunk of one")
+            at = np.where(whole[rows.entry_rows], np.arange(len(values)), -1)
+            values = values.take(pa.array(at, mask=at < 0))
+        versions = headers.schema_versions()
+        found, reasons = rows.form.decoder.decode(
+            values, [versions[row] for row in rows.entry_rows.tolist()]
+        )
+        rows.decoded = found, sealed | reasons
+    return rows.decoded
+
+
+def _is_valid(values: pa.Array) -> Bools:
+    valid: Bools = values.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _error(rows: _Rows) -> pa.Array:
+    count = len(rows.entry_rows)
+    if rows.form.decoder is None or not _decoded(rows)[1]:
+        return pa.nulls(count, pa.string())
+    reasons = _decoded(rows)[1]
+    return pa.array([reasons.get(row) for row in range(count)], pa.string())
 
 
 def _key(rows: _Rows) -> pa.Array:
@@ -259,4 +314,5 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "__producerName": lambda rows: _text_of_header(message.PRODUCER_NAME, rows),
     "__sequenceId": lambda rows: pa.array(_of_header(message.SEQUENCE_ID, rows)),
     "__tags": _tags,
+    "__error": _error,
 }

@@ -36,6 +36,7 @@ EVENT_TIME = MessageMetadata.EVENT_TIME_FIELD_NUMBER
 ENCRYPTION_KEYS = MessageMetadata.ENCRYPTION_KEYS_FIELD_NUMBER
 PARTITION_KEY_B64_ENCODED = MessageMetadata.PARTITION_KEY_B64_ENCODED_FIELD_NUMBER
 NULL_VALUE = MessageMetadata.NULL_VALUE_FIELD_NUMBER
+SCHEMA_VERSION = MessageMetadata.SCHEMA_VERSION_FIELD_NUMBER
 UUID = MessageMetadata.UUID_FIELD_NUMBER
 NUM_CHUNKS_FROM_MSG = MessageMetadata.NUM_CHUNKS_FROM_MSG_FIELD_NUMBER
 CHUNK_ID = MessageMetadata.CHUNK_ID_FIELD_NUMBER
@@ -80,6 +81,14 @@ class Headers:
             {number: column.part(first, last) for number, column in self.columns.items()},
             self.good[first:last],
         )
+
+    def schema_versions(self) -> list[int | None]:
+        """The version of the schema of each entry's values; None if its header names none."""
+        spans, data = self.columns[SCHEMA_VERSION], self.table.data
+        return [
+            None if start == ABSENT else int.from_bytes(data[start:end], "big")
+            for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
+        ]
 
     def reason(self, row: int) -> str:
         """What is wrong with a bad header."""

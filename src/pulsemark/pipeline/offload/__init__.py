@@ -1,17 +1,23 @@
-"""Offload: copy topics into Parquet files, by hour of broker time, each message once.
+"""Offload: copy topics into a table, by hour of broker time, each message once.
 
 offload             copy what is new, in a SparkSession (see `job`)
-verify_offload      compare the files with their manifest (see `verification`)
+verify_offload      compare the table with its manifest (see `verification`)
 truncate_offloaded  remove from the ledgers what is verified there (see `verification`)
+DeltaTarget         a Delta table as the target; a path or URI is a folder of Parquet files
+IcebergTarget       an Iceberg table as the target
 """
 
 from __future__ import annotations
 
+from .delta_table import DeltaTarget
+from .iceberg_table import IcebergTarget
 from .job import OffloadResult, offload
 from .manifest import OffloadedFile
 from .verification import TopicCheck, truncate_offloaded, verify_offload
 
 __all__ = [
+    "DeltaTarget",
+    "IcebergTarget",
     "OffloadResult",
     "OffloadedFile",
     "TopicCheck",

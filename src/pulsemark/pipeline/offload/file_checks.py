@@ -1,8 +1,9 @@
-"""Check one file of an offload: its bytes, its rows, and the ledgers' messages in its range."""
+"""Check what a manifest lists: a file's bytes and rows, and the ledgers' messages in its range."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -11,59 +12,69 @@ import pyarrow.parquet as pq
 from ...ledger import CorruptEntryError, EntryKind, TopicLog
 from ..decode.runs import read_tables
 from ..plan import entry_of
-from .manifest import OffloadedFile, file_checksum
+from .manifest import OffloadedFile
+from .places import Place, file_checksum
+
+if TYPE_CHECKING:
+    from .table import Indexes
 
 _INDEX = "__index"
 
 
-def problem_of(
-    target: Path, file: OffloadedFile, expected_first: int, log: TopicLog | None
-) -> str | None:
-    """What is wrong with a file; None if it is good.
-
-    Args:
-        target: the folder of the offload.
-        file: the file as the manifest lists it.
-        expected_first: where the topic's file before it ends.
-        log: the topic's log; None if it is gone.
-    """
-    if file.first_index > expected_first:
-        return f"messages [{expected_first}, {file.first_index}) are in no file"
+def problem_of_file(place: Place, file: OffloadedFile) -> str | None:
+    """What is wrong with a file's bytes or rows; None if they are as the manifest says."""
     try:
-        if file_checksum(target / file.path) != (file.size_bytes, file.crc32c):
+        if file_checksum(place, file.path) != (file.size_bytes, file.crc32c):
             return "its bytes are not those that were written"
-        indexes = _indexes(target / file.path)
+        with place.open(file.path) as source:
+            parquet = pq.ParquetFile(source)
+            rows = int(parquet.metadata.num_rows)
+            has_index = _INDEX in parquet.schema_arrow.names
+            indexes = parquet.read([_INDEX]).column(0).to_numpy() if has_index else None
     except FileNotFoundError:
         return "is missing"
     except (OSError, pa.ArrowInvalid) as error:
         return f"cannot be read: {error}"
-    if indexes is None:
-        return None if file.rows == _rows(target / file.path) else "has another number of rows"
-    if len(indexes) != file.rows:
-        return f"has {len(indexes)} rows; the manifest says {file.rows}"
-    if len(indexes) and not (
-        indexes[0] >= file.first_index
-        and indexes[-1] < file.end_index
-        and bool((np.diff(indexes) > 0).all())
-    ):
-        return "has indexes that are not in order, or outside of its range"
-    missing = _missing(file, log)
-    return f"{missing} messages of the ledger are not in it" if missing else None
+    if rows != file.rows:
+        return f"has {rows} rows; the manifest says {file.rows}"
+    return None if indexes is None else _problem_of_indexes(indexes, file)
 
 
-def _indexes(path: Path) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
-    if _INDEX not in pq.read_schema(path).names:
+def _problem_of_indexes(indexes: Indexes, file: OffloadedFile) -> str | None:
+    if len(indexes) == 0:
         return None
-    column = pq.read_table(path, columns=[_INDEX]).column(0)
-    values: np.ndarray[tuple[int], np.dtype[np.int64]] = column.to_numpy()
-    return values
+    inside = indexes[0] >= file.first_index and indexes[-1] < file.end_index
+    rising = bool((np.diff(indexes) > 0).all())
+    return None if inside and rising else "has indexes that are not in order, or not in its range"
 
 
-def _rows(path: Path) -> int:
-    return int(pq.read_metadata(path).num_rows)
+def problems_of_rows(
+    indexes: Indexes, logs: Sequence[Sequence[OffloadedFile]]
+) -> list[tuple[OffloadedFile, str]]:
+    """What is wrong with a topic's rows in a table whose files others have rewritten.
+
+    Args:
+        indexes: of all rows of the topic.
+        logs: the files that were written, by log. A topic that was created again has several logs,
+            whose indexes begin anew.
+    """
+    indexes = np.sort(indexes)
+    problems = []
+    for files in logs:
+        for file in files:
+            first, end = np.searchsorted(indexes, [file.first_index, file.end_index])
+            found = int(end - first)
+            if found < file.rows or (found != file.rows and len(logs) == 1):
+                problems.append((file, f"the table has {found} of its {file.rows} rows"))
+    copies = np.unique(indexes, return_counts=True)[1].max(initial=0)
+    written = sum(file.rows for files in logs for file in files)
+    if copies > len(logs) or len(indexes) != written:
+        what = f"the table has {len(indexes)} rows of the topic, and {written} were written"
+        problems.append((logs[0][0], what))
+    return problems
 
 
-def _missing(file: OffloadedFile, log: TopicLog | None) -> int:
+def missing_in(file: OffloadedFile, log: TopicLog | None) -> int:
     """How many messages of the file's range the ledgers have, and the file does not."""
     if log is None or file.first_index < log.first_index:
         return 0

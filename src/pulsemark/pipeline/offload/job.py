@@ -2,11 +2,12 @@
 
 Steps of a run:
 
-1. Lock the target, so that there is one run at a time.
+1. Lock the target, so that there is one run at a time, as far as its place has locks.
 2. Plan: what each topic has after the messages that the manifest lists, in pieces.
-3. Remove files that no manifest lists and that are no piece of this run: a killed run's.
+3. Note what will be written, and remove what killed runs left (see `unfinished`).
 4. The workers write the pieces; a file that is complete from a killed run is used as it is.
-5. Sync the folders and add a manifest: from then on all new files count.
+5. Commit: from then on all new files count (see `table`). If the table has changed since step 2,
+   the run begins again with step 2, and finds its files complete where they are still needed.
 
 So a run that was killed and repeated gives the same table as one that was not.
 """
@@ -21,24 +22,21 @@ from typing import TYPE_CHECKING, Any
 
 from ...ledger import FolderReader
 from ..arguments import checked_options
-from ..columns import DEFAULT_COLUMNS
-from ..durable_files import sync_folder
-from ..errors import OptionError
+from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
+from ..errors import JobFailedError, OptionError
 from ..expected import expected_of
 from ..options import ReadOptions, select_topics
 from ..registration import require_spark
-from .manifest import (
-    Manifest,
-    OffloadedFile,
-    add_manifest,
-    load_manifest,
-    remove_strays,
-    target_lock,
-)
-from .pieces import Piece, pieces_of
+from . import unfinished
+from .manifest import Manifest, OffloadedFile
+from .pieces import Piece, pieces_of, tasks_of
+from .table import OffloadTable, TableChangedError, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_ATTEMPTS = 10
+"""How often a run begins again because others change the table."""
 
 DEFAULT_ROWS_PER_FILE = 5_000_000
 
@@ -63,7 +61,7 @@ class OffloadResult:
 def offload(
     spark: SparkSession,
     path: str | Path,
-    target: str | Path,
+    target: OffloadTable | str | Path,
     topics: str | Sequence[str] | None = None,
     *,
     ending_time: str | int | None = None,
@@ -71,12 +69,13 @@ def offload(
     rows_per_file: int = DEFAULT_ROWS_PER_FILE,
     fail_on_data_loss: bool = True,
 ) -> OffloadResult:
-    """Copy what is new in a data folder to Parquet files; each message is copied once.
+    """Copy what is new in a data folder to a table; each message is copied once.
 
     Args:
         spark: the Spark session; its workers see both folders under these paths.
         path: the data folder. A broker may be writing to it.
-        target: the folder of the files; made if it is missing.
+        target: a folder of Parquet files (a path, or a URI of a file system that pyarrow or fsspec
+            knows), a `DeltaTarget` or an `IcebergTarget`; made if it is missing.
         topics: names; all topics by default.
         ending_time: copy up to the first entry at or after it; ms since the epoch, or ISO-8601.
         columns: the columns of the source that the files have; the same in all runs.
@@ -90,8 +89,11 @@ def offload(
         ForeignFolderError, UnsupportedVersionError: the path is not a data folder of this version.
         TopicNotFoundError: a named topic does not exist.
         DataLossError: messages that were not copied are gone.
+        JobFailedError: others change the table all the time.
     """
     require_spark()
+    from .writer import table_schema
+
     if rows_per_file < 1:
         raise OptionError("rowsPerFile", str(rows_per_file), "is not 1 or more")
     texts = {
@@ -100,29 +102,55 @@ def offload(
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
     options = ReadOptions.parse(texts)
-    folder = Path(target).absolute()
-    with target_lock(folder):
-        manifest = load_manifest(folder)
-        if manifest.columns not in ((), options.columns):
-            raise OptionError("columns", ",".join(columns), f"the target has {manifest.columns}")
-        pieces, lost = _planned(manifest, options, rows_per_file)
-        kept = dict.fromkeys([file.path for file in manifest.files] + [p.path for p in pieces])
-        remove_strays(folder, kept)
-        if not pieces:
-            return OffloadResult(())
-        # The largest first, so that the last tasks are short.
-        pieces.sort(key=lambda piece: -piece.part.message_count)
-        named = [piece.to_json() for piece in pieces]
-        plan = {"target": str(folder), "lost": sorted(lost), "pieces": named}
+    if ERROR_COLUMN in options.columns:
+        raise OptionError("columns", ERROR_COLUMN, "has rows that are no messages")
+    table = table_of(target)
+    table.check_columns(options.columns)
+    table.create(table_schema(options.columns))
+    with table.lock():
+        for _ in range(_ATTEMPTS):
+            try:
+                return _run(spark, table, options, texts, rows_per_file)
+            except TableChangedError as error:
+                changed = error
+    raise JobFailedError(f"given up after {_ATTEMPTS} attempts: {changed}")
+
+
+def _run(
+    spark: SparkSession,
+    table: OffloadTable,
+    options: ReadOptions,
+    texts: dict[str, str],
+    rows_per_file: int,
+) -> OffloadResult:
+    """One attempt. Raises TableChangedError."""
+    manifest = table.load()
+    if manifest.columns not in ((), options.columns):
+        reason = f"the target has {','.join(manifest.columns)}"
+        raise OptionError("columns", ",".join(options.columns), reason)
+    pieces, lost = _planned(manifest, options, rows_per_file)
+    place = table.place
+    counting = {file.path for file in manifest.files}
+    run = unfinished.begin(place, [piece.path for piece in pieces], counting)
+    files: tuple[OffloadedFile, ...] = ()
+    if pieces:
+        plan = {
+            "target": place.uri,
+            "constants": table.constants,
+            "run": run,
+            "lost": sorted(lost),
+            "tasks": [[piece.to_json() for piece in task] for task in tasks_of(pieces)],
+        }
         files = _written(spark, texts, plan)
-        sync_folder(folder)
-        add_manifest(folder, manifest, options.columns, files)
-        return OffloadResult(files)
+        table.commit(manifest, options.columns, files)
+    unfinished.end(place, run)
+    return OffloadResult(files)
 
 
 def _planned(
     manifest: Manifest, options: ReadOptions, rows_per_file: int
 ) -> tuple[list[Piece], frozenset[int]]:
+    copied = manifest.next_indexes()
     with FolderReader(options.path) as reader:
         expected = expected_of(reader, options.path)
         names, _ = select_topics(options.topics, reader.topics())
@@ -130,7 +158,9 @@ def _planned(
         pieces = [
             piece
             for log in logs.values()
-            for piece in pieces_of(log, manifest, options, rows_per_file)
+            for piece in pieces_of(
+                log, copied.get((log.name, log.topic_id)), options, rows_per_file
+            )
         ]
     return pieces, expected.lost_ledgers
 
@@ -144,5 +174,5 @@ def _written(
     spark.dataSource.register(OffloadSource)
     reader = spark.read.format(OFFLOAD_FORMAT).options(**options)
     rows = reader.option(PLAN_OPTION, json.dumps(plan)).load().collect()
-    files = [OffloadedFile(**json.loads(row["file"])) for row in rows]
-    return tuple(sorted(files, key=lambda file: (file.topic, file.first_index)))
+    files = [OffloadedFile(**json.loads(row[0])) for row in rows]
+    return tuple(sorted(files, key=lambda file: (file.topic, file.log_id, file.first_index)))

@@ -1,39 +1,38 @@
 """The manifest of an offload: which files count, and which messages each of them has.
 
-The target folder looks like this; Spark and others read it as a table that is partitioned by topic
-and hour, and skip names that begin with an underscore:
+Each run that copied something adds one manifest to the folder `_pulsemark` beside the files. It
+names the manifest before it by number and checksum. So the newest one, the *head*, says which
+others count and what is in them. Recording the head makes all files of the run count at once:
 
-    topic=<topic, percent-encoded>/hour=2026-03-01T14/<first index>-<end index>.parquet
-    _pulsemark/manifest-000001.json ...
-
-Each run that copied something adds one manifest. A file counts if a manifest lists it. It is
-written in whole, synced and renamed before that, so a killed run leaves no half of a file under its
-name.
+- In a folder of Parquet files it is the file with the highest number.
+- In a Delta or Iceberg table the head is part of the table's own transaction that adds the files.
+  A manifest that was written and not committed is not in the chain, and has no meaning.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from ...metadata import crc32c
-from ..durable_files import write_durably
 from ..errors import OptionError
+from .places import Place, read_bytes, write_bytes
 
 MANIFEST_FOLDER = "_pulsemark"
 VERSION = 1
 HOUR_MS = 3_600_000
-_READ_BYTES = 4 << 20
+LAST_HOUR_MS = 253_402_297_200_000
+"""The last hour of the year 9999. What a wrong clock has stamped later is filed there."""
+_CRC_BITS = 32
+_NAME_MAX = 200
+"""File systems take names of 255 bytes."""
 
-_MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,})\.json")
+_MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,})-([0-9a-f]{8})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class OffloadedFile:
     """One file: messages ``[first_index, end_index)`` of a topic."""
 
     path: str
-    """Relative to the target folder."""
+    """Relative to the place of the files."""
     topic: str
     log_id: int
     """The id of the topic's log: a topic that is created again has another one."""
@@ -56,109 +55,128 @@ class OffloadedFile:
     """Of the file's bytes."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Head:
+    """The name of a manifest: its number, from 1, and the CRC-32C of its bytes."""
+
+    number: int
+    crc32c: int
+
+    @property
+    def path(self) -> str:
+        """Relative to the place of the files."""
+        return f"{MANIFEST_FOLDER}/manifest-{self.number:06d}-{self.crc32c:08x}.json"
+
+    def to_int(self) -> int:
+        """As one number; a later manifest has a higher one."""
+        return self.number << _CRC_BITS | self.crc32c
+
+    @classmethod
+    def from_int(cls, value: int) -> Head:
+        """The head of such a number."""
+        return cls(value >> _CRC_BITS, value & (1 << _CRC_BITS) - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """All files of a target that count, and the columns that they have."""
 
-    columns: tuple[str, ...]
-    files: tuple[OffloadedFile, ...]
-    runs: int
-    """How many runs have copied something."""
+    columns: tuple[str, ...] = ()
+    files: tuple[OffloadedFile, ...] = ()
+    head: Head | None = None
+    """None: nothing was ever copied."""
 
-    def next_index(self, topic: str, log_id: int) -> int | None:
-        """The first message that is not copied yet; None: nothing of this log is."""
-        ends = (f.end_index for f in self.files if (f.topic, f.log_id) == (topic, log_id))
-        return max(ends, default=None)
+    @property
+    def runs(self) -> int:
+        """How many runs have copied something."""
+        return 0 if self.head is None else self.head.number
+
+    def next_indexes(self) -> dict[tuple[str, int], int]:
+        """By topic and log id: the first message that is not copied yet."""
+        ends: dict[tuple[str, int], int] = {}
+        for file in self.files:
+            log = file.topic, file.log_id
+            ends[log] = max(ends.get(log, 0), file.end_index)
+        return ends
 
 
 def file_name(topic: str, log_id: int, hour_ms: int, first_index: int, end_index: int) -> str:
-    """The path of a file, relative to the target folder."""
+    """The path of a file, relative to the place of the files."""
     hour = datetime.fromtimestamp(hour_ms / 1000, UTC).strftime("%Y-%m-%dT%H")
     name = f"{log_id}-{first_index:020d}-{end_index:020d}.parquet"
-    return f"topic={quote(topic, safe='')}/hour={hour}/{name}"
+    return f"topic={_folder_name(topic)}/hour={hour}/{name}"
 
 
-def load_manifest(target: Path) -> Manifest:
-    """The manifests of a target folder; an empty one if it has none.
+def _folder_name(topic: str) -> str:
+    """A name for the topic's folder; long ones are cut, and their checksum keeps them apart."""
+    name = quote(topic, safe="")
+    if len(name) <= _NAME_MAX:
+        return name
+    return f"{name[:_NAME_MAX]}-{crc32c(topic.encode()):08x}"
+
+
+def load_manifest(place: Place, head: Head | None) -> Manifest:
+    """The manifests up to a head; an empty one if it is None.
 
     Raises:
-        OptionError: a manifest is damaged, of a newer version, or one of them is missing.
+        OptionError: a manifest is missing, damaged, or of a newer version.
     """
-    files: list[OffloadedFile] = []
+    files: list[list[OffloadedFile]] = []
     columns: tuple[str, ...] = ()
-    paths = _manifest_paths(target)
-    for number, path in enumerate(paths, start=1):
-        if int(_MANIFEST_NAME.fullmatch(path.name)[1]) != number:  # type: ignore[index]
-            raise OptionError("target", str(target), f"manifest {number} is missing")
+    following = head
+    while following is not None:
+        content = _content(place, following)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            version = content["version"]
-            if version != VERSION:
-                reason = f"{path.name} has version {version!r}; this program knows {VERSION}"
-                raise OptionError("target", str(target), reason)
-            files += [OffloadedFile(**each) for each in content["files"]]
-            columns = tuple(content["columns"])
+            files.append([OffloadedFile(**each) for each in content["files"]])
+            columns = columns or tuple(content["columns"])
+            number, previous = following.number, content["previous"]
+            following = None if previous is None else Head(*previous)
         except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, OptionError):
-                raise
-            raise OptionError("target", str(target), f"{path.name} is damaged: {error}") from error
-    return Manifest(columns, tuple(files), len(paths))
+            raise _bad(place, following, f"is damaged: {error!r}") from error
+        if (following.number if following is not None else 0) != number - 1:
+            raise _bad(place, head, f"does not name manifest {number - 1}")
+    return Manifest(columns, tuple(f for each in reversed(files) for f in each), head)
 
 
-def _manifest_paths(target: Path) -> list[Path]:
+def _content(place: Place, head: Head) -> dict[str, Any]:
     try:
-        paths = list((target / MANIFEST_FOLDER).iterdir())
-    except FileNotFoundError:
-        return []
-    return sorted(path for path in paths if _MANIFEST_NAME.fullmatch(path.name))
-
-
-def add_manifest(
-    target: Path, manifest: Manifest, columns: Sequence[str], files: Iterable[OffloadedFile]
-) -> None:
-    """Let files count, all of them or none; durable when it returns."""
-    content = {"version": VERSION, "columns": list(columns), "files": [asdict(f) for f in files]}
-    path = target / MANIFEST_FOLDER / f"manifest-{manifest.runs + 1:06d}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_durably(path, json.dumps(content, indent=1).encode())
-
-
-def file_checksum(path: Path) -> tuple[int, int]:
-    """The size in bytes and the CRC-32C of a file, as they are on the disk now."""
-    size = checksum = 0
-    with path.open("rb") as file:
-        while data := file.read(_READ_BYTES):
-            size += len(data)
-            checksum = crc32c(data, checksum)
-    return size, checksum
-
-
-@contextlib.contextmanager
-def target_lock(target: Path) -> Iterator[None]:
-    """Only one run at a time writes to a target. Raises OptionError if another one does."""
-    folder = target / MANIFEST_FOLDER
+        data = read_bytes(place, head.path)
+    except FileNotFoundError as error:
+        raise _bad(place, head, "is missing") from error
+    if crc32c(data) != head.crc32c:
+        raise _bad(place, head, "is damaged")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        reason = f"cannot be written: {error.strerror}"
-        raise OptionError("target", str(target), reason) from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        raise OptionError("target", str(target), "another offload is writing to it") from error
-    try:
-        yield
-    finally:
-        os.close(fd)
+        content = json.loads(data)
+        version = content["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _bad(place, head, "is damaged") from error
+    if version != VERSION:
+        raise _bad(place, head, f"has version {version!r}; this program knows {VERSION}")
+    return dict(content)
 
 
-def remove_strays(target: Path, kept: Mapping[str, object]) -> int:
-    """Remove files of killed runs: those that are not listed and will not be written again."""
-    removed = 0
-    for path in target.glob("topic=*/hour=*/*"):
-        if path.relative_to(target).as_posix() not in kept:
-            path.unlink()
-            removed += 1
-    return removed
+def _bad(place: Place, head: Head | None, reason: str) -> OptionError:
+    name = "its manifest" if head is None else head.path.removeprefix(f"{MANIFEST_FOLDER}/")
+    return OptionError("target", place.uri, f"{name} {reason}")
+
+
+def newest_head(place: Place) -> Head | None:
+    """The manifest with the highest number in a folder; None if it has none."""
+    matches = map(_MANIFEST_NAME.fullmatch, place.names(MANIFEST_FOLDER))
+    return max((Head(int(m[1]), int(m[2], 16)) for m in matches if m), default=None)
+
+
+def write_manifest(
+    place: Place, before: Manifest, columns: Sequence[str], files: Iterable[OffloadedFile]
+) -> Head:
+    """Write the manifest that follows another one; durable when it returns."""
+    content = {
+        "version": VERSION,
+        "previous": None if before.head is None else [before.head.number, before.head.crc32c],
+        "columns": list(columns),
+        "files": [asdict(file) for file in files],
+    }
+    data = json.dumps(content, indent=1).encode()
+    head = Head(before.runs + 1, crc32c(data))
+    write_bytes(place, head.path, data)
+    return head

@@ -7,7 +7,7 @@ where its log ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,10 @@ from ...ledger.local.folder_reader import FolderLog
 from ..errors import DataLossError
 from ..options import Bound, BoundKind, ReadOptions
 from ..plan import Slice, entry_of, row_of, slice_of
-from .manifest import HOUR_MS, Manifest, file_name
+from .manifest import HOUR_MS, LAST_HOUR_MS, file_name
+
+_SMALL_ROWS = 100_000
+"""Pieces of fewer messages share tasks: a task costs some 25 ms of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,13 @@ class Piece:
 
 
 def pieces_of(
-    log: FolderLog, manifest: Manifest, options: ReadOptions, rows_per_file: int
+    log: FolderLog, copied: int | None, options: ReadOptions, rows_per_file: int
 ) -> Iterator[Piece]:
-    """The pieces of a topic that are not in the manifest yet.
+    """The pieces of a topic from the first message that is not copied yet; None: from its first.
 
     Raises:
         DataLossError: messages that were not copied are gone.
     """
-    copied = manifest.next_index(log.name, log.topic_id)
     first = log.first_index if copied is None else copied
     if first < log.first_index:
         reason = "the topic was trimmed before they were copied"
@@ -59,9 +61,8 @@ def pieces_of(
     end = slice_of(log, options).end_index
     finder = Finder(log)
     while first < end:
-        hour_ms = _time_ms(log, first) // HOUR_MS * HOUR_MS
-        found = finder.by_time(hour_ms + HOUR_MS)
-        hour_end = end if found.end else min(end, max(found.first_index, first))
+        hour_ms = min(_time_ms(log, first) // HOUR_MS * HOUR_MS, LAST_HOUR_MS)
+        hour_end = end if hour_ms == LAST_HOUR_MS else _hour_end(finder, hour_ms, first, end)
         limit = (first // rows_per_file + 1) * rows_per_file
         piece_end = _entry_end(log, limit) if limit < hour_end else hour_end
         piece_end = max(piece_end, _entry_end(log, first + 1))
@@ -69,6 +70,24 @@ def pieces_of(
         path = file_name(log.name, log.topic_id, hour_ms, first, piece_end)
         yield Piece(path, log.topic_id, hour_ms, part)
         first = piece_end
+
+
+def tasks_of(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The pieces of each task, the largest tasks first, so that the last ones are short."""
+    tasks: list[list[Piece]] = []
+    rows = 0
+    for piece in sorted(pieces, key=lambda piece: -piece.part.message_count):
+        if not tasks or rows + piece.part.message_count > _SMALL_ROWS:
+            tasks.append([])
+            rows = 0
+        tasks[-1].append(piece)
+        rows += piece.part.message_count
+    return tasks
+
+
+def _hour_end(finder: Finder, hour_ms: int, first: int, end: int) -> int:
+    found = finder.by_time(hour_ms + HOUR_MS)
+    return end if found.end else min(end, max(found.first_index, first))
 
 
 def _index(index: int) -> Bound:

@@ -1,7 +1,7 @@
-"""The Spark source that an offload uses: a task writes one file and returns its facts as a row.
+"""The Spark source that an offload uses: a task writes files and returns their facts as rows.
 
 Spark runs a source's reads in its workers and repeats those that fail, which is what an offload
-needs. A repeated task finds the file of its first try complete, or writes it again.
+needs. A repeated task finds the files of its first try complete, or writes them again.
 """
 
 from __future__ import annotations
@@ -9,26 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ..columns import arrow_schema_of
 from ..options import ReadOptions
 from .pieces import Piece
-from .writer import write_piece
+from .places import place_of
+from .writer import PieceWriter
 
 OFFLOAD_FORMAT = "pulsemark-offload"
 PLAN_OPTION = "offloadPlan"
 
 
 @dataclass(frozen=True)
-class PiecePartition(InputPartition):
-    """One task: one file."""
+class PiecesPartition(InputPartition):
+    """One task: some files."""
 
-    piece: Piece
+    pieces: tuple[Piece, ...]
 
 
 class OffloadSource(DataSource):
@@ -51,21 +50,28 @@ class OffloadSource(DataSource):
 
 
 class OffloadReader(DataSourceReader):
-    """One partition for each piece of the plan."""
+    """The tasks of the plan."""
 
     def __init__(self, options: ReadOptions, plan: dict[str, Any]) -> None:
         self._options = options
-        self._target = Path(plan["target"])
+        self._target = plan["target"]
+        self._constants = plan["constants"]
+        self._run = plan["run"]
         self._lost = frozenset(plan["lost"])
-        self._pieces = plan["pieces"]
+        self._tasks = plan["tasks"]
 
     def partitions(self) -> list[InputPartition]:
         """The pieces, as they were planned."""
-        return [PiecePartition(Piece.from_json(values)) for values in self._pieces]
+        return [
+            PiecesPartition(tuple(Piece.from_json(values) for values in task))
+            for task in self._tasks
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        """Write one file."""
-        assert isinstance(partition, PiecePartition), "the partitions are our own"
-        schema = arrow_schema_of(self._options.columns)
-        done = write_piece(partition.piece, self._target, self._options, schema, self._lost)
-        yield (json.dumps(asdict(done)),)
+        """Write the files of one task."""
+        assert isinstance(partition, PiecesPartition), "the partitions are our own"
+        writer = PieceWriter(
+            place_of(self._target), self._run, self._options, self._lost, self._constants
+        )
+        for piece in partition.pieces:
+            yield (json.dumps(asdict(writer.write(piece))),)

@@ -1,20 +1,30 @@
 """Check an offload, and remove from the ledgers what is checked there.
 
-A check reads every file of the manifest from the disk: its size and checksum, the number of its
-rows, and its indexes, which must rise within the file's range. The files of a topic must follow one
-another without a gap. Where the ledgers still have the messages, each file must have as many.
+A check reads the table back: every file of the manifest from its place, its size and checksum, the
+number of its rows, and its indexes, which must rise within the file's range. The table must have
+these files and no others. If others have rewritten a Delta or Iceberg table (compacted it, say),
+its rows are read instead, and must be the same ones, each once. The files of a topic must follow
+one another without a gap. Where the ledgers still have the messages, each file must have as many.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from ...ledger import FolderReader, LocalStore, TopicLog
+from ...compaction.current_view import claim_kept
+from ...ledger import FolderReader, LocalStore, ManagedLedger, TopicNotFoundError
 from ...ledger.local.folder_reader import FolderLog
 from ..errors import OptionError
 from ..plan import entry_of
-from .manifest import OffloadedFile, load_manifest, target_lock
+from .manifest import OffloadedFile
+from .parquet_folder import ParquetFolder
+from .table import OffloadTable, table_of
+
+_Log: TypeAlias = tuple[str, int]
+_Problems: TypeAlias = dict[OffloadedFile, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,8 @@ class TopicCheck:
     """The result for one topic."""
 
     topic: str
+    log_id: int
+    """The id of its log: a topic that was created again has a check for each of its logs."""
     files: int
     rows: int
     first_index: int
@@ -35,8 +47,8 @@ class TopicCheck:
         return not self.problems
 
 
-def verify_offload(path: str | Path, target: str | Path) -> list[TopicCheck]:
-    """Check all files of a target against its manifest and against the data folder.
+def verify_offload(path: str | Path, target: OffloadTable | str | Path) -> list[TopicCheck]:
+    """Check a target against its manifest and against the data folder.
 
     Files of topics that no longer exist in the folder are checked against the manifest alone.
 
@@ -44,18 +56,21 @@ def verify_offload(path: str | Path, target: str | Path) -> list[TopicCheck]:
         OptionError: the target has no manifest, or a damaged one.
         ForeignFolderError, UnsupportedVersionError: the path is not a data folder of this version.
     """
-    folder = Path(target).absolute()
-    manifest = load_manifest(folder)
-    if manifest.runs == 0:
-        raise OptionError("target", str(folder), "has no manifest of an offload")
-    by_log: dict[tuple[str, int], list[OffloadedFile]] = {}
+    table = table_of(target)
+    manifest = table.load()
+    if manifest.head is None:
+        raise OptionError("target", table.name, "has no manifest of an offload")
+    by_log: dict[_Log, list[OffloadedFile]] = {}
     for file in manifest.files:
         by_log.setdefault((file.topic, file.log_id), []).append(file)
+    for files in by_log.values():
+        files.sort(key=lambda file: file.first_index)
+    problems = _problems(table, by_log)
     with FolderReader(path) as reader:
-        logs = reader.logs(topic for topic, _ in by_log)
+        logs = reader.logs({topic for topic, _ in by_log})
         return [
-            _check_topic(folder, topic, files, _same_log(logs.get(topic), log_id))
-            for (topic, log_id), files in sorted(by_log.items())
+            _check_log(log, files, _same_log(logs.get(log[0]), log[1]), problems)
+            for log, files in sorted(by_log.items())
         ]
 
 
@@ -63,29 +78,61 @@ def _same_log(log: FolderLog | None, log_id: int) -> FolderLog | None:
     return log if log is not None and log.topic_id == log_id else None
 
 
-def _check_topic(
-    target: Path, topic: str, files: list[OffloadedFile], log: TopicLog | None
-) -> TopicCheck:
-    from .file_checks import problem_of
+def _problems(table: OffloadTable, by_log: Mapping[_Log, Sequence[OffloadedFile]]) -> _Problems:
+    """What is wrong with the table's files, or with its rows if others have rewritten it."""
+    from .file_checks import problem_of_file, problems_of_rows
 
-    files = sorted(files, key=lambda file: file.first_index)
+    files = [file for each in by_log.values() for file in each]
+    strange = table.data_paths() ^ {file.path for file in files}
+    if strange and not isinstance(table, ParquetFolder):
+        problems: _Problems = {}
+        for topic in {topic for topic, _ in by_log}:
+            logs = [each for (name, _), each in by_log.items() if name == topic]
+            for file, problem in problems_of_rows(table.indexes_of(topic), logs):
+                problems.setdefault(file, problem)
+        return problems
+    found = {file: problem_of_file(table.place, file) for file in files}
+    problems = {file: problem for file, problem in found.items() if problem is not None}
+    folders = {path.partition("/")[0] for path in strange}
+    for file in files:
+        if file.path.partition("/")[0] in folders:
+            problems.setdefault(file, "its folder has a file that no manifest lists")
+    return problems
+
+
+def _check_log(
+    log: _Log, files: Sequence[OffloadedFile], ledger: FolderLog | None, known: _Problems
+) -> TopicCheck:
     problems: list[str] = []
     first = end = files[0].first_index
     for file in files:
-        problem = problem_of(target, file, end, log)
+        problem = known.get(file) or _problem_beside(file, end, ledger)
         if problem is not None:
             problems.append(f"{file.path}: {problem}")
         elif not problems:
             end = file.end_index
     rows = sum(file.rows for file in files)
-    return TopicCheck(topic, len(files), rows, first, end, tuple(problems))
+    return TopicCheck(*log, len(files), rows, first, end, tuple(problems))
 
 
-def truncate_offloaded(path: str | Path, target: str | Path) -> dict[str, int]:
+def _problem_beside(file: OffloadedFile, end: int, ledger: FolderLog | None) -> str | None:
+    """What is wrong between a file and the one before it, and between it and the ledgers."""
+    from .file_checks import missing_in
+
+    if file.first_index > end:
+        return f"messages [{end}, {file.first_index}) are in no file"
+    if file.first_index < end:
+        return f"messages [{file.first_index}, {end}) are in two files"
+    missing = missing_in(file, ledger)
+    return f"{missing} messages of the ledger are not in it" if missing else None
+
+
+def truncate_offloaded(path: str | Path, target: OffloadTable | str | Path) -> dict[str, int]:
     """Remove from each topic's head what is verified in the target, and no further.
 
-    Whole segments are removed, and only messages that every durable subscription has acknowledged.
-    The folder must not be in use: a running broker trims by its own policies.
+    Whole segments are removed, and only messages that every durable subscription has acknowledged
+    and that compaction has read, if the topic is compacted. The folder must not be in use: a
+    running broker trims by its own policies.
 
     Returns:
         By topic: the first index that is left.
@@ -94,15 +141,33 @@ def truncate_offloaded(path: str | Path, target: str | Path) -> dict[str, int]:
         FolderLockedError: a broker or another process uses the folder.
         The errors of `verify_offload`.
     """
-    with target_lock(Path(target).absolute()):
-        checks = verify_offload(path, target)
-        with LocalStore.open(Path(path)) as store:
-            return {check.topic: _truncate(store, check) for check in checks if check.good}
+    table = table_of(target)
+    with LocalStore.open(Path(path)) as store, table.lock():
+        left = {}
+        for check in verify_offload(path, table):
+            ledger = _ledger_of(store, check)
+            if check.good and ledger is not None:
+                left[check.topic] = _truncate(ledger, check)
+        return left
 
 
-def _truncate(store: LocalStore, check: TopicCheck) -> int:
-    ledger = store.open_topic(check.topic)
-    before, _ = entry_of(ledger, check.verified_end_index)
-    marks = [cursor.mark_delete for cursor in ledger.cursors.values() if cursor.durable]
-    ledger.trim(min([before, *(ledger.next_position(mark) for mark in marks)]))
+def _ledger_of(store: LocalStore, check: TopicCheck) -> ManagedLedger | None:
+    """The checked log; None if its topic was deleted.
+
+    The same name may be another log by now, with messages that were not copied.
+    """
+    try:
+        ledger = store.open_topic(check.topic, create=False)
+    except TopicNotFoundError:
+        return None
+    return ledger if ledger.topic_id == check.log_id else None
+
+
+def _truncate(ledger: ManagedLedger, check: TopicCheck) -> int:
+    if check.first_index <= ledger.first_index:
+        end, _ = entry_of(ledger, check.verified_end_index)
+        with claim_kept(ledger) as claim:
+            marks = [cursor.mark_delete for cursor in ledger.cursors.values() if cursor.durable]
+            marks += [] if claim is None else [claim]
+            ledger.trim(min([end, *(ledger.next_position(mark) for mark in marks)]))
     return ledger.first_index

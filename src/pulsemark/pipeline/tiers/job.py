@@ -12,10 +12,11 @@ from ...ledger import FolderReader
 from ..arguments import Range, checked_options
 from ..audit import parse_bucket_ms
 from ..errors import OptionError
+from ..offload.table import OffloadTable
 from ..options import ReadOptions, select_topics
 from ..registration import require_spark
 from .compare import Difference, compare_counts, compare_indexes
-from .others import IndexTable, TopicIndexes, kind_of, read_counts, table_indexes
+from .others import TopicIndexes, kind_of, read_counts, table_indexes
 from .ranges import merged
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class TierComparison:
 def compare_tiers(
     spark: SparkSession,
     path: str | Path,
-    against: str | Path | IndexTable,
+    against: str | Path | OffloadTable,
     topics: str | Sequence[str] | None = None,
     *,
     bucket: str = "1 minute",
@@ -92,8 +93,8 @@ def compare_tiers(
     Args:
         spark: the Spark session.
         path: the data folder, which is the measure.
-        against: another data folder, the target of an `offload` (a folder of Parquet files, or a
-            table that knows its indexes), or counts in a file (see `read_counts`).
+        against: another data folder, the target of an `offload` (a folder, or an `OffloadTable`
+            such as `IcebergTarget`), or counts in a file (see `read_counts`).
         topics: names; all topics by default.
         bucket: width of the buckets in which differences are shown; counts have the same.
         tier: the folder's label.

@@ -8,32 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ...ledger.local.io.folder import MARKER_NAME
 from ..errors import MissingExtraError, OptionError
-from ..offload.manifest import MANIFEST_FOLDER, load_manifest
+from ..offload import DeltaTarget
+from ..offload.manifest import MANIFEST_FOLDER
+from ..offload.parquet_folder import ParquetFolder
+from ..offload.table import OffloadTable
 from ..options import full_topic_name
 from .ranges import Range, merged, of_indexes
 
-__all__ = ["Counts", "IndexTable", "TopicIndexes", "kind_of", "read_counts", "table_indexes"]
+__all__ = ["Counts", "TopicIndexes", "kind_of", "read_counts", "table_indexes"]
 
 OPTION = "against"
+_DELTA_LOG = "_delta_log"
 _COUNT_NAMES = ("topic", "bucket_start", "bucket_start_ms", "count")
-
-
-class IndexTable(Protocol):
-    """A table that knows its indexes, such as a target of `offload` in Delta or Iceberg."""
-
-    name: str
-
-    def load(self) -> Any:
-        """Its manifest, which has a method ``next_index(topic, log id)``."""
-        ...
-
-    def indexes_of(self, topic: str) -> Any:
-        """All values of the column ``__index`` of a topic, as an array of numpy."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +37,7 @@ class TopicIndexes:
     """It is not expected to have messages from this index on yet; None: it has no such place."""
 
 
-def kind_of(place: str | Path | IndexTable) -> str:
+def kind_of(place: str | Path | OffloadTable) -> str:
     """``folder``, ``table`` or ``counts``. Raises OptionError for what is none of them."""
     if not isinstance(place, str | Path):
         return "table"
@@ -55,7 +45,7 @@ def kind_of(place: str | Path | IndexTable) -> str:
     try:
         if (path / MARKER_NAME).exists():
             return "folder"
-        if (path / MANIFEST_FOLDER).is_dir():
+        if (path / MANIFEST_FOLDER).is_dir() or (path / _DELTA_LOG).is_dir():
             return "table"
         if path.is_file() and path.suffix in (".json", ".jsonl", ".csv"):
             return "counts"
@@ -70,7 +60,7 @@ def kind_of(place: str | Path | IndexTable) -> str:
 
 
 def table_indexes(
-    place: str | Path | IndexTable, log_ids: Mapping[str, int]
+    place: str | Path | OffloadTable, log_ids: Mapping[str, int]
 ) -> dict[str, TopicIndexes]:
     """What a table has of each topic: the files that its manifest lists, or what it says itself.
 
@@ -80,10 +70,13 @@ def table_indexes(
     Raises:
         OptionError: the manifest or a file cannot be read, or the files have no column `__index`.
     """
+    if isinstance(place, str | Path) and (Path(place) / _DELTA_LOG).is_dir():
+        place = DeltaTarget(Path(place).absolute())
     if not isinstance(place, str | Path):
         return _indexes_by_table(place, log_ids)
     path = Path(place).absolute()
-    manifest = load_manifest(path)
+    manifest = ParquetFolder(path).load()
+    ends = manifest.next_indexes()
     by_topic: dict[str, list[str]] = {topic: [] for topic in log_ids}
     for file in manifest.files:
         if log_ids.get(file.topic) == file.log_id:
@@ -91,16 +84,16 @@ def table_indexes(
     found = {}
     for topic, names in by_topic.items():
         ranges, doubled = _indexes_of_files(path, names)
-        end_index = manifest.next_index(topic, log_ids[topic])
+        end_index = ends.get((topic, log_ids[topic]))
         found[topic] = TopicIndexes(tuple(ranges), doubled, 0 if end_index is None else end_index)
     return found
 
 
-def _indexes_by_table(table: IndexTable, log_ids: Mapping[str, int]) -> dict[str, TopicIndexes]:
-    manifest = table.load()
+def _indexes_by_table(table: OffloadTable, log_ids: Mapping[str, int]) -> dict[str, TopicIndexes]:
+    ends = table.load().next_indexes()
     found = {}
     for topic, log_id in log_ids.items():
-        end_index = manifest.next_index(topic, log_id)
+        end_index = ends.get((topic, log_id))
         if end_index is None:
             found[topic] = TopicIndexes((), 0, 0)
             continue

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ...ledger import FolderLockedError, LocalStore, MemoryFolder, MemoryStore, StoreOptions
 from ...ledger.topic_store import TopicStore
-from ..clock import SettableClock
+from ..clock import A_TIME_MS, SettableClock
 from ..faulty_files import FaultyFiles
 from ..simulated_store import SimulatedStore
 
@@ -55,7 +55,7 @@ class FileEngine:
     """
 
     def __init__(self, folder: Path, options: StoreOptions) -> None:
-        self.clock = SettableClock()
+        self.clock = SettableClock(A_TIME_MS)
         self._simulated = SimulatedStore(folder, options=options, clock=self.clock)
         self._files: FaultyFiles | None = None
         self._folder = folder
@@ -101,7 +101,7 @@ class MemoryEngine:
     """
 
     def __init__(self, options: StoreOptions) -> None:
-        self.clock = SettableClock()
+        self.clock = SettableClock(A_TIME_MS)
         self.memory = MemoryFolder()
         self._options = options
         self._stores: list[MemoryStore] = []

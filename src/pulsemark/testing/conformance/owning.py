@@ -277,3 +277,19 @@ class Owning(EngineTests):
             filled(ledger, 1)
             assert [len(each) for each in bodies_of(ledger)] == [50, 50, len(body), len(body), 50]
             assert len(ledger.read(EARLIEST, max_entries=10, max_bytes=10)) == 1
+
+    def test_topics_added_together_are_there_after_a_crash(self, engine: Engine) -> None:
+        """Existing topics keep their ids; names that no topic can have are left out."""
+        store = engine.open()
+        first = store.open_topic(TOPIC)
+        first.append(b"x").commit.wait(10)
+        names = [f"{TOPIC}-{number}" for number in range(50)]
+        store.add_topics([*names, TOPIC, "", "x" * 100_000, names[3]])
+        store.add_topics(names[:5])
+        ids = [store.open_topic(name, create=False).topic_id for name in names]
+        assert len({first.topic_id, *ids}) == 51
+        engine.kill()
+        with engine.open() as store:
+            assert store.topic_names() == sorted([TOPIC, *names])
+            assert [store.open_topic(name, create=False).topic_id for name in names] == ids
+            assert store.open_topic(TOPIC, create=False).topic_id == first.topic_id

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,19 @@ class Catalog(MetadataStore):
                 db.execute("INSERT INTO topic(id, name) VALUES (?, ?)",
                            (topic_id, name)).lastrowid or 0
             )  # fmt: skip
+
+    def create_topics(self, names: Sequence[str]) -> dict[str, int]:
+        """As `create_topic` for many names, in one transaction; their ids by name."""
+        with self._transaction() as db:
+            # An ignored row would use an id up.
+            new = [
+                (name,)
+                for name in dict.fromkeys(names)
+                if not db.execute("SELECT 1 FROM topic WHERE name=?", (name,)).fetchone()
+            ]
+            db.executemany("INSERT INTO topic(name) VALUES (?)", new)
+            find = "SELECT id FROM topic WHERE name=?"
+            return {name: int(db.execute(find, (name,)).fetchone()[0]) for name in names}
 
     def delete_topic(
         self,

@@ -1,0 +1,46 @@
+"""What a broker does when a test has moved its clock: everything that is then due, at once.
+
+Without it the broker would notice by itself, when the next of its rounds begins: after a second for
+delayed messages, after minutes for retention.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .handlers.authenticating import check_credentials
+from .services import Services
+from .topics.topic import Topic
+
+__all__ = ["before_clock_moves", "clock_moved"]
+
+
+async def before_clock_moves(services: Services) -> None:
+    """Note what is unused now, since a topic is deleted a time after that."""
+    await services.lifetimes.check_topics()
+    await services.lifetimes.check_subscriptions()
+
+
+async def clock_moved(services: Services) -> None:
+    """Do what is due, and return when it is done.
+
+    Delayed messages are delivered; messages expire; retention trims; topics that need it are
+    compacted; backlog quotas are checked; unused topics and subscriptions are deleted; snapshots of
+    deduplication are stored; clients whose credentials have expired are asked for new ones.
+    """
+    for session in tuple(services.sessions):
+        check_credentials(session, math.inf)
+    for topic in tuple(services.topics.open_topics.values()):
+        _deliver_due(topic)
+    await services.cleaning.clean_now()
+    await services.lifetimes.backlogs.check_all()
+    await services.lifetimes.check_topics()
+    await services.lifetimes.check_subscriptions()
+    await services.lifetimes.store_snapshots()
+
+
+def _deliver_due(topic: Topic) -> None:
+    for subscription in tuple(topic.subscriptions.values()):
+        delayed = getattr(subscription.dispatcher, "delayed", None)
+        if delayed is not None:
+            delayed.check_now()

@@ -1,0 +1,266 @@
+"""What tools ask of a cluster: its brokers, its disks, and where replicas are.
+
+There is one broker with one folder, which leads every partition. So leaders are never elected,
+and replicas never move: a request for what is there already is granted, any other one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kafka.protocol.admin import (
+    AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirsResponse,
+    DescribeClusterResponse,
+    DescribeLogDirsResponse,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsResponse,
+)
+
+from ...ledger import LedgerError
+from ..access import Operation
+from ..errors import Code, KafkaError
+from ..session import Handler, KafkaSession
+from ..wire import Request
+from .discovery import NODE_ID
+
+__all__ = ["HANDLERS"]
+
+BROKERS, CONTROLLERS = 1, 2
+PREFERRED, UNCLEAN = 0, 1
+
+_Dir = DescribeLogDirsResponse.DescribeLogDirsResult
+_Moved = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+_Elected = ElectLeadersResponse.ReplicaElectionResult
+_Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+
+
+def describe_cluster(session: KafkaSession, request: Request) -> None:
+    """The only broker; it is the controller, too."""
+    options, version = session.options, request.version
+    code, message = Code.NONE, None
+    kind = request.body.endpoint_type if version >= 1 else BROKERS
+    if kind != BROKERS:
+        is_known = kind == CONTROLLERS
+        code = Code.MISMATCHED_ENDPOINT_TYPE if is_known else Code.UNSUPPORTED_ENDPOINT_TYPE
+        message = "this is the port of a broker, not of a controller"
+    broker = DescribeClusterResponse.DescribeClusterBroker(
+        broker_id=NODE_ID, host=options.host, port=session.port, rack=None
+    )
+    response = DescribeClusterResponse(
+        throttle_time_ms=0,
+        error_code=code,
+        error_message=message,
+        endpoint_type=BROKERS,
+        cluster_id=options.cluster,
+        controller_id=NODE_ID if code is Code.NONE else -1,
+        brokers=[broker] if code is Code.NONE else [],
+        authorized_operations=None,
+    )
+    session.answer(request, response)
+
+
+# ---- disks -------------------------------------------------------------------------------------
+
+
+async def describe_log_dirs(session: KafkaSession, request: Request) -> None:
+    """The data folder, and how large each partition in it is. Null: all partitions."""
+    try:
+        session.access.check_broker()
+    except KafkaError as refusal:
+        # Before version 3 there is no place for a code, and Kafka answers an empty list.
+        response = DescribeLogDirsResponse(throttle_time_ms=0, error_code=refusal.code, results=[])
+        session.answer(request, response)
+        return
+    topics = []
+    code, total, usable = Code.NONE, -1, -1
+    try:
+        total, usable = await session.endpoint.ports.disk_bytes()
+        async for name, indexes in session.in_turns(_wanted(session, request.body.topics)):
+            topics.append(await _sizes(session, name, indexes))
+    except (LedgerError, OSError):
+        code = Code.KAFKA_STORAGE_ERROR
+    found = _Dir(
+        error_code=code,
+        log_dir=session.endpoint.ports.data_folder,
+        topics=topics,
+        total_bytes=total,
+        usable_bytes=usable,
+    )
+    response = DescribeLogDirsResponse(throttle_time_ms=0, error_code=Code.NONE, results=[found])
+    parts = sum(1 + len(topic.partitions) for topic in topics)
+    await session.answer_by_size(request, response, parts)
+
+
+def _wanted(session: KafkaSession, asked: Any) -> Iterable[tuple[str, list[int]]]:
+    """Topics with the partitions that there are."""
+    count_of = session.endpoint.ports.topics.partitions_of
+    if asked is None:
+        for name in session.endpoint.ports.topics.names():
+            yield name, list(range(count_of(name)))
+        return
+    for topic in asked:
+        count = count_of(topic.topic or "")
+        there = [index for index in dict.fromkeys(topic.partitions or ()) if 0 <= index < count]
+        if there:
+            yield topic.topic, there
+
+
+async def _sizes(session: KafkaSession, name: str, indexes: list[int]) -> Any:
+    port, partitions = session.endpoint.ports.topics, []
+    for index in indexes:
+        try:
+            size_bytes = await port.size_bytes(name, index)
+        except KafkaError:
+            continue  # it was deleted meanwhile
+        partitions.append(
+            _Dir.DescribeLogDirsTopic.DescribeLogDirsPartition(
+                partition_index=index, partition_size=size_bytes, offset_lag=0, is_future_key=False
+            )
+        )
+    return _Dir.DescribeLogDirsTopic(name=name, partitions=partitions)
+
+
+def alter_replica_log_dirs(session: KafkaSession, request: Request) -> None:
+    """A partition may be asked to be in the data folder, where it is."""
+    topics: dict[str, list[Any]] = {}
+    for folder in request.body.dirs or ():
+        for topic in folder.topics or ():
+            for index in topic.partitions or ():
+                code = _code_of(_check_folder, session, folder.path, topic.name, index)
+                answer = _Moved.AlterReplicaLogDirPartitionResult(
+                    partition_index=index, error_code=code
+                )
+                topics.setdefault(topic.name or "", []).append(answer)
+    results = [_Moved(topic_name=name, partitions=each) for name, each in topics.items()]
+    session.answer(request, AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results))
+
+
+def _check_folder(session: KafkaSession, path: str | None, name: str | None, index: int) -> None:
+    session.access.check_broker()
+    if path != session.endpoint.ports.data_folder:
+        raise KafkaError(Code.LOG_DIR_NOT_FOUND, f"the data folder is not {path!r}")
+    _check_partition(session, name, index)
+
+
+# ---- leaders and replicas ------------------------------------------------------------------------
+
+
+def elect_leaders(session: KafkaSession, request: Request) -> None:
+    """No election is ever needed. Null: all topics, of which no partition is named then."""
+    body = request.body
+    kind = body.election_type if request.version >= 1 else PREFERRED
+    code = _code_of(session.access.check_broker)
+    if code is not Code.NONE:
+        results = []
+    elif body.topic_partitions is None:
+        names = session.endpoint.ports.topics.names()
+        results = [_Elected(topic=name, partition_result=[]) for name in names]
+    else:
+        results = [_not_elected(session, kind, topic) for topic in body.topic_partitions]
+        if kind not in (PREFERRED, UNCLEAN):
+            code = Code.INVALID_REQUEST
+    response = ElectLeadersResponse(
+        throttle_time_ms=0, error_code=code, replica_election_results=results
+    )
+    session.answer(request, response)
+
+
+def _not_elected(session: KafkaSession, kind: int, topic: Any) -> Any:
+    partitions = []
+    for index in topic.partitions or ():
+        failure = _failure_of(_check_election, session, kind, topic.topic, index)
+        assert failure is not None, "an election never takes place"
+        partitions.append(
+            _Elected.PartitionResult(
+                partition_id=index, error_code=failure.code, error_message=failure.message
+            )
+        )
+    return _Elected(topic=topic.topic or "", partition_result=partitions)
+
+
+def _check_election(session: KafkaSession, kind: int, name: str | None, index: int) -> None:
+    if kind not in (PREFERRED, UNCLEAN):
+        raise KafkaError(Code.INVALID_REQUEST, f"election type {kind}")
+    _check_partition(session, name, index)
+    raise KafkaError(Code.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+
+
+def alter_partition_reassignments(session: KafkaSession, request: Request) -> None:
+    """A partition may be asked to be on this broker, where it is."""
+    code = _code_of(session.access.check_broker)
+    responses = []
+    for topic in request.body.topics or () if code is Code.NONE else ():
+        partitions = []
+        for each in topic.partitions or ():
+            failure = _failure_of(_check_replicas, session, topic.name, each)
+            partitions.append(
+                _Reassigned.ReassignablePartitionResponse(
+                    partition_index=each.partition_index,
+                    error_code=Code.NONE if failure is None else failure.code,
+                    error_message=None if failure is None else failure.message or None,
+                )
+            )
+        responses.append(_Reassigned(name=topic.name or "", partitions=partitions))
+    response = AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0,
+        error_code=code,
+        error_message=None if code is Code.NONE else "Cluster authorization failed.",
+        responses=responses,
+    )
+    session.answer(request, response)
+
+
+def _check_replicas(session: KafkaSession, name: str | None, asked: Any) -> None:
+    _check_partition(session, name, asked.partition_index)
+    if asked.replicas is None:
+        raise KafkaError(Code.NO_REASSIGNMENT_IN_PROGRESS, "")
+    if asked.replicas != [NODE_ID]:
+        raise KafkaError(
+            Code.INVALID_REPLICA_ASSIGNMENT,
+            f"replicas {asked.replicas[:20]}: there is one broker, {NODE_ID}",
+        )
+
+
+def list_partition_reassignments(session: KafkaSession, request: Request) -> None:
+    """None is ever in progress."""
+    code = _code_of(session.access.check_broker)
+    response = ListPartitionReassignmentsResponse(
+        throttle_time_ms=0,
+        error_code=code,
+        error_message=None if code is Code.NONE else "Cluster authorization failed.",
+        topics=[],
+    )
+    session.answer(request, response)
+
+
+def _check_partition(session: KafkaSession, name: str | None, index: int) -> None:
+    session.access.check(Operation.DESCRIBE, name)
+    if not 0 <= index < session.endpoint.ports.topics.partitions_of(name or ""):
+        raise KafkaError(
+            Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {name!r}"
+        )
+
+
+def _failure_of(check: Callable[..., None], *args: Any) -> KafkaError | None:
+    try:
+        check(*args)
+    except KafkaError as refusal:
+        return refusal
+    return None
+
+
+def _code_of(check: Callable[..., None], *args: Any) -> Code:
+    failure = _failure_of(check, *args)
+    return Code.NONE if failure is None else failure.code
+
+
+HANDLERS: dict[int, Handler] = {
+    34: alter_replica_log_dirs,
+    35: describe_log_dirs,
+    43: elect_leaders,
+    45: alter_partition_reassignments,
+    46: list_partition_reassignments,
+    60: describe_cluster,
+}

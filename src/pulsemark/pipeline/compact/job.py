@@ -1,0 +1,193 @@
+"""The driver's part: plan the topics, let the workers read them, and show the table at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...ledger import FolderReader, Position
+from ..arguments import checked_options
+from ..columns import DEFAULT_COLUMNS
+from ..durable_files import sync_folder
+from ..errors import OptionError
+from ..expected import expected_of
+from ..offload.delta_table import DeltaTarget
+from ..offload.places import LocalPlace, place_of
+from ..options import ReadOptions, select_topics
+from ..plan import Slice, slice_of
+from ..registration import require_spark
+from .figures import CompactedTopic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STAGES = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class LatestFile:
+    """A file of the latest messages of one topic."""
+
+    topic: str
+    path: str
+    rows: int
+    size_bytes: int
+
+
+def slice_from(values: list[Any]) -> Slice:
+    """A slice out of the plan's JSON."""
+    topic, *numbers = values
+    return Slice(topic, Position(*numbers[:2]), Position(*numbers[2:4]), *numbers[4:])
+
+
+def estimate_compaction(
+    spark: SparkSession,
+    path: str | Path,
+    topics: str | Sequence[str] | None = None,
+    *,
+    tombstone_stage: int = 1,
+    tombstone_property: str | None = None,
+) -> list[CompactedTopic]:
+    """What a compaction would read, keep and write, by topic. Nothing is written.
+
+    Args:
+        spark: the Spark session; its workers see the folder under this path.
+        path: the data folder. A broker may be writing to it.
+        topics: names; all topics by default.
+        tombstone_stage: what deletes a key in Kafka's magic 2 (KIP-87): 1, the flag or a null
+            value; 2, the flag alone.
+        tombstone_property: a message of Pulsar's deletes its key if this property's last value is
+            "true".
+
+    Raises:
+        MissingExtraError: pyspark, pyarrow, numpy or cramjam is not installed.
+        OptionError: an argument is malformed.
+        ForeignFolderError, UnsupportedVersionError: the path is not a data folder of this version.
+        TopicNotFoundError: a named topic does not exist.
+    """
+    rule = _checked_rule(tombstone_stage, tombstone_property)
+    texts = checked_options(path, topics)
+    results = _results(spark, texts, rule, target=None)
+    return sorted((CompactedTopic(**each) for each in results), key=lambda each: each.topic)
+
+
+def compact_to_table(
+    spark: SparkSession,
+    path: str | Path,
+    target: DeltaTarget | str | Path,
+    topics: str | Sequence[str] | None = None,
+    *,
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    tombstone_stage: int = 1,
+    tombstone_property: str | None = None,
+) -> list[LatestFile]:
+    """Write the latest message of each key to a table, in the order of the log.
+
+    The table shows all topics at once: a folder is renamed when it is complete, and a Delta table
+    is overwritten in one commit.
+
+    Args:
+        spark: the Spark session; its workers see both folders under these paths.
+        path: the data folder. A broker may be writing to it.
+        target: a new folder for Parquet files, or a Delta table, which is replaced.
+        topics: names; all topics by default.
+        columns: the columns of the source that the table has.
+        tombstone_stage: see `estimate_compaction`.
+        tombstone_property: see `estimate_compaction`.
+
+    Raises:
+        OptionError: an argument is malformed, or the folder exists.
+        DataLossError: messages are missing.
+        The errors of `estimate_compaction`.
+    """
+    rule = _checked_rule(tombstone_stage, tombstone_property)
+    texts = {**checked_options(path, topics), "columns": ",".join(columns)}
+    names = ReadOptions.parse(texts).columns
+    if isinstance(target, DeltaTarget):
+        from .delta import overwrite
+
+        files = _files(_results(spark, texts, rule, target.place.uri))
+        overwrite(target, names, files)
+        return files
+    place = place_of(target)
+    if not isinstance(place, LocalPlace):
+        raise OptionError("target", str(target), "is no folder of this machine")
+    return _new_folder(spark, texts, rule, place.folder)
+
+
+def _new_folder(
+    spark: SparkSession, texts: dict[str, str], rule: dict[str, Any], folder: Path
+) -> list[LatestFile]:
+    """Write under another name, and rename the complete folder."""
+    check_new_folder(folder)
+    unfinished = f".{folder.name}.unfinished-"
+    try:
+        for left in folder.parent.glob(f"{unfinished}*"):
+            shutil.rmtree(left)
+        temporary = folder.with_name(f"{unfinished}{uuid.uuid4().hex}")
+        temporary.mkdir(parents=True)
+    except OSError as error:
+        raise OptionError("target", str(folder), f"cannot be written: {error.strerror}") from error
+    try:
+        files = _files(_results(spark, texts, rule, temporary.as_uri()))
+        sync_folder(temporary)
+        check_new_folder(folder)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_folder(folder.parent)
+    return files
+
+
+def check_new_folder(folder: Path) -> None:
+    """Raises OptionError if something is there already."""
+    if folder.exists() or folder.is_symlink():
+        raise OptionError("target", str(folder), "exists already; name a new folder")
+
+
+def _checked_rule(stage: int, name: str | None) -> dict[str, Any]:
+    require_spark()
+    if stage not in STAGES:
+        raise OptionError("tombstoneStage", str(stage), "is not 1 or 2")
+    if name == "":
+        raise OptionError("tombstoneProperty", name, "is empty")
+    return {"stage": stage, "property": name}
+
+
+def _results(
+    spark: SparkSession, texts: dict[str, str], rule: dict[str, Any], target: str | None
+) -> list[Any]:
+    """The results of all topics' tasks, the largest topics first."""
+    from .source import COMPACT_FORMAT, PLAN_OPTION, CompactSource
+
+    options = ReadOptions.parse(texts)
+    with FolderReader(options.path) as reader:
+        expected = expected_of(reader, options.path)
+        names, _ = select_topics(options.topics, reader.topics())
+        logs = reader.logs(names, lost=expected.lost_ledgers)
+        slices = [slice_of(log, options, expected) for log in logs.values()]
+    slices.sort(key=lambda part: -part.message_count)
+    run = uuid.uuid4().hex
+    tasks = [
+        {
+            "slice": [part.topic, *part.start, *part.end, part.first_index, part.end_index],
+            "path": None if target is None else f"part-{number:05d}-{run}.parquet",
+        }
+        for number, part in enumerate(slices)
+    ]
+    if not tasks:
+        return []
+    plan = {**rule, "target": target, "lost": sorted(expected.lost_ledgers), "tasks": tasks}
+    spark.dataSource.register(CompactSource)
+    reader_ = spark.read.format(COMPACT_FORMAT).options(**texts)
+    rows = reader_.option(PLAN_OPTION, json.dumps(plan)).load().collect()
+    return [json.loads(row[0]) for row in rows]
+
+
+def _files(results: list[Any]) -> list[LatestFile]:
+    return sorted((LatestFile(*each) for each in results), key=lambda each: each.topic)

@@ -1,0 +1,148 @@
+"""The topics' own compacted views, which consumers read with `readCompacted`.
+
+A broker makes them for its folder, so where a broker runs it is asked through its REST API. The
+views of a folder that nobody uses are made here, by the same code.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+from ...compaction.compaction import compact
+from ...compaction.current_view import newest_view
+from ...ledger import FolderReader, LocalStore
+from ..arguments import checked_options
+from ..errors import JobFailedError, OptionError
+from ..options import ReadOptions, select_topics
+from .figures import CompactedTopic, figures_of
+
+_POLL_S = 0.2
+_REQUEST_S = 30
+
+
+def compact_folder(
+    path: str | Path,
+    topics: str | Sequence[str] | None = None,
+    *,
+    tombstone_stage: int = 1,
+    tombstone_property: str | None = None,
+) -> list[CompactedTopic]:
+    """Make new compacted views in a folder that no other process uses.
+
+    Args:
+        path: the data folder.
+        topics: names; all topics by default.
+        tombstone_stage: see `estimate_compaction`.
+        tombstone_property: see `estimate_compaction`.
+
+    Raises:
+        FolderLockedError: a broker or another process uses the folder.
+        TopicNotFoundError: a named topic does not exist.
+        CompactionFailedError, CompressionUnavailableError: see `compaction.compaction.compact`.
+    """
+    names = topics_of(path, topics)
+    with LocalStore.open(Path(path)) as store:
+        return [
+            figures_of(
+                compact(
+                    store.open_topic(name, create=False),
+                    tombstone_stage=tombstone_stage,
+                    tombstone_property=tombstone_property,
+                )
+            )
+            for name in names
+        ]
+
+
+def topics_of(path: str | Path, topics: str | Sequence[str] | None) -> list[str]:
+    """The chosen topics of a folder. Raises TopicNotFoundError, OptionError."""
+    options = ReadOptions.parse(checked_options(path, topics))
+    with FolderReader(options.path) as reader:
+        names, _ = select_topics(options.topics, reader.topics())
+    return list(names)
+
+
+def check_admin_url(url: str) -> None:
+    """Raises OptionError unless it is an http or https URL of a broker."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+        raise OptionError("--admin-url", url, "is not of the form http://HOST:PORT")
+
+
+def compact_by_broker(
+    admin_url: str,
+    path: str | Path,
+    topics: str | Sequence[str] | None = None,
+    *,
+    token: str | None = None,
+    timeout_s: float = 3600,
+) -> list[CompactedTopic]:
+    """Let the folder's broker compact topics, one after another, and wait for it.
+
+    Tombstones are those of the topics' own policies. The figures are those of the new view; what
+    the broker read is not known here, and 0.
+
+    Args:
+        admin_url: of the broker's REST API, such as ``http://127.0.0.1:8080``.
+        path: the broker's data folder, to find the topics and the new views.
+        topics: names; all topics by default.
+        token: a token for the REST API.
+        timeout_s: for each topic.
+
+    Raises:
+        OptionError: the URL is malformed.
+        TopicNotFoundError: a named topic does not exist.
+        JobFailedError: the broker refuses, cannot be reached, or a compaction failed or took too
+            long.
+    """
+    check_admin_url(admin_url)
+    done = []
+    for name in topics_of(path, topics):
+        _await(admin_url.rstrip("/"), name, token, time.monotonic() + timeout_s)
+        done.append(_view_figures(path, name))
+    return done
+
+
+def _await(admin_url: str, topic: str, token: str | None, deadline: float) -> None:
+    domain, _, rest = topic.partition("://")
+    tenant, namespace, local = rest.split("/", 2)
+    resource = "/".join(quote(part, safe="") for part in (domain, tenant, namespace, local))
+    url = f"{admin_url}/admin/v2/{resource}/compaction"
+    _ask(url, "PUT", token)
+    while True:
+        status = json.loads(_ask(url, "GET", token) or b"{}")
+        if status.get("status") == "SUCCESS":
+            return
+        if status.get("status") == "ERROR":
+            raise JobFailedError(f"{topic}: compaction failed: {status.get('lastError')}")
+        if time.monotonic() > deadline:
+            raise JobFailedError(f"{topic}: the broker has not finished its compaction in time")
+        time.sleep(_POLL_S)
+
+
+def _ask(url: str, method: str, token: str | None) -> bytes:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = Request(url, method=method, headers=headers)  # noqa: S310 - the scheme is checked
+    try:
+        with urlopen(request, timeout=_REQUEST_S) as response:  # noqa: S310
+            body: bytes = response.read()
+            return body
+    except HTTPError as error:
+        reason = error.read().decode("utf-8", "replace").strip()
+        raise JobFailedError(f"{method} {url}: {error.code} {reason}") from error
+    except (URLError, OSError) as error:
+        raise JobFailedError(f"{method} {url}: {getattr(error, 'reason', error)}") from error
+
+
+def _view_figures(path: str | Path, topic: str) -> CompactedTopic:
+    with FolderReader(path) as folder:
+        view = newest_view(folder, topic, folder.log(topic).topic_id)
+        entries = 0 if view is None else view.summary.entry_count
+        size_bytes = 0 if view is None else view.size_bytes
+    return CompactedTopic(topic, 0, entries, 0, 0, 0, 0, 0, 0, 0, size_bytes)

@@ -1,0 +1,191 @@
+"""A Delta table as the target, through the library ``deltalake`` (extra ``delta``).
+
+A run is one commit of Delta's log: the files, and the head of the manifest as the version of the
+application `pulsemark-offload` (Delta's `txn` action, which is made for exactly this). Of two runs
+that begin with the same version, Delta lets only one commit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingExtraError, OptionError
+from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
+from .places import LocalPlace, Place, place_of
+from .table import TableChangedError, place_lock
+
+if TYPE_CHECKING:
+    import deltalake
+    import pyarrow as pa
+
+    from .table import Indexes
+
+APPLICATION = "pulsemark-offload"
+PARTITIONS = ("topic", "hour")
+
+
+class DeltaTarget:
+    """A Delta table, named by its folder's path or URI.
+
+    Raises MissingExtraError: deltalake is not installed.
+    """
+
+    constants = False
+
+    def __init__(
+        self, target: str | Path, *, storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        if find_spec("deltalake") is None:
+            raise MissingExtraError("delta", "deltalake")
+        self.name = str(target)
+        self.storage_options = dict(storage_options or {})
+        self._table: deltalake.DeltaTable | None = None
+
+    @cached_property
+    def place(self) -> Place:
+        """See `OffloadTable`."""
+        return place_of(self.name)
+
+    @property
+    def _uri(self) -> str:
+        """As deltalake takes it: a path is not percent-encoded."""
+        place = self.place
+        return str(place.folder) if isinstance(place, LocalPlace) else place.uri
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """See `OffloadTable`: verification and readers go by the index."""
+        if "__index" not in columns:
+            raise OptionError("columns", ",".join(columns), "a Delta table needs __index")
+
+    def create(self, schema: pa.Schema) -> None:
+        """See `OffloadTable`."""
+        from deltalake import Schema
+
+        if self.opened(Schema.from_arrow(schema), PARTITIONS) is None:
+            raise OptionError("target", self.name, "is a Delta table of other columns")
+
+    def opened(
+        self, schema: deltalake.Schema, partitions: Sequence[str]
+    ) -> deltalake.DeltaTable | None:
+        """The table, which is made if it is missing; None if it has other columns.
+
+        Raises OptionError if it cannot be made.
+        """
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        if self._open() is None:
+            try:
+                DeltaTable.create(
+                    self._uri,
+                    schema,
+                    partition_by=list(partitions),
+                    storage_options=self.storage_options,
+                )
+            except (DeltaError, OSError) as error:
+                # Another run may have made it at the same time.
+                if self._open() is None:
+                    raise OptionError("target", self.name, f"no Delta table: {error}") from error
+        table = self._open()
+        assert table is not None, "it was made just now"
+        fields = [(field.name, str(field.type)) for field in table.schema().fields]
+        wanted = [(field.name, str(field.type)) for field in schema.fields]
+        same = fields == wanted and table.metadata().partition_columns == list(partitions)
+        return table if same else None
+
+    def lock(self) -> AbstractContextManager[None]:
+        """See `OffloadTable`."""
+        return place_lock(self.place)
+
+    def load(self) -> Manifest:
+        """See `OffloadTable`."""
+        table = self._open()
+        version = None if table is None else table.transaction_version(APPLICATION)
+        head = None if version is None else Head.from_int(version)
+        return load_manifest(self.place, head)
+
+    def commit(
+        self, before: Manifest, columns: Sequence[str], files: Sequence[OffloadedFile]
+    ) -> None:
+        """See `OffloadTable`."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+
+        table = self._table
+        assert table is not None, "load opens it"
+        head = write_manifest(self.place, before, columns, files)
+        done = Transaction(APPLICATION, head.to_int())
+        properties = CommitProperties(
+            custom_metadata={"pulsemark.manifest": head.path}, app_transactions=[done]
+        )
+        try:
+            table.create_write_transaction(
+                [self._added(file) for file in files],
+                "append",
+                table.schema(),
+                list(PARTITIONS),
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+
+    def _added(self, file: OffloadedFile) -> Any:
+        from deltalake.transaction import AddAction
+
+        hour = datetime.fromtimestamp(file.hour_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        statistics = {
+            "numRecords": file.rows,
+            "minValues": {"__index": file.first_index},
+            "maxValues": {"__index": file.end_index - 1},
+            "nullCount": {"__index": 0},
+        }
+        return AddAction(
+            file.path,
+            file.size_bytes,
+            {"topic": file.topic, "hour": hour},
+            int(time.time() * 1000),
+            True,
+            json.dumps(statistics),
+        )
+
+    def data_paths(self) -> set[str]:
+        """See `OffloadTable`."""
+        from urllib.parse import unquote
+
+        import pyarrow as pa
+
+        table = self._open()
+        assert table is not None
+        actions: Any = pa.table(table.get_add_actions())
+        return {unquote(path) for path in actions.column("path").to_pylist()}
+
+    def indexes_of(self, topic: str) -> Indexes:
+        """See `OffloadTable`."""
+        import pyarrow.dataset as ds
+
+        table = self._open()
+        assert table is not None
+        rows = table.to_pyarrow_dataset().to_table(["__index"], filter=ds.field("topic") == topic)
+        values: Indexes = rows.column(0).to_numpy()
+        return values
+
+    def _open(self) -> deltalake.DeltaTable | None:
+        """The table in its newest version; None if it does not exist."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        try:
+            self._table = DeltaTable(self._uri, storage_options=self.storage_options)
+        except TableNotFoundError:
+            self._table = None
+        except (DeltaError, OSError) as error:
+            raise OptionError("target", self.name, f"no Delta table: {error}") from error
+        return self._table

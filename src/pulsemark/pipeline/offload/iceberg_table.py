@@ -1,0 +1,190 @@
+"""An Iceberg table as the target, through the library ``pyiceberg`` (extra ``iceberg``).
+
+A run is one commit to the catalog: a snapshot with the files, and the table's property
+`pulsemark.offload.head` with the head of the manifest. The commit requires that the table is as it
+was when the run read it. So of two runs only one can commit.
+
+Iceberg takes a file's partition from the file's own columns. So the files have the columns
+``topic`` and ``hour``, and the table is partitioned by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ..errors import MissingExtraError, OptionError
+from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
+from .places import LocalPlace, Place, place_of
+from .table import TableChangedError, place_lock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from .table import Indexes
+
+HEAD_PROPERTY = "pulsemark.offload.head"
+_RETRIES_PROPERTY = "commit.retry.num-retries"
+_PARTITIONS = ("topic", "hour")
+
+
+class IcebergTarget:
+    """An Iceberg table of a catalog.
+
+    Args:
+        identifier: the table's, such as ``archive.orders``; namespace and table are made if they
+            are missing.
+        catalog: the catalog's name in pyiceberg's configuration.
+        properties: the catalog's properties (``uri``, ``warehouse``, ``type`` ...); they override
+            that configuration.
+
+    Raises:
+        MissingExtraError: pyiceberg, or what the catalog needs, is not installed.
+        OptionError: the catalog cannot be opened, or the identifier is malformed.
+    """
+
+    constants = True
+
+    def __init__(
+        self, identifier: str, catalog: str = "default", properties: Mapping[str, str] | None = None
+    ) -> None:
+        if find_spec("pyiceberg") is None:
+            raise MissingExtraError("iceberg", "pyiceberg")
+        if not all(identifier.split(".")) or "." not in identifier:
+            raise OptionError("table", identifier, "is not of the form NAMESPACE.TABLE")
+        self.name = identifier
+        self.catalog_name = catalog
+        self.properties = dict(properties or {})
+        self._table: Table | None = None
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The opened catalog. Raises OptionError, MissingExtraError."""
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NotInstalledError
+
+        try:
+            return load_catalog(self.catalog_name, **self.properties)
+        except NotInstalledError as error:
+            raise MissingExtraError("iceberg", str(error)) from error
+        except Exception as error:
+            reason = f"cannot be opened: {_line(error)}"
+            raise OptionError("catalog", self.catalog_name, reason) from error
+
+    @cached_property
+    def place(self) -> Place:
+        """See `OffloadTable`."""
+        table = self._open()
+        if table is None:
+            raise OptionError("table", self.name, "does not exist")
+        location = urlsplit(table.location())
+        if location.scheme == "file":
+            # As pyiceberg takes it: nothing in it is percent-encoded.
+            return LocalPlace(Path(location.path))
+        return place_of(table.location())
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """See `OffloadTable`: verification and readers go by the index."""
+        if "__index" not in columns:
+            raise OptionError("columns", ",".join(columns), "an Iceberg table needs __index")
+
+    def create(self, schema: pa.Schema) -> None:
+        """See `OffloadTable`."""
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        if self._open() is None:
+            try:
+                self.catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+                making = self.catalog.create_table_transaction(self.name, schema)
+                with making as transaction, transaction.update_spec() as spec:
+                    for column in _PARTITIONS:
+                        spec.add_identity(column)
+            except TableAlreadyExistsError:
+                pass
+            except Exception as error:
+                # Another run may have made it at the same time.
+                if self._open() is None:
+                    reason = f"cannot be made: {_line(error)}"
+                    raise OptionError("table", self.name, reason) from error
+        table = self._open()
+        assert table is not None
+        names = [field.name for field in table.schema().fields]
+        sources = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
+        if names != schema.names or tuple(sources) != _PARTITIONS:
+            raise OptionError("table", self.name, "is a table of other columns or partitions")
+
+    def lock(self) -> AbstractContextManager[None]:
+        """See `OffloadTable`."""
+        return place_lock(self.place)
+
+    def load(self) -> Manifest:
+        """See `OffloadTable`."""
+        table = self._open()
+        if table is None:
+            return Manifest()
+        value = table.properties.get(HEAD_PROPERTY)
+        if value is not None and not value.isdecimal():
+            raise OptionError("table", self.name, f"its {HEAD_PROPERTY} is {value!r}")
+        return load_manifest(self.place, None if value is None else Head.from_int(int(value)))
+
+    def commit(
+        self, before: Manifest, columns: Sequence[str], files: Sequence[OffloadedFile]
+    ) -> None:
+        """See `OffloadTable`."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        table = self._table
+        assert table is not None, "load opens it"
+        head = write_manifest(self.place, before, columns, files)
+        # pyiceberg would repeat a commit on top of another one, whose rows may be the same.
+        table.metadata.properties[_RETRIES_PROPERTY] = "0"
+        location = table.location().rstrip("/")
+        try:
+            with table.transaction() as transaction:
+                transaction.set_properties({HEAD_PROPERTY: str(head.to_int())})
+                transaction.add_files(
+                    [f"{location}/{file.path}" for file in files],
+                    {"pulsemark.manifest": head.path},
+                )
+        except CommitFailedException as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+
+    def data_paths(self) -> set[str]:
+        """See `OffloadTable`."""
+        table = self._open()
+        assert table is not None
+        paths: list[str] = table.inspect.files().column("file_path").to_pylist()
+        return {path.removeprefix(table.location().rstrip("/") + "/") for path in paths}
+
+    def indexes_of(self, topic: str) -> Indexes:
+        """See `OffloadTable`."""
+        from pyiceberg import expressions
+
+        table = self._open()
+        assert table is not None
+        # Its signature is that of its model; what it takes is a column's name and a value.
+        equal: Any = expressions.EqualTo
+        scan = table.scan(row_filter=equal("topic", topic), selected_fields=("__index",))
+        values: Any = scan.to_arrow().column(0).to_numpy()
+        return values  # type: ignore[no-any-return]
+
+    def _open(self) -> Table | None:
+        """The table in its newest version; None if it does not exist."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        try:
+            self._table = self.catalog.load_table(self.name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            self._table = None
+        return self._table
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

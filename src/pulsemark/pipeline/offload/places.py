@@ -1,0 +1,149 @@
+"""Where an offload's files are: a folder of this machine, or one in an object store.
+
+A file is written in whole or not at all. In a local folder it is written under another name, synced
+and renamed. An object store shows an object when its upload is complete, and not before.
+
+A place is named by a path, or by a URI of any file system that pyarrow knows (`file`, `s3`, `gs`,
+`abfs`, `hdfs`), or else fsspec (with the package that fsspec needs for it).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from ...metadata import crc32c
+from ..durable_files import sync_folder
+from ..errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_READ_BYTES = 4 << 20
+_T = TypeVar("_T")
+
+
+class Place(Protocol):
+    """A folder. Paths are relative to it; its errors are OSError."""
+
+    @property
+    def uri(self) -> str:
+        """The folder's name, for other processes."""
+
+    @property
+    def has_locks(self) -> bool:
+        """Whether a lock on a file of it keeps other runs out."""
+
+    def write(self, path: str, fill: Callable[[IO[bytes]], _T], *, keep: bool = False) -> _T:
+        """Write a whole file; durable when it returns. ``keep``: an existing file stays.
+
+        Raises:
+            FileExistsError: the file exists, and ``keep`` is set.
+        """
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A file for reading. Raises FileNotFoundError."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder; none if it does not exist."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it exists."""
+
+
+def place_of(name: str | Path) -> Place:
+    """The place of a path or URI. Raises OptionError for one that cannot be used."""
+    text = str(name)
+    if "://" not in text and not text.startswith("file:"):
+        return LocalPlace(Path(text).absolute())
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise OptionError("target", text, "names another host")
+        return LocalPlace(Path(unquote(parts.path)))
+    from .remote_place import remote_place
+
+    return remote_place(text)
+
+
+def read_bytes(place: Place, path: str) -> bytes:
+    """A whole file. Raises FileNotFoundError."""
+    with place.open(path) as file:
+        return bytes(file.read())
+
+
+def write_bytes(place: Place, path: str, data: bytes, *, keep: bool = False) -> None:
+    """Write a whole file; see `Place.write`."""
+    place.write(path, lambda file: file.write(data), keep=keep)
+
+
+def file_checksum(place: Place, path: str) -> tuple[int, int]:
+    """The size in bytes and the CRC-32C of a file, as they are stored now."""
+    size = checksum = 0
+    with place.open(path) as file:
+        while data := file.read(_READ_BYTES):
+            size += len(data)
+            checksum = crc32c(data, checksum)
+    return size, checksum
+
+
+class LocalPlace:
+    """A folder of this machine, or one that is mounted."""
+
+    has_locks = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.uri = folder.as_uri()
+
+    def write(self, path: str, fill: Callable[[IO[bytes]], _T], *, keep: bool = False) -> _T:
+        """See `Place`."""
+        final = self.folder / path
+        made = _make_folder(final.parent)
+        temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
+        try:
+            with temporary.open("wb") as file:
+                result = fill(file)
+                file.flush()
+                os.fsync(file.fileno())
+            if keep:
+                os.link(temporary, final)
+            else:
+                temporary.replace(final)
+        finally:
+            temporary.unlink(missing_ok=True)
+        for folder in [final.parent, *made]:
+            sync_folder(folder)
+        return result
+
+    def open(self, path: str) -> pa.NativeFile:
+        """See `Place`."""
+        import pyarrow as pa
+
+        return pa.OSFile(str(self.folder / path), "rb")
+
+    def names(self, folder: str) -> list[str]:
+        """See `Place`."""
+        try:
+            return sorted(path.name for path in (self.folder / folder).iterdir())
+        except FileNotFoundError:
+            return []
+
+    def remove(self, path: str) -> None:
+        """See `Place`."""
+        (self.folder / path).unlink(missing_ok=True)
+
+
+def _make_folder(folder: Path) -> list[Path]:
+    """Make a folder; returns the folders whose lists of names have changed."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+    return [each.parent for each in missing]

@@ -1,0 +1,228 @@
+"""The broker of fixtures: it runs in a thread, and a test can look into it and disturb it.
+
+with PulsarBroker() as broker:
+    client = pulsar.Client(broker.service_url)
+    ...
+    broker.clock.advance(hours=1)
+    broker.assert_published("orders", key="42")
+    broker.restart()
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ..broker import Broker, BrokerConfig, BrokerThread
+from ..broker.errors import BrokerStateError
+from ..broker.moved_clock import before_clock_moves, clock_moved
+from ..ledger import MemoryFolder, TopicLog
+from ..wire import TopicName
+from .clock import SettableClock
+from .faults import Faults
+from .faulty_broker import FaultyBroker
+from .looking import Looking, StoredMessage, messages_in
+
+if TYPE_CHECKING:
+    from ..client.admin import AdminClient
+
+__all__ = ["PulsarBroker"]
+
+T = TypeVar("T")
+
+#: As `BrokerThread` names its thread.
+THREAD_NAME = "pulsemark-broker"
+
+
+class PulsarBroker(BrokerThread, Looking):
+    """A broker on free ports, in a thread of this process.
+
+    It can be stopped and started again: its data, its ports and its clock stay the same. With the
+    `with` block ends a temporary data folder.
+
+    Args:
+        settings: fields of `BrokerConfig`. Ports default to free ones, gRPC and Kafka to off, the
+            clock to a running `SettableClock`.
+
+    Raises:
+        ConfigError: a wrong value.
+        TypeError: a field that does not exist.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        chosen = {"port": 0, "http_port": 0, "clock": SettableClock(running=True), **settings}
+        self._folder: TemporaryDirectory[str] | None = None
+        if chosen.get("storage") == "memory":
+            chosen.setdefault("memory", MemoryFolder())
+        elif chosen.get("data_dir") is None:
+            self._folder = TemporaryDirectory(prefix="pulsemark-", ignore_cleanup_errors=True)
+            chosen["data_dir"] = Path(self._folder.name)
+        try:
+            self.config = BrokerConfig(**chosen)
+        except BaseException:
+            self._remove_folder()
+            raise
+        super().__init__(self.config, make_broker=FaultyBroker)
+        #: What can go wrong on request.
+        self.faults = Faults(self, self.config.memory)
+        #: Whether it was started, and not stopped since.
+        self.is_running = False
+        if isinstance(self.config.clock, SettableClock):
+            self.config.clock.watchers.append(self)
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> SettableClock:
+        """The broker's clock. Raises TypeError if the test gave one of another kind."""
+        clock = self.config.clock
+        if not isinstance(clock, SettableClock):
+            raise TypeError(f"the broker was given {clock!r}, which a test cannot move")
+        return clock
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client of the broker's admin interface. It needs `http_port`."""
+        from ..client.admin import AdminClient
+
+        return AdminClient(self.http_url)
+
+    def call(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the broker's loop and return its result. Not from that loop.
+
+        Raises BrokerStateError if the broker does not run.
+        """
+        if threading.current_thread().name == THREAD_NAME:
+            raise RuntimeError("called on the broker's own loop, which must not wait for itself")
+        if not self.is_running:
+            raise BrokerStateError("running", "not running")
+        return super().call(work)
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start, and return when the broker serves. Raises what `Broker.start` raises."""
+        if self.is_running:
+            raise BrokerStateError("not running", "running")
+        # A broker, and its thread, have one life each.
+        super().__init__(self.config, make_broker=FaultyBroker)
+        super().start()
+        self.is_running = True
+        self.config = _with_ports(self)
+
+    def stop(self) -> None:
+        """Stop in order; the data is kept, and `start` goes on with it."""
+        self.is_running = False
+        super().close()
+
+    def kill(self) -> None:
+        """Stop as a crash looks to clients: connections break, and nothing is answered any more.
+
+        The data is kept. It is still a thread of this process: for a real kill -9 there is
+        `BrokerProcess`.
+        """
+        if self.is_running:
+            self.call(_kill)
+            self.stop()
+
+    def restart(self) -> None:
+        """Stop in order and start again, on the same ports and with the same data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop in order, and remove a temporary data folder. A second call does nothing."""
+        try:
+            self.stop()
+        finally:
+            clock = self.config.clock
+            if isinstance(clock, SettableClock) and self in clock.watchers:
+                clock.watchers.remove(self)
+            self._remove_folder()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    # -- looking --------------------------------------------------------------------------------
+
+    def messages(self, topic: str) -> list[StoredMessage]:
+        """All messages of a topic, in order; of a partitioned topic by broker time.
+
+        Nothing is consumed or acknowledged. A topic that does not exist has no messages.
+        """
+        name = TopicName.parse(topic)
+
+        async def read(broker: Broker) -> list[StoredMessage]:
+            topics = broker.services.topics
+            found: list[StoredMessage] = []
+            for full in topics.names.snapshot():
+                if str(name) in (full, full.rpartition("-partition-")[0]):
+                    log = (await topics.open(TopicName.parse(full), create=False)).ledger
+                    found += await broker.services.run_blocking(_all_messages, log)
+            return sorted(found, key=lambda each: (each.broker_time_ms, each.topic, each.index))
+
+        return self.call(read)
+
+    # -- the clock's calls ----------------------------------------------------------------------
+
+    def before_move(self) -> None:
+        """The clock is about to be moved by the test."""
+        if self.is_running:
+            self.call(lambda broker: before_clock_moves(broker.services))
+
+    def after_move(self) -> None:
+        """The clock was moved: do everything that is due, before the test goes on."""
+        if self.is_running:
+            self.call(lambda broker: clock_moved(broker.services))
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+async def _kill(broker: Broker) -> None:
+    assert isinstance(broker, FaultyBroker)
+    await broker.kill()
+
+
+def _all_messages(log: TopicLog) -> list[StoredMessage]:
+    return list(messages_in(log))
+
+
+def _with_ports(broker: PulsarBroker) -> BrokerConfig:
+    """The settings with the ports that were chosen, so that a restart has the same."""
+    plain = (
+        ("port", broker.service_url),
+        ("http_port", broker.http_url),
+        ("grpc_port", broker.grpc_url),
+        ("kafka_port", broker.kafka_url),
+    )
+    with_tls = (
+        ("tls_port", broker.service_url_tls),
+        ("http_tls_port", broker.http_url_tls),
+        ("grpc_tls_port", broker.grpc_url_tls),
+        ("kafka_tls_port", broker.kafka_url_tls),
+    )
+    config = broker.config
+    security = replace(config.security, **_chosen(config.security, with_tls))
+    return replace(config, security=security, **_chosen(config, plain))
+
+
+def _chosen(settings: object, urls: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    return {
+        name: int(url.rpartition(":")[2])
+        for name, url in urls
+        if url and getattr(settings, name) == 0
+    }

@@ -1,0 +1,241 @@
+"""What tests ask of a broker: its messages and backlogs, and assertions with useful failures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ..client.errors import AdminError
+from ..ledger import EARLIEST, Entry, EntryKind, Position, TopicLog
+from ..metadata import Message, MessageFormatError, messages_of, peek
+from ..metadata.compression import CompressionUnavailableError, DecompressionError
+
+if TYPE_CHECKING:
+    from ..client.admin import AdminClient
+
+__all__ = ["Looking", "StoredMessage", "messages_in"]
+
+ENTRIES_AT_ONCE = 1000
+POLL_S = 0.02
+#: The largest record set that is shown, decompressed.
+MAX_SET_BYTES = 64 * 1024 * 1024
+#: Messages that a failed assertion shows.
+SHOWN_MESSAGES = 10
+SHOWN_BYTES = 80
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """One message of a topic, as the broker has it."""
+
+    topic: str
+    """The full name; of a partitioned topic that of the partition."""
+    index: int
+    """Its place among the topic's messages (PIP-70)."""
+    position: Position
+    broker_time_ms: int
+    """When the broker appended it, in milliseconds since the epoch."""
+    message: Message
+
+    @property
+    def value(self) -> bytes | None:
+        """The payload; None for a null value."""
+        return self.message.value
+
+    @property
+    def key(self) -> str | None:
+        """The partition key; None without one."""
+        return self.message.key
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties."""
+        return self.message.properties
+
+    def __str__(self) -> str:
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=self.broker_time_ms)
+        value = "null" if self.value is None else _shown(self.value)
+        parts = [f"{self.index:>6}", moment.isoformat(timespec="milliseconds"), value]
+        if self.key is not None:
+            parts.append(f"key={self.key!r}")
+        if self.properties:
+            parts.append(f"properties={self.properties}")
+        return "  ".join(parts)
+
+
+def messages_in(log: TopicLog) -> Iterator[StoredMessage]:
+    """The messages of a topic's log, in order. Raises what reading it and `messages_of` raise."""
+    place = EARLIEST
+    while entries := log.read(place, max_entries=ENTRIES_AT_ONCE):
+        for entry in entries:
+            if entry.kind is EntryKind.DATA:
+                yield from _of_entry(log.name, entry)
+        last = entries[-1].position
+        place = Position(last.ledger_id, last.entry_id + 1)
+
+
+def _of_entry(topic: str, entry: Entry) -> Iterator[StoredMessage]:
+    try:
+        found = messages_of(_for_pulsar(entry))
+    except (MessageFormatError, DecompressionError, CompressionUnavailableError) as error:
+        error.add_note(f"in entry {entry.position} of {topic}")
+        raise
+    for message in found:
+        index = entry.first_index + max(message.batch_index, 0)
+        yield StoredMessage(topic, index, entry.position, entry.append_time_ms, message)
+
+
+def _for_pulsar(entry: Entry) -> bytes | memoryview:
+    """The producer's bytes; a record set of a Kafka client's as the batch that consumers get."""
+    if bytes(entry.body[:4]) != bytes(4):
+        return entry.body
+    from ..kafka.records import magic_of, read, to_pulsar
+
+    prefix = peek(entry.prefix)
+    if prefix is None or magic_of(prefix.source_format) is None:
+        return entry.body
+    return to_pulsar(
+        read(entry.body),
+        entry.message_count,
+        publish_time_ms=entry.append_time_ms,
+        producer_name=prefix.producer_name or "kafka",
+        sequence_id=entry.first_index,
+        max_bytes=MAX_SET_BYTES,
+    )
+
+
+class Looking:
+    """Questions and assertions. A broker of the kit adds what they are asked of."""
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client of the broker's admin interface."""
+        raise NotImplementedError
+
+    def messages(self, topic: str) -> list[StoredMessage]:
+        """All messages of a topic, in order; of a partitioned topic by broker time.
+
+        Nothing is consumed or acknowledged. A topic that does not exist has no messages.
+        """
+        raise NotImplementedError
+
+    def backlog(self, topic: str, subscription: str) -> int:
+        """How many messages a subscription has not acknowledged.
+
+        Each message of a batch counts, while `msgBacklog` of the topic's stats counts entries.
+        Raises AdminError if there is no such topic or subscription.
+        """
+        partitions = self.admin.partitions(topic)
+        logs = [f"{topic}-partition-{number}" for number in range(partitions)] or [topic]
+        return sum(self._backlog(log, subscription) for log in logs)
+
+    def _backlog(self, log: str, subscription: str) -> int:
+        cursors = self.admin.internal_stats(log, own_figures=True)["cursors"]
+        if subscription not in cursors:
+            raise AdminError(self.admin.url, 404, f"{log} has no subscription {subscription!r}")
+        return int(cursors[subscription]["messagesBacklog"])
+
+    def wait_for_backlog(
+        self, topic: str, subscription: str, messages: int = 0, *, timeout_s: float = 10.0
+    ) -> None:
+        """Wait until a subscription has exactly so many unacknowledged messages.
+
+        Raises AssertionError after the timeout, with the topic's last messages.
+        """
+        seen = "it does not exist"
+
+        def is_reached() -> bool:
+            nonlocal seen
+            try:
+                found = self.backlog(topic, subscription)
+            except AdminError as error:
+                seen = error.reason
+                return False
+            seen = f"{found} messages"
+            return found == messages
+
+        if not _wait_until(is_reached, timeout_s):
+            raise AssertionError(
+                f"the backlog of {subscription!r} on {topic!r} is not {messages} after "
+                f"{timeout_s:g} s: {seen}\n{self._last(topic)}"
+            )
+
+    def wait_for_messages(
+        self, topic: str, count: int = 1, *, timeout_s: float = 10.0
+    ) -> list[StoredMessage]:
+        """Wait until a topic has at least so many messages, and return all of them.
+
+        Raises AssertionError after the timeout, with the topic's last messages.
+        """
+        if not _wait_until(lambda: len(self.messages(topic)) >= count, timeout_s):
+            raise AssertionError(
+                f"{topic!r} does not have {count} messages after {timeout_s:g} s\n"
+                f"{self._last(topic)}"
+            )
+        return self.messages(topic)
+
+    def assert_published(
+        self,
+        topic: str,
+        *,
+        value: bytes | str | None = None,
+        key: str | None = None,
+        properties: dict[str, str] | None = None,
+        where: Callable[[StoredMessage], bool] | None = None,
+        count: int | None = None,
+    ) -> list[StoredMessage]:
+        """Check that a topic has a message like this, and return those that fit.
+
+        Args:
+            topic: its name; a partitioned topic means all its partitions.
+            value: the payload; text stands for its UTF-8 bytes. None: any.
+            key: the partition key. None: any.
+            properties: the message has at least these.
+            where: anything else that it must fulfil.
+            count: exactly so many must fit; None: at least one.
+
+        Raises:
+            AssertionError: with the topic's last messages.
+        """
+        wanted = value.encode() if isinstance(value, str) else value
+        fitting = [
+            each
+            for each in self.messages(topic)
+            if (wanted is None or each.value == wanted)
+            and (key is None or each.key == key)
+            and (properties or {}).items() <= each.properties.items()
+            and (where is None or where(each))
+        ]
+        if (count is None and fitting) or len(fitting) == count:
+            return fitting
+        asked = {"value": value, "key": key, "properties": properties, "where": where}
+        like = ", ".join(f"{name}={what!r}" for name, what in asked.items() if what is not None)
+        expected = "no message" if count is None else f"{len(fitting)} messages, not {count},"
+        raise AssertionError(
+            f"{topic!r} has {expected} with {like or 'anything'}\n{self._last(topic)}"
+        )
+
+    def _last(self, topic: str) -> str:
+        found = self.messages(topic)
+        if not found:
+            return "the topic has no messages"
+        shown: Iterable[StoredMessage] = found[-SHOWN_MESSAGES:]
+        lines = [f"the last of its {len(found)} messages (index, broker time, value):"]
+        return "\n".join([*lines, *(f"  {each}" for each in shown)])
+
+
+def _wait_until(is_reached: Callable[[], bool], timeout_s: float) -> bool:
+    ends_at_s = time.monotonic() + timeout_s
+    while not is_reached():
+        if time.monotonic() >= ends_at_s:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _shown(value: bytes) -> str:
+    cut = value[:SHOWN_BYTES]
+    return repr(cut) + (f"... ({len(value)} bytes)" if len(value) > len(cut) else "")

@@ -1,0 +1,250 @@
+"""A broker in a process of its own, for clients of any language and for a real kill -9.
+
+    with BrokerProcess() as broker:
+        subprocess.run(["go", "test"], env={**os.environ, "PULSAR_URL": broker.service_url})
+        broker.kill()
+        broker.start()                      # the same ports, the same data
+
+It runs `pulsemark standalone` on free ports with a temporary data folder.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..broker.errors import BrokerError, BrokerStateError
+from ..ledger import FolderReader
+from ..wire import TopicName
+from .looking import Looking, StoredMessage, messages_in
+
+if TYPE_CHECKING:
+    from ..client.admin import AdminClient
+
+__all__ = ["BrokerProcess", "BrokerProcessError"]
+
+STOP_TIMEOUT_S = 30.0
+
+
+class BrokerProcessError(BrokerError):
+    """The process did not get ready, or ended with an error: `status` and what it wrote."""
+
+    def __init__(self, what: str, status: int | None, output: str) -> None:
+        super().__init__(f"the broker's process {what}: {output.strip() or 'it wrote nothing'}")
+        self.status = status
+        self.output = output
+
+
+class BrokerProcess(Looking):
+    """A broker as a process.
+
+    Args:
+        options: further options of `pulsemark standalone`, such as ("--grpc-port", "0").
+        data_dir: its data folder; None: a temporary one, removed by `close`.
+        kafka: whether Kafka's clients are served, too.
+    """
+
+    def __init__(
+        self,
+        *options: str,
+        data_dir: str | Path | None = None,
+        kafka: bool = False,
+    ) -> None:
+        self._options = options
+        self._folder: TemporaryDirectory[str] | None = None
+        if data_dir is None:
+            self._folder = TemporaryDirectory(prefix="pulsemark-", ignore_cleanup_errors=True)
+            data_dir = self._folder.name
+        #: The data folder. It may be read while the process runs, for example by `FolderReader`.
+        self.data_dir = Path(data_dir)
+        self._ports = {"--port": 0, "--http-port": 0, **({"--kafka-port": 0} if kafka else {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors = _Reader()
+        self._ready: dict[str, Any] = {}
+
+    # -- addresses ------------------------------------------------------------------------------
+
+    @property
+    def service_url(self) -> str:
+        """`pulsar://host:port`. It stays the same over restarts, as the other addresses do."""
+        return self._address("service_url")
+
+    @property
+    def http_url(self) -> str:
+        """`http://host:port`."""
+        return self._address("http_url")
+
+    @property
+    def grpc_url(self) -> str:
+        """`host:port` of the seek service; "" without the option --grpc-port."""
+        return self._address("grpc_url")
+
+    @property
+    def kafka_url(self) -> str:
+        """`host:port` for Kafka's clients (bootstrap.servers); "" without `kafka`."""
+        return self._address("kafka_url")
+
+    @property
+    def pid(self) -> int:
+        """The number of the running process."""
+        return self._running.pid
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client of the broker's admin interface."""
+        from ..client.admin import AdminClient
+
+        return AdminClient(self.http_url)
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start, and return when the broker serves. Raises BrokerProcessError."""
+        if self._process is not None:
+            raise BrokerStateError("not running", "running")
+        ports = [text for option, port in self._ports.items() for text in (option, str(port))]
+        command = [sys.executable, "-m", "pulsemark", "standalone", "--json", *ports]
+        command += ["--data-dir", str(self.data_dir), *self._options]
+        self._process = process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self._errors = _Reader()
+        self._errors.read(process.stderr)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            status = process.wait()
+            self._ended()
+            raise BrokerProcessError("did not get ready", status, self._errors.text())
+        self._ready = json.loads(line)
+        for option, name in (("--port", "service_url"), ("--http-port", "http_url")):
+            self._ports[option] = _port(self._ready[name])
+        if "--kafka-port" in self._ports:
+            self._ports["--kafka-port"] = _port(self._ready["kafka_url"])
+
+    def stop(self) -> None:
+        """Stop in order (SIGTERM); the data is kept, and `start` goes on with it.
+
+        Raises BrokerProcessError if it ends with an error, or not at all.
+        """
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            what = f"did not stop within {STOP_TIMEOUT_S:g} s and was killed"
+            raise BrokerProcessError(what, None, self._errors.text()) from error
+        self._ended()
+        if status != 0:
+            raise BrokerProcessError(f"ended with {status}", status, self._errors.text())
+
+    def kill(self) -> None:
+        """kill -9. What was acknowledged is in the data folder."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._ended()
+
+    def restart(self) -> None:
+        """Stop in order and start again, on the same ports and with the same data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop in order, and remove a temporary data folder. A second call does nothing."""
+        try:
+            self.stop()
+        finally:
+            if self._folder is not None:
+                self._folder.cleanup()
+                self._folder = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- looking --------------------------------------------------------------------------------
+
+    def messages(self, topic: str) -> list[StoredMessage]:
+        """All messages of a topic, in order; of a partitioned topic by broker time.
+
+        They are read from the data folder, so this works after `kill`, too.
+        """
+        name = str(TopicName.parse(topic))
+        found: list[StoredMessage] = []
+        with FolderReader(self.data_dir) as reader:
+            for full in reader.topics():
+                if name in (full, full.rpartition("-partition-")[0]):
+                    found += messages_in(reader.log(full))
+        return sorted(found, key=lambda each: (each.broker_time_ms, each.topic, each.index))
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise BrokerStateError("running", "not running")
+        return self._process
+
+    def _address(self, name: str) -> str:
+        if not self._ready:
+            raise BrokerStateError("running", "new")
+        return self._ready[name] or ""
+
+    def _ended(self) -> None:
+        process, self._process = self._process, None
+        assert process is not None
+        self._errors.join()
+        for pipe in (process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+class _Reader(threading.Thread):
+    """Reads what a process writes, so that its pipe does not fill up. Keeps the last part."""
+
+    KEPT_BYTES = 64 * 1024
+
+    def __init__(self) -> None:
+        super().__init__(name="pulsemark-process-log", daemon=True)
+        self._pipe: Any = None
+        self._kept = b""
+
+    def read(self, pipe: Any) -> None:
+        """Begin to read."""
+        self._pipe = pipe
+        self.start()
+
+    def run(self) -> None:
+        """Read until the process ends."""
+        while data := self._pipe.read1(self.KEPT_BYTES):
+            self._kept = (self._kept + data)[-self.KEPT_BYTES :]
+
+    def text(self) -> str:
+        """The last part of what was written."""
+        return self._kept.decode(errors="replace")
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])

@@ -1,0 +1,162 @@
+"""Answers that pulsar-admin shows, as in Apache Pulsar 4.0.8: positions, policies, texts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+RATE = {
+    "dispatchThrottlingRateInMsg": 21,
+    "dispatchThrottlingRateInByte": -1,
+    "relativeToPublishRate": False,
+    "ratePeriodInSecond": 1,
+}
+
+
+@pytest.fixture
+def filled(raw, topic):
+    """A topic's path, with a subscription and three messages after it."""
+    raw.subscribe(topic, "s").close()
+    producer = raw.create_producer(topic)
+    for text in (b"one", b"two", b"three"):
+        producer.send(text)
+    return f"/admin/v2/{topic.replace('://', '/')}"
+
+
+def place(http, path, entry_id):
+    """The message id of an entry of the topic."""
+    ledger_id = http("GET", f"{path}/lastMessageId").json["ledgerId"]
+    return {"ledgerId": ledger_id, "entryId": entry_id}
+
+
+def test_a_backlog_is_analyzed_from_a_position(http, filled):
+    """What is after the position counts, also if it is acknowledged."""
+    url = f"{filled}/subscription/s/analyzeBacklog"
+    later = http("POST", url, place(http, filled, 1)).json
+    assert (later["entries"], later["messages"]) == (2, 2)
+    assert later["firstMessageId"].endswith(":1")
+    http("POST", f"{filled}/subscription/s/skip_all")
+    assert http("POST", url).json["entries"] == 0
+    assert http("POST", url, {"ledgerId": -1, "entryId": -1}).json["entries"] == 3
+    assert http("POST", url, "earliest").json["entries"] == 3
+    assert http("POST", url, {"ledgerId": 1 << 40, "entryId": 0}).json["entries"] == 0
+
+
+def test_the_backlog_size_is_that_after_a_position(http, filled):
+    """The entry at the position does not count."""
+    url = f"{filled}/backlogSize"
+    sizes = [http("PUT", url, place(http, filled, entry)).json for entry in (-1, 0, 1, 2)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[1] > sizes[2] > sizes[3] == 0
+
+
+def test_a_cursor_is_reset_to_after_a_position(http, filled):
+    """With `excluded` the subscription goes on with the next entry."""
+    body = {**place(http, filled, 1), "partitionIndex": -1, "batchIndex": -1, "excluded": True}
+    assert http("POST", f"{filled}/subscription/s/resetcursor", body).status == 204
+    peeked = http("GET", f"{filled}/subscription/s/position/1").body
+    assert peeked.endswith(b"three")
+    body["excluded"] = False
+    assert http("POST", f"{filled}/subscription/s/resetcursor", body).status == 204
+    assert http("GET", f"{filled}/subscription/s/position/1").body.endswith(b"two")
+
+
+def test_expiry_with_nothing_to_expire(http, raw, topic, filled):
+    """204 with a backlog, 409 without one, and 409 for a small backlog of connected consumers."""
+    expire = f"{filled}/subscription/s/expireMessages/100000"
+    every = f"{filled}/all_subscription/expireMessages/100000"
+    assert http("POST", expire).status == 204
+    assert http("POST", every).status == 204
+    assert http("GET", f"{filled}/stats").json["subscriptions"]["s"]["msgBacklog"] == 3
+    consumer = raw.subscribe(topic, "s")
+    assert http("POST", expire).status == 409
+    consumer.close()
+    http("POST", f"{filled}/subscription/s/skip_all")
+    assert http("POST", expire).status == 409
+
+
+def test_all_policies_of_a_topic_are_removed_at_once(http, raw, filled):
+    """Also those with isGlobal; the topic's properties stay, and an absent topic is a success."""
+    assert http("POST", f"{filled}/messageTTL?messageTTL=5").status == 204
+    assert http("POST", f"{filled}/messageTTL?messageTTL=7&isGlobal=true").status == 204
+    assert http("POST", f"{filled}/s/dispatchRate", RATE).status == 204
+    assert http("PUT", f"{filled}/properties", {"a": "b"}).status == 204
+    assert http("DELETE", f"{filled}/policies").status == 204
+    for route in ("messageTTL", "messageTTL?isGlobal=true", "s/dispatchRate"):
+        assert http("GET", f"{filled}/{route}").body == b"", route
+    assert http("GET", f"{filled}/messageTTL?applied=true").json == 0
+    assert http("GET", f"{filled}/properties").json["a"] == "b"
+    assert http("DELETE", f"{filled}-absent/policies").status == 204
+
+
+def test_a_subscription_has_a_dispatch_rate_of_its_own(http, filled):
+    """It is set, shown and removed for one subscription, which need not exist."""
+    url, other = f"{filled}/s/dispatchRate", f"{filled}/other/dispatchRate"
+    assert http("GET", url).body == b""
+    assert http("GET", f"{url}?applied=true").json["dispatchThrottlingRateInMsg"] == 0
+    assert http("POST", url, RATE).status == 204
+    assert http("POST", other, {"dispatchThrottlingRateInMsg": 22}).status == 204
+    assert http("GET", url).json == RATE
+    assert http("GET", f"{url}?applied=true").json == RATE
+    assert http("GET", other).json["dispatchThrottlingRateInMsg"] == 22
+    assert http("POST", url, None).status == 204
+    assert http("GET", url).json == RATE
+    for _ in range(2):
+        assert http("DELETE", url).status == 204
+        assert http("GET", url).body == b""
+    assert http("GET", other).json["dispatchThrottlingRateInMsg"] == 22
+    assert http("GET", f"{filled}-absent/s/dispatchRate").status == 404
+
+
+def test_texts(http, raw, filled):
+    """Reasons that pulsar-admin prints."""
+    part = f"{filled}-p"
+    assert http("PUT", f"{part}/partitions", 2).status == 204
+    assert http("PUT", f"{part}/properties", {"a": "b"}).status == 204
+    found = http("GET", f"{part}/partitioned-internalStats").json["metadata"]
+    assert found == {"partitions": 2, "deleted": False, "properties": {"a": "b"}}
+    peek = http("GET", f"{part}/subscription/s/position/1")
+    assert (peek.status, peek.json["reason"]) == (
+        405,
+        "Peek messages on a partitioned topic is not allowed",
+    )
+    schema = {"type": "STRING", "schema": "", "properties": {}}
+    refused = http("POST", "/admin/v2/schemas/public/absent/t/schema", schema)
+    assert (refused.status, refused.json["reason"]) == (404, "Namespace does not exist")
+    assert http("GET", "/admin/v2/schemas/public/absent/t/schema").status == 404
+    grant = http("POST", "/admin/v2/namespaces/public/absent/permissions/r", ["consume"])
+    assert grant.json["reason"] == "Topic's namespace does not exist"
+    owned = http("GET", "/admin/v2/brokers/standalone/127.0.0.1:1/ownedNamespaces")
+    assert owned.status == 404
+    assert owned.json["reason"] == "Broker id '127.0.0.1:1' not found in available brokers."
+
+
+def test_the_namespaces_of_a_broker(http, filled):
+    """The bundles of this broker's open topics."""
+    (name,) = http("GET", "/admin/v2/brokers").json
+    found = http("GET", f"/admin/v2/brokers/standalone/{name}/ownedNamespaces").json
+    assert {bundle.rpartition("/")[0] for bundle in found} >= {"public/default"}
+    assert {json.dumps(row, sort_keys=True) for row in found.values()} == {
+        '{"broker_assignment": "shared", "is_active": true, "is_controlled": false}'
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/admin/v3/sink/builtinsinks", 409),
+        ("POST", "/admin/v3/sink/reloadBuiltInSinks", 409),
+        ("GET", "/admin/v3/source/builtinsources", 409),
+        ("POST", "/admin/v3/source/reloadBuiltInSources", 409),
+        ("GET", "/admin/v3/packages/function/public/default", 503),
+        ("GET", "/admin/v3/packages/absent/public/default", 412),
+        ("GET", "/admin/v3/transactions/transactionBufferInternalStats/public/default/no", 404),
+        ("GET", "/admin/namespaces/standalone/antiAffinity/group?property=public", 200),
+        ("DELETE", "/admin/v2/non-persistent/public/default/never", 204),
+        ("DELETE", "/admin/v2/non-persistent/public/absent/never", 204),
+    ],
+)
+def test_services_that_are_absent(http, method, path, status):
+    """The routes of pulsar-admin have Pulsar's statuses, not 404 for the whole path."""
+    assert http(method, path).status == status

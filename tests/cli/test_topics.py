@@ -1,0 +1,171 @@
+"""The commands that ask a running broker: topics, subscriptions, namespaces, schemas, stats,
+produce and consume; with a broker in this process.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from pulsemark.testing import running_broker
+
+TOPIC = "persistent://public/default/orders"
+
+
+@pytest.fixture
+def broker():
+    """An empty broker."""
+    with running_broker(storage="memory", force_delete_namespace_allowed=True) as running:
+        yield running
+
+
+@pytest.fixture
+def ask(pulsemark, broker):
+    """Run a command that uses the admin interface."""
+    return lambda *arguments: pulsemark(*arguments, "--admin-url", broker.http_url)
+
+
+@pytest.fixture
+def connect(pulsemark, broker):
+    """Run a command that uses the binary protocol."""
+    return lambda *arguments: pulsemark(*arguments, "--service-url", broker.service_url)
+
+
+def test_the_life_of_a_topic(ask):
+    """Created, listed, shown and deleted; a partitioned one with its partitions."""
+    assert ask("topics", "create", "orders", "--partitions", "3").out == f"created {TOPIC}\n"
+    assert ask("topics", "create", "plain", "--json").json() == [
+        {"created": "persistent://public/default/plain"}
+    ]
+    assert {"topic": TOPIC, "partitions": 3} in ask("topics", "list", "--json").json()
+    assert "partitions    3" in ask("topics", "show", "orders").out
+    assert len(ask("topics", "show", "orders", "--json").json()[0]["partitions"]) == 3
+    assert ask("topics", "delete", "orders").status == 0
+    assert "orders" not in ask("topics", "list").out
+    assert "404" in ask("topics", "delete", "orders").error()
+
+
+def test_messages_there_and_back(connect, ask, broker):
+    """What is produced is consumed, with its key and properties, and acknowledged."""
+    made = connect("produce", "orders", "-m", "one", "-m", "two", "-k", "42", "-p", "shop=north")
+    assert made.out == f"published 2 messages to {TOPIC}\n"
+    broker.assert_published("orders", value="two", key="42", properties={"shop": "north"})
+    assert ask("subscriptions", "create", "orders", "s", "--at", "earliest").status == 0
+    one, two = connect("consume", "orders", "-s", "s", "-n", "2", "--json").json()
+    assert (one["value"], two["value"], one["key"]) == ("one", "two", "42")
+    assert one["properties"] == {"shop": "north"}
+    assert broker.backlog("orders", "s") == 0
+    assert "of 1 messages came" in connect("consume", "orders", "-s", "s", "--timeout", "0.2").err
+    assert "key=42" in connect("consume", "orders", "--peek", "--from", "earliest").out
+    assert ask("subscriptions", "reset", "orders", "s", "-1h").status == 0
+    assert broker.backlog("orders", "s") == 2
+    assert ask("subscriptions", "skip", "orders", "s").status == 0
+    (row,) = ask("subscriptions", "list", "orders", "--json").json()
+    assert (row["subscription"], row["backlog"]) == ("s", 0)
+    assert ask("subscriptions", "delete", "orders", "s").status == 0
+    assert ask("subscriptions", "list", "orders", "--json").json() == []
+
+
+def test_messages_of_a_partitioned_topic(connect, ask, broker):
+    """A key always goes to one partition, and all partitions are consumed."""
+    ask("topics", "create", "orders", "--partitions", "4")
+    for number in range(8):
+        connect("produce", "orders", "-m", str(number), "-k", f"key-{number % 4}")
+    places: dict[str | None, set[str]] = {each.key: set() for each in broker.messages("orders")}
+    for each in broker.messages("orders"):
+        places[each.key].add(each.topic)
+    assert all(len(topics) == 1 for topics in places.values())
+    found = connect("consume", "orders", "--peek", "--from", "earliest", "-n", "8", "--json")
+    assert sorted(each["value"] for each in found.json()) == list("01234567")
+
+
+def test_lines_are_messages(connect, broker, monkeypatch):
+    """Without --message each line of standard input is one, with any bytes."""
+    lines = io.TextIOWrapper(io.BytesIO(b"first\n\xff\xfe\n\nlast"))
+    monkeypatch.setattr(sys, "stdin", lines)
+    assert connect("produce", "orders").out == f"published 4 messages to {TOPIC}\n"
+    values = [each.value for each in broker.messages("orders")]
+    assert values == [b"first", b"\xff\xfe", b"", b"last"]
+
+
+def test_delivery_times(connect, broker):
+    """--deliver-at and --event-time take the times of all commands."""
+    connect("produce", "orders", "-m", "x", "--event-time", "1000", "--deliver-at", "+1h")
+    (found,) = broker.messages("orders")
+    assert found.message.event_time_ms == 1000
+    assert found.message.deliver_at_ms > found.broker_time_ms + 3_500_000
+
+
+def test_namespaces(ask):
+    """A tenant is created with its first namespace."""
+    assert ask("namespaces", "create", "acme/orders").out == "created acme/orders\n"
+    assert ask("namespaces", "list", "acme").out == "acme/orders\n"
+    assert "public/default" in ask("namespaces", "list").out
+    ask("topics", "create", "acme/orders/t")
+    assert ask("namespaces", "delete", "acme/orders").status == 2
+    assert ask("namespaces", "delete", "acme/orders", "--force").status == 0
+    assert "acme" in ask("namespaces", "create", "acme").error()
+
+
+def test_schemas(ask, tmp_path):
+    """Uploaded from a file, listed, shown and deleted."""
+    avro = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    (tmp_path / "r.avsc").write_text(json.dumps(avro))
+    ask("topics", "create", "orders")
+    upload = ("schemas", "upload", "orders", "--type", "AVRO", "--file", tmp_path / "r.avsc")
+    assert ask(*upload, "--json").json() == [{"topic": TOPIC, "version": 0}]
+    assert '"name": "a"' in ask("schemas", "show", "orders").out
+    assert [each["type"] for each in ask("schemas", "list", "orders", "--json").json()] == ["AVRO"]
+    assert ask("schemas", "delete", "orders").status == 0
+    assert "404" in ask("schemas", "show", "orders").error()
+    (tmp_path / "r.avsc").write_bytes(b"\xff")
+    assert "not UTF-8" in ask(*upload).error()
+
+
+def test_stats(ask, connect):
+    """A row for each topic, as often as asked for; a named topic that is absent is an error."""
+    connect("produce", "orders", "-m", "x")
+    shown = ask("stats", "--interval", "1", "--count", "2", "--json").json()
+    assert [row["topic"] for row in shown] == [TOPIC] * 2
+    assert TOPIC in ask("stats").out
+    assert "404" in ask("stats", "absent").error()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("produce", "orders", "-m", "x", "-p", "novalue"), "'novalue' is not of the form"),
+        (("produce", "orders", "-n", "2"), "--num-produce needs --message"),
+        (("produce", "a/b/c/d", "-m", "x"), "a/b/c/d"),
+        (("produce", "orders", "-m", "x", "--event-time", "soon"), "'soon'"),
+        (("consume", "orders"), "one of the arguments -s/--subscription --peek is required"),
+        (("consume", "orders", "-s", "s", "--timeout", "0"), "--timeout 0"),
+        (("consume", "orders", "-s", "s", "-n", "-1"), "-1"),
+        (("consume", "absent", "--peek"), "does not exist"),
+        (("consume", "orders", "-s", "s", "-t", "best"), "'best'"),
+    ],
+)
+def test_wrong_arguments(connect, arguments, reason):
+    """One line that names what is wrong."""
+    ran = connect(*arguments)
+    assert ran.status == 2
+    assert reason in ran.error()
+
+
+def test_no_broker(pulsemark):
+    """Each command says where it looked."""
+    url = "http://127.0.0.1:1"
+    for command in (
+        ("topics", "list"),
+        ("namespaces", "list"),
+        ("stats",),
+        ("schemas", "show", "x"),
+    ):
+        assert url in pulsemark(*command, "--admin-url", url).error()
+    place = "pulsar://127.0.0.1:1"
+    using: tuple[tuple[str, ...], ...] = (("produce", "x", "-m", "y"), ("consume", "x", "--peek"))
+    for used in using:
+        assert place in pulsemark(*used, "--service-url", place).error()

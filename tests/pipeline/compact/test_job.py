@@ -1,0 +1,220 @@
+"""The job and the broker's own compaction keep the same messages, and dry runs say how many."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pulsemark.compaction.batch_rewrite import open_batch
+from pulsemark.compaction.compaction import MAX_UNCOMPRESSED_BYTES, compact
+from pulsemark.compaction.current_view import compacted_log
+from pulsemark.compaction.keys import is_batch
+from pulsemark.ledger import EARLIEST, FolderLockedError, Position
+from pulsemark.metadata import read_message_metadata
+from pulsemark.pipeline import (
+    DeltaTarget,
+    compact_folder,
+    compact_to_table,
+    estimate_compaction,
+)
+from pulsemark.pipeline.errors import JobFailedError, OptionError
+from pulsemark.testing.raw_messages import BatchMember
+
+_PLACE = ("__ledgerId", "__entryId", "__batchIndex")
+_COLUMNS = ("__index", "__key", "value", *_PLACE)
+
+
+def fill(topic: Any, folder: Any, seed: int, entries: int = 150) -> None:
+    """Random singles and batches of a few keys, with deletions, compressions, and no keys."""
+    made = random.Random(seed)
+
+    def member() -> dict[str, Any]:
+        value = made.choice([None, b"", b"v%d" % made.randrange(1000), b"w" * made.randrange(200)])
+        return {"key": made.choice([None, *"abcdefgh", "ä", "k" * 40]), "value": value}
+
+    for number in range(entries):
+        folder.clock.advance(1000)
+        if made.random() < 0.4:
+            one = member()
+            topic.single(one["value"], key=one["key"], compression=made.choice([0, 0, 1, 2, 3, 4]))
+        elif made.random() < 0.1:
+            topic.control()
+        else:
+            members = [member() for _ in range(made.randrange(1, 6))]
+            topic.batch(
+                [BatchMember(payload=each["value"], key=each["key"]) for each in members],
+                compression=made.choice([0, 1, 2, 3, 4]),
+            )
+        if number % 60 == 59:
+            topic.ledger.roll()
+
+
+def latest_by_hand(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last row of each key that has a value, computed from what was written."""
+    latest: dict[bytes, dict[str, Any]] = {}
+    for row in rows:
+        if row["__key"] is None:
+            continue
+        latest.pop(row["__key"], None)
+        if row["value"]:
+            latest[row["__key"]] = row
+    return sorted(latest.values(), key=lambda row: row["__index"])
+
+
+def kept_in_view(topic: Any) -> set[tuple[Position, int]]:
+    """The messages of the topic's compacted view, read as its consumers do."""
+    kept = set()
+    log = compacted_log(topic.ledger)
+    entries = log.read(EARLIEST, max_entries=10_000)
+    for entry in entries:
+        metadata = read_message_metadata(entry.body)
+        if is_batch(metadata) and not metadata.encryption_keys:
+            members = open_batch(metadata, entry.body, MAX_UNCOMPRESSED_BYTES).members
+            kept |= {(entry.position, n) for n, each in enumerate(members) if not each.hole}
+        else:
+            kept |= {(entry.position, n) for n in range(entry.message_count)}
+    return kept
+
+
+def places_of(rows: list[dict[str, Any]]) -> set[tuple[Position, int]]:
+    """The same of rows."""
+    return {
+        (Position(row["__ledgerId"], row["__entryId"]), max(0, row["__batchIndex"])) for row in rows
+    }
+
+
+def rows_of(target: Path | DeltaTarget) -> list[dict[str, Any]]:
+    """All rows of a table, by topic and index."""
+    if isinstance(target, DeltaTarget):
+        from deltalake import DeltaTable
+
+        table = pa.table(DeltaTable(target.name).to_pyarrow_table())
+    else:
+        table = pa.concat_tables(pq.read_table(path) for path in sorted(target.glob("*.parquet")))
+    return [dict(row) for row in table.sort_by("__index").to_pylist()]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_latest_of_each_key_is_in_the_table(folder: Any, tmp_path: Path, seed: int) -> None:
+    """Compared with a computation by hand from what was written, and with the topic's own view."""
+    topic = folder.topic("a")
+    fill(topic, folder, seed)
+    compact_to_table(folder.in_process(), folder.path, tmp_path / "out", columns=_COLUMNS)
+    rows = rows_of(tmp_path / "out")
+    by_hand = latest_by_hand(topic.rows)
+    assert by_hand
+    assert rows == [{name: row[name] for name in _COLUMNS} for row in by_hand]
+    compact(topic.ledger)
+    assert places_of(rows) == kept_in_view(topic)
+
+
+def test_entries_of_every_kind(folder: Any, tools: Any, tmp_path: Path) -> None:
+    """Chunks, encrypted batches and null messages are kept or not as in the topic's own view."""
+    topic = folder.topic("a")
+    tools.fill(topic, folder.clock, rounds=3)
+    compact_to_table(folder.in_process(), folder.path, tmp_path / "out", columns=_COLUMNS)
+    compact(topic.ledger)
+    assert places_of(rows_of(tmp_path / "out")) == kept_in_view(topic)
+
+
+def test_a_dry_run_says_what_the_compaction_does(folder: Any) -> None:
+    """The figures of both are the same, by topic; the dry run changes nothing."""
+    for number in range(3):
+        fill(folder.topic(f"t{number}"), folder, seed=number)
+    before = sorted(path.stat().st_mtime_ns for path in folder.path.rglob("*"))
+    guessed = estimate_compaction(folder.in_process(), folder.path)
+    assert sorted(path.stat().st_mtime_ns for path in folder.path.rglob("*")) == before
+    folder.store.close()
+    done = compact_folder(folder.path)
+    for guess, figures in zip(guessed, done, strict=True):
+        for name in figures.__slots__:
+            if name != "bytes_after":
+                assert getattr(guess, name) == getattr(figures, name), name
+        # The view has headers and an index of its own beside the entries.
+        assert guess.bytes_after < figures.bytes_after < guess.bytes_after + 200 * 150
+        assert guess.bytes_after < guess.bytes_before
+    (again, *_) = compact_folder(folder.path)
+    assert (again.entries_before, again.keys) == (0, 0)
+
+
+def test_a_dry_run_begins_with_the_view_that_is_there(folder: Any) -> None:
+    """What was compacted once is read from the view, also if the log was trimmed."""
+    topic = folder.topic("a")
+    fill(topic, folder, seed=1)
+    topic.ledger.roll()
+    compact(topic.ledger)
+    topic.ledger.trim(topic.ledger.segments()[-1].first_position)
+    topic.single(b"new", key="only")
+    (guess,) = estimate_compaction(folder.in_process(), folder.path)
+    report = compact(topic.ledger)
+    assert (guess.keys, guess.entries_before) == (report.keys, report.entries_read)
+
+
+def test_what_is_only_in_the_view_is_no_silent_loss(folder: Any, tmp_path: Path) -> None:
+    """A trimmed topic's table would lack keys: an error names the topic, and nothing is made."""
+    topic = folder.topic("a")
+    fill(topic, folder, seed=1)
+    topic.ledger.roll()
+    compact(topic.ledger)
+    topic.single(b"new", key="only")
+    topic.ledger.trim(topic.ledger.segments()[-1].first_position)
+    with pytest.raises(JobFailedError, match="/a: the log was trimmed"):
+        compact_to_table(folder.in_process(), folder.path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_killed_run_shows_nothing(folder: Any, tmp_path: Path) -> None:
+    """The folder appears when it is complete; the next run removes what the killed one left."""
+    topics = [folder.topic(name) for name in ("a", "b")]
+    for topic in topics:
+        fill(topic, folder, seed=2, entries=20)
+    target = tmp_path / "out"
+    left = tmp_path / ".out.unfinished-0123"
+    left.mkdir()
+    (left / "x.parquet").write_text("")
+    with pytest.raises(KeyboardInterrupt):
+        compact_to_table(folder.in_process(1), folder.path, target)
+    assert not target.exists()
+    compact_to_table(folder.in_process(), folder.path, target)
+    assert not left.exists()
+    expected = [row for topic in topics for row in latest_by_hand(topic.rows)]
+    assert len(rows_of(target)) == len(expected)
+    with pytest.raises(OptionError, match="exists already"):
+        compact_to_table(folder.in_process(), folder.path, target)
+
+
+def test_a_delta_table_is_replaced_in_one_commit(folder: Any, tmp_path: Path) -> None:
+    """A second run shows the newer messages only; a killed one changes nothing."""
+    topic = folder.topic("a")
+    fill(topic, folder, seed=3)
+    target = DeltaTarget(tmp_path / "delta")
+    compact_to_table(folder.in_process(), folder.path, target, columns=_COLUMNS)
+    first = rows_of(target)
+    fill(topic, folder, seed=4)
+    with pytest.raises(KeyboardInterrupt):
+        compact_to_table(folder.in_process(1), folder.path, target, columns=_COLUMNS)
+    assert rows_of(target) == first
+    compact_to_table(folder.in_process(), folder.path, target, columns=_COLUMNS)
+    wanted = [{name: row[name] for name in _COLUMNS} for row in latest_by_hand(topic.rows)]
+    assert rows_of(target) == wanted
+    with pytest.raises(OptionError, match="of other columns"):
+        compact_to_table(folder.in_process(), folder.path, target, columns=["value"])
+
+
+def test_a_folder_in_use_is_not_compacted(folder: Any) -> None:
+    """Its broker makes the views, or nobody."""
+    folder.topic("a").single(b"x", key="k")
+    with pytest.raises(FolderLockedError):
+        compact_folder(folder.path)
+
+
+def test_no_topics_are_no_figures(folder: Any, tmp_path: Path) -> None:
+    """An empty folder gives an empty result, and an empty table."""
+    assert estimate_compaction(folder.in_process(), folder.path) == []
+    assert compact_to_table(folder.in_process(), folder.path, tmp_path / "out") == []
+    assert (tmp_path / "out").is_dir()

@@ -1,0 +1,115 @@
+"""The column `__error`: damaged and undecodable entries are rows, and the good rows stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsemark.ledger import FolderReader
+from pulsemark.ledger.local.segment.segment import as_segment
+from pulsemark.pipeline.columns import ENTRY_COLUMNS
+from pulsemark.pipeline.errors import DataLossError
+from pulsemark.testing.raw_messages import BatchMember
+
+COLUMNS = "value,__index,__ledgerId,__entryId,__topic,__error"
+
+
+@pytest.fixture
+def damaged(tmp_path: Path, tools: Any) -> Path:
+    """Entries 1 (head), 2 (body), 3 (no batch), 4 (no message) and 7 (a damaged batch) are bad."""
+    folder = tools.Folder(tmp_path)
+    topic = folder.topic("a")
+    for value in (b"good 0", b"head is damaged", b"body is damaged"):
+        topic.single(value)
+    topic.single(b"no batch", num_messages_in_batch=1)
+    topic.raw(b"no message")
+    for number in range(5, 9):
+        topic.batch([BatchMember(payload=b"good %d" % number)] * 3)
+    folder.store.close()
+    with FolderReader(tmp_path) as reader:
+        segment = as_segment(reader.log(topic.name).segments()[0])
+        head, bodies = segment.row(1).offset, [segment.row(row).end_offset for row in (2, 7)]
+    data = bytearray(segment.path.read_bytes())
+    data[head + 20] ^= 1
+    for body in bodies:
+        data[body - 3] ^= 1
+    segment.path.write_bytes(data)
+    return tmp_path
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_each_bad_entry_is_a_row(damaged: Path, tools: Any, fail: str) -> None:
+    """With topic, position and reason, and no other value; and no message is lost without one."""
+    rows = tools.rows_of(damaged, topic="a", columns=COLUMNS, failOnDataLoss=fail)
+    good = [row for row in rows if row["__error"] is None]
+    values = [(0, b"good 0")]
+    values += [(e, b"good %d" % e) for e in (5, 6, 8) for _ in range(3)]
+    assert [(row["__entryId"], row["value"]) for row in good] == values
+    assert [row["__index"] for row in good] == [0, *range(5, 11), *range(14, 17)]
+    bad = {row["__entryId"]: row for row in rows if row["__error"] is not None}
+    assert sorted(bad) == [1, 2, 3, 4, 7]
+    assert len(rows) == len(good) + len(bad)
+    for row in bad.values():
+        assert (row["value"], row["__index"]) == (None, None)
+        assert row["__topic"] == "persistent://public/default/a"
+        assert row["__ledgerId"] == good[0]["__ledgerId"]
+    assert {entry: "damaged" in row["__error"] for entry, row in bad.items()} == {
+        1: True, 2: True, 3: False, 4: False, 7: True,
+    }  # fmt: skip
+
+
+def test_the_rows_do_not_depend_on_the_other_columns(damaged: Path, tools: Any) -> None:
+    """`__error` alone opens everything."""
+    alone = tools.rows_of(damaged, topic="a", columns="__error")
+    assert alone == tools.only(tools.rows_of(damaged, topic="a", columns=COLUMNS), ["__error"])
+
+
+def test_neighbouring_ranges_share_no_bad_entry(damaged: Path, tools: Any) -> None:
+    """A bad batch is in the range of its last message, wherever the ranges meet."""
+    for cut in range(18):
+        parts = [
+            tools.rows_of(damaged, topic="a", columns="__entryId,__error", **bound)
+            for bound in ({"endingOffsets": cut}, {"startingOffsets": cut})
+        ]
+        bad = [row["__entryId"] for part in parts for row in part if row["__error"] is not None]
+        assert sorted(bad) == [1, 2, 3, 4, 7], cut
+
+
+def test_damaged_entries_are_rows_of_entries_too(damaged: Path, tools: Any) -> None:
+    """With rows=entries only what cannot be read is bad: nothing is decoded."""
+    rows = tools.rows_of(damaged, topic="a", rows="entries", columns="__entryId,value,__error")
+    assert [row["__entryId"] for row in rows if row["__error"] is None] == [0, 3, 4, 5, 6, 8]
+    assert sorted(row["__entryId"] for row in rows if row["__error"] is not None) == [1, 2, 7]
+    assert [row["value"] for row in rows if row["__entryId"] == 4] == [b"no message"]
+
+
+@pytest.mark.parametrize("name", ENTRY_COLUMNS)
+def test_which_entries_are_left_out_does_not_depend_on_the_columns(
+    damaged: Path, tools: Any, name: str
+) -> None:
+    """With failOnDataLoss=false bodies are checked, also if none is read; without a header, its
+    columns are null.
+    """
+    rows = tools.rows_of(damaged, topic="a", rows="entries", columns=name, failOnDataLoss="false")
+    assert len(rows) == (9 if name == "__error" else 6)
+    if name == "__producerName":
+        assert [row[name] is None for row in rows] == [False, False, True, False, False, False]
+
+
+def test_a_loss_without_a_record_stays_a_loss(damaged: Path, tools: Any) -> None:
+    """A deleted ledger between damaged entries is an error, also if damage is shown as rows."""
+    folder = tools.Folder(damaged)
+    topic = folder.topic("a")
+    paths = []
+    for _ in range(2):
+        topic.ledger.roll()
+        topic.single(b"later")
+        paths.append(as_segment(topic.ledger.segments()[-1]).path)
+    folder.store.close()
+    assert len(tools.rows_of(damaged, topic="a", columns="__error")) == 17
+    paths[0].unlink()
+    with pytest.raises(DataLossError) as lost:
+        tools.rows_of(damaged, topic="a", columns="__error")
+    assert (lost.value.first_index, lost.value.end_index) == (17, 18)

@@ -1,0 +1,87 @@
+"""The command's options: which table they name, and what is refused before any work."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsemark.pipeline import DeltaTarget, IcebergTarget, run_job
+from pulsemark.pipeline.errors import MissingExtraError
+from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
+from pulsemark.pipeline.offload_job import add_options, table_from
+
+
+def named(*arguments: str) -> Any:
+    """The table that a command line names."""
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return table_from(parser.parse_args(["/data", *arguments]))
+
+
+def test_each_format_has_its_table() -> None:
+    """Parquet by default, Delta by folder, Iceberg by catalog and identifier."""
+    assert isinstance(named("/out"), ParquetFolder)
+    delta = named("/out", "--format", "delta", "--storage-option", "A=b=c")
+    assert isinstance(delta, DeltaTarget)
+    assert delta.storage_options == {"A": "b=c"}
+    properties = ["--catalog-property", "uri=x", "--catalog-property", "warehouse=y"]
+    iceberg = named("--format", "iceberg", "--table", "a.b", "--catalog", "c", *properties)
+    assert isinstance(iceberg, IcebergTarget)
+    assert iceberg.catalog_name == "c"
+    assert iceberg.properties == {"uri": "x", "warehouse": "y"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "option target: is required"),
+        (["--format", "delta"], "option target: is required"),
+        (["--format", "iceberg"], "option --table: is required for --format iceberg"),
+        (["/o", "--format", "iceberg", "--table", "a.b"], "option target = '/o': an Iceberg table"),
+        (["/o", "--table", "a.b"], "option --table = 'a.b': is for --format iceberg only"),
+        (["/o", "--catalog", "c"], "option --catalog = 'c': is for --format iceberg only"),
+        (
+            ["/o", "--storage-option", "a=b"],
+            "--storage-option = \"['a=b']\": is for --format delta",
+        ),
+        (["--format", "iceberg", "--table", "ab"], "option table = 'ab': is not of the form"),
+        (
+            ["--format", "iceberg", "--table", "a.b", "--catalog-property", "x"],
+            "option --catalog-property = 'x': is not of the form KEY=VALUE",
+        ),
+        (
+            ["/o", "--format", "delta", "--storage-option", "a=b", "--storage-option", "a=c"],
+            "option --storage-option = 'a=c': a is given twice",
+        ),
+        (["nope://x"], "option target = 'nope://x': is not a place for files"),
+        (["file://elsewhere/x"], "option target = 'file://elsewhere/x': names another host"),
+        (["/o", "--format", "delta", "--columns", "value"], "a Delta table needs __index"),
+    ],
+)
+def test_nonsense_is_refused_by_name(folder: Any, arguments: list[str], message: str) -> None:
+    """Exit code 2 and one line that names the option, before a session is started."""
+    folder.topic("a").single(b"x")
+    err = io.StringIO()
+    assert run_job("offload", [str(folder.path), *arguments], err=err) == 2
+    assert message in err.getvalue()
+    assert err.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize(("kind", "module"), [("delta", "deltalake"), ("iceberg", "pyiceberg")])
+def test_a_missing_extra_is_named(
+    folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, module: str
+) -> None:
+    """Exit code 1 and the command that installs it."""
+    folder.topic("a").single(b"x")
+    monkeypatch.setitem(sys.modules, module, None)
+    target = ["--table", "a.b"] if kind == "iceberg" else [str(tmp_path / "out")]
+    err = io.StringIO()
+    assert run_job("offload", [str(folder.path), "--format", kind, *target], err=err) == 1
+    assert f"{module} is not installed: install the extra '{kind}'" in err.getvalue()
+    assert f"pip install 'pulsemark[{kind}]'" in err.getvalue()
+    assert issubclass(MissingExtraError, ImportError)

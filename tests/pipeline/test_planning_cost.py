@@ -1,0 +1,114 @@
+"""What plans and streams do for each topic and ledger, counted in calls to the file system."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.pipeline.options import ReadOptions, StreamOptions
+from pulsemark.pipeline.source import LedgerReader
+from pulsemark.pipeline.stream import LedgerStreamReader
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often folders were listed and files were opened, since it was last cleared."""
+    counted: Counter[str] = Counter()
+    for name in ("listdir", "open"):
+        whole: Callable[..., Any] = getattr(OsFiles, name)
+
+        def counting(*args: Any, name: str = name, whole: Callable[..., Any] = whole) -> Any:
+            counted[name] += 1
+            return whole(*args)
+
+        monkeypatch.setattr(OsFiles, name, counting)
+    return counted
+
+
+def filled(path: Path, tools: Any, topics: int, ledgers: int) -> Any:
+    """An open folder with so many topics of so many ledgers of one message."""
+    folder = tools.Folder(path)
+    for number in range(topics):
+        topic = folder.topic(f"t{number:03}")
+        for _ in range(ledgers):
+            topic.single(b"x")
+            topic.ledger.roll()
+    return folder
+
+
+def counts(calls: Counter[str], step: Callable[[], Any]) -> tuple[int, int, Any]:
+    """Listings and openings of a step, and its result."""
+    calls.clear()
+    result = step()
+    return calls["listdir"], calls["open"], result
+
+
+@pytest.mark.parametrize("shape", ["topics", "ledgers"])
+def test_a_batch_read_lists_the_folder_as_often_for_many_as_for_few(
+    tmp_path: Path, tools: Any, calls: Counter[str], shape: str
+) -> None:
+    """Listings do not grow; for each segment, plan and tasks each open at most six files."""
+    seen = []
+    for many in (4, 40):
+        topics, ledgers = (many, 1) if shape == "topics" else (1, many)
+        folder = filled(tmp_path / f"{many}", tools, topics, ledgers)
+        folder.store.close()
+        options = ReadOptions.parse(
+            {"path": str(folder.path), "topicsPattern": ".*", "columns": "__index"}
+        )
+        reader = LedgerReader(options, tools.spark_schema(["__index"]))
+        listed, opened, parts = counts(calls, reader.partitions)
+        assert len(parts) == 1
+        rows = lambda: sum(b.num_rows for part in parts for b in reader.read(part))  # noqa: E731, B023
+        read_listed, read_opened, read = counts(calls, rows)
+        assert read == many
+        seen.append((listed, read_listed, opened, read_opened))
+    few, more = seen
+    assert more[:2] == few[:2]
+    assert few[1] == 0
+    for place in (2, 3):
+        assert more[place] - few[place] <= 6 * 36
+
+
+def test_a_micro_batch_costs_what_has_changed(
+    tmp_path: Path, tools: Any, calls: Counter[str]
+) -> None:
+    """Listings do not grow with the topics, and a task opens only the topics that it reads."""
+    seen = []
+    for many in (4, 40):
+        folder = filled(tmp_path / f"{many}", tools, many, 1)
+        options = StreamOptions.parse(
+            {
+                "path": str(folder.path),
+                "topicsPattern": ".*",
+                "columns": "__index",
+                "startingOffsets": "earliest",
+            }
+        )
+        stream = LedgerStreamReader(options, tools.spark_schema(["__index"]))
+        start = stream.initialOffset()
+        end = stream.latestOffset(start, ReadAllAvailable())
+        assert len(stream.partitions(start, end)) == 1
+        folder.topic("t001").single(b"new")
+        listed, opened, later = counts(
+            calls,
+            lambda: stream.latestOffset(end, ReadAllAvailable()),  # noqa: B023
+        )
+        assert opened <= 2 * many + 8
+        parts = stream.partitions(end, later)
+        read_listed, read_opened, read = counts(
+            calls,
+            lambda: sum(b.num_rows for part in parts for b in stream.read(part)),  # noqa: B023
+        )
+        assert read == 1
+        seen.append((listed, read_listed, read_opened))
+        stream.stop()
+        folder.store.close()
+    assert seen[0] == seen[1]
+    assert seen[0][1] == 0

@@ -1,0 +1,178 @@
+"""What a test can let go wrong, as an official client and a raw one see it."""
+
+from __future__ import annotations
+
+import time
+
+import pulsar
+import pytest
+
+from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing.raw_client import ConnectionLostError, RawTimeoutError, SendRefusedError
+from pulsemark.testing.raw_messages import unbatched_message
+
+TOPIC = "persistent://public/default/orders"
+
+
+@pytest.fixture(params=["memory", "files"])
+def broker(request):
+    """A broker on each engine."""
+    with running_broker(storage=request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker):
+    """An official client."""
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(broker.service_url, logger=logger)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def raw(broker):
+    """A client that sees each answer."""
+    with RawClient.from_url(broker.service_url, timeout_s=10) as raw:
+        yield raw
+
+
+def post(producer, number):
+    """Send a message without waiting for its receipt."""
+    message = unbatched_message(b"%d" % number, publish_time_ms=0, sequence_id=number)
+    producer.post(message, sequence_id=number)
+
+
+def values(broker):
+    """The payloads of the topic."""
+    return [each.value for each in broker.messages(TOPIC)]
+
+
+def test_dropped_connections_are_made_again(broker, client):
+    """The client's next send goes over a new connection."""
+    producer = client.create_producer(TOPIC)
+    assert broker.faults.drop_connections() > 0
+    producer.send(b"again")
+    assert values(broker) == [b"again"]
+
+
+def test_refused_connections(broker):
+    """No client gets in during the block, and every client after it."""
+    with broker.faults.refusing_connections(), pytest.raises((ConnectionLostError, OSError)):
+        RawClient.from_url(broker.service_url, timeout_s=5)
+    RawClient.from_url(broker.service_url, timeout_s=5).close()
+
+
+def test_failing_sends_are_refused_and_not_stored(broker, raw):
+    """The error is the one that was asked for; another topic's messages are stored."""
+    producer, other = raw.create_producer(TOPIC), raw.create_producer(TOPIC + "-2")
+    with broker.faults.failing_sends("orders", error="TopicTerminatedError", times=1):
+        with pytest.raises(SendRefusedError) as refusal:
+            producer.send(b"refused")
+        other.send(b"stored")
+        producer.send(b"the second")
+    assert refusal.value.error_name == "TopicTerminatedError"
+    assert values(broker) == [b"the second"]
+    with pytest.raises(ValueError, match="'Nonsense': must be one of"):
+        broker.faults.failing_sends(error="Nonsense").__enter__()
+
+
+def test_a_lost_receipt_doubles_a_message(broker, client):
+    """The message is stored, its receipt never comes, and so the client sends it again."""
+    producer = client.create_producer(TOPIC)
+    with broker.faults.losing_receipts(TOPIC, times=1):
+        producer.send(b"once")
+    assert values(broker) == [b"once", b"once"]
+
+
+def test_a_lost_receipt_doubles_nothing_with_deduplication(broker, client):
+    """The broker knows the message when it comes again."""
+    broker.admin.request("POST", "namespaces/public/default/deduplication", True)
+    producer = client.create_producer(TOPIC, producer_name="p")
+    with broker.faults.losing_receipts(TOPIC, times=1):
+        producer.send(b"once")
+    assert values(broker) == [b"once"]
+
+
+def test_delayed_sends_wait_until_the_end(broker, raw):
+    """Without a delay nothing is handled during the block; then all of it, in order."""
+    producer = raw.create_producer(TOPIC)
+    with broker.faults.delaying_sends():
+        for number in range(3):
+            post(producer, number)
+        with pytest.raises(RawTimeoutError):
+            producer.receipts(1, timeout_s=0.3)
+        assert values(broker) == []
+    producer.receipts(3)
+    assert values(broker) == [b"0", b"1", b"2"]
+
+
+def test_a_delayed_send_arrives_after_its_delay(broker, raw):
+    """A delay is a least time."""
+    producer = raw.create_producer(TOPIC)
+    with broker.faults.delaying_sends(0.2):
+        began_s = time.monotonic()
+        producer.send(b"late")
+        assert time.monotonic() - began_s >= 0.2
+
+
+def test_a_connection_that_ends_while_it_is_delayed(broker, raw):
+    """What it had sent is not stored, and the broker goes on."""
+    with broker.faults.delaying_sends():
+        producer = raw.create_producer(TOPIC)
+        post(producer, 0)
+        with pytest.raises(RawTimeoutError):
+            producer.receipts(1, timeout_s=0.3)
+        broker.faults.drop_connections()
+    assert values(broker) == []
+    with RawClient.from_url(broker.service_url) as other:
+        other.create_producer(TOPIC).send(b"next")
+    assert values(broker) == [b"next"]
+
+
+def test_an_exclusive_producer_is_fenced(broker, client):
+    """Its next send fails with ProducerFenced."""
+    mode = pulsar.ProducerAccessMode.Exclusive
+    producer = client.create_producer(TOPIC, access_mode=mode, send_timeout_millis=5_000)
+    producer.send(b"mine")
+    broker.faults.fence_producers("orders")
+    with pytest.raises(pulsar.ProducerFenced):
+        producer.send(b"not mine any more")
+    assert values(broker) == [b"mine"]
+
+
+@pytest.mark.parametrize("kind", ["Exclusive", "Shared", "KeyShared", "Failover"])
+def test_paused_delivery(broker, client, kind):
+    """Nothing arrives during the block, and everything after it."""
+    producer = client.create_producer(TOPIC)
+    consumer = client.subscribe(TOPIC, "s", getattr(pulsar.ConsumerType, kind))
+    with broker.faults.pausing_delivery("orders", "s"):
+        producer.send(b"waits")
+        with pytest.raises(pulsar.Timeout):
+            consumer.receive(300)
+    assert consumer.receive(10_000).data() == b"waits"
+
+
+def test_a_full_disk_refuses_and_goes_on(broker, raw):
+    """Messages are refused while it is full, what was stored stays, and then it goes on."""
+    producer = raw.create_producer(TOPIC)
+    producer.send(b"before")
+    with broker.faults.full_disk(), pytest.raises(SendRefusedError):
+        producer.send(b"no room")
+    broker.wait_for_messages("orders", 1)
+    broker.restart()
+    with RawClient.from_url(broker.service_url, timeout_s=10) as again:
+        again.create_producer(TOPIC).send(b"after")
+    assert values(broker) == [b"before", b"after"]
+
+
+def test_a_broken_disk_loses_nothing_acknowledged(broker, raw):
+    """A failed write is refused; after a restart the broker takes messages again."""
+    producer = raw.create_producer(TOPIC)
+    producer.send(b"before")
+    with broker.faults.failing_disk(), pytest.raises(SendRefusedError):
+        producer.send(b"fails")
+    broker.restart()
+    with RawClient.from_url(broker.service_url, timeout_s=10) as again:
+        again.create_producer(TOPIC).send(b"after")
+    assert [values(broker)[0], values(broker)[-1]] == [b"before", b"after"]
