@@ -144,6 +144,16 @@ def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) ->
     assert {(row["topic"], row["what"]) for row in rows} == {(topic, "missing")}
     assert sum(row["messages"] for row in rows) == len(lost)
     assert sorted(_indexes(",".join(row["indexes"] for row in rows))) == lost
+    delta = ("--format", "delta", "--columns", "value,__topic,__index")
+    assert run("offload", data, tmp_path / "delta", *delta)[0] == 0
+    assert run("audit", data, "--against", tmp_path / "delta") == (0, [], "")
+    (tmp_path / "warehouse").mkdir()
+    catalog = (f"uri=sqlite:///{tmp_path}/catalog.db", f"warehouse=file://{tmp_path}/warehouse")
+    named = ("--format", "iceberg", "--table", "lake.orders", *delta[2:])
+    pairs = [text for pair in catalog for text in ("--catalog-property", pair)]
+    assert run("offload", data, *named, *pairs)[0] == 0
+    pairs = [text for pair in catalog for text in ("--against-catalog-property", pair)]
+    assert run("audit", data, "--against-table", "lake.orders", *pairs) == (0, [], "")
     assert run("migrate", data, tmp_path / "plain", "--entry-format", "plain")[0] == 0
     assert run("audit", data, "--against", tmp_path / "plain")[:2] == (0, [])
     _, counted, _ = run("audit", data)
