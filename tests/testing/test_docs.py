@@ -1,4 +1,4 @@
-"""docs/testing.md: its examples are run as a test module of a user's."""
+"""docs/testing.md and the README's part on tests: their examples are run as a user's tests."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import pulsemark
 from pulsemark.testing import plugin
 from pulsemark.testing.faults import Faults
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "testing.md").read_text()
+README = (ROOT / "README.md").read_text()
 SOURCES = str(Path(pulsemark.__file__).parents[1])
 
 
-def test_the_examples_pass(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "least"), [(TEXT, 8), (README[: README.index("### In your program")], 1)]
+)
+def test_the_examples_pass(tmp_path, text, least):
     """All blocks together are one module; each test in it passes, without a warning."""
-    blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "test_app.py").write_text("\n\n".join(blocks))
-    tests = sum(block.count("\ndef test_") + block.startswith("def test_") for block in blocks)
+    tests = len(re.findall(r"^def test_", "\n".join(blocks), re.MULTILINE))
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider",
          "-p", "pulsemark.testing.plugin"],
@@ -31,7 +37,7 @@ def test_the_examples_pass(tmp_path):
         text=True,
         check=False,
     )  # fmt: skip
-    assert tests >= 8
+    assert tests >= least
     assert f"{tests} passed" in result.stdout, result.stdout + result.stderr
 
 
