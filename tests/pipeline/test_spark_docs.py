@@ -90,6 +90,9 @@ class World:
 
     def given(self, section: str) -> dict[str, Any]:
         """Names that a section takes for granted."""
+        if section == "Errors as rows":
+            reader = self.spark.read.format("pulsar-ledger").option("topic", "orders")
+            return {"reader": reader, "folder": str(self.data)}
         if section != "Writing":
             return {}
         rows = self.spark.createDataFrame([("k", b"written")], "key string, value binary")
