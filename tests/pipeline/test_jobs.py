@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -89,3 +90,83 @@ def test_tables_are_aligned() -> None:
         "long name  20",
     ]
     assert table_text(["a", "b"], []) == "a  b"
+
+
+def no_session(*_: object, **__: object) -> None:
+    """Instead of a session: it would cost seconds."""
+    pytest.fail("a session was started")
+
+
+REPLAY = ("--service-url", "pulsar://127.0.0.1:1", "--checkpoint", "{tmp}/cp")
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "message"),
+    [
+        ("audit", ("{tmp}/no",), "no is not a pulsemark data folder: it does not exist"),
+        ("audit", ("{tmp}",), "it has no PULSEMARK file"),
+        ("audit", ("{data}", "--topic", "absent"), "absent"),
+        ("audit", ("{data}", "--bucket", "5 parsecs"), "option bucket = '5 parsecs'"),
+        ("audit", ("{data}", "--starting-time", "noon"), "option startingTime = 'noon'"),
+        ("audit", ("{data}", "--against", "{tmp}/no"), "option against = .*does not exist"),
+        ("audit", ("{data}", "--against", "{tmp}"), "is no data folder, no table"),
+        ("audit", ("{data}", "--against", "{data}", "--by", "producer"), "option by = 'producer'"),
+        ("audit", ("{data}", "--by-source"), "option bySource = 'true': needs --against"),
+        ("audit", ("{data}", "--html", "{tmp}"), "option --html = .*is a folder"),
+        ("audit", ("{data}", "--html", "{tmp}/file/x"), "option --html = .*cannot be written"),
+        ("skew", ("{data}", "--plot", "{tmp}/x.doc"), "option --plot = .*must end with one of"),
+        ("skew", ("{data}", "--plot", "{tmp}/file/x.png"), "option --plot = .*cannot be written"),
+        ("verify", ("{data}", "--topic", ""), "option topics"),
+        ("replay", ("{tmp}/no", *REPLAY), "no is not a pulsemark data folder"),
+        ("replay", ("{data}", *REPLAY, "--function", "x"), "option function = 'x'"),
+        ("replay", ("{data}", *REPLAY, "--function", "json:x"), "AttributeError"),
+        ("replay", ("{data}", *REPLAY, "--token-file", "{tmp}/no"), "option tokenFile"),
+        ("replay", ("{data}", *REPLAY, "--reconnect-s", "-1"), "option reconnectS = '-1'"),
+        ("replay", ("{data}", *REPLAY, "--reconnect-s", "nan"), "option reconnectS = 'nan'"),
+        ("replay", ("{data}", *REPLAY, "--target-topic", "a/b"), "option targetTopic = 'a/b'"),
+        (
+            "replay",
+            ("{data}", *REPLAY, "--starting-offsets", "9", "--ending-offsets", "3"),
+            "option endingOffsets = '3'",
+        ),
+        (
+            "replay",
+            ("{data}", "--service-url", "http://x", "--checkpoint", "{tmp}/cp"),
+            "option serviceUrl = 'http://x'",
+        ),
+        ("migrate", ("{tmp}/no", "{tmp}/new"), "no is not a pulsemark data folder"),
+        ("migrate", ("{data}", "{tmp}/file"), "option target = .*is a file"),
+        ("migrate", ("{data}", "{data}/x"), "option target = .*is inside the source"),
+        ("migrate", ("pulsar://x:1", "{tmp}/new"), "option topic: is required"),
+        ("migrate", ("{data}", "{tmp}/new", "--namespace", "a/b"), "option namespace = 'a/b'"),
+    ],
+)
+def test_nonsense_costs_no_session(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    job: str,
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    """Exit code 2 and one line, and nothing is left behind."""
+    from pulsemark.ledger import LocalStore
+
+    monkeypatch.setattr("pulsemark.pipeline.jobs.local_session", no_session)
+    LocalStore.open(tmp_path / "data").close()
+    (tmp_path / "file").write_text("x")
+    places = {"tmp": str(tmp_path), "data": str(tmp_path / "data")}
+    code, told = run(job, *(text.format_map(places) for text in arguments))
+    assert code == 2
+    assert told.count("\n") == 1
+    assert re.search(message, told), told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file"]
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "fast", "1T", "inf", "nan"])
+def test_rates_that_are_none(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By argparse, with the option's name."""
+    with pytest.raises(SystemExit) as ended:
+        run_job("replay", ["/x", "--service-url", "x", "--checkpoint", "c",
+                           "--bytes-per-second", rate])  # fmt: skip
+    assert ended.value.code == 2
+    assert "--bytes-per-second" in capsys.readouterr().err

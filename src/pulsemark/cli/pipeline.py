@@ -17,7 +17,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from ..pipeline import JOBS, run_job
 from .errors import CliError
@@ -45,10 +45,12 @@ def run(args: argparse.Namespace) -> int:
     said = io.StringIO()
     with tempfile.TemporaryFile() as noise:
         try:
-            with _stderr_into(noise), contextlib.redirect_stderr(said):
-                status = run_job(args.job, args.arguments, err=said, prog=_PROG)
+            with _stderr_into(noise) as terminal, contextlib.redirect_stderr(said):
+                status = run_job(args.job, args.arguments, err=said, progress=terminal, prog=_PROG)
         except SystemExit as ended:  # argparse: --help was given, or an option is wrong
             status = int(ended.code or 0)
+        except (KeyboardInterrupt, BrokenPipeError):
+            raise
         except BaseException:
             _replay(noise)
             raise
@@ -62,12 +64,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _stderr_into(file: BinaryIO) -> Iterator[None]:
-    """Redirect file descriptor 2 to a file, for the JVM too, which prints much to stderr."""
+def _stderr_into(file: BinaryIO) -> Iterator[TextIO]:
+    """Redirect file descriptor 2 to a file, for the JVM too, which prints much to stderr.
+
+    What it yields writes to where stderr went before.
+    """
     before = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
-        yield
+        with open(before, "w", closefd=False) as text:  # a descriptor has no path
+            yield text
     finally:
         os.dup2(before, 2)
         os.close(before)

@@ -1,6 +1,8 @@
 """A client for whole entries: publishes and reads producers' bytes as they are.
 
     RawProducer        publishes entries that the caller has made
+    RawReader          reads a topic's entries, from a position to the end
+    Pace               a rate limit
     Service            the brokers behind a URL, and the connections to them
     BrokerConnection   one connection: requests, producers, consumers
     AdminClient        the admin interface over HTTP
@@ -23,7 +25,9 @@ from .errors import (
     UnreachableError,
     WaitTimeoutError,
 )
+from .pace import Pace, RateLimit
 from .raw_producer import RawProducer
+from .raw_reader import RawEntry, RawReader
 from .service import Service
 
 __all__ = [
@@ -33,10 +37,14 @@ __all__ = [
     "ClientError",
     "ConnectionLostError",
     "EntryRefusedError",
+    "Pace",
     "ProducerChannel",
+    "RateLimit",
     "RawConsumer",
+    "RawEntry",
     "RawMessage",
     "RawProducer",
+    "RawReader",
     "Receipt",
     "RequestRefusedError",
     "SendRefusedError",

@@ -5,6 +5,7 @@ cluster, position, index and time as tags. `MirrorRun` is a run of `pulsemark mi
 docs/mirror.md has its promises.
 """
 
+from ..client import Pace, RateLimit
 from .entries import Gap, Resume, SourceEntry
 from .errors import (
     KafkaEntryError,
@@ -21,7 +22,6 @@ from .errors import (
     TargetRefusedError,
     TopicMissingError,
 )
-from .pace import Pace, RateLimit
 from .places import Options, folder_of, open_source, open_target
 from .report import Report, Totals
 from .run import MirrorRun

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ..client import (
     ConnectionLostError,
+    Pace,
     RequestRefusedError,
     SendRefusedError,
     UnreachableError,
@@ -21,7 +22,6 @@ from ..client import (
 from .broker_target import COME_AGAIN
 from .entries import Source, Target
 from .errors import LostError, NoTopicsError
-from .pace import Pace
 from .report import Report
 from .selection import Selection
 from .topic_mirror import TopicMirror

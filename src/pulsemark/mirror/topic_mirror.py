@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from ..client import Pace
 from ..metadata.source_stamp import position_of_sequence_id
 from .entries import Gap, Place, Resume, Source, SourceEntry, Target, TopicSource, TopicTarget
 from .errors import OtherSourceError
-from .pace import Pace
 from .pulsar_target import PulsarTopic
 from .report import Report
 from .schemas import SchemaCarrier

@@ -26,13 +26,16 @@ from .errors import (
     DecodeError,
     JavaNotFoundError,
     JobFailedError,
+    MigrateError,
     MissingExtraError,
     OptionError,
     PipelineError,
+    ReplayError,
 )
 from .java import Java, find_java
 from .job_table import JOBS, Job
 from .jobs import run_job
+from .migrate import MigrateResult, migrate
 from .offload import (
     DeltaTarget,
     IcebergTarget,
@@ -42,8 +45,10 @@ from .offload import (
     verify_offload,
 )
 from .registration import register
+from .replay import ReplayMessage, ReplayOptions, ReplayResult, replay
 from .session import local_session
 from .skew import draw_skew, skew
+from .tiers import TierComparison, compare_tiers, write_report
 from .verify import verify
 
 __all__ = [
@@ -58,24 +63,35 @@ __all__ = [
     "JavaNotFoundError",
     "Job",
     "JobFailedError",
+    "MigrateError",
+    "MigrateResult",
     "MissingExtraError",
     "OffloadResult",
     "OptionError",
     "PipelineError",
+    "ReplayError",
+    "ReplayMessage",
+    "ReplayOptions",
+    "ReplayResult",
+    "TierComparison",
     "audit",
     "compact_by_broker",
     "compact_folder",
     "compact_to_table",
+    "compare_tiers",
     "control_entries",
     "draw_skew",
     "estimate_compaction",
     "find_java",
     "local_session",
+    "migrate",
     "offload",
     "register",
+    "replay",
     "run_job",
     "skew",
     "truncate_offloaded",
     "verify",
     "verify_offload",
+    "write_report",
 ]

@@ -6,18 +6,41 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from ..ledger import FolderReader, TopicNotFoundError
 from .errors import OptionError
 from .options import ReadOptions, select_topics
 
+__all__ = ["Range", "checked_options", "pairs", "positive"]
+
+
+class Range(TypedDict, total=False):
+    """Which entries of the topics a job reads; by default all of them.
+
+    Times are ms since the epoch, or ISO-8601; they mean the first entry at or after them. Offsets
+    are indexes. An end is the first that is left out.
+    """
+
+    starting_time: str | int | None
+    ending_time: str | int | None
+    starting_offsets: str | int | None
+    ending_offsets: str | int | None
+    min_partitions: int | None
+    """Divide the work into at least this many tasks."""
+
+
+_OPTIONS = {
+    "starting_time": "startingTime",
+    "ending_time": "endingTime",
+    "starting_offsets": "startingOffsets",
+    "ending_offsets": "endingOffsets",
+    "min_partitions": "minPartitions",
+}
+
 
 def checked_options(
-    path: str | Path,
-    topics: str | Sequence[str] | None,
-    starting_time: str | int | None,
-    ending_time: str | int | None,
-    min_partitions: int | None,
+    path: str | Path, topics: str | Sequence[str] | None = None, **bounds: Unpack[Range]
 ) -> dict[str, str]:
     """The source's options for a job's arguments. Raises the errors of `audit`."""
     names = [topics] if isinstance(topics, str) else topics
@@ -25,9 +48,7 @@ def checked_options(
         "path": path,
         "topicsPattern": "persistent://.*" if names is None else None,
         "topics": None if names is None else json.dumps(list(names)),
-        "startingTime": starting_time,
-        "endingTime": ending_time,
-        "minPartitions": min_partitions,
+        **{_OPTIONS[name]: value for name, value in bounds.items()},
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
     _check(ReadOptions.parse(options))

@@ -48,12 +48,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from ..audit.errors import AuditInputError
 from ..audit.rows import parse_bucket_ms as bucket_ms_of
 from ..audit.rows import parse_tags
-from .arguments import checked_options
+from .arguments import Range, checked_options
 from .errors import OptionError
 from .registration import require_spark
 
@@ -86,10 +86,8 @@ def audit(
     *,
     bucket: str = "1 minute",
     by: str | Sequence[str] = (),
-    starting_time: str | int | None = None,
-    ending_time: str | int | None = None,
-    min_partitions: int | None = None,
     labels: AuditLabels | None = None,
+    **bounds: Unpack[Range],
 ) -> DataFrame:
     """Count a data folder's messages by topic and time bucket; see the module for the columns.
 
@@ -101,10 +99,8 @@ def audit(
         bucket: width, like ``1 minute``, ``30 seconds``, ``1 day``; buckets begin at multiples of
             it since 1970, UTC.
         by: tags to divide the rows by, such as ``producer``; names, or a text with commas.
-        starting_time: count from the first entry at or after it; ms since the epoch, or ISO-8601.
-        ending_time: count up to the first entry at or after it.
-        min_partitions: divide the work into at least this many tasks.
         labels: the values of the label columns.
+        bounds: which entries are counted, see `Range`.
 
     Returns:
         One row for each topic and bucket with entries, sorted by both.
@@ -119,7 +115,7 @@ def audit(
     require_spark()
     bucket_ms = parse_bucket_ms(bucket)
     tags = parse_by(by)
-    options = checked_options(path, topics, starting_time, ending_time, min_partitions)
+    options = checked_options(path, topics, **bounds)
     from .audit_source import AUDIT_FORMAT, BUCKET_OPTION, TAGS_OPTION, AuditSource
 
     spark.dataSource.register(AuditSource)

@@ -77,7 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check(given: argparse.Namespace) -> None:
     """What can be checked before a session is started."""
-    checked_options(given.path, given.topic, None, None, None)
+    checked_options(given.path, given.topic)
     for option, value in (("--format", given.format), ("--columns", given.columns)):
         if value is not None and given.target is None:
             raise OptionError(option, value, "is for a TARGET only")

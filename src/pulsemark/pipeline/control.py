@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from .arguments import checked_options
+from .arguments import Range, checked_options
 from .registration import require_spark
 
 if TYPE_CHECKING:
@@ -23,18 +23,15 @@ def control_entries(
     spark: SparkSession,
     path: str | Path,
     topics: str | Sequence[str] | None = None,
-    *,
-    starting_time: str | int | None = None,
-    ending_time: str | int | None = None,
-    min_partitions: int | None = None,
+    **bounds: Unpack[Range],
 ) -> DataFrame:
     """The control entries of a data folder's topics, by topic and position.
 
-    The arguments are those of `audit`, and so are the errors. Damaged entries are left out, with a
-    warning in the workers' logs.
+    ``bounds`` are those of `Range`; the errors are those of `audit`. Damaged entries are left
+    out, with a warning in the workers' logs.
     """
     require_spark()
-    options = checked_options(path, topics, starting_time, ending_time, min_partitions)
+    options = checked_options(path, topics, **bounds)
     from .control_source import CONTROL_FORMAT, ControlSource
 
     spark.dataSource.register(ControlSource)

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import compact_job, offload_job
+from . import audit_command, compact_job, offload_job
 from .arguments import checked_options
-from .audit import AuditLabels, audit, parse_bucket_ms, parse_by
 from .control import control_entries
 from .errors import ProblemsFoundError
-from .skew import draw_skew, skew
+from .job_arguments import add_range, add_topics, check_range, range_of
+from .migrate import command as migrate_command
+from .replay import command as replay_command
+from .skew import check_plot, draw_skew, skew
 from .verify import verify
 
 if TYPE_CHECKING:
@@ -33,58 +35,12 @@ class Job:
     """Whether ``--format`` is an option of its own; that of ``--out`` is then ``--out-format``."""
 
 
-def _add_range(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
-    times = "ms since the epoch or ISO-8601, UTC unless it says otherwise"
-    parser.add_argument("--starting-time", metavar="TIME", help=f"begin here; {times}")
-    parser.add_argument("--ending-time", metavar="TIME", help="end here")
-
-
-def _add_audit_options(parser: argparse.ArgumentParser) -> None:
-    _add_range(parser)
-    parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
-    parser.add_argument(
-        "--by", default="", metavar="TAGS", help="divide the rows by tags, such as producer,service"
-    )
-    parser.add_argument("--tier", default="broker", help="label (default: %(default)s)")
-    parser.add_argument("--host", help="label (default: this machine's name)")
-    parser.add_argument("--datacenter", help="label (default: none)")
-    parser.add_argument("--application", help="label (default: none)")
-
-
-def _check_range(given: argparse.Namespace) -> None:
-    checked_options(given.path, given.topic, given.starting_time, given.ending_time, None)
-
-
-def _check_audit(given: argparse.Namespace) -> None:
-    _check_range(given)
-    parse_bucket_ms(given.bucket)
-    parse_by(given.by)
-
-
-def _run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    return audit(
-        spark,
-        given.path,
-        given.topic,
-        bucket=given.bucket,
-        by=given.by,
-        starting_time=given.starting_time,
-        ending_time=given.ending_time,
-        labels=AuditLabels(given.tier, given.host, given.datacenter, given.application),
-    )
-
-
 def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     rows = control_entries(
         spark,
         given.path,
         given.topic,
-        starting_time=given.starting_time,
-        ending_time=given.ending_time,
+        **range_of(given),
     )
     # As text: a table for people, and CSV, hold no map of bytes.
     return rows.selectExpr(
@@ -94,15 +50,8 @@ def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     )
 
 
-def _add_verify_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
-
-
 def _check_verify(given: argparse.Namespace) -> None:
-    checked_options(given.path, given.topic, None, None, None)
+    checked_options(given.path, given.topic)
 
 
 def _run_verify(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -114,8 +63,14 @@ def _run_verify(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
 
 
 def _add_skew_options(parser: argparse.ArgumentParser) -> None:
-    _add_range(parser)
+    add_range(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, for example skew.png")
+
+
+def _check_skew(given: argparse.Namespace) -> None:
+    check_range(given)
+    if given.plot is not None:
+        check_plot(given.plot)
 
 
 def _run_skew(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -123,8 +78,7 @@ def _run_skew(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         spark,
         given.path,
         given.topic,
-        starting_time=given.starting_time,
-        ending_time=given.ending_time,
+        **range_of(given),
     )
     if given.plot is not None:
         rows = rows.cache()
@@ -134,21 +88,21 @@ def _run_skew(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
 
 JOBS: Mapping[str, Job] = {
     "audit": Job(
-        "count messages by topic and time, and the ones that are missing",
-        _add_audit_options,
-        _check_audit,
-        _run_audit,
+        "count messages by topic and time, and the ones that are missing, also in another tier",
+        audit_command.add_options,
+        audit_command.check,
+        audit_command.run,
     ),
-    "control": Job("list control entries", _add_range, _check_range, _run_control),
+    "control": Job("list control entries", add_range, check_range, _run_control),
     "skew": Job(
         "compare producers' clocks with the broker's",
         _add_skew_options,
-        _check_range,
+        _check_skew,
         _run_skew,
     ),
     "verify": Job(
         "check all bytes of a folder, and list what is damaged",
-        _add_verify_options,
+        add_topics,
         _check_verify,
         _run_verify,
     ),
@@ -165,5 +119,17 @@ JOBS: Mapping[str, Job] = {
         compact_job.check,
         compact_job.run,
         has_format=True,
+    ),
+    "replay": Job(
+        "publish a range of messages again, to another topic or broker",
+        replay_command.add_options,
+        replay_command.check,
+        replay_command.run,
+    ),
+    "migrate": Job(
+        "make a new data folder, with or without stamps, from a folder or a broker",
+        migrate_command.add_options,
+        migrate_command.check,
+        migrate_command.run,
     ),
 }

@@ -22,21 +22,26 @@ from .arguments import positive
 from .errors import (
     JavaNotFoundError,
     JobFailedError,
+    MigrateError,
     MissingExtraError,
     OptionError,
     PipelineError,
     ProblemsFoundError,
+    ReplayError,
 )
 from .job_table import JOBS, Job
+from .progress import shown
 from .session import local_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 """The exit code of argparse itself for options that it does not know."""
+_FAILURES = (MissingExtraError, JavaNotFoundError, JobFailedError, MigrateError, ReplayError)
+"""Errors that other options would not help against."""
 
 
 def run_job(
@@ -45,6 +50,7 @@ def run_job(
     *,
     out: TextIO | None = None,
     err: TextIO | None = None,
+    progress: TextIO | None = None,
     prog: str = "pulsemark pipeline",
 ) -> int:
     """Run a job in a local Spark session.
@@ -54,6 +60,7 @@ def run_job(
         arguments: the job's own options, as on the command line.
         out: where the table goes; standard output by default.
         err: where errors are printed; standard error by default.
+        progress: where the progress is shown, if it is a terminal; None: nowhere.
         prog: the command's name in help texts.
 
     Returns:
@@ -73,19 +80,22 @@ def run_job(
         job.check(given)
         spark = local_session(f"pulsemark {name}", cores=given.cores)
         with _spark_in_a_line():
-            try:
-                rows, problem = job.run(spark, given), None
-            except ProblemsFoundError as error:
-                rows, problem = error.rows, error
-            _print_or_write(rows, given, out)
+            with shown(spark.sparkContext, name, progress):
+                rows, problem = _done(job, spark, given)
+            _print(rows, given, out)
         if problem is not None:
             raise problem
-    except (MissingExtraError, JavaNotFoundError, JobFailedError) as error:
+    except _FAILURES as error:
         print(f"{prog} {name}: {error}", file=err)
         return EXIT_FAILED
     except (PipelineError, LedgerError) as error:
         print(f"{prog} {name}: {error}", file=err)
         return EXIT_BAD_INPUT
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(f"{prog} {name}: {error}", file=err)
+        return EXIT_FAILED
     return EXIT_OK
 
 
@@ -147,19 +157,42 @@ def reason_of(report: str) -> str:
     return str(lines[-1] if lines else (report.strip().splitlines() or ["it does not say why"])[0])
 
 
-def _print_or_write(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
-    if given.out is None and given.json:
+def _done(
+    job: Job, spark: SparkSession, given: argparse.Namespace
+) -> tuple[DataFrame, ProblemsFoundError | None]:
+    """Run the job: its rows, in memory or in ``--out``, and the problem that it has found."""
+    problem = None
+    try:
+        rows = job.run(spark, given)
+    except ProblemsFoundError as error:
+        rows, problem = error.rows, error
+    if given.out is None:
+        rows = rows.cache()
+        rows.count()
+    else:
+        _write(rows, given.out.absolute(), given.out_format)
+    return rows, problem
+
+
+def _write(rows: DataFrame, folder: Path, form: str) -> None:
+    """Write the rows beside the folder, and rename that: what is there is whole."""
+    beside = folder.with_name(f".{folder.name}.writing")
+    writer = rows.coalesce(1).write.mode("overwrite")
+    if form == "csv":
+        writer = writer.option("header", "true")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    writer.format(form).save(str(beside))
+    beside.rename(folder)
+
+
+def _print(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
+    if given.out is not None:
+        print(f"written to {given.out}", file=out)
+    elif given.json:
         for row in rows.toLocalIterator():
             print(json.dumps(row.asDict(), default=_json_value, ensure_ascii=False), file=out)
-        return
-    if given.out is None:
+    else:
         print(table_text(rows.columns, [list(row) for row in rows.toLocalIterator()]), file=out)
-        return
-    writer = rows.coalesce(1).write
-    if given.out_format == "csv":
-        writer = writer.option("header", "true")
-    writer.format(given.out_format).save(str(given.out.absolute()))
-    print(f"written to {given.out}", file=out)
 
 
 def _json_value(value: object) -> str:

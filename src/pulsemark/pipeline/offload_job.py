@@ -113,7 +113,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check(given: argparse.Namespace) -> None:
     """What can be checked before a session is started."""
-    checked_options(given.path, given.topic, None, given.ending_time, None)
+    checked_options(given.path, given.topic, ending_time=given.ending_time)
     table = table_from(given)
     table.check_columns(given.columns.split(","))
     table.load()

@@ -10,16 +10,19 @@ Reads only headers. Entries without a stamp are left out: they have no broker ti
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from .arguments import checked_options
-from .errors import OptionError
+from .arguments import Range, checked_options
+from .durable_files import write_durably
+from .errors import MissingExtraError, OptionError
+from .job_arguments import check_file
 from .registration import register, require_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 __all__ = ["SKEW_COLUMNS", "draw_skew", "skew"]
 
@@ -38,18 +41,15 @@ def skew(
     spark: SparkSession,
     path: str | Path,
     topics: str | Sequence[str] | None = None,
-    *,
-    starting_time: str | int | None = None,
-    ending_time: str | int | None = None,
-    min_partitions: int | None = None,
+    **bounds: Unpack[Range],
 ) -> DataFrame:
     """One row for each topic and producer, sorted by both; `SKEW_COLUMNS` are the columns.
 
-    The arguments are those of `audit`, and so are the errors. Damaged entries are left out, with a
-    warning in the workers' logs.
+    ``bounds`` are those of `Range`; the errors are those of `audit`. Damaged entries are left
+    out, with a warning in the workers' logs.
     """
     require_spark()
-    options = checked_options(path, topics, starting_time, ending_time, min_partitions)
+    options = checked_options(path, topics, **bounds)
     from pyspark.sql import functions as f
 
     register(spark)
@@ -102,8 +102,6 @@ def draw_skew(report: DataFrame, image: Path, *, max_producers: int = 40) -> Non
         MissingExtraError: matplotlib is not installed.
         OptionError: the image cannot be written, or its ending is no format of images.
     """
-    from .errors import MissingExtraError
-
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -117,11 +115,37 @@ def draw_skew(report: DataFrame, image: Path, *, max_producers: int = 40) -> Non
     axes.hlines(places, low, high, linewidth=6, color="tab:blue", alpha=0.5)
     axes.plot(middle, places, "|", color="black", markersize=10)
     axes.axvline(0, color="tab:gray", linewidth=0.8)
-    axes.set_yticks(places, [f"{row['producer']}\n{row['topic']}" for row in rows], fontsize=6)
+    axes.set_yticks(places, [_label(row) for row in rows], fontsize=6)
     axes.set_xscale("symlog", linthresh=100)
     axes.set_xlabel("publish time - broker time, ms (1st to 99th percentile; line: median)")
+    picture = io.BytesIO()
     try:
-        figure.savefig(image, dpi=120)
+        figure.savefig(picture, dpi=120, format=image.suffix[1:] or None)
+        write_durably(image.absolute(), picture.getvalue())
     except (OSError, ValueError) as error:
         reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
         raise OptionError("--plot", str(image), reason) from error
+
+
+def _label(row: Row) -> str:
+    # A dollar begins a formula, which may be a wrong one.
+    return f"{row['producer']}\n{row['topic']}".replace("$", r"\$")
+
+
+def check_plot(image: Path) -> None:
+    """Check before a long job that the picture can be drawn and written.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        OptionError: the file cannot be written, or its ending is no format of images.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("plot", "matplotlib") from error
+    known = Figure().canvas.get_supported_filetypes()
+    if image.suffix[1:].lower() not in known:
+        raise OptionError(
+            "--plot", str(image), f"must end with one of .{', .'.join(sorted(known))}"
+        )
+    check_file("--plot", image)

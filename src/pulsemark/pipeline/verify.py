@@ -52,7 +52,7 @@ def verify(
         TopicNotFoundError: a named topic does not exist.
     """
     require_spark()
-    options = ReadOptions.parse(checked_options(path, topics, None, None, None))
+    options = ReadOptions.parse(checked_options(path, topics))
     sizes = sizes_of_topics(options.path)
     if topics is not None:
         names, absent = select_topics(options.topics, sizes)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ...ledger import FolderReader, Position
 from ..arguments import checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
+from ..durable_files import sync_folder
 from ..errors import OptionError
 from ..expected import expected_of
 from ..offload.delta_table import DeltaTarget
-from ..offload.places import LocalPlace, place_of, sync_folder
+from ..offload.places import LocalPlace, place_of
 from ..options import ReadOptions, select_topics
 from ..plan import Slice, slice_of
 from ..registration import require_spark
@@ -70,7 +71,7 @@ def estimate_compaction(
         TopicNotFoundError: a named topic does not exist.
     """
     rule = _checked_rule(tombstone_stage, tombstone_property)
-    texts = checked_options(path, topics, None, None, None)
+    texts = checked_options(path, topics)
     results = _results(spark, texts, rule, target=None)
     return sorted((CompactedTopic(**each) for each in results), key=lambda each: each.topic)
 
@@ -105,7 +106,7 @@ def compact_to_table(
         The errors of `estimate_compaction`.
     """
     rule = _checked_rule(tombstone_stage, tombstone_property)
-    texts = {**checked_options(path, topics, None, None, None), "columns": ",".join(columns)}
+    texts = {**checked_options(path, topics), "columns": ",".join(columns)}
     names = ReadOptions.parse(texts).columns
     if ERROR_COLUMN in names:
         raise OptionError("columns", ERROR_COLUMN, "has rows that are no messages")

@@ -62,7 +62,7 @@ def compact_folder(
 
 def topics_of(path: str | Path, topics: str | Sequence[str] | None) -> list[str]:
     """The chosen topics of a folder. Raises TopicNotFoundError, OptionError."""
-    options = ReadOptions.parse(checked_options(path, topics, None, None, None))
+    options = ReadOptions.parse(checked_options(path, topics))
     with FolderReader(options.path) as reader:
         names, _ = select_topics(options.topics, reader.topics())
     return list(names)

@@ -97,7 +97,7 @@ def offload(
     if rows_per_file < 1:
         raise OptionError("rowsPerFile", str(rows_per_file), "is not 1 or more")
     texts = {
-        **checked_options(path, topics, None, ending_time, None),
+        **checked_options(path, topics, ending_time=ending_time),
         "columns": ",".join(columns),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }

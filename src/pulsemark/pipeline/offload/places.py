@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from ...metadata import crc32c
+from ..durable_files import sync_folder
 from ..errors import OptionError
 
 if TYPE_CHECKING:
@@ -146,12 +147,3 @@ def _make_folder(folder: Path) -> list[Path]:
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
     return [each.parent for each in missing]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a folder's names durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -136,12 +136,19 @@ class Batch:
         self.size_bytes += len(encoded) + len(value or b"") + _U32.size
         self.count += 1
 
-    def entry(self, producer_name: str, publish_time_ms: int) -> bytes:
-        """The batch as a producer's bytes, with their checksum."""
+    def entry(
+        self, producer_name: str, publish_time_ms: int, *, highest_sequence_id: int | None = None
+    ) -> bytes:
+        """The batch as a producer's bytes, with their checksum.
+
+        ``highest_sequence_id`` is by default that of the last message.
+        """
+        if highest_sequence_id is None:
+            highest_sequence_id = self.first_sequence_id + self.count - 1
         header = MessageMetadata(
             producer_name=producer_name,
             sequence_id=self.first_sequence_id,
-            highest_sequence_id=self.first_sequence_id + self.count - 1,
+            highest_sequence_id=highest_sequence_id,
             publish_time=publish_time_ms,
             num_messages_in_batch=self.count,
         ).SerializeToString()

@@ -19,7 +19,7 @@ RATE_MAX = 2**63 - 1
 class RateLimit:
     """`amount` bytes, or messages, in a second."""
 
-    amount: int
+    amount: float
     is_messages: bool = False
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.mirror import Pace, RateLimit
+from pulsemark.client import Pace, RateLimit
 
 
 @pytest.mark.parametrize(

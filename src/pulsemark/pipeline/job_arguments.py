@@ -1,0 +1,95 @@
+"""Arguments of the command line that several jobs have."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from .arguments import Range, checked_options
+from .errors import OptionError
+
+__all__ = [
+    "TOKEN_VARIABLE",
+    "add_range",
+    "add_topics",
+    "check_file",
+    "check_range",
+    "range_of",
+    "rate",
+    "token_of",
+]
+
+TOKEN_VARIABLE = "PULSEMARK_TOKEN"  # noqa: S105  # the variable's name
+
+
+def rate(text: str) -> float:
+    """The argparse type of an amount in a second: a number above 0, with K, M or G for 1024..."""
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:].upper())
+    try:
+        number = float(text if factor is None else text[:-1]) * (factor or 1)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e15:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, with K, M or G")
+    return number
+
+
+def add_topics(parser: argparse.ArgumentParser) -> None:
+    """The data folder, and which of its topics."""
+    parser.add_argument("path", help="the data folder; a broker may be writing to it")
+    parser.add_argument(
+        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
+    )
+
+
+def add_range(parser: argparse.ArgumentParser, *, offsets: bool = False) -> None:
+    """The data folder, its topics, and a range of them."""
+    add_topics(parser)
+    times = "ms since the epoch or ISO-8601, UTC unless it says otherwise"
+    parser.add_argument("--starting-time", metavar="TIME", help=f"begin here; {times}")
+    parser.add_argument("--ending-time", metavar="TIME", help="end here")
+    if offsets:
+        parser.add_argument("--starting-offsets", metavar="INDEX", help="begin with this index")
+        parser.add_argument("--ending-offsets", metavar="INDEX", help="end before this index")
+
+
+def range_of(given: argparse.Namespace) -> Range:
+    """The range that was given."""
+    bounds: Range = {"starting_time": given.starting_time, "ending_time": given.ending_time}
+    if "starting_offsets" in given:
+        bounds["starting_offsets"] = given.starting_offsets
+        bounds["ending_offsets"] = given.ending_offsets
+    return bounds
+
+
+def check_range(given: argparse.Namespace) -> None:
+    """Check folder, topics and range before a session is started."""
+    checked_options(given.path, given.topic, **range_of(given))
+
+
+def check_file(option: str, file: str | Path) -> None:
+    """Check before a long job that a file can be written. Raises OptionError."""
+    path = Path(file).absolute()
+    try:
+        if path.is_dir():
+            raise OptionError(option, str(file), "is a folder; name a file")
+        probe = path.with_name(f".{path.name}.new")
+        probe.touch()
+        probe.unlink()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OptionError):
+            raise
+        reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise OptionError(option, str(file), reason) from error
+
+
+def token_of(file: Path | None) -> str | None:
+    """A token for authentication, from a file or the environment. Raises OptionError."""
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE)
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise OptionError("tokenFile", str(file), reason) from error

@@ -1,0 +1,172 @@
+"""The checkpoint of a replay: a folder with its plan and how far each topic came.
+
+    plan.json          what is replayed, fixed when the replay began
+    progress-0.json    of the plan's first topic: what the target has acknowledged
+    lock               held by the driver of the run
+
+Each file is written as a whole, synced and renamed. Workers write the progress, so the folder must
+be visible to all of them under its path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..durable_files import write_durably
+from ..errors import OptionError
+
+__all__ = ["Checkpoint", "Part", "Progress", "ReplayPlan"]
+
+VERSION = 1
+_PLAN = "plan.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Messages ``[first_index, end_index)`` of a topic, and where they go."""
+
+    topic: str
+    target_topic: str
+    log_id: int
+    """The id of the topic's log: a topic that is created again has another one."""
+    first_index: int
+    end_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """What is replayed."""
+
+    replay_id: str
+    settings: Mapping[str, Any]
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def new(cls, settings: Mapping[str, Any], parts: tuple[Part, ...]) -> ReplayPlan:
+        """A plan with an id of its own, from which the producers' names are made."""
+        return cls(uuid.uuid4().hex[:16], settings, parts)
+
+    def producer_name(self, number: int) -> str:
+        """The producer of one part: always the same, so that the target knows it again."""
+        return f"pulsemark-replay-{self.replay_id}-{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the target has of one part, as far as it was acknowledged."""
+
+    next_index: int
+    """Messages before this one are done."""
+    messages: int = 0
+    """Published; a function may leave messages out, or add some."""
+    entries: int = 0
+    size_bytes: int = 0
+    began: bool = False
+    """Whether `before` is known."""
+    before: tuple[int, int] | None = None
+    """The last entry that the target topic had when the part began; None: it had none."""
+    last: tuple[int, int] | None = None
+    """The position in the target of the last entry that was acknowledged."""
+    deduplicates: bool | None = None
+    """Whether the target topic does; None: not known yet."""
+    done: bool = False
+
+    def with_fields(self, **fields: Any) -> Progress:
+        """The progress with other fields."""
+        return replace(self, **fields)
+
+
+class Checkpoint:
+    """A checkpoint's folder."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Only one run at a time goes on with a replay. Raises OptionError if another one does."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            reason = f"cannot be written: {error.strerror}"
+            raise OptionError("checkpoint", str(self.path), reason) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(fd)
+            raise OptionError("checkpoint", str(self.path), "another replay is using it") from error
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+    def load(self) -> ReplayPlan | None:
+        """The plan; None if none was made. Raises OptionError for one that cannot be read."""
+        content = self._read(_PLAN)
+        if content is None:
+            return None
+        try:
+            parts = tuple(Part(**each) for each in content["parts"])
+            return ReplayPlan(content["replay_id"], content["settings"], parts)
+        except (KeyError, TypeError) as error:
+            raise self._damaged(_PLAN, error) from error
+
+    def begin(self, plan: ReplayPlan) -> None:
+        """Store a new plan. Raises OptionError."""
+        self._write(_PLAN, asdict(plan))
+
+    def progress(self, number: int, part: Part) -> Progress:
+        """How far a part of the plan came. Raises OptionError."""
+        name = f"progress-{number}.json"
+        content = self._read(name)
+        if content is None:
+            return Progress(part.first_index)
+        try:
+            progress = Progress(**{k: v for k, v in content.items() if k != "version"})
+            places = (progress.before, progress.last)
+            before, last = (None if each is None else (each[0], each[1]) for each in places)
+        except (TypeError, IndexError) as error:
+            raise self._damaged(name, error) from error
+        return progress.with_fields(before=before, last=last)
+
+    def save(self, number: int, progress: Progress) -> None:
+        """Store how far a part came; durable when it returns. Raises OptionError."""
+        self._write(f"progress-{number}.json", asdict(progress))
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            content = json.loads((self.path / name).read_text(encoding="utf-8"))
+            version = content["version"]
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            reason = f"{name} cannot be read: {error.strerror}"
+            raise OptionError("checkpoint", str(self.path), reason) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged(name, error) from error
+        if version != VERSION:
+            reason = f"{name} has version {version!r}; this program knows {VERSION}"
+            raise OptionError("checkpoint", str(self.path), reason)
+        found: dict[str, Any] = content
+        return found
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        try:
+            write_durably(
+                self.path / name, json.dumps({"version": VERSION, **content}, indent=1).encode()
+            )
+        except OSError as error:
+            reason = f"{name} cannot be written: {error.strerror}"
+            raise OptionError("checkpoint", str(self.path), reason) from error
+
+    def _damaged(self, name: str, error: Exception) -> OptionError:
+        return OptionError("checkpoint", str(self.path), f"{name} is damaged: {error}")

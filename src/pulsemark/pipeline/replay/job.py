@@ -1,0 +1,232 @@
+"""The driver's part of a replay: fix the plan, let the workers publish, sum up.
+
+The plan is fixed when a replay begins, and stored in the checkpoint: which messages of which topics
+go where. A replay that goes on has the same plan, also if the folder has grown. A topic is
+published by one task in its order; topics are divided among the tasks by their messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from ...client import ClientError, RequestRefusedError
+from ...ledger import FolderReader, TopicNotFoundError
+from ...proto import pulsar_api_pb2 as pb
+from ..arguments import Range, checked_options
+from ..errors import JobFailedError, OptionError
+from ..expected import expected_of
+from ..options import ReadOptions, select_topics
+from ..plan import entry_of, slice_of
+from ..registration import require_spark
+from .checkpoint import Checkpoint, Part, Progress, ReplayPlan
+from .function import name_of, packed
+from .options import ReplayOptions, settings_of, target_topic_of
+from .outgoing import check_whole_entries
+from .target import service_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ...ledger import TopicLog
+
+__all__ = ["ReplayResult", "TopicResult", "replay"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    """What was replayed of one topic, in this run and in those before it."""
+
+    topic: str
+    target_topic: str
+    first_index: int
+    end_index: int
+    messages: int
+    """Published; with a function it may be another number than that of the indexes."""
+    entries: int
+    size_bytes: int
+    deduplicates: bool | None
+    """Whether the target topic does; None: nothing was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """What was replayed."""
+
+    topics: tuple[TopicResult, ...]
+
+    @property
+    def messages(self) -> int:
+        """Messages of all topics."""
+        return sum(topic.messages for topic in self.topics)
+
+
+def replay(
+    spark: SparkSession,
+    path: str | Path,
+    options: ReplayOptions,
+    checkpoint: str | Path,
+    topics: str | Sequence[str] | None = None,
+    *,
+    fail_on_data_loss: bool = True,
+    **bounds: Unpack[Range],
+) -> ReplayResult:
+    """Publish a range of a folder's messages again. Returns when the target has all of them.
+
+    Args:
+        spark: the Spark session; its workers see the folder and the checkpoint under these paths.
+        path: the data folder. A broker may be writing to it.
+        options: where the entries go, and how.
+        checkpoint: a folder that remembers how far the replay came; a new one is a new replay.
+        topics: names; all topics by default.
+        fail_on_data_loss: False: messages that are missing are logged and left out.
+        bounds: which messages are replayed, see `Range`.
+
+    Raises:
+        MissingExtraError: pyspark, pyarrow or numpy is not installed.
+        OptionError: an argument is malformed, or the checkpoint is of another replay.
+        ForeignFolderError, UnsupportedVersionError: the path is not a data folder of this version.
+        TopicNotFoundError: a named topic does not exist.
+        ReplayError: a range that begins or ends inside an entry.
+        DataLossError: messages of the range are missing.
+        JobFailedError: the target cannot be reached.
+    """
+    require_spark()
+    options = options.checked()
+    texts = checked_options(path, topics, **bounds)
+    texts["failOnDataLoss"] = str(fail_on_data_loss).lower()
+    names = [topics] if isinstance(topics, str) else topics
+    function = None if options.function is None else name_of(options.function)
+    settings = settings_of(path, names, texts, options, function)
+    place = Checkpoint(checkpoint)
+    with place.lock():
+        plan = _plan(place, settings, ReadOptions.parse(texts), options)
+        return _replayed(spark, texts, plan, place, options)
+
+
+def _plan(
+    place: Checkpoint, settings: dict[str, object], read: ReadOptions, options: ReplayOptions
+) -> ReplayPlan:
+    """The plan in the checkpoint, or a new one."""
+    found = place.load()
+    if found is not None:
+        for name, value in settings.items():
+            if found.settings.get(name) != value:
+                reason = f"is of a replay with {name} = {found.settings.get(name)!r}, not {value!r}"
+                raise OptionError("checkpoint", str(place.path), reason)
+        return found
+    plan = ReplayPlan.new(settings, _parts(read, options))
+    _check_targets(plan, options)
+    place.begin(plan)
+    return plan
+
+
+def _parts(read: ReadOptions, options: ReplayOptions) -> tuple[Part, ...]:
+    with FolderReader(read.path) as reader:
+        expected = expected_of(reader, read.path)
+        names, absent = select_topics(read.topics, reader.topics())
+        if absent:
+            raise TopicNotFoundError(absent[0])
+        parts = []
+        for log in reader.logs(names, lost=expected.lost_ledgers).values():
+            part = slice_of(log, read, expected)
+            if options.function is None and part.message_count:
+                check_whole_entries(part, *_entry_bounds(log, part.first_index, part.end_index))
+            target = target_topic_of(log.name, options)
+            indexes = part.first_index, part.end_index
+            parts.append(Part(log.name, target, log.topic_id, *indexes))
+        return tuple(parts)
+
+
+def _entry_bounds(log: TopicLog, first_index: int, end_index: int) -> tuple[int, int]:
+    """The first index of the range's first entry, and the index after its last one."""
+    _, first = entry_of(log, first_index)
+    end, end_first = entry_of(log, end_index)
+    if end_first < end_index < log.next_index:
+        end = log.next_position(end)
+        return first, log.index_before(end)
+    return first, end_index
+
+
+def _check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
+    """Check that the target answers, and that no target is the name of a partitioned topic."""
+    try:
+        with service_of(options) as service:
+            for topic in sorted({part.target_topic for part in plan.parts}):
+                try:
+                    partitions = service.first().partitions(topic, create=False)
+                except RequestRefusedError as error:
+                    if error.error in (pb.AuthenticationError, pb.AuthorizationError):
+                        raise
+                    partitions = 0  # it does not exist yet, or the producer's opening says why
+                if partitions:
+                    reason = f"has {partitions} partitions; name one, such as {topic}-partition-0"
+                    raise OptionError("targetTopic", topic, reason)
+            if not plan.parts:
+                service.first()
+    except (ClientError, OSError) as error:
+        raise JobFailedError(f"{options.service_url}: {error}") from error
+
+
+def _replayed(
+    spark: SparkSession,
+    texts: dict[str, str],
+    plan: ReplayPlan,
+    place: Checkpoint,
+    options: ReplayOptions,
+) -> ReplayResult:
+    progress = {n: place.progress(n, part) for n, part in enumerate(plan.parts)}
+    left = {n: plan.parts[n].end_index - p.next_index for n, p in progress.items() if not p.done}
+    if left:
+        tasks = divided(left, spark.sparkContext.defaultParallelism)
+        content = _content(plan, place, options, tasks)
+        from .source import PLAN_OPTION, REPLAY_FORMAT, TOKEN_OPTION, ReplaySource
+
+        spark.dataSource.register(ReplaySource)
+        reader = spark.read.format(REPLAY_FORMAT).options(**texts)
+        if options.token is not None:
+            reader = reader.option(TOKEN_OPTION, options.token)
+        for row in reader.option(PLAN_OPTION, json.dumps(content)).load().collect():
+            progress[row["number"]] = Progress(**json.loads(row["progress"]))
+    return ReplayResult(
+        tuple(
+            TopicResult(
+                part.topic,
+                part.target_topic,
+                part.first_index,
+                part.end_index,
+                progress[number].messages,
+                progress[number].entries,
+                progress[number].size_bytes,
+                progress[number].deduplicates,
+            )
+            for number, part in enumerate(plan.parts)
+        )
+    )
+
+
+def _content(
+    plan: ReplayPlan, place: Checkpoint, options: ReplayOptions, tasks: list[list[int]]
+) -> dict[str, object]:
+    """What the workers need."""
+    return {
+        "tasks": tasks,
+        "parts": [asdict(part) for part in plan.parts],
+        "names": [plan.producer_name(number) for number in range(len(plan.parts))],
+        "checkpoint": str(place.path),
+        "options": asdict(options.with_fields(function=None, token=None)),
+        "function": None if options.function is None else packed(options.function),
+    }
+
+
+def divided(left: dict[int, int], count: int) -> list[list[int]]:
+    """The parts in at most ``count`` tasks of about as many messages."""
+    tasks: list[tuple[int, list[int]]] = [(0, []) for _ in range(max(1, count))]
+    for number in sorted(left, key=lambda number: -left[number]):
+        place = min(range(len(tasks)), key=lambda place: tasks[place][0])
+        messages, numbers = tasks[place]
+        tasks[place] = (messages + left[number], [*numbers, number])
+    return [numbers for _, numbers in tasks if numbers]

@@ -1,0 +1,101 @@
+"""The options of a replay, checked before Spark starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...client import Service, ServiceUrlError
+from ..errors import OptionError
+from ..options import full_topic_name
+from .function import ReplayFunction
+
+__all__ = ["ReplayOptions", "target_topic_of"]
+
+_PARTITION = "-partition-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """Where entries go, and how."""
+
+    service_url: str
+    """Of the target: ``pulsar://HOST:PORT``."""
+    target_topic: str | None = None
+    """None: each topic goes to the topic of its own name."""
+    function: ReplayFunction | None = None
+    """None: entries go as they are."""
+    messages_per_s: float | None = None
+    """Over all tasks."""
+    bytes_per_s: float | None = None
+    """Over all tasks; bytes of entries as they are published."""
+    without_deduplication: bool = False
+    """Replay also into a topic that does not deduplicate."""
+    token: str | None = None
+    """A token for authentication at the target."""
+    reconnect_s: float = 60.0
+    """How long the target may be away, without anything being stored meanwhile."""
+
+    def checked(self) -> ReplayOptions:
+        """These options, with the full name of the target topic.
+
+        Raises:
+            OptionError: one of them is malformed.
+        """
+        try:
+            Service(self.service_url)
+        except ServiceUrlError as error:
+            raise OptionError("serviceUrl", self.service_url, error.reason) from error
+        for name, value in (
+            ("messagesPerSecond", self.messages_per_s),
+            ("bytesPerSecond", self.bytes_per_s),
+        ):
+            if value is not None and not 0 < value < 1e15:
+                raise OptionError(name, f"{value:g}", "is not above 0")
+        if not 0 <= self.reconnect_s <= 86_400:
+            raise OptionError("reconnectS", f"{self.reconnect_s:g}", "is not from 0 to 86400")
+        if self.target_topic is None:
+            return self
+        try:
+            name = full_topic_name(self.target_topic)
+        except ValueError as error:
+            raise OptionError("targetTopic", self.target_topic, str(error)) from error
+        return self.with_fields(target_topic=name)
+
+    def with_fields(self, **fields: Any) -> ReplayOptions:
+        """These options with others."""
+        return replace(self, **fields)
+
+
+def target_topic_of(topic: str, options: ReplayOptions) -> str:
+    """Where a source topic goes. A partition goes to the partition of the same number."""
+    if options.target_topic is None:
+        return topic
+    _, separator, number = topic.rpartition(_PARTITION)
+    is_partition = bool(separator) and number.isascii() and number.isdigit()
+    if is_partition and _PARTITION not in options.target_topic:
+        return f"{options.target_topic}{_PARTITION}{number}"
+    return options.target_topic
+
+
+def settings_of(
+    path: str | Path,
+    topics: Sequence[str] | None,
+    bounds: Mapping[str, str],
+    options: ReplayOptions,
+    function: str | None,
+) -> dict[str, Any]:
+    """What must not change when a replay goes on; speed and credentials may."""
+    return {
+        "path": str(Path(path).absolute()),
+        "topics": None if topics is None else sorted(topics),
+        **{name: bounds.get(name) for name in _BOUNDS},
+        "serviceUrl": options.service_url,
+        "targetTopic": options.target_topic,
+        "function": function,
+    }
+
+
+_BOUNDS = ("startingTime", "endingTime", "startingOffsets", "endingOffsets")

@@ -1,0 +1,73 @@
+"""Brings a topic's schemas to the target, so that the versions in untouched entries mean the same.
+
+A message names its schema by the topic's version number, in bytes that do not change. So before the
+first entry with a version goes, all versions up to it are registered in the target, in their order,
+and the numbers that the target gives are compared. If one differs, its consumers would decode with
+another schema: then the replay stops.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...client import RequestRefusedError, Service
+from ...ledger.local.io.folder import CATALOG_NAME
+from ...maintenance.verify_catalog import read_property
+from ...metadata import MessageFormatError, read_message_metadata
+from ...metadata.schema_list import unpack_schemas
+from ..errors import ReplayError
+from .checkpoint import Part
+
+__all__ = ["SchemaCarrier"]
+
+_VERSION_SIZE_BYTES = 8
+_SCHEMA_KIND = "schema"
+_PARTITION = "-partition-"
+
+
+class SchemaCarrier:
+    """The schemas of one topic, whose versions are registered when an entry needs them."""
+
+    def __init__(self, folder: Path, part: Part, service: Service) -> None:
+        self._folder = folder
+        self._part = part
+        self._service = service
+        self._carried = -1
+
+    def carry(self, body: bytes) -> None:
+        """Bring the schema that an entry names, and those before it. Raises ReplayError."""
+        try:
+            version = read_message_metadata(body).schema_version
+        except MessageFormatError:
+            return
+        if len(version) != _VERSION_SIZE_BYTES:
+            return  # bytes that are no version's are the producer's own affair
+        wanted = int.from_bytes(version, "big", signed=True)
+        if wanted > self._carried:
+            self._register(wanted)
+
+    def _register(self, wanted: int) -> None:
+        name = _partitioned(self._part.topic)
+        stored = read_property(self._folder / CATALOG_NAME, _SCHEMA_KIND, name)
+        schemas = unpack_schemas(stored or b"")
+        for number in range(self._carried + 1, wanted + 1):
+            if number >= len(schemas):
+                raise self._error(number, "the source's catalog does not have it")
+            connection = self._service.connection(self._part.target_topic)
+            try:
+                given = connection.register_schema(self._part.target_topic, schemas[number])
+            except RequestRefusedError as error:
+                raise self._error(number, f"the target does not take it: {error}") from error
+            if int.from_bytes(given, "big") != number:
+                reason = f"it has the number {int.from_bytes(given, 'big')} in the target"
+                raise self._error(number, reason)
+            self._carried = number
+
+    def _error(self, number: int, reason: str) -> ReplayError:
+        return ReplayError(self._part.topic, f"schema version {number}: {reason}")
+
+
+def _partitioned(topic: str) -> str:
+    """The name of the topic that a partition belongs to; of another topic its own."""
+    name, separator, number = topic.rpartition(_PARTITION)
+    return name if separator and number.isascii() and number.isdigit() else topic

@@ -1,0 +1,210 @@
+"""Other tiers than a data folder: a lakehouse table that `offload` wrote, and counts in a file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ...ledger.local.io.folder import MARKER_NAME
+from ..errors import MissingExtraError, OptionError
+from ..offload import DeltaTarget
+from ..offload.manifest import MANIFEST_FOLDER
+from ..offload.parquet_folder import ParquetFolder
+from ..offload.table import OffloadTable
+from ..options import full_topic_name
+from .ranges import Range, merged, of_indexes
+
+__all__ = ["Counts", "TopicIndexes", "kind_of", "read_counts", "table_indexes"]
+
+OPTION = "against"
+_DELTA_LOG = "_delta_log"
+_COUNT_NAMES = ("topic", "bucket_start", "bucket_start_ms", "count")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIndexes:
+    """What a tier has of a topic."""
+
+    ranges: tuple[Range, ...]
+    doubled: int = 0
+    """Messages that it has more often than once."""
+    end_index: int | None = None
+    """It is not expected to have messages from this index on yet; None: it has no such place."""
+
+
+def kind_of(place: str | Path | OffloadTable) -> str:
+    """``folder``, ``table`` or ``counts``. Raises OptionError for what is none of them."""
+    if not isinstance(place, str | Path):
+        return "table"
+    path = Path(place)
+    try:
+        if (path / MARKER_NAME).exists():
+            return "folder"
+        if (path / MANIFEST_FOLDER).is_dir() or (path / _DELTA_LOG).is_dir():
+            return "table"
+        if path.is_file() and path.suffix in (".json", ".jsonl", ".csv"):
+            return "counts"
+        if path.is_dir() and any(path.glob("part-*.csv")):
+            return "counts"
+        reason = "does not exist"
+        if path.exists():
+            reason = "is no data folder, no table of an offload, and no .json, .jsonl or .csv file"
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+    raise OptionError(OPTION, str(place), reason)
+
+
+def table_indexes(
+    place: str | Path | OffloadTable, log_ids: Mapping[str, int]
+) -> dict[str, TopicIndexes]:
+    """What a table has of each topic: the files that its manifest lists, or what it says itself.
+
+    Only the column ``__index`` is read. ``log_ids`` are those of the topics' logs: files of a topic
+    that was deleted and created again do not count.
+
+    Raises:
+        OptionError: the manifest or a file cannot be read, or the files have no column `__index`.
+    """
+    if isinstance(place, str | Path) and (Path(place) / _DELTA_LOG).is_dir():
+        place = DeltaTarget(Path(place).absolute())
+    if not isinstance(place, str | Path):
+        return _indexes_by_table(place, log_ids)
+    path = Path(place).absolute()
+    manifest = ParquetFolder(path).load()
+    ends = manifest.next_indexes()
+    by_topic: dict[str, list[str]] = {topic: [] for topic in log_ids}
+    for file in manifest.files:
+        if log_ids.get(file.topic) == file.log_id:
+            by_topic[file.topic].append(file.path)
+    found = {}
+    for topic, names in by_topic.items():
+        ranges, doubled = _indexes_of_files(path, names)
+        end_index = ends.get((topic, log_ids[topic]))
+        found[topic] = TopicIndexes(tuple(ranges), doubled, 0 if end_index is None else end_index)
+    return found
+
+
+def _indexes_by_table(table: OffloadTable, log_ids: Mapping[str, int]) -> dict[str, TopicIndexes]:
+    ends = table.load().next_indexes()
+    found = {}
+    for topic, log_id in log_ids.items():
+        end_index = ends.get((topic, log_id))
+        if end_index is None:
+            found[topic] = TopicIndexes((), 0, 0)
+            continue
+        ranges, doubled = of_indexes(table.indexes_of(topic))
+        found[topic] = TopicIndexes(tuple(ranges), doubled, end_index)
+    return found
+
+
+def _indexes_of_files(path: Path, names: Iterable[str]) -> tuple[list[Range], int]:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError("spark", "pyarrow") from error
+    ranges: list[Range] = []
+    doubled = 0
+    for name in names:
+        try:
+            column = parquet.read_table(path / name, columns=["__index"], partitioning=None)
+            indexes = column.column(0).to_numpy()
+        except FileNotFoundError:
+            continue  # its messages are missing
+        except (OSError, pa.ArrowException, IndexError) as error:
+            reason = f"{name} cannot be read: {str(error).splitlines()[0]}"
+            raise OptionError(OPTION, str(path), reason) from error
+        of_file, more = of_indexes(indexes)
+        ranges += of_file
+        doubled += more
+    joined, more = merged(ranges)
+    return joined, doubled + more
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a tier has counted: by topic, by the first millisecond of a bucket."""
+
+    tier: str
+    by_topic: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+def read_counts(place: str | Path, bucket_ms: int, topic: str | None) -> Counts:
+    """The counts in a file of JSON, lines of JSON or CSV, or in a folder of CSV of `--out`.
+
+    Each row has ``count`` and ``bucket_start`` (ISO-8601) or ``bucket_start_ms``; ``topic``, unless
+    ``topic`` says which it is; and perhaps ``bucket_end`` or ``bucket_end_ms``, ``tier``, and
+    ``doubled``, which does not count. So the rows of `pulsemark audit` and of this job fit.
+
+    Raises:
+        OptionError: the file cannot be read, or a row is not of this form.
+    """
+    path = Path(place)
+    counts = Counts(path.stem)
+    try:
+        for number, row in enumerate(_rows(path), start=1):
+            try:
+                _add(counts, row, bucket_ms, topic)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+                raise OptionError(OPTION, str(place), f"row {number} {what}") from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise OptionError(OPTION, str(place), reason) from error
+    return counts
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    if path.is_dir():
+        for part in sorted(path.glob("part-*.csv")):
+            yield from _rows(part)
+        return
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".csv":
+        yield from csv.DictReader(text.splitlines())
+        return
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError:
+        content = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if isinstance(content, dict):
+        content = content.get("rows", [content])
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise csv.Error("it is no list of rows")
+    yield from content
+
+
+def _add(counts: Counts, row: Mapping[str, Any], bucket_ms: int, topic: str | None) -> None:
+    name = row.get("topic") or topic
+    if name is None:
+        raise KeyError("topic")
+    start_ms, end_ms = _time_ms(row, "bucket_start"), _time_ms(row, "bucket_end")
+    if start_ms is None:
+        if row.get("count") in (None, "", "0", 0):
+            return  # a topic without messages
+        raise KeyError("bucket_start")
+    if start_ms % bucket_ms or (end_ms is not None and end_ms - start_ms != bucket_ms):
+        raise ValueError(f"is of another bucket than one of {bucket_ms} ms")
+    count = int(row["count"]) - int(row.get("doubled") or 0)
+    if count < 0:
+        raise ValueError(f"has the count {row['count']}")
+    buckets = counts.by_topic.setdefault(full_topic_name(str(name)), {})
+    buckets[start_ms] = buckets.get(start_ms, 0) + count
+    counts.tier = str(row.get("tier") or counts.tier)
+
+
+def _time_ms(row: Mapping[str, Any], name: str) -> int | None:
+    number = row.get(f"{name}_ms")
+    if number not in (None, ""):
+        return int(str(number))
+    value = row.get(name)
+    if value in (None, ""):
+        return None
+    moment = datetime.fromisoformat(str(value))
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,336 @@
+"""Replays of known folders to a broker: what arrives, and how often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsemark.broker import BrokerConfig, BrokerThread
+from pulsemark.ledger import FolderReader
+from pulsemark.metadata import read_message_metadata
+from pulsemark.pipeline.errors import JobFailedError, OptionError, ReplayError
+from pulsemark.pipeline.replay import ReplayMessage
+from pulsemark.testing.raw_messages import BatchMember
+
+T = "persistent://public/default/"
+
+
+def test_untouched_entries_arrive_as_they_were(
+    folder: Any, tools: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """Batches, compressions, encryption, chunks, keys: a reader of the target gets equal rows."""
+    topics = [folder.topic(name) for name in ("a", "b", "c")]
+    for topic in topics:
+        tools.fill(topic, folder.clock)
+    spark = kit.TasksHere()
+    done = kit.replayed(folder.path, target.service_url, tmp_path / "cp", spark=spark)
+    target.close()
+    assert len(spark.tasks) == 2
+    assert sorted(n for numbers in spark.tasks for n in numbers) == [0, 1, 2]
+    for topic, result in zip(topics, done.topics, strict=True):
+        expected = kit.bodies(folder.path, topic.name)
+        assert kit.bodies(tmp_path / "target", topic.name) == expected
+        assert (result.topic, result.target_topic) == (topic.name, topic.name)
+        assert (result.messages, result.entries) == (len(topic.rows), len(expected))
+        assert result.size_bytes == sum(map(len, expected))
+        assert result.deduplicates
+        same = [n for n in topic.rows[0] if n not in _OF_THE_BROKER]
+        options = {"topic": topic.name, "columns": ",".join(same)}
+        assert tools.rows_of(tmp_path / "target", **options) == tools.only(topic.rows, same)
+
+
+_OF_THE_BROKER = {
+    *("__messageId", "__index", "__brokerPublishTime", "__ledgerId", "__entryId", "__tags"),
+}
+
+
+def test_again_nothing_is_sent(
+    folder: Any, tools: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """A replay that is done says so again; it has the plan of its first run, though more came."""
+    topic = folder.topic("a")
+    tools.fill(topic, folder.clock)
+    first = kit.replayed(folder.path, target.service_url, tmp_path / "cp", topic.name)
+    topic.single(b"later")
+    spark = kit.TasksHere()
+    second = kit.replayed(folder.path, target.service_url, tmp_path / "cp", topic.name, spark=spark)
+    assert second == first
+    assert spark.tasks == []
+    third = kit.replayed(folder.path, target.service_url, tmp_path / "cp2", topic.name)
+    assert third.messages == first.messages + 1
+
+
+def test_a_range_to_another_topic(
+    folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """Times and indexes choose entries as in a read; partitions keep their numbers."""
+    topic = folder.topic("a", partition=1)
+    times = []
+    for number in range(20):
+        folder.clock.advance(1000)
+        times.append(folder.clock.now_ms())
+        topic.single(b"%d" % number)
+    run = {"target_topic": "copy"}
+    kit.replayed(
+        folder.path,
+        target.service_url,
+        tmp_path / "1",
+        starting_time=times[3],
+        ending_time=times[5],
+        **run,
+    )
+    kit.replayed(
+        folder.path,
+        target.service_url,
+        tmp_path / "2",
+        starting_offsets=15,
+        ending_offsets=17,
+        **run,
+    )
+    target.close()
+    expected = kit.bodies(folder.path, topic.name)
+    found = kit.bodies(tmp_path / "target", f"{T}copy-partition-1")
+    assert found == [*expected[3:5], *expected[15:17]]
+
+
+def test_a_bound_inside_an_entry_is_refused(
+    folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """An entry goes as a whole or not at all, and the error says which index works."""
+    topic = folder.topic("a")
+    topic.single(b"first")
+    topic.batch([BatchMember(payload=b"x%d" % n) for n in range(10)])
+    url, cp = target.service_url, tmp_path / "cp"
+    with pytest.raises(ReplayError, match=r"startingOffsets 4 is inside an entry.*take 1"):
+        kit.replayed(folder.path, url, cp, starting_offsets=4)
+    with pytest.raises(ReplayError, match=r"endingOffsets 10 is inside an entry.*take 11"):
+        kit.replayed(folder.path, url, cp, ending_offsets=10)
+    done = kit.replayed(folder.path, url, cp, starting_offsets=1, ending_offsets=11)
+    assert done.messages == 10
+
+
+def shouting(message: ReplayMessage) -> ReplayMessage | None:
+    """Leaves out every third message, and changes the others."""
+    if message.index % 3 == 0 or message.value is None:
+        return None
+    properties = {**message.properties, "was": str(message.index)}
+    return message.replaced(value=message.value.upper(), properties=properties)
+
+
+def test_a_function_maps_messages(
+    folder: Any, tools: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """Key, properties, event and publish time come along; what it leaves out does not arrive."""
+    topic = folder.topic("a")
+    for number in range(10):
+        folder.clock.advance(10)
+        topic.single(b"one", key=f"k{number}", event_time_ms=folder.clock.now_ms() - 3)
+        topic.batch(
+            [BatchMember(payload=b"m%d" % place, key="b") for place in range(5)],
+            compression=number % 5,
+        )
+        topic.single(None, key="tombstone")
+        topic.single(b"raw key", base64_key=b"\x00\xff")
+        topic.control()
+    done = kit.replayed(
+        folder.path, target.service_url, tmp_path / "cp", function=shouting, starting_offsets=2
+    )
+    target.close()
+    expected = [
+        {
+            "value": row["value"].upper(),
+            "__key": row["__key"],
+            "__messageProperties": {"was": str(row["__index"])},
+            "__eventTime": row["__eventTime"],
+            "__publishTime": row["__publishTime"],
+        }
+        for row in topic.rows
+        if row["__index"] >= 2 and row["__index"] % 3 and row["value"] is not None
+    ]
+    columns = ",".join(expected[0])
+    assert tools.rows_of(tmp_path / "target", topic="a", columns=columns) == expected
+    assert done.messages == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda message: 1 / 0, "the function failed at message 0: ZeroDivisionError"),
+        (lambda message: "text", "returned a str, not a ReplayMessage"),
+        (lambda message: message.replaced(value="x"), "returned a value of type str"),
+        (lambda message: message.replaced(key=1), "returned a key of type int"),
+        (lambda message: message.replaced(properties={"a": 1}), "properties that are not text"),
+    ],
+)
+def test_a_function_that_is_wrong(
+    folder: Any, target: BrokerThread, kit: Any, tmp_path: Path, function: Any, reason: str
+) -> None:
+    """The error names topic and message."""
+    folder.topic("a").single(b"x")
+    with pytest.raises(ReplayError, match=reason) as failed:
+        kit.replayed(folder.path, target.service_url, tmp_path / "cp", function=function)
+    assert failed.value.topic == f"{T}a"
+
+
+def test_a_function_is_not_given_what_it_cannot_read(
+    folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """Cipher text and chunks go untouched or not at all."""
+    folder.topic("a").encrypted(b"\x01" * 9, 1)
+    folder.topic("b").single(b"part", uuid="u", chunk_id=0, num_chunks_from_msg=2)
+    for name, reason in (("a", "message 0 is encrypted"), ("b", "message 0 is a chunk")):
+        with pytest.raises(ReplayError, match=reason):
+            kit.replayed(
+                folder.path, target.service_url, tmp_path / name, f"{T}{name}", function=shouting
+            )
+
+
+def test_a_topic_without_deduplication_is_refused(folder: Any, kit: Any, tmp_path: Path) -> None:
+    """It says so, and how to go on; allowed later, the same replay stores no entry twice."""
+    topic = folder.topic("a")
+    for number in range(20):
+        topic.single(b"%d" % number)
+    with BrokerThread(BrokerConfig(data_dir=tmp_path / "t", port=0, http_port=0)) as broker:
+        run = (folder.path, broker.service_url, tmp_path / "cp")
+        for _ in range(2):
+            with pytest.raises(ReplayError, match=r"does not deduplicate.*set-deduplication"):
+                kit.replayed(*run)
+        done = kit.replayed(*run, without_deduplication=True)
+    assert done.topics[0].deduplicates is False
+    assert kit.bodies(tmp_path / "t", topic.name) == kit.bodies(folder.path, topic.name)
+
+
+def test_another_replay_s_checkpoint_is_refused(
+    folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """The error names what differs; a lock keeps a second run of the same replay out."""
+    from pulsemark.pipeline.replay.checkpoint import Checkpoint
+
+    folder.topic("a").single(b"x")
+    run = (folder.path, target.service_url, tmp_path / "cp")
+    kit.replayed(*run)
+    for more in ({"target_topic": "b"}, {"starting_offsets": 0}, {"function": shouting}):
+        name = {"starting_offsets": "startingOffsets", "target_topic": "targetTopic"}
+        (key,) = more
+        with pytest.raises(OptionError, match=f"is of a replay with {name.get(key, key)} = None"):
+            kit.replayed(*run, **more)
+    with (
+        Checkpoint(tmp_path / "cp").lock(),
+        pytest.raises(OptionError, match="another replay is using it"),
+    ):
+        kit.replayed(*run)
+    (tmp_path / "cp" / "plan.json").write_text("{")
+    with pytest.raises(OptionError, match=r"plan\.json is damaged"):
+        kit.replayed(*run)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"messages_per_s": 0.0}, "messagesPerSecond = '0'"),
+        ({"bytes_per_s": -1.0}, "bytesPerSecond = '-1'"),
+        ({"reconnect_s": -1.0}, "reconnectS = '-1'"),
+        ({"target_topic": "a/b"}, "targetTopic = 'a/b'"),
+        ({"starting_offsets": 5, "ending_offsets": 2}, "endingOffsets"),
+    ],
+)
+def test_nonsense_is_refused_by_name(
+    folder: Any, kit: Any, tmp_path: Path, arguments: Any, message: str
+) -> None:
+    """Before anything is written or connected."""
+    folder.topic("a").single(b"x")
+    with pytest.raises(OptionError, match=message):
+        kit.replayed(folder.path, "pulsar://127.0.0.1:1", tmp_path / "cp", **arguments)
+    assert not (tmp_path / "cp").exists()
+
+
+def test_a_target_that_is_not_there(folder: Any, kit: Any, tmp_path: Path) -> None:
+    """One error with its address, and no plan: the next run may go elsewhere."""
+    folder.topic("a").single(b"x")
+    with pytest.raises(JobFailedError, match=r"127\.0\.0\.1:1"):
+        kit.replayed(folder.path, "pulsar://127.0.0.1:1", tmp_path / "cp")
+    assert not (tmp_path / "cp" / "plan.json").exists()
+
+
+def test_the_name_of_a_partitioned_topic_is_refused(
+    folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """Which partition an entry of another topic belongs to is not known."""
+    import urllib.request
+
+    folder.topic("a").single(b"x")
+    request = urllib.request.Request(
+        f"{target.http_url}/admin/v2/persistent/public/default/p/partitions",
+        b"3",
+        {"Content-Type": "application/json"},
+        method="PUT",
+    )
+    urllib.request.urlopen(request, timeout=10).close()
+    with pytest.raises(OptionError, match=r"targetTopic = .*/p': has 3 partitions"):
+        kit.replayed(folder.path, target.service_url, tmp_path / "cp", target_topic="p")
+
+
+def test_nothing_to_replay(folder: Any, target: BrokerThread, kit: Any, tmp_path: Path) -> None:
+    """A folder without topics, and a range without messages, are done at once."""
+    assert kit.replayed(folder.path, target.service_url, tmp_path / "1").topics == ()
+    folder.topic("a").single(b"x")
+    done = kit.replayed(folder.path, target.service_url, tmp_path / "2", starting_offsets=1)
+    assert done.messages == 0
+
+
+def test_a_target_that_lost_what_was_replayed(
+    folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """A topic that was deleted between two runs is not filled from the middle on."""
+    import json
+
+    topic = folder.topic("a")
+    for number in range(10):
+        topic.single(b"%d" % number)
+    kit.replayed(folder.path, target.service_url, tmp_path / "cp")
+    progress = json.loads((tmp_path / "cp" / "progress-0.json").read_text())
+    progress |= {"done": False, "next_index": 5, "last": [10**6, 0]}
+    (tmp_path / "cp" / "progress-0.json").write_text(json.dumps(progress))
+    import urllib.request
+
+    request = urllib.request.Request(
+        f"{target.http_url}/admin/v2/persistent/public/default/a?force=true", method="DELETE"
+    )
+    urllib.request.urlopen(request, timeout=10).close()
+    with pytest.raises(ReplayError, match=r"no longer has entry.*from index 5 on"):
+        kit.replayed(folder.path, target.service_url, tmp_path / "cp")
+
+
+def test_a_source_topic_that_was_created_again(
+    folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """Its messages are others, though their indexes are the same."""
+    import json
+
+    topic = folder.topic("a")
+    topic.single(b"x")
+    kit.replayed(folder.path, target.service_url, tmp_path / "cp")
+    plan = json.loads((tmp_path / "cp" / "plan.json").read_text())
+    plan["parts"][0]["log_id"] += 1
+    (tmp_path / "cp" / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "cp" / "progress-0.json").unlink()
+    with pytest.raises(ReplayError, match="was deleted in the source and created again"):
+        kit.replayed(folder.path, target.service_url, tmp_path / "cp")
+
+
+def test_sequence_ids_are_indexes(
+    folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
+) -> None:
+    """A mapped entry says in its header which messages of the source it is made of."""
+    topic = folder.topic("a")
+    topic.single(b"x")
+    topic.batch([BatchMember(payload=b"y"), BatchMember(payload=b"z")])
+    kit.replayed(folder.path, target.service_url, tmp_path / "cp", function=lambda m: [m, m, m])
+    target.close()
+    headers = [read_message_metadata(body) for body in kit.bodies(tmp_path / "target", topic.name)]
+    assert [(h.sequence_id, h.highest_sequence_id) for h in headers] == [(0, 0), (1, 2)]
+    assert [h.num_messages_in_batch for h in headers] == [3, 6]
+    with FolderReader(tmp_path / "target") as reader:
+        assert reader.log(topic.name).next_index == 9

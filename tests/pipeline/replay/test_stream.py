@@ -1,0 +1,116 @@
+"""The rate limit of a task, and what the target refuses."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsemark.broker import BrokerThread
+from pulsemark.pipeline.errors import JobFailedError, ReplayError
+from pulsemark.pipeline.replay import ReplayOptions
+from pulsemark.pipeline.replay.outgoing import Outgoing
+from pulsemark.pipeline.replay.stream import Paces
+
+URL = "pulsar://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks", "gone"),
+    [
+        ({"messages_per_s": 100.0}, 1, 100 * 11 // 2),
+        ({"messages_per_s": 100.0}, 4, 25 * 11 // 2),
+        ({"bytes_per_s": 1000.0}, 2, 5 * 11),
+        ({"messages_per_s": 100.0, "bytes_per_s": 500.0}, 1, 5 * 11),
+        ({"messages_per_s": 1.0}, 4, 3),
+    ],
+)
+def test_all_tasks_together_keep_the_limit(options: Any, tasks: int, gone: int) -> None:
+    """In ten seconds eleven seconds' worth of a task's share goes: entries of 100 bytes, 2 each."""
+    now_s = 0.0
+    paces = Paces(ReplayOptions(service_url=URL, **options), tasks, lambda: now_s)
+    entry, count = Outgoing(0, 1, 2, bytes(100)), 0
+    while now_s < 10:
+        if wait_s := paces.wait_s():
+            now_s += wait_s
+        else:
+            paces.spend(entry)
+            count += 1
+    assert gone - 1 <= count <= gone + 1
+
+
+def post(url: str, content: object, method: str = "POST") -> None:
+    """A REST call."""
+    request = urllib.request.Request(
+        url, json.dumps(content).encode(), {"Content-Type": "application/json"}, method=method
+    )
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+def test_a_quota_of_the_target(folder: Any, target: BrokerThread, kit: Any, tmp_path: Path) -> None:
+    """A refusal that lasts is one error with the target's reason."""
+    topic = folder.topic("a")
+    for _ in range(3):
+        topic.single(b"x" * 2000)
+    namespace = f"{target.http_url}/admin/v2/namespaces/public/default"
+    post(f"{namespace}/maxProducersPerTopic", 1)
+    from pulsemark.client import RawProducer
+
+    with (
+        RawProducer(target.service_url, topic.name),
+        pytest.raises(ReplayError, match=r"for 0\.2 s: ProducerBusy.*max producers"),
+    ):
+        kit.replayed(folder.path, target.service_url, tmp_path / "cp", reconnect_s=0.2)
+    done = kit.replayed(folder.path, target.service_url, tmp_path / "cp")
+    assert done.messages == 3
+
+
+def test_permissions_of_the_target(folder: Any, kit: Any, tmp_path: Path) -> None:
+    """A replay needs both: to produce, and to consume, because it looks at what is there."""
+    from pulsemark.testing.secured import secured_broker, set_up, token_of
+
+    topic = folder.topic("a")
+    topic.single(b"x")
+    with secured_broker(broker_deduplication_enabled=True) as broker:
+        set_up(broker)
+        goal = {"target_topic": "persistent://acme/ns/t"}
+        for number, role in enumerate(("reader", "writer", "stranger")):
+            with pytest.raises((ReplayError, JobFailedError), match="Authorization"):
+                kit.replayed(
+                    folder.path,
+                    broker.service_url,
+                    tmp_path / f"cp{number}",
+                    token=token_of(role),
+                    **goal,
+                )
+        with pytest.raises(JobFailedError, match="Authentication"):
+            kit.replayed(
+                folder.path, broker.service_url, tmp_path / "cp8", token="nonsense", **goal
+            )
+        done = kit.replayed(
+            folder.path, broker.service_url, tmp_path / "cp9", token=token_of("both"), **goal
+        )
+        assert done.messages == 1
+    assert not [p for p in tmp_path.rglob("*.json") if token_of("both") in p.read_text()]
+
+
+def test_a_message_that_is_too_large(folder: Any, kit: Any, tmp_path: Path) -> None:
+    """The error names the topic and the size; what was before it is there."""
+    from pulsemark.broker import BrokerConfig
+
+    topic = folder.topic("a")
+    topic.single(b"small")
+    topic.single(b"x" * 200_000)
+    config = BrokerConfig(
+        data_dir=tmp_path / "t",
+        port=0,
+        http_port=0,
+        broker_deduplication_enabled=True,
+        max_message_size_bytes=100_000,
+    )
+    with BrokerThread(config) as broker, pytest.raises(ReplayError, match="does not take it"):
+        kit.replayed(folder.path, broker.service_url, tmp_path / "cp")
+    assert kit.bodies(tmp_path / "t", topic.name) == kit.bodies(folder.path, topic.name)[:1]

@@ -1,0 +1,168 @@
+"""Every example of docs/spark.md is run: Python as it stands, commands through the same parser."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsemark.broker import BrokerConfig, BrokerThread
+from pulsemark.metadata.schema_list import pack_schemas
+from pulsemark.pipeline import run_job
+from pulsemark.proto.pulsar_api_pb2 import Schema
+
+pytestmark = pytest.mark.timeout(300)
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
+FIRST_MS = int(datetime(2026, 3, 1, 10, tzinfo=UTC).timestamp() * 1000)
+COMMAND = "pulsemark pipeline "
+ELSEWHERE = ("Without the folder: over gRPC", "Compaction")
+"""Sections whose examples need what is not here: a broker with certificates; an administrator's URL
+and targets that do not exist yet.
+"""
+ORDER = Schema(
+    name="order",
+    type=Schema.Json,
+    schema_data=b"""{"type": "record", "name": "Order", "fields": [
+        {"name": "id", "type": "long"}, {"name": "price", "type": "long"}]}""",
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: its section, its language, its lines."""
+
+    section: str
+    language: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    """All blocks of the document, in order."""
+    found, section = [], ""
+    pattern = r"^## ([^\n]+)$|^```(\w+)\n(.*?)^```$"
+    for match in re.finditer(pattern, DOCUMENT.read_text(), re.MULTILINE | re.DOTALL):
+        section = match[1] or section
+        if match[2]:
+            found.append(Block(section, match[2], match[3]))
+    return found
+
+
+@dataclass
+class World:
+    """What the examples are about, at places of this test."""
+
+    spark: Any
+    path: Path
+    data: Path
+    url: str
+
+    def placed(self, text: str) -> str:
+        """The text with this test's places instead of the document's."""
+        text = text.replace("/var/lib/pulsemark", str(self.data))
+        text = text.replace("pulsar://127.0.0.1:6650", self.url)
+        return text.replace("/mnt/", f"{self.path}/mnt/")
+
+    def run_python(self, block: Block, names: dict[str, Any]) -> None:
+        """A block of Python; streams are run until they have all that is there."""
+        names |= {"spark": self.spark, "__name__": "__main__", **self.given(block.section)}
+        code = compile(self.placed(block.text), f"<{block.section}>", "exec")
+        for attempt in range(5):
+            try:
+                exec(code, names)
+                for query in self.spark.streams.active:
+                    query.processAllAvailable()
+                    query.stop()
+            except Exception as error:
+                # On a machine with much else to do Spark gives a stream's worker only 10 s.
+                if attempt == 4 or "connect back" not in str(error):
+                    raise
+            else:
+                return
+
+    def given(self, section: str) -> dict[str, Any]:
+        """Names that a section takes for granted."""
+        if section == "Errors as rows":
+            reader = self.spark.read.format("pulsar-ledger").option("topic", "orders")
+            return {"reader": reader, "folder": str(self.data)}
+        if section != "Writing":
+            return {}
+        rows = self.spark.createDataFrame([("k", b"written")], "key string, value binary")
+        stream = self.spark.readStream.format("pulsar-ledger").option("topic", "orders")
+        return {"frame": rows, "stream": stream.load(str(self.data))}
+
+    def run_commands(self, block: Block) -> list[str]:
+        """The jobs of a block of shell commands; what they print."""
+        printed = []
+        for line in block.text.replace("\\\n", " ").splitlines():
+            if not line.startswith(COMMAND):
+                assert line.startswith("pip install"), line
+                continue
+            name, *arguments = shlex.split(self.placed(line.removeprefix(COMMAND)), comments=True)
+            out, err = io.StringIO(), io.StringIO()
+            code = run_job(name, arguments, out=out, err=err)
+            assert (code, err.getvalue()) == (0, ""), line
+            printed.append(out.getvalue())
+        return printed
+
+
+@pytest.fixture(scope="module")
+def world(
+    spark: Any, tools: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], World]]:
+    """A folder with orders of two days, and a broker that deduplicates and has the topic too."""
+    path = tmp_path_factory.mktemp("docs")
+    (path / "mnt").mkdir()
+    folder = tools.Folder(path / "data")
+    folder.clock.set(FIRST_MS)
+    topic = folder.topic("orders")
+    for number in range(300):
+        folder.clock.advance(300_000)
+        topic.single(b'{"id": %d, "price": %d}' % (number, number), key=f"k{number % 5}")
+    folder.store.catalog.put("schema", topic.name, pack_schemas([ORDER]))
+    folder.store.close()
+    shutil.copytree(path / "data", path / "mnt" / "backup")
+    config = BrokerConfig(
+        data_dir=path / "broker", port=0, http_port=0, broker_deduplication_enabled=True
+    )
+    with BrokerThread(config) as broker:
+        yield lambda: World(spark, path, path / "data", broker.service_url)
+
+
+def test_every_example_runs(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the document, with one session and the names of the blocks before."""
+    here: World = world()
+    monkeypatch.chdir(here.path)
+    names: dict[str, Any] = {}
+    commands = 0
+    for block in blocks():
+        if block.section in ELSEWHERE:
+            continue
+        if block.language == "python":
+            here.run_python(block, names)
+            if not block.section:
+                assert names["orders"].count() == 167
+        elif block.language == "sh":
+            commands += len(here.run_commands(block))
+    assert commands >= 8
+    assert (here.path / "mnt" / "stamped" / "PULSEMARK").exists()
+
+
+def test_every_job_has_an_example() -> None:
+    """A command line for each, but for the one whose section is still to come."""
+    from pulsemark.pipeline import JOBS
+
+    lines = [
+        line for block in blocks() if block.language == "sh" for line in block.text.split("\n")
+    ]
+    shown = {line.removeprefix(COMMAND).split()[0] for line in lines if line.startswith(COMMAND)}
+    assert set(JOBS) - shown <= {"compact"}
+    assert shown <= set(JOBS)

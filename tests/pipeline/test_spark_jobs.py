@@ -1,0 +1,260 @@
+"""Jobs as commands, in one Spark session, compared with plain Python over the ledgers."""
+
+from __future__ import annotations
+
+import io
+import json
+import statistics
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsemark.broker import BrokerConfig, BrokerThread
+from pulsemark.ledger import EntryKind, FolderReader, LocalStore, Position
+from pulsemark.maintenance.verify import verify_folder
+from pulsemark.metadata import peek, read_message_metadata
+from pulsemark.pipeline import run_job
+from pulsemark.testing.raw_messages import BatchMember
+
+pytestmark = pytest.mark.timeout(300)
+
+T = "persistent://public/default/"
+
+
+@pytest.fixture(scope="module")
+def data(spark: Any, tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Crashes' ledgers, batches, compressions, mixed formats, wrong clocks, a trimmed head."""
+    folder = tools.Folder(tmp_path_factory.mktemp("jobs") / "data")
+    for generation in range(3):
+        topics = [folder.topic("a"), folder.topic("b", partition=1)]
+        for topic in topics:
+            tools.fill(topic, folder.clock)
+            for number in range(40):
+                folder.clock.advance(700)
+                now = folder.clock.now_ms()
+                skew = (number % 7 - 3) * 1000 * (generation + 1)
+                name = f"producer-{number % 3}"
+                topic.single(b"x%d" % number, publish_time_ms=now + skew, producer_name=name)
+        folder.store.close()
+        folder.store = LocalStore.open(folder.path, clock=folder.clock)
+    ledger = folder.topic("a").ledger
+    first = ledger.first_position
+    ledger.truncate_head(Position(first.ledger_id, first.entry_id + 9))
+    folder.store.close()
+    path: Path = folder.path
+    return path
+
+
+def entries(path: Path, topic: str) -> list[Any]:
+    """All entries, read one by one."""
+    with FolderReader(path) as reader:
+        log, place, found = reader.log(topic), Position(0, 0), []
+        while got := log.read(place, max_entries=500, max_bytes=1 << 24):
+            found += got
+            last = got[-1].position
+            place = Position(last.ledger_id, last.entry_id + 1)
+    return found
+
+
+def run(name: str, *arguments: object) -> tuple[int, list[dict[str, Any]], str]:
+    """Exit code, rows, and what was said."""
+    out, err = io.StringIO(), io.StringIO()
+    code = run_job(name, [*map(str, arguments), "--json"], out=out, err=err)
+    return code, [json.loads(line) for line in out.getvalue().splitlines()], err.getvalue()
+
+
+def moment(time_ms: int) -> str:
+    """As the jobs print it."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def test_skew_is_what_plain_python_says(data: Path, tmp_path: Path) -> None:
+    """Counts, extremes, medians and inversions by producer; the plot is a picture."""
+    code, rows, said = run("skew", data, "--plot", tmp_path / "skew.png")
+    assert (code, said) == (0, "")
+    assert (tmp_path / "skew.png").read_bytes()[:4] == b"\x89PNG"
+    expected: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for topic in (f"{T}a", f"{T}b-partition-1"):
+        for entry in entries(data, topic):
+            stamp = peek(entry.prefix)
+            if entry.kind is EntryKind.DATA and stamp is not None:
+                header = read_message_metadata(entry.body)
+                pairs = expected.setdefault((topic, header.producer_name), [])
+                time_ms = stamp.broker_timestamp
+                pairs += [(header.publish_time, time_ms)] * entry.message_count
+    assert {(row["topic"], row["producer"]) for row in rows} == set(expected)
+    for row in rows:
+        pairs = expected[row["topic"], row["producer"]]
+        skews = [published - stored for published, stored in pairs]
+        highest, inversions, largest = pairs[0][0], 0, 0
+        for published, _ in pairs:
+            inversions += published < highest
+            largest = max(largest, highest - published)
+            highest = max(highest, published)
+        assert row["messages"] == len(pairs)
+        assert (row["min_ms"], row["max_ms"]) == (min(skews), max(skews))
+        assert row["p50_ms"] in (statistics.median_low(skews), statistics.median_high(skews))
+        assert (row["inversions"], row["largest_inversion_ms"]) == (inversions, largest)
+        assert row["first_time"] == moment(min(stored for _, stored in pairs))
+
+
+def test_verify_finds_what_the_command_finds(data: Path, tmp_path: Path) -> None:
+    """Flipped bytes and lost files: the same findings, from several tasks; exit code 1."""
+    import shutil
+
+    hurt = tmp_path / "hurt"
+    shutil.copytree(data, hurt)
+    logs = sorted(hurt.glob("ledgers/*.log"))
+    for path in (logs[1], logs[-1]):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 0x40
+        path.write_bytes(content)
+    logs[3].unlink()
+    code, rows, said = run("verify", hurt)
+    found = [(f.severity.name.lower(), type(f).__name__, f.topic) for f in verify_folder(hurt)]
+    listed = [(r["severity"], r["kind"], r["topic"]) for r in rows if r["severity"] is not None]
+    assert sorted(listed, key=str) == sorted(found, key=str)
+    assert code == 1
+    assert "findings of damage" in said
+
+
+def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) -> None:
+    """An offload, a damaged offload, a migrated folder, and counts of a consumer."""
+    assert run("offload", data, tmp_path / "lake", "--rows-per-file", 60)[0] == 0
+    page = tmp_path / "audit.html"
+    code, rows, said = run("audit", data, "--against", tmp_path / "lake", "--html", page)
+    assert (code, rows, said) == (0, [], "")
+    assert "Both have the same messages" in page.read_text()
+    gone = sorted((tmp_path / "lake").glob("topic=*/hour=*/*.parquet"))[2]
+    first, end = (int(part) for part in gone.stem.split("-")[1:])
+    gone.unlink()
+    code, rows, said = run("audit", data, "--against", tmp_path / "lake", "--bucket", "1 hour")
+    topic = f"{T}a"
+    lost = [
+        index
+        for entry in entries(data, topic)
+        if entry.kind is EntryKind.DATA
+        for index in range(entry.index - entry.message_count + 1, entry.index + 1)
+        if first <= index < end
+    ]
+    assert code == 1
+    assert f"differ in {len(lost)} messages" in said
+    assert {(row["topic"], row["what"]) for row in rows} == {(topic, "missing")}
+    assert sum(row["messages"] for row in rows) == len(lost)
+    assert sorted(_indexes(",".join(row["indexes"] for row in rows))) == lost
+    delta = ("--format", "delta", "--columns", "value,__topic,__index")
+    assert run("offload", data, tmp_path / "delta", *delta)[0] == 0
+    assert run("audit", data, "--against", tmp_path / "delta") == (0, [], "")
+    (tmp_path / "warehouse").mkdir()
+    catalog = (f"uri=sqlite:///{tmp_path}/catalog.db", f"warehouse=file://{tmp_path}/warehouse")
+    named = ("--format", "iceberg", "--table", "lake.orders", *delta[2:])
+    pairs = [text for pair in catalog for text in ("--catalog-property", pair)]
+    assert run("offload", data, *named, *pairs)[0] == 0
+    pairs = [text for pair in catalog for text in ("--against-catalog-property", pair)]
+    assert run("audit", data, "--against-table", "lake.orders", *pairs) == (0, [], "")
+    assert run("migrate", data, tmp_path / "plain", "--entry-format", "plain")[0] == 0
+    assert run("audit", data, "--against", tmp_path / "plain")[:2] == (0, [])
+    _, counted, _ = run("audit", data)
+    counted[5]["count"] -= 2
+    (tmp_path / "billing.jsonl").write_text("\n".join(map(json.dumps, counted)))
+    code, rows, _ = run("audit", data, "--against", tmp_path / "billing.jsonl")
+    assert code == 1
+    assert [(r["topic"], r["bucket_start"], r["what"], r["messages"]) for r in rows] == [
+        (counted[5]["topic"], counted[5]["bucket_start"], "missing", 2)
+    ]
+
+
+def _indexes(text: str) -> list[int]:
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def test_a_mirror_is_compared_by_its_source(tools: Any, spark: Any, tmp_path: Path) -> None:
+    """Its own indexes are others, because control entries were left out."""
+    from pulsemark.mirror import (
+        MirrorRun,
+        Options,
+        Pace,
+        Report,
+        Selection,
+        open_source,
+        open_target,
+    )
+
+    folder = tools.Folder(tmp_path / "west")
+    topic = folder.topic("a")
+    for number in range(20):
+        folder.clock.advance(1000)
+        topic.batch([BatchMember(payload=b"m%d" % number)] * 3)
+        topic.control()
+    folder.store.close()
+    options = Options(source_cluster="west")
+    source = open_source(str(tmp_path / "west"), options)
+    target = open_target(str(tmp_path / "east"), options)
+    report = Report(lambda line: None)
+    selection = Selection((topic.name,), is_regex=False)
+    assert MirrorRun(source, target, selection, Pace(None), report, once=True).run()
+    against = ("audit", tmp_path / "west", "--against", tmp_path / "east")
+    assert run(*against)[0] == 1
+    assert run(*against, "--by-source")[:2] == (0, [])
+
+
+def test_a_killed_worker(tools: Any, spark: Any, tmp_path: Path) -> None:
+    """Its task fails, and with it the job here; the same command goes on, and doubles nothing."""
+    folder = tools.Folder(tmp_path / "data")
+    topic = folder.topic("a")
+    for number in range(400):
+        topic.single(b"%d" % number)
+    folder.store.close()
+    (tmp_path / "deadly_maps.py").write_text(
+        "import os, pathlib\n"
+        f"MARK = pathlib.Path({str(tmp_path / 'mark')!r})\n"
+        "def once(message):\n"
+        "    if message.index == 250 and not MARK.exists():\n"
+        "        MARK.touch(); os.kill(os.getpid(), 9)\n"
+        "    return message\n"
+    )
+    config = BrokerConfig(
+        data_dir=tmp_path / "target", port=0, http_port=0, broker_deduplication_enabled=True
+    )
+    import sys
+
+    sys.path.insert(0, str(tmp_path))
+    try:
+        with BrokerThread(config) as broker:
+            command = (
+                *("replay", tmp_path / "data", "--service-url", broker.service_url),
+                *("--checkpoint", tmp_path / "cp", "--function", "deadly_maps:once"),
+            )
+            code, rows, said = run(*command)
+            assert (code, rows) == (1, [])
+            assert said.count("\n") == 1
+            code, rows, said = run(*command)
+            assert (code, said) == (0, "")
+            assert [row["messages"] for row in rows] == [400]
+    finally:
+        sys.path.remove(str(tmp_path))
+    found = tools.rows_of(tmp_path / "target", topic="a", columns="value")
+    assert [row["value"] for row in found] == [row["value"] for row in topic.rows]
+
+
+def test_jobs_on_nothing(spark: Any, tools: Any, tmp_path: Path) -> None:
+    """A folder without topics: no rows, no errors, from every job that reads one."""
+    folder = tools.Folder(tmp_path / "data")
+    folder.store.close()
+    more: dict[str, tuple[object, ...]] = {
+        "audit": ("--html", tmp_path / "x.html"),
+        "skew": ("--plot", tmp_path / "x.png"),
+        "offload": (tmp_path / "lake",),
+        "migrate": (tmp_path / "new",),
+    }
+    for name in ("audit", "control", "skew", "offload", "migrate"):
+        assert run(name, tmp_path / "data", *more.get(name, ())) == (0, [], ""), name
+    code, rows, _ = run("verify", tmp_path / "data")
+    assert code == 0
+    assert {row["kind"] for row in rows} <= {"Summary", "JournalInUse", "LeftoverFile"}

@@ -1,0 +1,121 @@
+"""Other tiers: what kind a place is, and counts in files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pulsemark.pipeline.errors import OptionError
+from pulsemark.pipeline.tiers.others import TopicIndexes, kind_of, read_counts, table_indexes
+
+T = "persistent://public/default/a"
+ROWS: list[dict[str, Any]] = [
+    {"topic": "a", "bucket_start": "2026-03-01T00:00:00Z", "count": 5, "tier": "billing"},
+    {"topic": T, "bucket_start_ms": 1772323260000, "bucket_end_ms": 1772323320000, "count": 7},
+    {"topic": T, "bucket_start": "2026-03-01 00:01:00", "count": 4, "doubled": 3},
+    {"topic": "empty", "bucket_start": None, "count": 0},
+]
+COUNTED = {T: {1772323200000: 5, 1772323260000: 8}}
+
+
+@pytest.mark.parametrize("form", ["array", "lines", "rows", "csv", "folder"])
+def test_counts_of_every_form(tmp_path: Path, form: str) -> None:
+    """JSON as a list, as lines or in an object, CSV as a file or as a job's `--out`."""
+    path = tmp_path / {"csv": "x.csv", "folder": "x", "lines": "x.jsonl"}.get(form, "x.json")
+    if form == "array":
+        path.write_text(json.dumps(ROWS))
+    elif form == "lines":
+        path.write_text("\n".join(map(json.dumps, ROWS)))
+    elif form == "rows":
+        path.write_text(json.dumps({"rows": ROWS, "tags": []}))
+    else:
+        names = sorted({name for row in ROWS for name in row})
+        lines = [",".join(str(row.get(name) or "") for name in names) for row in ROWS]
+        text = "\n".join([",".join(names), *lines])
+        if form == "folder":
+            path.mkdir()
+        (path / "part-0.csv" if form == "folder" else path).write_text(text)
+    assert kind_of(path) == "counts"
+    counts = read_counts(path, 60_000, None)
+    assert counts.by_topic == COUNTED
+    assert counts.tier == "billing"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", "cannot be read"),
+        ('[{"topic": "a", "count": 1}]', "row 1 lacks 'bucket_start'"),
+        ('[{"bucket_start_ms": 0, "count": 1}]', "row 1 lacks 'topic'"),
+        ('[{"topic": "a", "bucket_start_ms": 0}]', "row 1 lacks 'count'"),
+        ('[{"topic": "a", "bucket_start_ms": 5, "count": 1}]', "row 1 is of another bucket"),
+        (
+            '[{"topic": "a", "bucket_start_ms": 0, "bucket_end_ms": 5, "count": 1}]',
+            "is of another bucket than one of 60000 ms",
+        ),
+        ('[{"topic": "a", "bucket_start": "noon", "count": 1}]', "row 1 Invalid isoformat"),
+        ('[{"topic": "a", "bucket_start_ms": 0, "count": "x"}]', "row 1 invalid literal"),
+        ('[{"topic": "a", "bucket_start_ms": 0, "count": -1}]', "row 1 has the count -1"),
+        ('[{"topic": "a/b", "bucket_start_ms": 0, "count": 1}]', "row 1"),
+        ("[5]", "it is no list of rows"),
+        ('{"rows": 5}', "it is no list of rows"),
+    ],
+)
+def test_other_texts_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    """The error has the file and the row."""
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(OptionError, match=message) as failed:
+        read_counts(path, 60_000, None)
+    assert failed.value.value == str(path)
+
+
+def test_what_is_no_tier_is_refused(folder: Any, tmp_path: Path) -> None:
+    """A place that does not exist, another folder, another file."""
+    assert kind_of(folder.path) == "folder"
+    (tmp_path / "x.txt").write_text("")
+    (tmp_path / "empty").mkdir()
+    for name, reason in (
+        ("no", "does not exist"),
+        ("x.txt", "is no data"),
+        ("empty", "is no data"),
+    ):
+        with pytest.raises(OptionError, match=reason):
+            kind_of(tmp_path / name)
+
+
+def test_a_table_that_knows_its_indexes() -> None:
+    """As targets of an offload do that are no folders: what their manifest never had is pending."""
+
+    class Manifest:
+        """Of one topic's log."""
+
+        def next_indexes(self) -> dict[tuple[str, int], int]:
+            """Where the copy ends."""
+            return {("a", 1): 9}
+
+    class Table:
+        """Has lost two messages, and one twice."""
+
+        name = "lake.orders"
+
+        def load(self) -> Manifest:
+            """Its manifest."""
+            return Manifest()
+
+        def indexes_of(self, topic: str) -> Any:
+            """Of topic a."""
+            assert topic == "a"
+            return np.array([8, 0, 1, 4, 5, 6, 7, 7])
+
+    table: Any = Table()
+    assert kind_of(table) == "table"
+    assert table_indexes(table, {"a": 1, "b": 2}) == {
+        "a": TopicIndexes(((0, 2), (4, 9)), 1, 9),
+        "b": TopicIndexes((), 0, 0),
+    }
+    assert table_indexes(table, {"a": 7}) == {"a": TopicIndexes((), 0, 0)}
