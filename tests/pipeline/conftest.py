@@ -45,6 +45,7 @@ from pulsemark.proto.pulsar_api_pb2 import (
     SingleMessageMetadata,
 )
 from pulsemark.testing import SettableClock
+from pulsemark.testing.clock import A_TIME_MS
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
 
 Row = dict[str, Any]
@@ -223,7 +224,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.clock = SettableClock()
+        self.clock = SettableClock(A_TIME_MS)
         self.store = LocalStore.open(path, clock=self.clock)
 
     def in_process(self, results_before_kill: int | None = None) -> Any:
