@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pulsemark.ledger import LocalStore
 from pulsemark.metadata import Sender, StamperChain
 from pulsemark.metadata.crc import crc32c
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
+from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 
 Folder = Any
@@ -311,3 +313,37 @@ def test_tags(tmp_path: Path, pulsemark: Command) -> None:
         "message_count=1", "entry_kind=CONTROL", "control_type=CONTROL_TXN_COMMIT", "raw=ff",
         "control_name=t",
     ]  # fmt: skip
+
+
+TOPIC = "persistent://public/default/orders"
+
+
+def test_payload(pulsemark, tmp_path):
+    """--payload shows each message: of batches, compressed, encrypted, without a value."""
+    path = tmp_path / "data"
+    with running_broker(data_dir=path) as broker, RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC)
+        producer.send(b"alone", key="k")
+        producer.send_batch([b"one", b"two"])
+        producer.send(None)
+        producer.send(b"\xff" * 300)
+    rows = pulsemark("dump", path, "--payload", "--json").json()
+    assert [[each.get("value") for each in row["messages"]] for row in rows] == [
+        ["alone"], ["one", "two"], [None], [None],
+    ]  # fmt: skip
+    assert rows[3]["messages"][0]["value_base64"] == base64.b64encode(b"\xff" * 300).decode()
+    assert [each["index"] for each in rows[1]["messages"]] == [1, 2]
+    text = pulsemark("dump", path, "--payload").out
+    for part in ("key=k  alone", "1  one", "null", "... (300 bytes)"):
+        assert part in text
+    assert "messages" not in pulsemark("dump", path, "--json").json()[0]
+    assert "control entries" in pulsemark("dump", path, "--payload", "--control").error()
+
+
+def test_payload_that_cannot_be_opened(pulsemark, folder):
+    """It is said for that entry, and the dump goes on."""
+    rows = pulsemark("dump", folder.path, "--payload", "--json").json()
+    assert len(rows) == len(folder.bodies)
+    for row in rows:
+        assert isinstance(row["messages"], list) or row["messages"]["unreadable"]
+    assert pulsemark("dump", folder.path, "--payload").status == 0

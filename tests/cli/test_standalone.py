@@ -71,6 +71,17 @@ def test_standalone_in_memory(start: Start, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_open_broker_is_warned_of(start: Start) -> None:
+    """Who listens beyond this machine without authentication is told what that means."""
+    arguments = ("standalone", "--json", "--storage", "memory", *FREE_PORTS)
+    process = start(*arguments, "--host", "0.0.0.0")
+    ready(process)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert "all who can reach 0.0.0.0 may use this broker" in errors
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_standalone_serves_and_stops(start: Start, tmp_path: Path, number: Any) -> None:
     """The JSON line tells where all three doors are, they are open, and a signal ends it well."""

@@ -5,6 +5,8 @@ topic of that folder. The dump needs no broker and takes no lock. While a broker
 the dump ends at the last entry that was durable when the dump began. A single segment file is read
 without the rest of the folder, so the dump shows all whole records in it.
 
+With `--payload` the messages of each entry follow it: payloads are decompressed, batches are split.
+
 With `--control` only control entries are printed: type and name, leader epoch and tags.
 
 A damaged record is printed as damaged, and the dump continues after it. The exit code is then 1.
@@ -31,6 +33,7 @@ from .options import (
     positive,
     tags_text,
 )
+from .payloads import payload_fields, payload_lines
 from .records import Damage, Row, headless_segments, log_rows, segment_rows
 from .times import parse_time, show_time
 
@@ -60,14 +63,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--control", action="store_true", help="only control entries, with what they say"
     )
+    parser.add_argument(
+        "--payload", action="store_true", help="also the messages: key, value and properties"
+    )
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the records. Returns 1 if a record was damaged."""
-    printer: _Printer = _JsonPrinter()
+    if args.control and args.payload:
+        raise CliError("--payload: control entries have none")
+    printer: _Printer = _JsonPrinter(payload=args.payload)
     if not args.json:
-        printer = ControlPrinter() if args.control else _TextPrinter()
+        printer = ControlPrinter() if args.control else _TextPrinter(payload=args.payload)
     path = Path(args.target)
     if args.data_dir is None and path.is_file():
         if args.from_time is not None or args.from_index is not None:
@@ -171,6 +179,9 @@ class _Printer(Protocol):
 class _TextPrinter:
     """A table for people."""
 
+    def __init__(self, *, payload: bool) -> None:
+        self._payload = payload
+
     def topic(self, topic: str) -> None:
         print(f"{topic}\n{HEADINGS}")
 
@@ -182,6 +193,8 @@ class _TextPrinter:
             f"{_time(row.append_time_ms):<24} {_time(row.publish_time_ms):<24} "
             f"{row.prefix_size_bytes:>6} {row.body_size_bytes:>8} {f'{row.crc:<4} {tags}'.rstrip()}"
         )
+        if self._payload and row.kind is EntryKind.DATA:
+            print("".join(f"{'':>12} {line}\n" for line in payload_lines(row)), end="")
 
     def damage(self, topic: str | None, damage: Damage) -> None:
         continuation = f"; continues at {damage.next_position}" if damage.next_position else ""
@@ -190,6 +203,9 @@ class _TextPrinter:
 
 class _JsonPrinter:
     """A JSON object per record for programs."""
+
+    def __init__(self, *, payload: bool) -> None:
+        self._payload = payload
 
     def topic(self, topic: str) -> None:
         """Print nothing: each row names its topic."""
@@ -200,7 +216,9 @@ class _JsonPrinter:
         fields = asdict(row)
         ledger_id, entry_id = fields.pop("position")
         del fields["tags"]  # `prefix` has them too, sorted by their kinds
-        del fields["control"]
+        del fields["control"], fields["body"]
+        if self._payload and row.kind is EntryKind.DATA:
+            fields["messages"] = payload_fields(row)
         if control is not None:
             fields["control"] = control
         fields["kind"] = row.kind.name.lower()

@@ -57,6 +57,8 @@ class Row:
     prefix: dict[str, object] = field(default_factory=dict)
     #: What a control entry says; None for other entries, and where the prefix says nothing.
     control: Control | None = None
+    #: The producer's bytes.
+    body: bytes = field(default=b"", repr=False)
     #: The prefix's fields except time and index, and application tags by their own names.
     tags: dict[str, object] = field(default_factory=dict)
 
@@ -175,6 +177,7 @@ def _row(entry: Entry) -> Row:
         entry.append_time_ms,
         entry.prefix_size_bytes,
         len(entry.body),
+        body=bytes(entry.body),
     )
     _add_prefix(row, entry.prefix)
     _add_message(row, entry.body)

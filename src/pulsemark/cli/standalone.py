@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
 from ..broker.collector import Collector
 from ..broker.configuration.security_config import SecurityConfig
+from ..finder.addresses import is_loopback
 from ..ledger import LedgerError
 from ..metadata.stamper_names import split_stamper_names
 from .errors import CliError
@@ -153,6 +154,12 @@ def run(args: argparse.Namespace) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     config = _config(args)
+    if not (is_loopback(config.host) or config.security.authentication_enabled):
+        print(
+            f"pulsemark: warning: all who can reach {config.host} may use this broker: "
+            "authentication is off (see docs/security.md)",
+            file=sys.stderr,
+        )
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(config, as_json=args.json))

@@ -20,7 +20,6 @@ loop may do other work too; `standalone.py` runs the server on its own loop.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from . import rpc
+from .addresses import is_loopback
 from .admission import AdmissionGate, Admit
 from .control import AppendControl
 from .errors import BindError
@@ -178,7 +178,7 @@ class SeekServer:
         await self._register(server)
         await server.start()
         self._server = server
-        if _has_tokens(options) and not options.tls and not _is_loopback(options.host):
+        if _has_tokens(options) and not options.tls and not is_loopback(options.host):
             _log.warning(
                 "gRPC on %s accepts its token without TLS, so others on the network can read it: "
                 "configure a certificate and a key",
@@ -312,10 +312,3 @@ def _bind(
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
