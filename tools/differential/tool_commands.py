@@ -11,7 +11,7 @@ __all__ = ["CLIENT", "PERF"]
 _FAST = "-u {service} -r 5000 --warmup-time 0 -m"
 #: Consumers start one after the other, and pulsar-perf ends when all together have enough messages.
 #: If that is before the last one has started it prints no count, and sometimes an
-#: `IllegalStateException` of Java's exit, with any broker. So the rate (messages per second) makes
+#: `IllegalStateException` of Java's exit. So the rate (messages per second) makes
 #: each of these commands last for two seconds or more.
 _TAKE = "-u {service} -sp Earliest -r"
 
