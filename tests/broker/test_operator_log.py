@@ -14,7 +14,7 @@ from pulsemark.ledger import LocalStore
 
 
 def test_recovery_says_what_came_from_the_journal(tmp_path, caplog):
-    """A copy of a folder in use is recovered with a line of blocks and time; a closed one is not."""
+    """A copy of a folder in use is recovered with a line in the log; a closed one has none."""
     caplog.set_level(logging.INFO, "pulsemark.ledger")
     store = LocalStore.open(tmp_path / "live")
     store.open_topic("persistent://public/default/orders").append(b"x" * 100).commit.wait()
@@ -26,7 +26,7 @@ def test_recovery_says_what_came_from_the_journal(tmp_path, caplog):
     (line,) = [each.getMessage() for each in caplog.records if "recovered" in each.getMessage()]
     assert "blocks of the journal" in line
     assert " s" in line
-    assert "0 bytes of entries in" not in line.split(": ")[-1][:20]
+    assert "orderly: 0 bytes" not in line
 
 
 async def test_stopping_is_logged_with_its_time(caplog):
@@ -41,6 +41,6 @@ async def test_stopping_is_logged_with_its_time(caplog):
 
 def test_an_address_of_another_machine_is_named():
     """[Errno 99] has the host and the port in its text."""
-    with pytest.raises(CannotListenError, match="cannot listen on 192.0.2.1 port 7650") as caught:
+    with pytest.raises(CannotListenError, match=r"cannot listen on 192.0.2.1 port 7650") as caught:
         _bind("192.0.2.1", 7650)
     assert isinstance(caught.value, OSError)

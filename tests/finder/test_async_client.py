@@ -71,7 +71,7 @@ async def test_the_synchronous_client_refuses_to_block_a_loop():
 @pytest.mark.parametrize("target", ["localhost", "", ":6680", "localhost:", "localhost:x", "::1:5"])
 async def test_a_target_needs_host_and_port(client, target):
     """Another target is an error that shows the form, not a call to port 443."""
-    with pytest.raises(InvalidFieldError, match="target: .*HOST:PORT"):
+    with pytest.raises(InvalidFieldError, match=r"target: .*HOST:PORT"):
         client(target)
 
 
@@ -89,7 +89,10 @@ def test_other_types_are_no_times(time):
 
 def test_a_datetime_needs_a_zone():
     """Without a zone it is refused: it could be any of 24 hours."""
-    with SeekClient("127.0.0.1:1") as seek, pytest.raises(InvalidFieldError, match="time_ms.*zone"):
+    with (
+        SeekClient("127.0.0.1:1") as seek,
+        pytest.raises(InvalidFieldError, match=r"time_ms.*zone"),
+    ):
         seek.by_time("orders", datetime(2026, 1, 1))  # noqa: DTZ001
 
 

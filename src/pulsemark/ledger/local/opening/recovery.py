@@ -56,8 +56,8 @@ def recover(filer: Filer, catalog: Catalog) -> int:
     catalog.forget_removed(removed)
     if report.blocks:
         _log.info(
-            "%s: recovered after a stop that was not orderly: %d bytes of entries in %d blocks of the "
-            "journal, for %d segments, in %.3f s",
+            "%s: recovered after a stop that was not orderly: %d bytes of entries in %d "
+            "blocks of the journal, for %d segments, in %.3f s",
             folder,
             report.size_bytes,
             report.blocks,
