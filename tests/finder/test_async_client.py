@@ -84,7 +84,7 @@ def test_other_types_are_no_times(time):
         with pytest.raises(TypeError, match="to_ms must be"):
             seek.range("orders", 0, time)
         with pytest.raises(TypeError, match="index must be"):
-            seek.by_index("orders", 1.0)
+            seek.by_index("orders", 1.0)  # type: ignore[arg-type]
 
 
 def test_a_datetime_needs_a_zone():
