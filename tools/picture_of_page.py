@@ -1,6 +1,6 @@
 """Make docs/page.png: the broker's page in a headless Chromium, with a topic of its own.
 
-    python tools/picture_of_page.py [OUT] [--width 1100] [--height 1250] [--dark]
+python tools/picture_of_page.py [OUT] [--width 1100] [--height 1250] [--dark]
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pulsemark.testing import RawClient, SettableClock, running_broker
 
@@ -31,18 +32,23 @@ def main() -> None:
         raise SystemExit(f"none of {', '.join(CHROMIUMS)} is on PATH")
     clock = SettableClock()
     with running_broker(clock=clock) as broker, tempfile.TemporaryDirectory() as profile:
-        with RawClient(broker.service_url) as client:
+        address = urlsplit(broker.service_url)
+        with RawClient(address.hostname or "", address.port or 0) as client:
             client.subscribe(TOPIC, "billing")
             producer = client.create_producer(TOPIC, producer_name="shop")
             for number in range(40):
                 clock.advance(400 + 90 * (number % 7) ** 2)
-                producer.send(f"order {number}".encode(), key=f"customer-{number % 5}")
-        address = f"{broker.http_url}/#topic={TOPIC}&index=20"
+                producer.send(
+                    f"order {number}".encode(),
+                    key=f"customer-{number % 5}",
+                    publish_time_ms=clock() - 5 - number % 9,
+                )
+        page = f"{broker.http_url}/#topic={TOPIC}&index=20"
         command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         command += [f"--user-data-dir={profile}", "--virtual-time-budget=10000"]
         command += [f"--window-size={options.width},{options.height}"]
         command += ["--blink-settings=preferredColorScheme=0"] if options.dark else []
-        command += [f"--screenshot={options.out.resolve()}", address]
+        command += [f"--screenshot={options.out.resolve()}", page]
         subprocess.run(command, check=True, timeout=90, capture_output=True)
 
 

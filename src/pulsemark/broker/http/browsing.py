@@ -10,6 +10,7 @@ they have read `MAX_READ_BYTES`. Reading acknowledges nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from ...ledger import CorruptEntryError, Entry, EntryKind, Position, TopicLog
@@ -150,10 +151,8 @@ def _timeline(log: TopicLog, points: int) -> dict[str, Any]:
 def _point(entry: Entry) -> dict[str, Any]:
     point = {**_shown_position(entry.position), "index": entry.index, "time": entry.time_ms}
     if entry.kind is EntryKind.DATA:
-        try:
+        with suppress(MessageFormatError):
             point["publishTime"] = read_message_metadata(entry.body).publish_time
-        except MessageFormatError:
-            pass
     return point
 
 
