@@ -41,7 +41,7 @@ def main() -> None:
                 producer.send(
                     f"order {number}".encode(),
                     key=f"customer-{number % 5}",
-                    publish_time_ms=clock() - 5 - number % 9,
+                    publish_time_ms=clock.now_ms() - 5 - number % 9,
                 )
         page = f"{broker.http_url}/#topic={TOPIC}&index=20"
         command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
