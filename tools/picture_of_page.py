@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", nargs="?", type=Path, default=OUT)
     parser.add_argument("--width", type=int, default=1100)
-    parser.add_argument("--height", type=int, default=1250)
+    parser.add_argument("--height", type=int, default=1350)
     parser.add_argument("--dark", action="store_true")
     options = parser.parse_args()
     chromium = next(filter(None, map(shutil.which, CHROMIUMS)), None)
