@@ -22,6 +22,9 @@ if TYPE_CHECKING:
         BrokerThread as BrokerThread,
     )
     from .finder import (
+        AsyncSeekClient as AsyncSeekClient,
+    )
+    from .finder import (
         Finder as Finder,
     )
     from .finder import (
@@ -90,7 +93,15 @@ if TYPE_CHECKING:
 # Package -> the names that are re-exported from it.
 _EXPORTS = {
     "broker": ("Broker", "BrokerConfig", "BrokerThread"),
-    "finder": ("Finder", "Found", "IndexPlace", "IndexRange", "SearchMethod", "SeekClient"),
+    "finder": (
+        "AsyncSeekClient",
+        "Finder",
+        "Found",
+        "IndexPlace",
+        "IndexRange",
+        "SearchMethod",
+        "SeekClient",
+    ),
     "ledger": (
         "EARLIEST",
         "LATEST",
@@ -116,6 +127,7 @@ _PACKAGE_OF = {name: package for package, names in _EXPORTS.items() for name in 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "AsyncSeekClient",
     "Broker",
     "BrokerConfig",
     "BrokerEntryMetadata",

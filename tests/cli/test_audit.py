@@ -150,7 +150,7 @@ def test_tiers_that_differ(
         (("orders", "--bucket", "1 minute"), "--bucket"),
         (("orders", "--grace", "1 minute"), "--grace"),
         (("orders", "--from", "often"), "often"),
-        (("orders", "--from", "2000", "--to", "1000"), "--to"),
+        (("orders", "--from", "2000000000000", "--to", "1000000000000"), "--to"),
         (("unknown",), "404"),
         (("compare", "orders"), "nothing was posted"),
         (("compare", "orders", "--tier", "x"), "tier x"),

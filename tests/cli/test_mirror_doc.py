@@ -123,6 +123,6 @@ def test_its_names_are_those_of_the_code() -> None:
     section = TEXT[TEXT.index("## What the target keeps") : TEXT.index("## How it goes on")]
     named = set(re.findall(r"`(source_\w+)`", section))
     fields = {name for name in BrokerEntryMetadata.DESCRIPTOR.fields_by_name if "source_" in name}
-    assert named == fields - {"source_format"}
+    assert named == fields
     assert f"`{MIRROR_PROPERTY}`" in TEXT
     assert f"`{MIRROR_PRODUCER_PREFIX}CLUSTER`" in TEXT

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.cli.errors import CliError
-from pulsemark.cli.times import MAX_TIME_MS, UNIT_MS, parse_time, show_time
+from pulsemark.cli.times import MAX_TIME_MS, MIN_TIME_NUMBER, UNIT_MS, parse_time, show_time
+from pulsemark.pipeline.option_values import parse_time_ms
 
 BERLIN = ZoneInfo("Europe/Berlin")
 # 2025-11-12T12:05:00.500 in Berlin.
@@ -23,7 +24,7 @@ NOW_MS = 1_762_945_500_500
     [
         ("1762945500500", NOW_MS),
         ("0", 0),
-        ("1762945500", 1_762_945_500),
+        ("100000000000", 100_000_000_000),
         ("now", NOW_MS),
         ("-5m", NOW_MS - 300_000),
         ("-1h30m", NOW_MS - 5_400_000),
@@ -110,3 +111,22 @@ def test_shown_times_read_back(time_ms: int) -> None:
 def test_times_beyond_the_calendar_are_shown_as_numbers() -> None:
     """A time after the year 9999 is shown as its number of milliseconds."""
     assert show_time(MAX_TIME_MS) == str(MAX_TIME_MS)
+
+
+@pytest.mark.parametrize("text", ["1", "1762945500", "99999999999"])
+def test_seconds_are_refused(text: str) -> None:
+    """A number that is probably unix seconds is an error that says what it would mean."""
+    with pytest.raises(CliError, match=f"'{text}' as unix milliseconds is 197.*three digits"):
+        parse_time(text, now=NOW)
+
+
+def test_the_least_number_is_that_of_the_spark_options() -> None:
+    """The commands and the Spark options refuse the same numbers."""
+    for time_ms in (MIN_TIME_NUMBER - 1, MIN_TIME_NUMBER):
+        refused = []
+        for parse in (parse_time, parse_time_ms):
+            try:
+                parse(str(time_ms))
+            except (CliError, ValueError):
+                refused.append(parse)
+        assert len(refused) == (2 if time_ms < MIN_TIME_NUMBER else 0)

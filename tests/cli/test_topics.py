@@ -93,9 +93,9 @@ def test_lines_are_messages(connect, broker, monkeypatch):
 
 def test_delivery_times(connect, broker):
     """--deliver-at and --event-time take the times of all commands."""
-    connect("produce", "orders", "-m", "x", "--event-time", "1000", "--deliver-at", "+1h")
+    connect("produce", "orders", "-m", "x", "--event-time", "1000000000000", "--deliver-at", "+1h")
     (found,) = broker.messages("orders")
-    assert found.message.event_time_ms == 1000
+    assert found.message.event_time_ms == 1_000_000_000_000
     assert found.message.deliver_at_ms > found.broker_time_ms + 3_500_000
 
 

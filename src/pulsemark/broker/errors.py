@@ -7,6 +7,7 @@ Two families:
       BrokerError
       ├── ConfigError         (also a ValueError)  field, value, reason
       ├── PortInUseError      (also an OSError)    host, port
+      ├── CannotListenError   (also an OSError)    host, port
       ├── BrokerStateError    (also a RuntimeError) needed, actual
       └── NoDataFolderError   a broker in memory was asked for its data folder
 
@@ -26,6 +27,7 @@ from ..proto.pulsar_api_pb2 import ServerError
 __all__ = [
     "BrokerError",
     "BrokerStateError",
+    "CannotListenError",
     "ConfigError",
     "IncompatibleSchemaError",
     "InvalidSchemaError",
@@ -59,6 +61,16 @@ class PortInUseError(BrokerError, OSError):
 
     def __init__(self, host: str, port: int) -> None:
         OSError.__init__(self, errno.EADDRINUSE, f"{host}:{port} is in use by another process")
+        self.host = host
+        self.port = port
+
+
+class CannotListenError(BrokerError, OSError):
+    """The system does not let the broker listen on `host`:`port`; `errno` says why."""
+
+    def __init__(self, host: str, port: int, cause: OSError) -> None:
+        reason = cause.strerror or str(cause)
+        OSError.__init__(self, cause.errno, f"cannot listen on {host} port {port}: {reason}")
         self.host = host
         self.port = port
 

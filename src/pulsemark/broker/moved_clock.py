@@ -6,7 +6,7 @@ delayed messages, after minutes for retention.
 
 from __future__ import annotations
 
-import math
+import asyncio
 
 from .handlers.authenticating import check_credentials
 from .services import Services
@@ -28,8 +28,11 @@ async def clock_moved(services: Services) -> None:
     compacted; backlog quotas are checked; unused topics and subscriptions are deleted; snapshots of
     deduplication are stored; clients whose credentials have expired are asked for new ones.
     """
+    now_s = asyncio.get_running_loop().time()
     for session in tuple(services.sessions):
-        check_credentials(session, math.inf)
+        if session.credentials is not None:
+            session.credentials.next_check_s = now_s
+        check_credentials(session, now_s)
     for topic in tuple(services.topics.open_topics.values()):
         _deliver_due(topic)
     await services.cleaning.clean_now()

@@ -28,6 +28,7 @@ import logging
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -281,6 +282,8 @@ class Broker:
         """Close all parts in order; a second call does nothing."""
         if self._state in ("closing", "closed"):
             return
+        was_running = self._state == "running"
+        started_s = time.monotonic()
         self._state = "closing"
         try:
             await self._stop_accepting()
@@ -292,6 +295,8 @@ class Broker:
         finally:
             await self._close_store()
             self._state = "closed"
+            if was_running:
+                log.info("broker stopped after %.3f s", time.monotonic() - started_s)
 
     async def _stop_accepting(self) -> None:
         if self._listening is not None:

@@ -48,7 +48,7 @@ class Access:
 
     def grpc_tls(self) -> ClientTls | None:
         """For gRPC; None without TLS."""
-        from ..finder.client import ClientTls
+        from ..finder.requests import ClientTls
 
         if self.ca is None and self.certificate is None:
             return None

@@ -154,12 +154,6 @@ def run(args: argparse.Namespace) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     config = _config(args)
-    if not (is_loopback(config.host) or config.security.authentication_enabled):
-        print(
-            f"pulsemark: warning: all who can reach {config.host} may use this broker: "
-            "authentication is off (see docs/security.md)",
-            file=sys.stderr,
-        )
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(config, as_json=args.json))
@@ -267,6 +261,12 @@ async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with Broker(config) as broker, Collector(lambda: broker.services.is_idle):
+        if not (is_loopback(config.host) or config.security.authentication_enabled):
+            print(
+                f"pulsemark: warning: all who can reach {config.host} may use this broker: "
+                "authentication is off (see docs/security.md)",
+                file=sys.stderr,
+            )
         _announce(broker, as_json=as_json)
         await stop.wait()
 

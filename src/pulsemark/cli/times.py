@@ -5,8 +5,8 @@
     14:05  14:05:30.250      today, this machine's local time
     -5m  -1h30m  +10s  now   relative to now; units ms, s, m, h, d, w
 
-A number is always milliseconds. Its size is not used to guess seconds, because a guess can be
-wrong.
+A number is always milliseconds, and is never taken for seconds. A number so small that it is
+probably seconds (a moment before March 1973) is refused; only 0, the beginning, is accepted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from datetime import UTC, datetime, time, tzinfo
 from .errors import CliError
 
 MAX_TIME_MS = 2**63 - 1
+MIN_TIME_NUMBER = 100_000_000_000
+"""As milliseconds in the year 1973; as seconds in the year 5138. The Spark options have it too."""
 UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,12 +36,13 @@ def parse_time(text: str, *, now: datetime | None = None, zone: tzinfo | None = 
         zone: the zone of times without a zone; None means the machine's, with its summer time.
 
     Raises:
-        CliError: the text is not a time, or the time is before 1970 or beyond 63 bits.
+        CliError: the text is not a time, the time is before 1970 or beyond 63 bits, or the number
+            is so small that it is probably not milliseconds.
     """
     now = now or datetime.now(UTC)
     text = text.strip()
     if re.fullmatch(r"\d+", text, re.ASCII):
-        time_ms = int(text)
+        time_ms = _number(text)
     elif text == "now":
         time_ms = _milliseconds(now)
     elif match := _RELATIVE.fullmatch(text):
@@ -49,6 +52,16 @@ def parse_time(text: str, *, now: datetime | None = None, zone: tzinfo | None = 
         time_ms = _milliseconds(_calendar_time(text, now, zone))
     if not 0 <= time_ms <= MAX_TIME_MS:
         raise CliError(f"the time {text!r} is before 1970 or too large for 63 bits")
+    return time_ms
+
+
+def _number(text: str) -> int:
+    time_ms = int(text)
+    if 0 < time_ms < MIN_TIME_NUMBER:
+        raise CliError(
+            f"the time {text!r} as unix milliseconds is {show_time(time_ms)}: for unix seconds add"
+            " three digits (times are milliseconds), and write a date with dashes (2026-03-01)"
+        )
     return time_ms
 
 

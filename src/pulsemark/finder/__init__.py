@@ -2,6 +2,7 @@
 
     Finder       searches a topic's log (see `search`)
     SeekClient   gets the same answers from a seek service over gRPC (see `client`)
+    AsyncSeekClient   does so for asyncio code (see `async_client`)
     SeekServer   is a seek service over any source of topics (see `server`; for a data folder,
                  see `standalone`)
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import (
     BindError,
+    BlockingCallError,
     CursorBusyError,
     DeadlineExceededError,
     InvalidFieldError,
@@ -29,15 +31,19 @@ from .errors import (
 from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, SearchMethod
 
 if TYPE_CHECKING:
-    from .client import ClientTls, CursorPlace, SeekClient
+    from .async_client import AsyncSeekClient
+    from .client import SeekClient
     from .control import ControlAppended, ControlRequest
     from .message_stamps import MessageNotStoredError, MessageStamp, MessageStamps
     from .messages import RemoteEntry
+    from .requests import ClientTls, CursorPlace
     from .server import SeekServer, ServerOptions
     from .server_tls import ServerTls
 
 __all__ = [
+    "AsyncSeekClient",
     "BindError",
+    "BlockingCallError",
     "ClientTls",
     "ControlAppended",
     "ControlRequest",
@@ -68,10 +74,11 @@ __all__ = [
 ]
 
 _LAZY = {
-    "ClientTls": "client",
+    "AsyncSeekClient": "async_client",
+    "ClientTls": "requests",
     "ControlAppended": "control",
     "ControlRequest": "control",
-    "CursorPlace": "client",
+    "CursorPlace": "requests",
     "MessageNotStoredError": "message_stamps",
     "MessageStamp": "message_stamps",
     "MessageStamps": "message_stamps",

@@ -11,8 +11,7 @@ call itself derive from `SeekCallError`. Several threads may share one client.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,7 +22,7 @@ from ..audit.report import Report
 from ..ledger import EpochHistory, Position
 from ..proto import seek_pb2 as pb
 from ..proto.broker_entry_pb2 import ControlType
-from . import audit_messages, messages, rpc
+from . import audit_messages, messages, requests, rpc
 from .control import (
     ControlAppended,
     ControlRequest,
@@ -33,60 +32,23 @@ from .control import (
 )
 from .errors import SeekCallError
 from .messages import EntryAssembler, RemoteEntry
+from .requests import ClientTls, CursorPlace
 from .search import Found, IndexPlace, IndexRange, SearchMethod
-
-_CHANNEL_OPTIONS = (
-    # As in Pulsar's clients, a proxy for web traffic is not used here.
-    ("grpc.enable_http_proxy", 0),
-    # A stream without a deadline must notice if its server is gone.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientTls:
-    """How to trust the server, and this client's own certificate if the server asks (PEM files).
-
-    If ``ca`` is None, the machine's own trust store is used. If ``server_name`` is given, it is
-    checked against the server's certificate instead of the target's host.
-    """
-
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    server_name: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key must be given together, but one is missing")
-
-
-@dataclass(frozen=True, slots=True)
-class CursorPlace:
-    """The place of a subscription after a reset.
-
-    ``position`` is the position of the next entry to read. ``batch_index`` is the place of the
-    wanted message in it (0 unless the reset was by index). ``end`` is True if there is no entry
-    left to read now.
-    """
-
-    position: Position
-    batch_index: int
-    end: bool
 
 
 class SeekClient:
     """Calls a seek server at ``target`` ("host:port").
 
-    Raises ValueError for a token that a header cannot hold, OSError for a TLS file that cannot be
-    read.
+    Raises InvalidFieldError (a ValueError) for another target, ValueError for a token that a header
+    cannot hold, OSError for a TLS file that cannot be read.
 
-    Calls block. So asyncio code must make them on a thread (`asyncio.to_thread`), above all if the
-    server runs on the same loop. Every call fails after ``timeout_s`` (DeadlineExceededError); only
-    `read_entries` has no time limit unless it is given one. All calls can raise
-    TopicNotFoundError, InvalidFieldError, NotPossibleError, CorruptEntryError and the subclasses of
-    SeekCallError.
+    Times are unix milliseconds or a `datetime` with a zone; another type raises TypeError.
+
+    Calls block, so asyncio code uses `AsyncSeekClient`: in a thread that runs an asyncio loop a
+    call raises BlockingCallError. Every call fails
+    after ``timeout_s`` (DeadlineExceededError); only `read_entries` has no time limit unless it is
+    given one. All calls can raise TopicNotFoundError, InvalidFieldError, NotPossibleError,
+    CorruptEntryError and the subclasses of SeekCallError.
     """
 
     def __init__(
@@ -114,15 +76,13 @@ class SeekClient:
     def by_time(
         self,
         topic: str,
-        time_ms: int,
+        time_ms: int | datetime,
         *,
         method: SearchMethod = SearchMethod.INDEX,
         timeout_s: float | None = None,
     ) -> Found:
         """The first entry whose time is >= ``time_ms``; `end` is True if there is no such entry."""
-        request = pb.SeekByTimeRequest(
-            topic=topic, time_ms=time_ms, method=messages.method_number(method)
-        )
+        request = requests.by_time_request(topic, time_ms, method)
         return messages.found_of(self._call(self._by_time, request, timeout_s))
 
     def by_index(
@@ -137,24 +97,20 @@ class SeekClient:
 
         Raises IndexOutOfRangeError for an index that is not (or no longer) in the topic.
         """
-        request = pb.SeekByIndexRequest(
-            topic=topic, index=index, method=messages.method_number(method)
-        )
+        request = requests.by_index_request(topic, index, method)
         return messages.index_place_of(self._call(self._by_index, request, timeout_s))
 
     def range(
         self,
         topic: str,
-        from_ms: int,
-        to_ms: int,
+        from_ms: int | datetime,
+        to_ms: int | datetime,
         *,
         method: SearchMethod = SearchMethod.INDEX,
         timeout_s: float | None = None,
     ) -> IndexRange:
         """The messages with ``from_ms`` <= time < ``to_ms``, as half-open ranges."""
-        request = pb.RangeRequest(
-            topic=topic, from_ms=from_ms, to_ms=to_ms, method=messages.method_number(method)
-        )
+        request = requests.range_request(topic, from_ms, to_ms, method)
         return messages.range_of(self._call(self._range, request, timeout_s))
 
     def read_entries(
@@ -175,16 +131,14 @@ class SeekClient:
         Leaving the loop early ends it on the server too. Raises CorruptEntryError at a damaged
         entry, after all entries before it.
         """
-        request = pb.ReadEntriesRequest(
-            topic=topic,
-            max_entries=max_entries or 0,
-            content=pb.CONTENT_PREFIXES if prefixes_only else pb.CONTENT_ENTRIES,
+        requests.refuse_on_a_loop("read_entries")
+        request = requests.read_request(
+            topic,
+            (start, end),
+            max_entries,
+            prefixes_only=prefixes_only,
             control_only=control_only,
         )
-        if start is not None:
-            request.start.CopyFrom(rpc.position_message(start))
-        if end is not None:
-            request.end.CopyFrom(rpc.position_message(end))
         assembler = EntryAssembler(prefixes_only=prefixes_only)
         call = self._read_entries(request, timeout=timeout_s, metadata=self._metadata)
         try:
@@ -194,7 +148,7 @@ class SeekClient:
                     if entry is not None:
                         yield entry
         except grpc.RpcError as error:
-            raise _raised(error) from error
+            raise requests.raised(error) from error
         finally:
             call.cancel()
         if assembler.incomplete:
@@ -205,7 +159,7 @@ class SeekClient:
         topic: str,
         subscription: str,
         *,
-        time_ms: int | None = None,
+        time_ms: int | datetime | None = None,
         index: int | None = None,
         position: Position | None = None,
         timeout_s: float | None = None,
@@ -214,15 +168,8 @@ class SeekClient:
 
         Raises SubscriptionNotFoundError, CursorBusyError, IndexOutOfRangeError.
         """
-        if sum(target is not None for target in (time_ms, index, position)) != 1:
-            raise ValueError("give exactly one of time_ms, index and position")
-        request = pb.ResetCursorRequest(
-            topic=topic, subscription=subscription, time_ms=time_ms, index=index
-        )
-        if position is not None:
-            request.position.CopyFrom(rpc.position_message(position))
-        response = self._call(self._reset_cursor, request, timeout_s)
-        return CursorPlace(rpc.position_of(response.position), response.batch_index, response.end)
+        request = requests.reset_request(topic, subscription, time_ms, index, position)
+        return requests.cursor_place(self._call(self._reset_cursor, request, timeout_s))
 
     def append_control(
         self,
@@ -258,15 +205,15 @@ class SeekClient:
         topic: str,
         by: Sequence[str] = (),
         *,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
+        from_ms: int | datetime | None = None,
+        to_ms: int | datetime | None = None,
         timeout_s: float | None = None,
     ) -> Report:
         """What the broker counted of a topic, by time and tags, with all that is durable now.
 
         ``by`` are some of the tags that it counts by. Raises NotPossibleError if it keeps no audit.
         """
-        request = pb.AuditRequest(topic=topic, by=by, from_ms=from_ms, to_ms=to_ms)
+        request = requests.audit_request(topic, by, from_ms, to_ms)
         answer = self._call(self._audit, request, timeout_s)
         return audit_messages.report_of(topic, answer)
 
@@ -298,26 +245,17 @@ class SeekClient:
     def _call(
         self, call: grpc.UnaryUnaryMultiCallable, request: Any, timeout_s: float | None
     ) -> Any:
+        requests.refuse_on_a_loop("a call")
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             return call(request, timeout=limit_s, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise _raised(error) from error
-
-
-def _raised(error: Any) -> Exception:
-    return rpc.decode(error.code(), error.details() or "", error.trailing_metadata() or ())
+            raise requests.raised(error) from error
 
 
 def _open_channel(target: str, tls: ClientTls | None) -> grpc.Channel:
+    target = requests.checked_target(target)
     if tls is None:
-        return grpc.insecure_channel(target, _CHANNEL_OPTIONS)
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=tls.ca.read_bytes() if tls.ca else None,
-        private_key=tls.key.read_bytes() if tls.key else None,
-        certificate_chain=tls.certificate.read_bytes() if tls.certificate else None,
-    )
-    options: list[tuple[str, str | int]] = list(_CHANNEL_OPTIONS)
-    if tls.server_name is not None:
-        options.append(("grpc.ssl_target_name_override", tls.server_name))
-    return grpc.secure_channel(target, credentials, options)
+        return grpc.insecure_channel(target, requests.channel_options(None))
+    credentials = requests.channel_credentials(tls)
+    return grpc.secure_channel(target, credentials, requests.channel_options(tls))

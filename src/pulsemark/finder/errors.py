@@ -20,6 +20,16 @@ class InvalidFieldError(ValueError):
         super().__init__(f"{field}: {reason}")
 
 
+class BlockingCallError(RuntimeError):
+    """A call of `SeekClient` would block the asyncio loop that runs in this thread."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__(
+            f"SeekClient: {call} would block the asyncio loop that runs in this thread; use "
+            "AsyncSeekClient there, or asyncio.to_thread"
+        )
+
+
 class SubscriptionNotFoundError(LookupError):
     """The topic has no subscription with that name (NOT_FOUND)."""
 

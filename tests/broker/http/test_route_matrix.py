@@ -119,7 +119,7 @@ def test_few_routes_need_no_permission() -> None:
         scope: {(route.method, route.template) for route, need in NEEDED if need.scope is scope}
         for scope in (Scope.OPEN, Scope.AUTHENTICATED, Scope.OWN)
     }
-    assert found[Scope.OPEN] <= {("GET", path) for path in ("/metrics", "/status.html")}
+    assert found[Scope.OPEN] <= {("GET", path) for path in ("/", "/metrics", "/status.html")}
     told = (f"{admin}/clusters", f"{admin}/brokers/ready", f"{admin}/brokers/version")
     assert found[Scope.AUTHENTICATED] == {("GET", path) for path in told}
     assert not found[Scope.OWN]

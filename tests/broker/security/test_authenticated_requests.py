@@ -15,7 +15,7 @@ from pulsemark.broker.http import routing
 from pulsemark.testing import running_broker
 
 CLUSTERS = "/admin/v2/clusters"
-OPEN = ("/metrics", "/metrics/", "/status.html")
+OPEN = ("/", "/metrics", "/metrics/", "/status.html")
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_only_metrics_and_status_are_open(serve):
             continue
         for method in {route.method, "GET", "HEAD"}:
             assert ask(broker, path, method)[0] == 401, (method, path)
-    for path in ("/", "/x", "/metrics/../admin/v2/clusters", "/%6detrics/x", "//metrics/x"):
+    for path in ("//", "/x", "/metrics/../admin/v2/clusters", "/%6detrics/x", "//metrics/x"):
         assert ask(broker, path)[0] == 401
     closed = serve(authenticate_metrics_endpoint=True)
     assert [ask(closed, path)[0] for path in ("/metrics", "/metrics/")] == [401, 401]

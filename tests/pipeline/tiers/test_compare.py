@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 
 from pulsemark.pipeline.tiers.compare import compare_counts, compare_indexes
-from pulsemark.pipeline.tiers.ledger import IndexRun
 from pulsemark.pipeline.tiers.others import Counts, TopicIndexes
-from pulsemark.pipeline.tiers.ranges import merged
+from pulsemark.pipeline.tiers.ranges import IndexRun, merged
 
 
 def test_differences_are_what_sets_say() -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from ...ledger import StoreOptions
 from ...ledger.local.io.fd_cache import default_fd_limit
-from ..errors import PortInUseError
+from ..errors import CannotListenError, PortInUseError
 
 __all__ = ["Handshakes", "Listener", "Tls", "connections_affordable"]
 
@@ -247,5 +247,5 @@ def _bind(host: str, port: int) -> socket.socket:
         listening.close()
         if error.errno == errno.EADDRINUSE:
             raise PortInUseError(host, port) from error
-        raise
+        raise CannotListenError(host, port, error) from error
     return listening

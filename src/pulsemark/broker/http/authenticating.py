@@ -1,8 +1,8 @@
 """Who sends an HTTP request.
 
 Every path needs credentials, except `/metrics` (unless `authenticateMetricsEndpoint`) and
-`/status.html`, as in Pulsar. A request that is refused gets a 401 with the body of Pulsar's server.
-A proxy names the original role in `X-Original-Principal`.
+`/status.html`, as in Pulsar, and the page at `/`, which has no data. A request that is refused gets
+a 401 with the body of Pulsar's server. A proxy names the original role in `X-Original-Principal`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ async def principal_of(
 
 
 def _is_open(services: Services, path: str) -> bool:
-    first = unquote(path.partition("?")[0].strip("/"))
+    only_path = path.partition("?")[0]
+    if only_path == "/":
+        return True
+    first = unquote(only_path.strip("/"))
     if first == METRICS:
         return not services.config.security.authenticate_metrics_endpoint
     return first in OPEN_PATHS

@@ -94,6 +94,7 @@ POLICIES = {
 }
 
 NEEDS: dict[tuple[str, str], Need] = {
+    ("GET", "/"): OPEN,
     ("GET", "/metrics"): OPEN,
     ("GET", "/status.html"): OPEN,
     ("GET", "/admin/v2/clusters"): AUTHENTICATED,
@@ -214,6 +215,8 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("POST", f"{TOPIC}/createMissedPartitions"): namespace("CREATE_TOPIC"),
     # Routes that Pulsar does not have
     ("GET", f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}/stamp"): topic("PEEK_MESSAGES"),
+    ("GET", f"{TOPIC}/entries"): topic("PEEK_MESSAGES"),
+    ("GET", f"{TOPIC}/timeline"): topic("PEEK_MESSAGES"),
     ("GET", f"{TOPIC}/epochs"): topic("GET_METADATA"),
     ("GET", f"{TOPIC}/audit"): topic("GET_STATS"),
     ("POST", f"{TOPIC}/audit"): topic("CONSUME"),

@@ -44,9 +44,9 @@ def reference() -> str:
 
 def _section(route: Route) -> str:
     parts = [part for part in route.template.split("/") if part]
-    if parts[0] == "admin":
+    if parts[:1] == ["admin"]:
         return parts[2].replace("{domain}", "topics").replace("persistent", "topics")
-    return parts[0] if parts[0] == "lookup" else "broker"
+    return "lookup" if parts[:1] == ["lookup"] else "broker"
 
 
 def _row(route: Route) -> str:

@@ -16,6 +16,7 @@ from . import (
     backlog_quotas,
     broker_stats,
     brokers,
+    browsing,
     cleaning,
     clusters,
     entries,
@@ -38,6 +39,7 @@ from . import (
     termination,
     topic_policies,
     topics,
+    web_page,
 )
 from .authorizing import authorize
 from .java_bodies import check_body
@@ -61,6 +63,7 @@ ROUTES: tuple[Route, ...] = (
     *backlog_quotas.ROUTES,
     *broker_stats.ROUTES,
     *brokers.ROUTES,
+    *browsing.ROUTES,
     *cleaning.ROUTES,
     *clusters.ROUTES,
     *entries.ROUTES,
@@ -83,6 +86,7 @@ ROUTES: tuple[Route, ...] = (
     *termination.ROUTES,
     *topic_policies.ROUTES,
     *topics.ROUTES,
+    *web_page.ROUTES,
 )
 
 #: The HTTP status of a `RefusedError`, by its code.
@@ -171,7 +175,7 @@ def _find(request: Request) -> tuple[Route, Need, tuple[str, ...]]:
 
 def _check_media_types(request: Request, accept: str) -> None:
     """Raise `UnservedError`: 406 or 415, where Pulsar takes and gives only JSON."""
-    if request.segments[0] not in ("admin", "lookup"):
+    if not request.segments or request.segments[0] not in ("admin", "lookup"):
         return
     if not accepts_json(accept):
         raise UnservedError(406)

@@ -27,7 +27,7 @@ class Route:
     _parts: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_parts", tuple(self.template.strip("/").split("/")))
+        object.__setattr__(self, "_parts", tuple(part for part in self.template.split("/") if part))
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 Between two requests only the counters in `counters` are kept. The figures of one subscription are
 taken at one moment. Between two subscriptions, and while the text is made, other work runs on the
-event loop. As in Pulsar, every metric is a gauge. Pulsar's metrics start with `pulsar_`, metrics
-that only this broker has start with `pulsemark_`.
+event loop. Pulsar's metrics start with `pulsar_`; as in Pulsar, each of them is a gauge. Metrics
+that only this broker has start with `pulsemark_`; those that end with `_total` are counters.
 
 A topic that is not open has no producers, consumers or rates, and is not listed.
 """
@@ -114,10 +114,14 @@ class _Family:
     samples: Iterable[tuple[str, float]]
 
     def lines(self) -> Iterator[str]:
-        yield f"# HELP {self.name} {self.text}\n# TYPE {self.name} gauge\n"
+        yield f"# HELP {self.name} {self.text}\n# TYPE {self.name} {_type_of(self.name)}\n"
         for labels, value in self.samples:
             shown = floatToGoString(value)  # type: ignore[no-untyped-call] # not in its stubs
             yield f"{self.name}{{{labels}}} {shown}\n"
+
+
+def _type_of(name: str) -> str:
+    return "counter" if name.startswith("pulsemark_") and name.endswith("_total") else "gauge"
 
 
 @dataclass(slots=True)

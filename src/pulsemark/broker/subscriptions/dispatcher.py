@@ -259,7 +259,8 @@ class Dispatcher(ABC):
             action = (
                 "it is skipped"
                 if self.config.auto_skip_non_recoverable_data
-                else "it is not delivered; set auto_skip_non_recoverable_data to skip it"
+                else "it is not delivered; to skip it and go on, set "
+                "autoSkipNonRecoverableData=true (auto_skip_non_recoverable_data)"
             )
             log.error("%s: damaged entry: %s; %s", self.subscription, damage, action)
         if not self.config.auto_skip_non_recoverable_data:

@@ -41,7 +41,8 @@ class ServiceOptions:
         Raises:
             OptionError: the token or a file of TLS cannot be used.
         """
-        from ...finder.client import ClientTls, SeekClient
+        from ...finder.client import SeekClient
+        from ...finder.requests import ClientTls
 
         tls = None
         try:

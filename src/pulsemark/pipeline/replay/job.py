@@ -17,15 +17,14 @@ from ...client import ClientError, RequestRefusedError
 from ...ledger import FolderReader, TopicNotFoundError
 from ...proto import pulsar_api_pb2 as pb
 from ..arguments import Range, checked_options
-from ..errors import JobFailedError, OptionError
+from ..errors import JobFailedError, OptionError, ReplayError
 from ..expected import expected_of
 from ..options import ReadOptions, select_topics
-from ..plan import entry_of, slice_of
+from ..plan import Slice, entry_of, slice_of
 from ..registration import require_spark
 from .checkpoint import Checkpoint, Part, Progress, ReplayPlan
 from .function import name_of, packed
 from .options import ReplayOptions, settings_of, target_topic_of
-from .outgoing import check_whole_entries
 from .target import service_of
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def _parts(read: ReadOptions, options: ReplayOptions) -> tuple[Part, ...]:
         for log in reader.logs(names, lost=expected.lost_ledgers).values():
             part = slice_of(log, read, expected)
             if options.function is None and part.message_count:
-                check_whole_entries(part, *_entry_bounds(log, part.first_index, part.end_index))
+                _check_whole_entries(part, *_entry_bounds(log, part.first_index, part.end_index))
             target = target_topic_of(log.name, options)
             indexes = part.first_index, part.end_index
             parts.append(Part(log.name, target, log.topic_id, *indexes))
@@ -230,3 +229,22 @@ def divided(left: dict[int, int], count: int) -> list[list[int]]:
         messages, numbers = tasks[place]
         tasks[place] = (messages + left[number], [*numbers, number])
     return [numbers for _, numbers in tasks if numbers]
+
+
+def _check_whole_entries(part: Slice, first_of: int, next_of: int) -> None:
+    """Raise ReplayError for a range of untouched entries that begins or ends inside an entry.
+
+    ``first_of`` and ``next_of`` are the first index of the range's first entry and the index after
+    its last one.
+    """
+    for name, bound, low, high in (
+        ("startingOffsets", part.first_index, first_of, None),
+        ("endingOffsets", part.end_index, None, next_of),
+    ):
+        other = low if low is not None else high
+        if bound != other:
+            reason = (
+                f"{name} {bound} is inside an entry; without a function entries go as a whole:"
+                f" take {other}"
+            )
+            raise ReplayError(part.topic, reason)

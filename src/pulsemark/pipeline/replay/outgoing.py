@@ -29,7 +29,7 @@ from ..plan import Slice
 from ..sink.rows import Batch, Message
 from .function import ReplayFunction, ReplayMessage
 
-__all__ = ["Outgoing", "check_whole_entries", "mapped_entries", "untouched_entries"]
+__all__ = ["Outgoing", "mapped_entries", "untouched_entries"]
 
 _COLUMNS = (
     *("value", "__key", "__messageProperties", "__eventTime", "__publishTime"),
@@ -49,25 +49,6 @@ class Outgoing:
     message_count: int
     """0: a function has left all of its messages out."""
     body: bytes
-
-
-def check_whole_entries(part: Slice, first_of: int, next_of: int) -> None:
-    """Raise ReplayError for a range of untouched entries that begins or ends inside an entry.
-
-    ``first_of`` and ``next_of`` are the first index of the range's first entry and the index after
-    its last one.
-    """
-    for name, bound, low, high in (
-        ("startingOffsets", part.first_index, first_of, None),
-        ("endingOffsets", part.end_index, None, next_of),
-    ):
-        other = low if low is not None else high
-        if bound != other:
-            reason = (
-                f"{name} {bound} is inside an entry; without a function entries go as a whole:"
-                f" take {other}"
-            )
-            raise ReplayError(part.topic, reason)
 
 
 def _tables(log: TopicLog, part: Slice, *, fail_on_data_loss: bool) -> Iterator[EntryTable]:

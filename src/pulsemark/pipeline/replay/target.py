@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ...client import (
     RawProducer,
@@ -33,7 +34,9 @@ from ...proto import pulsar_api_pb2 as pb
 from ..errors import ReplayError
 from .checkpoint import Part, Progress
 from .options import ReplayOptions
-from .outgoing import Outgoing
+
+if TYPE_CHECKING:
+    from .outgoing import Outgoing
 
 __all__ = ["COME_AGAIN", "TargetTopic", "service_of"]
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .ledger import IndexRun
 from .others import Counts, TopicIndexes
-from .ranges import Range, merged, size, text, without
+from .ranges import IndexRun, Range, merged, size, text, without
 
 __all__ = ["Difference", "compare_counts", "compare_indexes"]
 

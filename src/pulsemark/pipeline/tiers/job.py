@@ -17,12 +17,11 @@ from ..options import ReadOptions, select_topics
 from ..registration import require_spark
 from .compare import Difference, compare_counts, compare_indexes
 from .others import TopicIndexes, kind_of, read_counts, table_indexes
-from .ranges import merged
+from .ranges import IndexRun, merged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from .ledger import IndexRun
 
 __all__ = ["DIFFERENCE_SCHEMA", "TierComparison", "compare_tiers"]
 
@@ -145,7 +144,7 @@ def _runs(
 ) -> dict[str, list[IndexRun]]:
     """The runs of a folder by topic, counted by Spark's tasks."""
     from ..audit_source import BUCKET_OPTION
-    from .ledger import RUNS_FORMAT, SOURCE_OPTION, IndexRun, RunsSource
+    from .ledger import RUNS_FORMAT, SOURCE_OPTION, RunsSource
 
     spark.dataSource.register(RunsSource)
     reader: Any = spark.read.format(RUNS_FORMAT).options(**options)

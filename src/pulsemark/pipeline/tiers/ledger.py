@@ -8,7 +8,6 @@ entries of a mirror count under the index and the time that they had in the mirr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,15 +29,6 @@ from ..tasks import LedgerPartition, opened_slices, spare_the_collector
 RUNS_FORMAT = "pulsemark-runs"
 SOURCE_OPTION = "sourceIndexes"
 _SCHEMA = "topic string, bucket_start_ms bigint, first_index bigint, end_index bigint"
-
-
-@dataclass(frozen=True, slots=True)
-class IndexRun:
-    """Messages ``[first_index, end_index)``, all in one bucket."""
-
-    bucket_start_ms: int
-    first_index: int
-    end_index: int
 
 
 class RunsSource(DataSource):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -13,6 +14,15 @@ Range: TypeAlias = tuple[int, int]
 """First index, and the one after the last."""
 
 SHOWN_RANGES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRun:
+    """Messages ``[first_index, end_index)``, all in one bucket."""
+
+    bucket_start_ms: int
+    first_index: int
+    end_index: int
 
 
 def merged(ranges: Iterable[Range]) -> tuple[list[Range], int]:

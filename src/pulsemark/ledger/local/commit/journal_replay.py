@@ -44,6 +44,8 @@ class ReplayReport:
     last_id: int = 0
     """Highest journal id seen; new journals get higher ids."""
     blocks: int = 0
+    size_bytes: int = 0
+    """Bytes of entries in the blocks that were read."""
     damaged_blocks: int = 0
     """Blocks that were durable and cannot be read. Their bytes may still be in their segments."""
     segment_ends: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -92,6 +94,7 @@ def replay(
             report.blocks += 1
             for group, content in block.groups:
                 apply(group, content)
+                report.size_bytes += group.size_bytes
                 if journal.header.sync_interval_ms:
                     segment = group.ledger_id, group.segment_no
                     report.segment_ends[segment] = group.offset + group.size_bytes

@@ -8,6 +8,7 @@ and after it the files of segments that were removed while the journal still had
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 
 from ...errors import CorruptFileError
@@ -38,6 +39,7 @@ def recover(filer: Filer, catalog: Catalog) -> int:
     Raises UnsupportedVersionError, CatalogError, OSError.
     """
     files, folder = filer.files, filer.folder
+    started_s = time.monotonic()
     removed = catalog.removed()
     report, touched = _write_out(filer, removed)
     _drop_short_indexes(filer, touched)
@@ -52,6 +54,16 @@ def recover(filer: Filer, catalog: Catalog) -> int:
     removed |= catalog.removed()  # completing the catalog may have added some
     filer.remove_files(removed)
     catalog.forget_removed(removed)
+    if report.blocks:
+        _log.info(
+            "%s: recovered after a stop that was not orderly: %d bytes of entries in %d "
+            "blocks of the journal, for %d segments, in %.3f s",
+            folder,
+            report.size_bytes,
+            report.blocks,
+            len(touched),
+            time.monotonic() - started_s,
+        )
     return report.last_id
 
 

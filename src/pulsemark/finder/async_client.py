@@ -1,0 +1,255 @@
+"""A typed client of the seek service, for asyncio code.
+
+    async with AsyncSeekClient("127.0.0.1:6680") as seek:
+        found = await seek.by_time("persistent://public/default/orders", yesterday_ms)
+
+It has the methods of `SeekClient`, with the same arguments, results and errors. It may run on the
+loop of the server that it asks. `read_entries` is an asynchronous iterator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from ..audit.report import Report
+from ..ledger import EpochHistory, Position
+from ..proto import seek_pb2 as pb
+from ..proto.broker_entry_pb2 import ControlType
+from . import audit_messages, messages, requests, rpc
+from .control import (
+    ControlAppended,
+    ControlRequest,
+    appended_of,
+    history_of,
+    request_message,
+)
+from .errors import SeekCallError
+from .messages import EntryAssembler, RemoteEntry
+from .requests import ClientTls, CursorPlace
+from .search import Found, IndexPlace, IndexRange, SearchMethod
+
+
+class AsyncSeekClient:
+    """Calls a seek server at ``target`` ("host:port").
+
+    Raises InvalidFieldError (a ValueError) for another target, ValueError for a token that a header
+    cannot hold, OSError for a TLS file that cannot be read.
+
+    Times are unix milliseconds or a `datetime` with a zone; another type raises TypeError.
+
+    Make it and use it on one running loop. Every call fails
+    after ``timeout_s`` (DeadlineExceededError); only `read_entries` has no time limit unless it is
+    given one. All calls can raise TopicNotFoundError, InvalidFieldError, NotPossibleError,
+    CorruptEntryError and the subclasses of SeekCallError.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        token: str | None = None,
+        tls: ClientTls | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._metadata = (("authorization", rpc.bearer(token)),) if token is not None else ()
+        self._channel = _open_channel(target, tls)
+        self._by_time = self._unary("SeekByTime")
+        self._by_index = self._unary("SeekByIndex")
+        self._range = self._unary("Range")
+        self._reset_cursor = self._unary("ResetCursor")
+        self._append_control = self._unary("AppendControl")
+        self._epochs = self._unary("Epochs")
+        self._audit = self._unary("Audit")
+        self._read_entries = self._channel.unary_stream(
+            rpc.path("ReadEntries"), **rpc.client_codec("ReadEntries")
+        )
+
+    async def by_time(
+        self,
+        topic: str,
+        time_ms: int | datetime,
+        *,
+        method: SearchMethod = SearchMethod.INDEX,
+        timeout_s: float | None = None,
+    ) -> Found:
+        """The first entry whose time is >= ``time_ms``; `end` is True if there is no such entry."""
+        request = requests.by_time_request(topic, time_ms, method)
+        return messages.found_of(await self._call(self._by_time, request, timeout_s))
+
+    async def by_index(
+        self,
+        topic: str,
+        index: int,
+        *,
+        method: SearchMethod = SearchMethod.INDEX,
+        timeout_s: float | None = None,
+    ) -> IndexPlace:
+        """The entry that holds the message ``index``, and the message's place in the batch.
+
+        Raises IndexOutOfRangeError for an index that is not (or no longer) in the topic.
+        """
+        request = requests.by_index_request(topic, index, method)
+        return messages.index_place_of(await self._call(self._by_index, request, timeout_s))
+
+    async def range(
+        self,
+        topic: str,
+        from_ms: int | datetime,
+        to_ms: int | datetime,
+        *,
+        method: SearchMethod = SearchMethod.INDEX,
+        timeout_s: float | None = None,
+    ) -> IndexRange:
+        """The messages with ``from_ms`` <= time < ``to_ms``, as half-open ranges."""
+        request = requests.range_request(topic, from_ms, to_ms, method)
+        return messages.range_of(await self._call(self._range, request, timeout_s))
+
+    async def read_entries(
+        self,
+        topic: str,
+        *,
+        start: Position | None = None,
+        end: Position | None = None,
+        max_entries: int | None = None,
+        prefixes_only: bool = False,
+        control_only: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[RemoteEntry]:
+        """The entries from ``start`` (default: the first) to before ``end`` (default: all), lazily.
+
+        With ``control_only`` only control entries come, and only they count for ``max_entries``;
+        `control_of(entry.prefix)` says what they are. The call starts when the first entry is read.
+        Leaving the loop early ends it on the server too. Raises CorruptEntryError at a damaged
+        entry, after all entries before it.
+        """
+        request = requests.read_request(
+            topic,
+            (start, end),
+            max_entries,
+            prefixes_only=prefixes_only,
+            control_only=control_only,
+        )
+        assembler = EntryAssembler(prefixes_only=prefixes_only)
+        call = self._read_entries(request, timeout=timeout_s, metadata=self._metadata)
+        try:
+            async for response in call:
+                for piece in response.pieces:
+                    entry = assembler.add(piece)
+                    if entry is not None:
+                        yield entry
+        except grpc.aio.AioRpcError as error:
+            raise requests.raised(error) from error
+        finally:
+            call.cancel()
+        if assembler.incomplete:
+            raise SeekCallError("INTERNAL", "the answer ended in the middle of an entry")
+
+    async def reset_cursor(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        time_ms: int | datetime | None = None,
+        index: int | None = None,
+        position: Position | None = None,
+        timeout_s: float | None = None,
+    ) -> CursorPlace:
+        """Move a subscription to a time, an index or a position: give exactly one of them.
+
+        Raises SubscriptionNotFoundError, CursorBusyError, IndexOutOfRangeError.
+        """
+        request = requests.reset_request(topic, subscription, time_ms, index, position)
+        return requests.cursor_place(await self._call(self._reset_cursor, request, timeout_s))
+
+    async def append_control(
+        self,
+        topic: str,
+        control_type: ControlType,
+        name: str = "",
+        *,
+        tags: Mapping[str, bytes] | None = None,
+        epoch: int | None = None,
+        timeout_s: float | None = None,
+    ) -> ControlAppended:
+        """Add a control entry, durably: see `metadata.control` for its parts.
+
+        A change of leader begins the leader epoch ``epoch`` (None: the next one). For other types
+        ``epoch`` is the one in which the caller believes to lead. If the call fails without an
+        answer, the entry may be stored or not. Raises PermissionDeniedError, UnauthenticatedError,
+        StaleEpochError.
+        """
+        request = ControlRequest(control_type, name, tags or {}, epoch)
+        return appended_of(
+            await self._call(self._append_control, request_message(topic, request), timeout_s)
+        )
+
+    async def epochs(self, topic: str, *, timeout_s: float | None = None) -> EpochHistory:
+        """Where each leader epoch of a topic begins, and where the last one ends.
+
+        `ledger.common_point` compares the epochs of two logs.
+        """
+        return history_of(await self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s))
+
+    async def audit(
+        self,
+        topic: str,
+        by: Sequence[str] = (),
+        *,
+        from_ms: int | datetime | None = None,
+        to_ms: int | datetime | None = None,
+        timeout_s: float | None = None,
+    ) -> Report:
+        """What the broker counted of a topic, by time and tags, with all that is durable now.
+
+        ``by`` are some of the tags that it counts by. Raises NotPossibleError if it keeps no audit.
+        """
+        request = requests.audit_request(topic, by, from_ms, to_ms)
+        answer = await self._call(self._audit, request, timeout_s)
+        return audit_messages.report_of(topic, answer)
+
+    async def is_serving(self, *, timeout_s: float | None = None) -> bool:
+        """Whether the server says that it accepts calls (grpc.health.v1); needs no token."""
+        stub = health_pb2_grpc.HealthStub(self._channel)
+        request = health_pb2.HealthCheckRequest(service=rpc.SERVICE_NAME)
+        response = await self._call(stub.Check, request, timeout_s)
+        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+
+    async def close(self) -> None:
+        """Close the connection. Calls that are still running fail."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _unary(self, method: str) -> Any:
+        return self._channel.unary_unary(rpc.path(method), **rpc.client_codec(method))
+
+    async def _call(self, call: Any, request: Any, timeout_s: float | None) -> Any:
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            return await call(request, timeout=limit_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise requests.raised(error) from error
+
+
+def _open_channel(target: str, tls: ClientTls | None) -> grpc.aio.Channel:
+    target = requests.checked_target(target)
+    if tls is None:
+        return grpc.aio.insecure_channel(target, requests.channel_options(None))
+    credentials = requests.channel_credentials(tls)
+    return grpc.aio.secure_channel(target, credentials, requests.channel_options(tls))
