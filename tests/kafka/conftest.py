@@ -12,6 +12,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
+from pulsemark.kafka import reading
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
@@ -31,7 +32,7 @@ def kafka_broker() -> Iterator[BrokerThread]:
 def _time_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fetch may read for long: on a busy machine it would leave out entries at random."""
     for name in ("READ_S", "STORED_READ_S"):
-        monkeypatch.setattr(f"pulsemark.kafka.reading.{name}", 60.0)
+        monkeypatch.setattr(reading, name, 60.0)
 
 
 @pytest.fixture
