@@ -70,8 +70,8 @@ class Campaign:
     """What clients were told."""
 
     random: Random
-    acked: dict[bytes, int] = field(default_factory=dict)
-    """The offset of each acknowledged message."""
+    acked: dict[bytes, int | None] = field(default_factory=dict)
+    """The offset of each acknowledged message; None: the broker did not say it."""
     committed: int = 0
     failed: int = 0
     problems: list[str] = field(default_factory=list)
@@ -160,10 +160,16 @@ class Campaign:
         self.problems += [
             f"{value!r} is {n} times in the log" for value, n in counts.items() if n > 1
         ]
+        # A broker may not know the offset any more of a message that was stored before.
+        self.problems += [
+            f"{value!r} was acknowledged as stored before, and is not in the log"
+            for value, offset in self.acked.items()
+            if offset is None and value not in counts
+        ]
         self.problems += [
             f"{value!r} was acknowledged at {offset}, where {found.get(offset)!r} is"
             for value, offset in self.acked.items()
-            if found.get(offset) != value
+            if offset is not None and found.get(offset) != value
         ]
         for name in (b"L", b"P"):
             values = [value for _, value in sorted(found.items()) if value.startswith(name)]
