@@ -159,16 +159,16 @@ def payload_of(headers_and_payload: Buffer) -> memoryview:
     return memoryview(headers_and_payload)[_metadata_span(headers_and_payload)[1] :]
 
 
-def pack_message(metadata: MessageMetadata, payload: Buffer) -> bytes:
+def pack_message(metadata: MessageMetadata, *payload: Buffer) -> bytes:
     """An entry as a producer makes it: magic, checksum, the metadata with its size, the payload.
 
     Args:
         metadata: with all required fields. Nothing in it is changed, and the payload is not
             compressed: that must fit to what the metadata says.
-        payload: the message, or the batch.
+        payload: the message, or the batch; in one or several pieces.
     """
     encoded = metadata.SerializeToString()
-    covered = b"".join((len(encoded).to_bytes(4, "big"), encoded, payload))
+    covered = b"".join((len(encoded).to_bytes(4, "big"), encoded, *payload))
     return b"".join((MESSAGE_MAGIC.to_bytes(2, "big"), crc32c(covered).to_bytes(4, "big"), covered))
 
 

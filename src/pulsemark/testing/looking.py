@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -107,20 +108,20 @@ def _for_pulsar(entry: Entry) -> bytes | memoryview:
     )
 
 
-class Looking:
+class Looking(ABC):
     """Questions and assertions. A broker of the kit adds what they are asked of."""
 
     @property
+    @abstractmethod
     def admin(self) -> AdminClient:
         """A client of the broker's admin interface."""
-        raise NotImplementedError
 
+    @abstractmethod
     def messages(self, topic: str) -> list[StoredMessage]:
         """All messages of a topic, in order; of a partitioned topic by broker time.
 
         Nothing is consumed or acknowledged. A topic that does not exist has no messages.
         """
-        raise NotImplementedError
 
     def backlog(self, topic: str, subscription: str) -> int:
         """How many messages a subscription has not acknowledged.

@@ -16,7 +16,7 @@ import base64
 import struct
 from collections.abc import Iterable
 
-from ...metadata import MESSAGE_MAGIC, MessageMetadata, crc32c
+from ...metadata import MessageMetadata, pack_message
 from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from .from_pulsar import UnconvertibleEntryError
 from .properties import add_properties
@@ -24,7 +24,6 @@ from .record import Record
 from .tombstones import TOMBSTONE_VALUE, says_tombstone
 
 _SIZE = struct.Struct(">I")
-_HEAD = struct.Struct(">HI")
 _Header = MessageMetadata | SingleMessageMetadata
 
 
@@ -60,7 +59,7 @@ def to_pulsar(
         for record in records:
             payload = _describe(header, record, tombstone_property)
             _check_size(len(payload), max_bytes)
-            return _sealed(header, payload)
+            return pack_message(header, payload)
     batch = bytearray()
     place = 0
     for record in records:
@@ -73,7 +72,7 @@ def to_pulsar(
     batch += _HOLE * (message_count - place)
     _check_size(len(batch), max_bytes)
     header.num_messages_in_batch = message_count
-    return _sealed(header, batch)
+    return pack_message(header, batch)
 
 
 def _describe(header: _Header, record: Record, tombstone_property: str | None) -> bytes:
@@ -108,12 +107,6 @@ def _member(single: SingleMessageMetadata, payload: bytes) -> bytes:
     single.payload_size = len(payload)
     encoded = single.SerializeToString()
     return b"".join((_SIZE.pack(len(encoded)), encoded, payload))
-
-
-def _sealed(header: MessageMetadata, payload: bytes | bytearray) -> bytes:
-    encoded = header.SerializeToString()
-    covered = b"".join((_SIZE.pack(len(encoded)), encoded, payload))
-    return _HEAD.pack(MESSAGE_MAGIC, crc32c(covered)) + covered
 
 
 _HOLE = _member(SingleMessageMetadata(compacted_out=True), b"")

@@ -11,12 +11,10 @@ run that was killed goes on with what is staged.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from ...ledger.local.io.files import OsFiles
 from ...ledger.local.io.folder import prepare_folder
 from ..durable_files import sync_folder, write_durably
 from ..errors import OptionError
+from ..run_lock import run_lock
 from .segments import Written
 
 __all__ = ["Staging"]
@@ -40,24 +39,11 @@ class Staging:
         self.path = self.target.with_name(self.target.name + SUFFIX)
         self.data = self.path / "data"
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Only one run at a time makes a target. Raises OptionError if another one does."""
-        try:
-            (self.path / "progress").mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            reason = f"cannot be written: {error.strerror}"
-            raise OptionError("target", str(self.target), reason) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(fd)
-            raise OptionError("target", str(self.target), "another run is making it") from error
-        try:
-            yield
-        finally:
-            os.close(fd)
+        return run_lock(
+            self.path, "target", self.target, "another run is making it", make="progress"
+        )
 
     def check_target(self) -> None:
         """Raise OptionError if there is something at the target that no migration of ours made."""

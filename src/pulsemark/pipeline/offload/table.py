@@ -6,15 +6,13 @@ a part of it, all files of a run at once, together with the head of the manifest
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ..errors import OptionError, PipelineError
+from ..errors import PipelineError
+from ..run_lock import run_lock
 from .manifest import MANIFEST_FOLDER, Manifest, OffloadedFile
 from .places import LocalPlace, Place
 
@@ -81,29 +79,12 @@ def table_of(target: OffloadTable | str | Path) -> OffloadTable:
     return target
 
 
-@contextlib.contextmanager
-def place_lock(place: Place) -> Iterator[None]:
+def place_lock(place: Place) -> AbstractContextManager[None]:
     """Only one run at a time writes to a place, if all its users see one another's locks.
 
     Raises OptionError if another one does. An object store has no locks.
     """
     if not isinstance(place, LocalPlace):
-        yield
-        return
-    folder = place.folder / MANIFEST_FOLDER
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except (OSError, ValueError) as error:
-        reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
-        raise OptionError("target", str(place.folder), reason) from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
-        reason = "another offload is writing to it"
-        raise OptionError("target", str(place.folder), reason) from error
-    try:
-        yield
-    finally:
-        os.close(fd)
+        return nullcontext()
+    taken = "another offload is writing to it"
+    return run_lock(place.folder / MANIFEST_FOLDER, "target", place.folder, taken)

@@ -10,18 +10,17 @@ be visible to all of them under its path.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..durable_files import write_durably
 from ..errors import OptionError
+from ..run_lock import run_lock
 
 __all__ = ["Checkpoint", "Part", "Progress", "ReplayPlan"]
 
@@ -90,24 +89,9 @@ class Checkpoint:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Only one run at a time goes on with a replay. Raises OptionError if another one does."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            reason = f"cannot be written: {error.strerror}"
-            raise OptionError("checkpoint", str(self.path), reason) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(fd)
-            raise OptionError("checkpoint", str(self.path), "another replay is using it") from error
-        try:
-            yield
-        finally:
-            os.close(fd)
+        return run_lock(self.path, "checkpoint", self.path, "another replay is using it")
 
     def load(self) -> ReplayPlan | None:
         """The plan; None if none was made. Raises OptionError for one that cannot be read."""

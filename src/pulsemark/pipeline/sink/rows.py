@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ...metadata import MESSAGE_MAGIC, MessageMetadata, crc32c
+from ...metadata import MessageMetadata, pack_message
 from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from ..columns import COLUMNS
 from ..errors import OptionError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _U32 = struct.Struct(">I")
-_HEAD = struct.Struct(">HI")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _TYPES = {
@@ -151,6 +150,5 @@ class Batch:
             highest_sequence_id=highest_sequence_id,
             publish_time=publish_time_ms,
             num_messages_in_batch=self.count,
-        ).SerializeToString()
-        covered = b"".join((_U32.pack(len(header)), header, *self.parts))
-        return _HEAD.pack(MESSAGE_MAGIC, crc32c(covered)) + covered
+        )
+        return pack_message(header, *self.parts)
