@@ -116,7 +116,7 @@ def test_all_methods_agree_on_any_bytes(messages: list[bytes]) -> None:
 def test_headers_that_are_built_alike_are_read_in_one_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Other numbers and names of the same size cost no step by field; other sizes only their own."""
+    """Other numbers and names of the same size cost no step; other sizes only their own."""
     taken: list[int] = []
     take_fields = protoscan.take_fields
 
