@@ -94,7 +94,7 @@ compare-pulsar: $(STAMP) ## Measure the speed table beside a real Pulsar, in 12 
 
 pipeline-kills: $(STAMP) ## Kill Spark's writing jobs, drivers and workers, and run them again: SEED=1 CYCLES=100
 	$(BIN)/python tools/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python tools/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 14
+	$(BIN)/python tools/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 18
 
 campaigns: torture fuzz ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \

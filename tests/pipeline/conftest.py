@@ -601,11 +601,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     modules, and a session costs some ten seconds.
     """
     from pulsemark.pipeline import local_session
+    from pulsemark.pipeline.session import BRIEF_SETTINGS
 
-    # Small data and many short queries: compiling less is what makes them quick.
     conf = {
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.sql.codegen.wholeStage": "false",
+        **BRIEF_SETTINGS,
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     session = local_session("pulsemark tests", cores=2, conf=conf)
