@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol, cast
 
 from .errors import CliError
+from .parsing import Parser
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -43,6 +44,9 @@ COMMANDS = {
     "seek": "find the first entry at or after a time",
     "dump": "print the entries of a data folder, a topic or a segment file",
     "verify": "read a whole data folder and report what is damaged",
+    "backup": "copy a data folder, also while a broker writes to it",
+    "restore": "make a data folder of a backup",
+    "retain": "apply retention now, or show what it would remove",
     "rebuild-catalog": "rebuild a data folder's catalog from its segments",
     "mirror": "copy topics to another broker or data folder, unopened",
     "finder": "serve searches by time and index over gRPC, without a broker",
@@ -62,13 +66,6 @@ class Command(Protocol):
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the command; returns the exit code."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports wrong arguments in one line, like any other bad input."""
-
-    def error(self, message: str) -> NoReturn:
-        raise CliError(f"{message} (see {self.prog} --help)")
 
 
 class _Version(argparse.Action):
@@ -91,7 +88,14 @@ def _load(name: str) -> Command:
 
 
 def _parser(called: str | None) -> argparse.ArgumentParser:
-    parser = _Parser(prog="pulsemark", description="Pulsar's protocol over stamped ledgers.")
+    parser = Parser(
+        prog="pulsemark",
+        description="Pulsar's protocol over stamped ledgers.",
+        epilog="`pulsemark COMMAND --help` has the command's options and examples. Times are ISO"
+        " 8601,\nunix milliseconds, 14:05, or relative to now: -15m. Exit codes: 0 done; 1 done,"
+        " but something\nis wrong (damage, missing messages); 2 bad input; 130 interrupted; 141"
+        " the reader of the\noutput has closed it.",
+    )
     parser.add_argument(
         "--version", action=_Version, nargs=0, help="print the version of pulsemark and exit"
     )
