@@ -39,6 +39,7 @@ COMMANDS = {
     "stats": "show rates and backlogs of topics, once or again and again",
     "produce": "publish messages",
     "consume": "receive messages, or look at them",
+    "perf": "measure rates and latencies of publishing, receiving and seeking",
     "policies": "show or change the policies of a namespace or topic",
     "control": "add and list control entries, and list leader epochs",
     "seek": "find the first entry at or after a time",
