@@ -36,6 +36,7 @@ def bodies(folder: Path, topic: str) -> list[bytes]:
     """All entries of a topic."""
     with FolderReader(folder) as reader:
         log = reader.log(topic)
+        assert log.first_position is not None
         return [
             bytes(each.body)
             for each in log.read(log.first_position, max_entries=10**6, max_bytes=1 << 30)

@@ -52,6 +52,7 @@ COMMANDS = {
     "mirror": "copy topics to another broker or data folder, unopened",
     "finder": "serve searches by time and index over gRPC, without a broker",
     "token": "make keys and tokens, and show tokens",
+    "config": "check and show the configuration of a broker",
     "audit": "show what was counted of a topic by time and tags, or compare tiers",
     "pipeline": "run a Spark job over a data folder",
 }

@@ -1,4 +1,4 @@
-"""`pulsemark perf produce|consume|seek TOPIC`: measure rates and latencies, with the official client.
+"""`pulsemark perf produce|consume|seek TOPIC`: measure with the official client.
 
     pulsemark perf produce orders --rate 1000 --size 1024 --time 30
     pulsemark perf seek orders --rate 20 --num-messages 200
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"end after so many {pieces}; 0: no limit (default: 0)",
         )  # fmt: skip
         action.add_argument(
-            "-time", "--time", "--test-duration", type=_rate, metavar="SECONDS", default=0, dest="time",
-            help="end after so long; 0: no limit (default: 0)",
+            "-time", "--time", "--test-duration", type=_rate, metavar="SECONDS", default=0,
+            dest="time", help="end after so long; 0: no limit (default: 0)",
         )  # fmt: skip
         action.add_argument(
             "--stats-interval-seconds", type=positive, metavar="N", default=10,
@@ -198,7 +198,10 @@ def _ms(value_us: float) -> float:
 
 def _latencies(found: Histogram) -> str:
     shown = [("mean", found.mean), *((f"{p:g} %", found.percentile(p)) for p in PERCENTILES)]
-    return ", ".join(f"{name} {_ms(value):,.3f}" for name, value in [*shown, ("max", found.max)]) + " ms"
+    return (
+        ", ".join(f"{name} {_ms(value):,.3f}" for name, value in [*shown, ("max", found.max)])
+        + " ms"
+    )
 
 
 def _bars(found: Histogram) -> str:

@@ -116,17 +116,16 @@ def _in_folder(args: argparse.Namespace, wanted: list[str]) -> list[dict[str, An
 
 def _config(args: argparse.Namespace) -> BrokerConfig:
     """That of a broker on the folder which no client can reach but from this machine."""
-    from ..broker import BrokerConfig
     from ..broker.configuration.security_config import SecurityConfig
-    from .configuration import read_config
+    from .configuration import load_settings
 
-    found = None if args.config is None else read_config(args.config)
+    found = load_settings(args.config)
     closed = {
         "data_dir": args.data_dir, "storage": "files", "host": "127.0.0.1", "port": 0,
         "http_port": None, "grpc_port": None, "kafka_port": None, "advertised_address": None,
         "grpc_control_token_file": None, "security": SecurityConfig(),
     }  # fmt: skip
-    return BrokerConfig(**closed) if found is None else found.config(**closed)
+    return found.config(**closed)
 
 
 async def _clean(

@@ -73,7 +73,5 @@ def setting_fields() -> Mapping[str, SettingField]:
             if default is MISSING:
                 default = spec.default_factory() if spec.default_factory is not MISSING else None
             assert spec.name not in found, f"two settings are called {spec.name}"
-            found[spec.name] = SettingField(
-                spec.name, part, kinds[spec.name], default, file_name
-            )
+            found[spec.name] = SettingField(spec.name, part, kinds[spec.name], default, file_name)
     return found

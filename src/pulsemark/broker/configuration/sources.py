@@ -32,9 +32,7 @@ __all__ = ["CONFIG_VARIABLE", "ConfigFileError", "Loaded", "load", "read_file", 
 
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 #: Variables of these names that are no settings of the broker.
-_OTHER_VARIABLES = frozenset(
-    ENVIRONMENT_PREFIX + name for name in ("CONFIG", "TOKEN", "TLS_CA")
-)
+_OTHER_VARIABLES = frozenset(ENVIRONMENT_PREFIX + name for name in ("CONFIG", "TOKEN", "TLS_CA"))
 #: Kubernetes sets these for a service called pulsemark.
 _KUBERNETES = re.compile(
     rf"{ENVIRONMENT_PREFIX}(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)"
