@@ -26,6 +26,7 @@ from .errors import CliError
 from .parsing import Parser
 
 EXIT_BAD_INPUT = 2
+ALL = "*"
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
@@ -55,6 +56,7 @@ COMMANDS = {
     "config": "check and show the configuration of a broker",
     "audit": "show what was counted of a topic by time and tags, or compare tiers",
     "pipeline": "run a Spark job over a data folder",
+    "completion": "print a script that completes words in bash, zsh or fish",
 }
 
 
@@ -104,9 +106,14 @@ def _parser(called: str | None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
-        if name == called:
+        if called in (name, ALL):
             _load(name).add_arguments(sub)
     return parser
+
+
+def full_parser() -> argparse.ArgumentParser:
+    """The parser with the arguments of all commands. Loads all their modules."""
+    return _parser(ALL)
 
 
 def _protect_times(arguments: Sequence[str]) -> list[str]:
