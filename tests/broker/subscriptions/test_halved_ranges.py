@@ -48,7 +48,8 @@ class ByDefinition:
 @given(st.lists(st.integers(0, 30), max_size=60))
 def test_ranges_are_those_of_pulsars_rule(steps):
     """For any order of consumers that come and leave."""
-    ours, theirs, members = HalvedRanges(), ByDefinition(), []
+    ours: Any = HalvedRanges()
+    theirs, members = ByDefinition(), list[int]()
     for number, step in enumerate(steps):
         if members and step % 3 == 0:
             gone = members.pop(step % len(members))
@@ -66,7 +67,7 @@ def test_ranges_are_those_of_pulsars_rule(steps):
 
 def test_consumers_are_refused_when_every_range_is_one_slot():
     """One consumer for each slot; when they have left, the first one has all slots again."""
-    ranges = HalvedRanges()
+    ranges: Any = HalvedRanges()
     for number in range(SLOTS):
         ranges.add(number)
     assert len({ranges.select(slot) for slot in range(1, SLOTS + 1)}) == SLOTS
