@@ -1,0 +1,54 @@
+"""Write the pages of docs/ that are made from the code.
+
+    python tools/write_references.py            write them
+    python tools/write_references.py --check    write nothing; name those that are out of date
+
+A test runs it with --check: run it after a change of a command, a gRPC call, a request of Kafka's
+protocol, a setting, a metric or a public name.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from references.calls import calls_page
+from references.commands import commands_page
+from references.metrics import metrics_page
+from references.requests import requests_page
+from references.settings import settings_page
+
+from pulsemark.broker.http.reference import reference
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli-reference.md": commands_page,
+    "grpc-reference.md": calls_page,
+    "kafka-requests.md": requests_page,
+    "metrics.md": metrics_page,
+    "rest.md": reference,
+    "settings.md": settings_page,
+}
+
+
+def main() -> int:
+    """Write or compare; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = []
+    for name, make in PAGES.items():
+        path, text = DOCS / name, make()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    for name in stale:
+        print(f"docs/{name}: {'out of date' if check else 'written'}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
