@@ -2,8 +2,8 @@
 
     python tools/build_site.py [--out build/site]
 
-1. The pages are copied. A link from docs/ to a file elsewhere in the repository, such as an example,
-   becomes a link to a page with that file's text.
+1. The pages are copied. A link from docs/ to a file elsewhere in the repository, such as an
+   example, becomes a link to a page with that file's text.
 2. Zensical builds the site from `mkdocs.yml`. A link to a page or heading that does not exist ends
    the build.
 3. The built pages are checked again (`site_check`): every link, picture and anchor leads to
@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from site_check import problems_of
@@ -36,7 +37,8 @@ def copy_pages(source: Path) -> None:
     needed: set[Path] = set()
     for page in sorted(source.rglob("*.md")):
         own = DOCS / page.relative_to(source)
-        text = LINK.sub(lambda link: _inside(link, own, needed), page.read_text(encoding="utf-8"))
+        inside = partial(_inside, page=own, needed=needed)
+        text = LINK.sub(inside, page.read_text(encoding="utf-8"))
         page.write_text(text, encoding="utf-8")
     for path in sorted(needed):
         target = source / _page_of(path)
@@ -78,7 +80,9 @@ def build(out: Path) -> None:
         shutil.copy(ROOT / "mkdocs.yml", work)
         command = [sys.executable, "-m", "zensical", "build", "--strict"]
         environment = {**os.environ, "NO_COLOR": "1"}
-        built = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
+        built = subprocess.run(
+            command, cwd=work, env=environment, capture_output=True, text=True, check=False
+        )
         if built.returncode != 0:
             raise SystemExit(f"{built.stdout}{built.stderr}")
         if out.exists():

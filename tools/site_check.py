@@ -49,9 +49,9 @@ def problems_of(site: Path) -> list[str]:
         if path.name == "404.html":  # served for any path: its links begin at the site's root
             continue
         shown = path.relative_to(site)
-        for address in page.loads:
-            if urlsplit(address).netloc:
-                problems.append(f"{shown}: loads {address}")
+        problems += [
+            f"{shown}: loads {address}" for address in page.loads if urlsplit(address).netloc
+        ]
         for address in (*page.leads, *page.loads):
             wrong = _wrong(address, path, pages)
             if wrong:

@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are made from the code.
+"""Write the pages of docs/ and the files of deploy/ that are made from the code.
 
     python tools/write_references.py            write them
     python tools/write_references.py --check    write nothing; name those that are out of date
@@ -15,21 +15,23 @@ from pathlib import Path
 
 from references.calls import calls_page
 from references.commands import commands_page
+from references.dashboard import dashboard
 from references.metrics import metrics_page
 from references.requests import requests_page
 from references.settings import settings_page
 
 from pulsemark.broker.http.reference import reference
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
 
 PAGES: dict[str, Callable[[], str]] = {
-    "cli-reference.md": commands_page,
-    "grpc-reference.md": calls_page,
-    "kafka-requests.md": requests_page,
-    "metrics.md": metrics_page,
-    "rest.md": reference,
-    "settings.md": settings_page,
+    "deploy/grafana-dashboard.json": dashboard,
+    "docs/cli-reference.md": commands_page,
+    "docs/grpc-reference.md": calls_page,
+    "docs/kafka-requests.md": requests_page,
+    "docs/metrics.md": metrics_page,
+    "docs/rest.md": reference,
+    "docs/settings.md": settings_page,
 }
 
 
@@ -40,13 +42,13 @@ def main() -> int:
     check = parser.parse_args().check
     stale = []
     for name, make in PAGES.items():
-        path, text = DOCS / name, make()
+        path, text = ROOT / name, make()
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)
             if not check:
                 path.write_text(text, encoding="utf-8")
     for name in stale:
-        print(f"docs/{name}: {'out of date' if check else 'written'}")
+        print(f"{name}: {'out of date' if check else 'written'}")
     return 1 if check and stale else 0
 
 

@@ -30,7 +30,7 @@ def commands_page() -> str:
     parts = [INTRODUCTION, *rows]
     for name, text in cli.COMMANDS.items():
         parser = argparse.ArgumentParser(prog=f"pulsemark {name}")
-        cli._load(name).add_arguments(parser)  # noqa: SLF001 - the parser is what is documented
+        cli._load(name).add_arguments(parser)
         parts += [f"\n## {name}\n\n{_sentence(text)}\n", *_parser(parser, level=3)]
     return "".join(parts)
 

@@ -33,7 +33,7 @@ LABELS = """
 | `topic` | the topic's full name, such as `persistent://public/default/orders` |
 | `subscription` | the subscription's name |
 | `broker`, `metric` | the broker's host, and what Pulsar calls the figure |
-| `tag_...` | one for each of `audit_tags`: a tag's value. A rest series has `rest="true"` in their place |
+| `tag_...` | a tag of `audit_tags`, each in its own label; the rest series has `rest="true"` |
 """
 
 #: How long the audit may take to count one message.
@@ -128,9 +128,7 @@ def scrape() -> str:
 def metrics_of(page: str) -> list[Metric]:
     """The metrics of a page, in its order, with the labels of their first series."""
     found: list[Metric] = []
-    family = re.compile(
-        r"# HELP (\S+) (.*)\n# TYPE \1 (\w+)\n(?:\1\{(.*)\} \S+)?", re.MULTILINE
-    )
+    family = re.compile(r"# HELP (\S+) (.*)\n# TYPE \1 (\w+)\n(?:\1\{(.*)\} \S+)?", re.MULTILINE)
     for name, text, kind, labels in family.findall(page):
         names = tuple(re.findall(r'(\w+)="', labels or ""))
         found.append(Metric(name, kind, text, names))

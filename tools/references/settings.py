@@ -25,8 +25,8 @@ INTRODUCTION = """\
 
 Every setting of a broker, made from the code by `tools/write_references.py`; do not edit it. The
 first name is for a configuration file (`pulsemark standalone --config FILE`); the second is the
-field of `BrokerConfig`, of its `store_options` or of its `security`. A setting that Pulsar has, too,
-has Pulsar's name, unit and meaning. Empty means: not set.
+field of `BrokerConfig`, of its `store_options` or of its `security`. A setting that Pulsar has,
+too, has Pulsar's name, unit and meaning. Empty means: not set.
 """
 
 TITLES = {
@@ -46,7 +46,9 @@ def settings_page() -> str:
         comments: dict[str, str] = {}
         for owner in reversed(owners):
             comments |= comments_of(owner)
-        parts.append(f"\n## {title}\n\n| setting | field | default | meaning |\n|---|---|---|---|\n")
+        parts.append(
+            f"\n## {title}\n\n| setting | field | default | meaning |\n|---|---|---|---|\n"
+        )
         for key in sorted(settings, key=str.lower):
             setting = settings[key]
             if setting.part == part:
