@@ -128,7 +128,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert "pulsemark.service" not in checked.stderr, checked.stderr
 
 
-def test_the_commands_of_unit_and_image_are_taken() -> None:
+def test_the_commands_of_unit_and_image_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
     """Both start `pulsemark standalone` with options that it has."""
     unit = re.search(
         r"^ExecStart=\S+ (.+)$", (DEPLOY / "pulsemark.service").read_text(), re.MULTILINE
@@ -141,8 +141,8 @@ def test_the_commands_of_unit_and_image_are_taken() -> None:
     from pulsemark import cli
 
     for arguments in (unit[1].split(), re.findall(r'"([^"]+)"', image[1])):
-        parsed = cli._parser("standalone").parse_args(arguments)
-        assert parsed.command == "standalone"
+        assert cli.main([*arguments, "--no-such-option"]) == cli.EXIT_BAD_INPUT
+        assert "unrecognized arguments: --no-such-option (" in capsys.readouterr().err
 
 
 def test_the_image_is_not_run_by_root() -> None:

@@ -17,6 +17,7 @@ from references.calls import calls_page
 from references.commands import commands_page
 from references.dashboard import dashboard
 from references.metrics import metrics_page
+from references.public_api import public_api
 from references.requests import requests_page
 from references.settings import settings_page
 
@@ -32,6 +33,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/metrics.md": metrics_page,
     "docs/rest.md": reference,
     "docs/settings.md": settings_page,
+    "tests/data/public_api.txt": public_api,
 }
 
 
