@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import struct
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -255,7 +256,7 @@ def test_a_disk_that_stays_full_leaves_no_message_of_librdkafka_without_a_report
     monkeypatch.setattr(
         LocalStore, "open", lambda folder, **options: opened(folder, **{**options, "files": files})
     )
-    reports = []
+    reports: list[Any] = []
     with running_broker(data_dir=tmp_path / "data", kafka_port=0, http_port=None) as broker:
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": broker.kafka_url, "message.timeout.ms": 3_000, "linger.ms": 1,
