@@ -20,6 +20,7 @@ from .java_types import (
     JavaTypeError,
     Many,
     MapOf,
+    check_start,
     check_type,
 )
 from .messages import JSON_TYPE, HttpError, Request
@@ -276,8 +277,14 @@ def check_body(request: Request, route: Route) -> None:
         if java.is_primitive and (route.method, route.template) not in MAY_BE_EMPTY:
             raise HttpError(400, EMPTY, text_type=JSON_TYPE)
         return
-    request.json()
+    text = request.body.decode(json.detect_encoding(request.body), "replace")
     try:
-        check_type(request.body.decode(json.detect_encoding(request.body), "replace"), java)
+        try:
+            request.json()
+        except HttpError:
+            # Jackson refuses a body of the wrong kind at its first bracket, broken or not.
+            check_start(text, java)
+            raise
+        check_type(text, java)
     except JavaTypeError as error:
         raise HttpError(400, str(error), text_type="text/plain") from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
 from ..security.principal import NOBODY, Principal
-from .json_errors import json_problem
+from .json_errors import json_problem, no_number_problem
 
 if TYPE_CHECKING:
     from ..long_work import Turns
@@ -104,7 +104,7 @@ class Request:
         if not self.body.strip():
             return None
         try:
-            return json.loads(self.body, parse_constant=_no_number, parse_float=_finite)
+            return json.loads(self.body, parse_constant=self._no_number, parse_float=_finite)
         except json.JSONDecodeError as error:
             reason = json_problem(self.body.decode(errors="replace"), error)
             raise HttpError(400, reason, text_type="text/plain") from error
@@ -113,9 +113,9 @@ class Request:
                 400, f"the body is not JSON: {error}", text_type="text/plain"
             ) from error
 
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"Non-standard token {name!r} is not a number of JSON")
+    def _no_number(self, name: str) -> None:
+        reason = no_number_problem(self.body.decode(errors="replace"), name)
+        raise HttpError(400, reason, text_type="text/plain")
 
 
 def _finite(text: str) -> float:

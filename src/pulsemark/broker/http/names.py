@@ -47,8 +47,16 @@ def existing_topic(
     """The name of an existing topic. Raises `HttpError` 404."""
     name = topic_name(request, domain, tenant, namespace, topic)
     if not request.services.topics.exists(name):
-        raise HttpError(404, f"Topic {name} not found")
+        raise HttpError(404, _why_absent(request, name))
     return name
+
+
+def _why_absent(request: Request, name: TopicName) -> str:
+    if name.partition_index < 0:
+        return f"Topic {name} not found"
+    if request.services.topics.partitions_of(name.partitioned):
+        return "Topic partitions were not yet created"
+    return f"Partitioned Topic not found: {name} has zero partitions"
 
 
 async def open_topic(

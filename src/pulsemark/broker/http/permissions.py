@@ -125,6 +125,8 @@ async def of_one_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """The actions of each role on a topic: its own and its namespace's."""
+    if tenant not in request.services.topics.namespaces.tenants:
+        raise HttpError(404, "Tenant does not exist")
     check_topics_namespace(request, domain, tenant, namespace, topic)
     name = existing_topic(request, domain, tenant, namespace, topic)
     policies = request.services.topics.namespaces[name.namespace]

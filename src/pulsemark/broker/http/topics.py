@@ -81,7 +81,9 @@ async def delete_topic(
     topics = request.services.topics
     if f"{tenant}/{namespace}" not in topics.namespaces:
         raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = topic_name(request, domain, tenant, namespace, topic)
+    if not topics.exists(name):
+        raise HttpError(404, f"Topic {name} not found")
     if topics.partitions_of(name):
         raise HttpError(
             409,
