@@ -260,7 +260,8 @@ MAY_BE_EMPTY = frozenset({("PUT", f"{TOPIC}/partitions")})
 
 def body_of(route: Route) -> JavaType | None:
     """The type of a route's body; None if any JSON will do, or if there is no body."""
-    found = BODIES.get((route.method, route.template))
+    template = route.template.replace("/admin/v2/non-persistent/", "/admin/v2/{domain}/")
+    found = BODIES.get((route.method, template))
     is_policy = route.method in ("PUT", "POST") and route.template.rpartition("/")[0] in (
         NAMESPACE,
         TOPIC,

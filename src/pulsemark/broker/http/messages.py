@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
@@ -33,6 +34,9 @@ UNEXPECTED = "\n --- An unexpected error occurred in the server ---\n\nMessage: 
 JSON_TYPE = "application/json"
 #: The parts of the administration whose paths name topics.
 FORM_NAMES = ("persistent", "non-persistent", "schemas")
+PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+MAX_PHRASE_CHARACTERS = 1024
+UNPRINTABLE = re.compile(rb"[\x00-\x1f\x7f]")
 TEXT_TYPE = "text/plain; charset=utf-8"
 
 
@@ -183,6 +187,8 @@ class Response:
     content_type: str = TEXT_TYPE
     #: Further headers: names and values.
     headers: tuple[tuple[str, str], ...] = ()
+    #: What the status line says after the status, if it is not the usual phrase.
+    phrase: str = ""
 
     @classmethod
     def of_json(cls, value: Any, status: int = 200) -> Response:
@@ -212,5 +218,15 @@ class Response:
 
     @classmethod
     def of_error(cls, status: int, reason: str) -> Response:
-        """An error in Pulsar's format: {"reason": ...}."""
-        return cls.of_json({"reason": reason}, status)
+        """An error in Pulsar's format: {"reason": ...}. The status line has the reason, too."""
+        response = cls.of_json({"reason": reason}, status)
+        response.phrase = reason.removeprefix(UNEXPECTED.format(""))
+        return response
+
+    @property
+    def status_phrase(self) -> bytes:
+        """The text of the status line; what it may not have becomes a question mark."""
+        if not self.phrase:
+            return PHRASES.get(self.status, b"")
+        text = self.phrase[:MAX_PHRASE_CHARACTERS].encode("latin-1", "replace")
+        return UNPRINTABLE.sub(b"?", text)

@@ -16,7 +16,7 @@ from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from .bundles import topics_in_bundle
 from .messages import HttpError, Request, Response
-from .names import check_topics_namespace, namespace_name
+from .names import check_topics_namespace, namespace_name, why_absent
 from .partitions import check_no_partition
 from .table import Route
 from .termination import NOT_PARTITIONED
@@ -37,7 +37,7 @@ def _open(request: Request, tenant: str, namespace: str, topic: str) -> NonPersi
     name = _name(request, tenant, namespace, topic)
     found = request.services.topics.non_persistent.open_topics.get(str(name))
     if found is None:
-        raise HttpError(404, f"Topic {name} not found")
+        raise HttpError(404, why_absent(request, name))
     return found
 
 
@@ -142,7 +142,7 @@ async def delete_subscription(
     request: Request, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Delete a subscription without consumers; with force=true also one with consumers."""
-    if _partitions(request, tenant, namespace, topic):
+    if request.services.topics.partitions_of(_name(request, tenant, namespace, topic)):
         raise HttpError(404, "Subscription not found")
     opened = _open(request, tenant, namespace, topic)
     found = _subscription(opened, name)

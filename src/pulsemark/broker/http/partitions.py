@@ -146,6 +146,7 @@ async def partitioned_stats(
 ) -> Response:
     """The sums over the partitions; with perPartition (the default) also each one's stats."""
     topics = request.services.topics
+    check_no_partition(topic_name(request, domain, tenant, namespace, topic))
     name, parts = await _open_partitions(request, domain, tenant, namespace, topic)
     wanted = stats_options(request)
 
@@ -192,7 +193,6 @@ async def _open_partitions(
 ) -> tuple[TopicName, list[Topic]]:
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
-    check_no_partition(name)
     count = topics.partitions_of(name)
     if not count:
         raise HttpError(404, f"Partitioned Topic {name} not found")

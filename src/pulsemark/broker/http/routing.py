@@ -123,6 +123,9 @@ async def answer(request: Request) -> Response:
     accept = request.headers.get("accept", "")
     request.segments = _current(request.segments)
     try:
+        if "{" in request.target.partition("?")[0]:
+            # Pulsar's web server takes it for the beginning of a template.
+            raise UnservedError(400)
         if request.method == "OPTIONS":
             return options(_allowed(request))
         route, need, values = _find(request)
