@@ -4,7 +4,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 
 import pulsar
@@ -65,7 +65,7 @@ class Brokers:
             thread.service_url.removeprefix("pulsar://") for thread in threads or self.running
         )
         client = pulsar.Client(f"pulsar://{urls}", operation_timeout_seconds=20)
-        self._closing.callback(client.close)
+        self._closing.callback(_close, client)
         return client
 
     def owner(self, topic):
@@ -81,6 +81,11 @@ class Brokers:
     def close(self):
         """End all brokers and clients."""
         self._closing.close()
+
+
+def _close(client):
+    with suppress(pulsar.AlreadyClosed):
+        client.close()
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -102,7 +107,7 @@ def call(thread, method, path, body=None, *, follow=True):
         try:
             with opener.open(request, timeout=LIMIT_S) as answer:
                 text = answer.read()
-                return answer.status, json.loads(text) if text else None
+                return answer.status, decoded(text)
         except urllib.error.HTTPError as error:
             if error.code == 307 and follow:
                 url = error.headers["location"]
@@ -111,6 +116,14 @@ def call(thread, method, path, body=None, *, follow=True):
                 return 307, error.headers["location"]
             return error.code, error.read().decode()
     pytest.fail(f"too many redirects: {url}")
+
+
+def decoded(text):
+    """JSON where it is JSON."""
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return text.decode()
 
 
 def until(holds, what):
