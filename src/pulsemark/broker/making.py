@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ..finder.mirror_places import MirrorPlaces
+from ..ledger import CatalogError
 from ..metadata import StamperChain
 from ..wire import TopicName
 from .audit.auditor import Auditor
@@ -100,7 +101,14 @@ async def _forget(
 
 
 def _next_incarnation(store: Storage) -> int:
-    stored = store.catalog.get("broker", "incarnation")
-    incarnation = int(stored) + 1 if stored is not None else 0
-    store.catalog.put("broker", "incarnation", str(incarnation).encode())
-    return incarnation
+    while True:
+        stored = store.catalog.get("broker", "incarnation")
+        incarnation = int(stored) + 1 if stored is not None else 0
+        try:
+            store.catalog.put("broker", "incarnation", str(incarnation).encode())
+        except CatalogError:
+            # Another broker of a cluster may start at the same time, and have taken it.
+            if store.catalog.get("broker", "incarnation") == stored:
+                raise
+        else:
+            return incarnation
