@@ -1,0 +1,1 @@
+"""The engine on Apache BookKeeper and ZooKeeper: each ledger is one of BookKeeper's."""
