@@ -79,4 +79,5 @@ class LedgerAccess:
 async def _read(
     reader: LedgerReader, first: int, last: int, max_bytes: int
 ) -> list[LedgerEntry]:
+    reader.know_confirmed(last)
     return await reader.read(first, last, max_bytes=max_bytes)

@@ -80,8 +80,8 @@ class BookKeeperLedgers:
         self.logs = Logs(tree, client)
         self.writer = BookKeeperWriter(self)
         self._writers: dict[int, LedgerWriter] = {}
-        self._begun: dict[int, tuple[int, int]] = {}
-        """Ledger and number of each topic's newest run."""
+        self._begun: dict[int, list[BookKeeperRun]] = {}
+        """The runs that were begun, by ledger, until it is closed."""
         self._sealed: list[BookKeeperRun] = []
         """Sealed runs whose rows are still in memory."""
         self._work: set[Future[Any]] = set()
@@ -125,8 +125,8 @@ class BookKeeperLedgers:
             raise OSError(errno.EIO, str(error)) from error
 
     def began(self, run: Run) -> None:
-        """The run's ledger stays open after the topic's run before is sealed."""
-        self._begun[run.header.topic_id] = run.ledger_id, run.header.segment_no
+        """The run's ledger stays open until this run is sealed, too."""
+        self._begun.setdefault(run.ledger_id, []).append(cast("BookKeeperRun", run))
 
     def sealed(self, run: Run) -> None:
         """Close the ledger once its pending entries are written."""
@@ -139,13 +139,14 @@ class BookKeeperLedgers:
         run.mark_removed()
         mine = cast("BookKeeperRun", run)
         mine.is_sealed = True
+        mine.assigned_count = 0
         self._begin(self._void(mine))
 
     def _loop_call(self, call: Callable[[BookKeeperRun], None], run: BookKeeperRun) -> None:
         self.thread.loop.call_soon_threadsafe(call, run)
 
     async def _void(self, run: BookKeeperRun) -> None:
-        await self._close(run.ledger_id)
+        self.close_if_sealed(run)
         topic_id = run.header.topic_id
         if self.logs.has(topic_id, run):
             await self.logs.remove(topic_id, [run])
@@ -217,8 +218,11 @@ class BookKeeperLedgers:
         for each in shown:
             each.forget_rows()
         self._sealed = [each for each in self._sealed if each not in shown] + [run]
-        ledger_id, number = self._begun.get(run.header.topic_id, (-1, -1))
-        if ledger_id != run.ledger_id or number == run.header.segment_no:
+        if all(
+            each.is_sealed and each.written_count >= each.assigned_count
+            for each in self._begun.get(run.ledger_id, ())
+        ):
+            self._begun.pop(run.ledger_id, None)
             self._begin(self._close(run.ledger_id))
 
     async def _close(self, ledger_id: int) -> None:

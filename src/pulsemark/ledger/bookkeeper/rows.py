@@ -22,8 +22,8 @@ class WrittenRows:
     def __init__(self) -> None:
         self.times: array[int] = array("Q")
         self.nexts: array[int] = array("I")
-        self.offsets: array[int] = array("Q")
-        self.ends: array[int] = array("Q")
+        self.offsets: array[int] = array("I")
+        self.ends: array[int] = array("I")
         self.append_times: array[int] = array("Q")
 
     def add(self, rows: Sequence[int]) -> None:
@@ -54,8 +54,8 @@ class Block:
         self.next_before = next_before
         self.times: array[int] = array("Q")
         self.nexts: array[int] = array("I")
-        self.offsets: array[int] = array("Q")
-        self.ends: array[int] = array("Q")
+        self.offsets: array[int] = array("I")
+        self.ends: array[int] = array("I")
         self.append_times: array[int] = array("Q")
 
     def add(self, time_ms: int, next_message: int, append_time_ms: int, end: int, size: int) -> None:
