@@ -6,8 +6,8 @@ import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .failures import FAILURES
 from .client.errors import (
-    BookKeeperError,
     DigestMismatchError,
     EntryMissingError,
     LedgerMissingError,
@@ -48,7 +48,7 @@ class LedgerAccess:
             reader = await self._reader(ledger_id)
             try:
                 return await _read(reader, first, last, max_bytes)
-            except BookKeeperError:
+            except FAILURES:
                 if not is_kept:
                     raise
             # The ledger may have got other bookies since, or have been deleted: look again.
@@ -58,7 +58,7 @@ class LedgerAccess:
             raise FileNotFoundError(errno.ENOENT, str(error)) from error
         except (EntryMissingError, DigestMismatchError) as error:
             raise UnreadableEntryError(str(error)) from error
-        except BookKeeperError as error:
+        except FAILURES as error:
             raise OSError(errno.EIO, str(error)) from error
 
     async def _reader(self, ledger_id: int) -> LedgerReader:

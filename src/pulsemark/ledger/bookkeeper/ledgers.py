@@ -22,7 +22,8 @@ from ..commit.group_commit import GroupCommit
 from ..errors import CatalogError, LedgerError
 from ..run import Run, RunHeader
 from .access import LedgerAccess
-from .client.errors import BookKeeperError, NotEnoughBookiesError
+from .client.errors import NotEnoughBookiesError
+from .failures import FAILURES
 from .logs import Logs
 from .metadata import ZooKeeperMetadata
 from .run import BookKeeperRun
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
@@ -121,7 +121,7 @@ class BookKeeperLedgers:
         make = partial(BookKeeperRun, owner=self)
         try:
             return await self.logs.open(topic_id, make, self.access)
-        except BookKeeperError as error:
+        except FAILURES as error:
             raise OSError(errno.EIO, str(error)) from error
 
     def began(self, run: Run) -> None:
@@ -162,13 +162,13 @@ class BookKeeperLedgers:
         if not new:
             return {}
         errors: dict[BookKeeperRun, Exception] = {}
-        begun = [run for run in new if run.ledger_id not in self._writers]
+        begun = {run.ledger_id: run for run in new if run.ledger_id not in self._writers}
         try:
-            await self.logs.note_new([run.ledger_id for run in begun])
-            made = await asyncio.gather(*map(self._make, begun), return_exceptions=True)
-            for run, result in zip(begun, made, strict=True):
-                if isinstance(result, BookKeeperError):
-                    errors[run] = result
+            await self.logs.note_new(list(begun))
+            made = await asyncio.gather(*map(self._make, begun.values()), return_exceptions=True)
+            for ledger_id, result in zip(begun, made, strict=True):
+                if isinstance(result, FAILURES):
+                    errors.update((run, result) for run in new if run.ledger_id == ledger_id)
                 elif isinstance(result, BaseException):
                     raise result
             await self.logs.add([run for run in new if run not in errors])
@@ -231,7 +231,7 @@ class BookKeeperLedgers:
             return
         try:
             await writer.close()
-        except BookKeeperError as error:
+        except FAILURES as error:
             _log.warning("ledger %d: not closed, the next owner does it: %s", ledger_id, error)
             return
         self.logs.closed(ledger_id)
@@ -299,7 +299,7 @@ class BookKeeperLedgers:
             await writer.append(b"probe")
             await writer.close()
             await self.client.delete_ledger(writer.ledger_id)
-        except BookKeeperError as error:
+        except FAILURES as error:
             raise OSError(errno.EIO, str(error)) from error
 
     def checkpoint(self) -> None:
@@ -341,5 +341,5 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
     """Background work: what fails is done by the next owner."""
     try:
         await work
-    except (LedgerError, BookKeeperError, OSError) as error:
+    except (LedgerError, *FAILURES, OSError) as error:
         _log.warning("left to the next owner: %s", error)

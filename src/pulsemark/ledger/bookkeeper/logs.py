@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from ...coordination import Create, Delete, Operation, Set
 from ..chain import Link, chain_of
 from ..run import RunHeader
-from .client.errors import BookKeeperError, LedgerMissingError
+from .failures import FAILURES
+from .client.errors import LedgerMissingError
 from .nodes import RunRecord, cut, ended, header_metadata, pack_log, unpack_log
 from .stored_entry import BadEntryError, read_facts
 
@@ -72,7 +73,7 @@ class Logs:
                     await self._client.delete_ledger(ledger_id)
             except LedgerMissingError:
                 pass
-            except BookKeeperError as error:
+            except FAILURES as error:
                 _log.warning("ledger %d: tried again when it is opened: %s", ledger_id, error)
                 return
             self._closed.add(ledger_id)
@@ -87,7 +88,7 @@ class Logs:
     ) -> list[BookKeeperRun]:
         """A topic's runs that count. The newest ledger is recovered; runs that do not count go.
 
-        Raises CatalogError, OSError, BookKeeperError.
+        Raises CatalogError, OSError, and FAILURES.
         """
         path = self._tree.paths.log(topic_id)
         data = await self._tree.get(path)
@@ -280,7 +281,7 @@ class Logs:
                 await self._client.delete_ledger(ledger_id)
             except LedgerMissingError:
                 pass
-            except BookKeeperError as error:
+            except FAILURES as error:
                 raise OSError(f"ledger {ledger_id} cannot be deleted: {error}") from error
             self._closed.add(ledger_id)
         await self.note_closed()

@@ -162,7 +162,7 @@ async def _connected(address: StoreAddress, session_timeout_ms: int) -> Connecti
 
     coordination = await connect(address.hosts, session_timeout_ms=session_timeout_ms)
     try:
-        return coordination, BookKeeperClient(coordination, ledgers_root=address.ledgers_root)
+        return coordination, BookKeeperClient(coordination, address.ledgers_root)
     except BaseException:
         await coordination.close()
         raise

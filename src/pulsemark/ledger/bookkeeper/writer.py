@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, cast
 from ..commit.commit import Batch, Group, Owner
 from ..commit.entry_writer import Outcome
 from ..errors import LedgerError, OwnershipLostError
-from .client.errors import BackPressureError, BookKeeperError
+from .failures import FAILURES
+from .client.errors import BackPressureError
 from .run import BookKeeperRun
 from .stored_entry import payloads
 
@@ -84,7 +85,7 @@ class BookKeeperWriter:
             for parts in payloads(group):
                 added.append(await _append(writer, parts))
             ids = await asyncio.gather(*added)
-        except BookKeeperError as error:
+        except FAILURES as error:
             await asyncio.gather(*added, return_exceptions=True)
             return error
         expected = run.first_entry_id + run.written_count

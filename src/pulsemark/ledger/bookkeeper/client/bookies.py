@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from ....coordination.errors import CoordinationError
 from ....proto.bookkeeper_wire_pb2 import Response
@@ -155,3 +155,16 @@ class Bookies:
             if link.connection is not None:
                 link.connection.close(ClientClosedError(bookie=bookie))
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def ask_all(
+    bookies: Bookies, places: Mapping[int, str], request: Outgoing
+) -> asyncio.Queue[tuple[int, Answer]]:
+    """Send a request to several bookies; the queue gets each one's answer, with its place.
+
+    Who needs no more answers just drops the queue.
+    """
+    answers: asyncio.Queue[tuple[int, Answer]] = asyncio.Queue()
+    for place, bookie in places.items():
+        bookies.send(bookie, request, lambda got, place=place: answers.put_nowait((place, got)))  # type: ignore[misc]
+    return answers

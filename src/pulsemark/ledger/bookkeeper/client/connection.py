@@ -119,7 +119,7 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is up."""
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         # Requests wait in our own list and are bounded there; the transport takes all of it.
         self._transport.set_write_buffer_limits(high=self._options.max_bookie_bytes)
         self._flush()

@@ -117,11 +117,14 @@ class EntryReads:
 
     def _error_of(self, one: _Read) -> BookKeeperError:
         """What the replicas' errors come to."""
-        facts = {"ledger_id": self._metadata.ledger_id, "entry_id": one.entry_id}
         reason = "; ".join(str(error) for error in one.errors)
         kind: type[BookKeeperError] = NotEnoughBookiesError
         if any(isinstance(error, DigestMismatchError) for error in one.errors):
             kind = DigestMismatchError
         elif all(isinstance(e, EntryMissingError | LedgerMissingError) for e in one.errors):
             kind = EntryMissingError
-        return kind(f"no replica has it: {reason}", **facts)
+        return kind(
+            f"no replica has it: {reason}",
+            ledger_id=self._metadata.ledger_id,
+            entry_id=one.entry_id,
+        )

@@ -4,7 +4,7 @@ BookKeeperError
  +-- LedgerMissingError       no such ledger in the metadata, or no bookie knows it
  +-- LedgerExistsError        the id asked for is taken
  +-- EntryMissingError        the entry is not in the ledger, or a bookie does not hold it
- +-- LedgerFencedError        somebody recovers the ledger; its pending entries have no known outcome
+ +-- LedgerFencedError        somebody recovers the ledger; what is pending has no known outcome
  +-- LedgerClosedError        the ledger is closed, or this writer is
  +-- WrongKeyError            a bookie knows the ledger under another password
  +-- NotEnoughBookiesError    too few writable bookies, or too few that answer

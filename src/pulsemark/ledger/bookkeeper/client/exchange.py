@@ -86,7 +86,7 @@ class Exchange:
                 response.status, ledger_id=request.ledger_id, entry_id=entry, bookie=self._bookie
             )
         field = _FIELDS[request.operation]
-        if not response.HasField(field):  # type: ignore[arg-type]
+        if not response.HasField(field):
             raise self._no_protocol(f"an answer without {field}")
         part = getattr(response, field)
         if part.ledgerId != request.ledger_id:
@@ -106,6 +106,7 @@ class Exchange:
         """Fail what is due. True if the bookie sent nothing at all since one of them was sent.
 
         Args:
+            now_s: the time on the loop's clock.
             heard_s: when something was last received.
         """
         due = [

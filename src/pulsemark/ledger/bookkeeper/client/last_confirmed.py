@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ....proto.bookkeeper_wire_pb2 import Response
+from .bookies import ask_all
 from .core import ClientCore
 from .coverage import enough_answers
 from .digests import Digest
@@ -15,6 +15,7 @@ from .errors import (
     LedgerMissingError,
     NotEnoughBookiesError,
 )
+from .exchange import Answer
 from .frames import read_lac_request, read_request
 from .metadata import LedgerMetadata
 
@@ -26,37 +27,33 @@ async def read_last_confirmed(core: ClientCore, metadata: LedgerMetadata, digest
     """
     request = read_lac_request(metadata.ledger_id, timeout_ms=core.options.read_timeout_ms)
     bookies = metadata.last_segment.bookies
-    places = {
-        asyncio.ensure_future(core.bookies.ask(bookie, request)): place
-        for place, bookie in enumerate(bookies)
-    }
+    answers = ask_all(core.bookies, dict(enumerate(bookies)), request)
     # What is before the last segment was confirmed when the segment began.
     best = metadata.last_segment.first_entry_id - 1
     answered: set[int] = set()
     errors: list[BookKeeperError] = []
-    waiting = set(places)
-    while waiting and not enough_answers(metadata, answered):
-        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            place = places[task]
-            try:
-                best = max(best, _known_in(task.result(), metadata, digest, bookies[place]))
-            except (EntryMissingError, LedgerMissingError):
-                pass
-            except BookKeeperError as error:
-                errors.append(error)
-                continue
-            answered.add(place)
-    for task in waiting:
-        task.cancel()
+    for _ in bookies:
+        place, answer = await answers.get()
+        try:
+            best = max(best, _known_in(answer, metadata, digest, bookies[place]))
+        except (EntryMissingError, LedgerMissingError):
+            pass
+        except BookKeeperError as error:
+            errors.append(error)
+            continue
+        answered.add(place)
+        if enough_answers(metadata, answered):
+            return best
     if not answered:
         reason = "; ".join(map(str, errors))
         raise NotEnoughBookiesError(reason, ledger_id=metadata.ledger_id)
     return best
 
 
-def _known_in(answer: Response, metadata: LedgerMetadata, digest: Digest, bookie: str) -> int:
-    """The last confirmed entry in one bookie's answer; -1: none."""
+def _known_in(answer: Answer, metadata: LedgerMetadata, digest: Digest, bookie: str) -> int:
+    """The last confirmed entry in one bookie's answer; -1: none. Raises the answer's error."""
+    if isinstance(answer, BookKeeperError):
+        raise answer
     part, best = answer.readLacResponse, -1
     if part.lacBody:
         best = unpack_last_confirmed(
@@ -70,9 +67,7 @@ def _known_in(answer: Response, metadata: LedgerMetadata, digest: Digest, bookie
     return best
 
 
-async def wait_beyond(
-    core: ClientCore, metadata: LedgerMetadata, beyond: int, wait_ms: int
-) -> int:
+async def wait_beyond(core: ClientCore, metadata: LedgerMetadata, beyond: int, wait_ms: int) -> int:
     """Wait until a bookie has an entry beyond `beyond` confirmed; returns the last it knows of.
 
     It waits for the bookies of the entry that would say so, and returns -1 after `wait_ms`, or when
@@ -87,35 +82,27 @@ async def wait_beyond(
         beyond=beyond,
         wait_ms=wait_ms,
     )
-    changed = asyncio.Event()
-    watch = await core.nodes.watch(metadata.ledger_id, changed.set)
-    waiting = {asyncio.ensure_future(core.bookies.ask(bookie, request)) for bookie in bookies}
-    over = asyncio.ensure_future(changed.wait())
+    looks: asyncio.Queue[Answer | None] = asyncio.Queue()
+    watch = await core.nodes.watch(metadata.ledger_id, lambda: looks.put_nowait(None))
     best = -1
     try:
         if (await core.nodes.read(metadata.ledger_id)).metadata != metadata:
             return best
+        for bookie in bookies:
+            core.bookies.send(bookie, request, looks.put_nowait)
         async with asyncio.timeout(wait_ms / 1000):
-            while not over.done() and best <= beyond:
-                # With no bookie left the change of metadata, or the time, ends the wait.
-                done, _ = await asyncio.wait(
-                    {*waiting, over}, return_when=asyncio.FIRST_COMPLETED
-                )
-                waiting -= done
-                for task in done - {over}:
-                    best = max(best, _last_of(task))  # type: ignore[arg-type]
+            # With no bookie left, the change of the metadata or the time ends the wait.
+            while best <= beyond and (got := await looks.get()) is not None:
+                best = max(best, _last_of(got))
     except TimeoutError:
         pass
     finally:
         watch.close()
-        for one in (*waiting, over):
-            one.cancel()
     return best
 
 
-def _last_of(task: asyncio.Task[Response]) -> int:
+def _last_of(answer: Answer) -> int:
     """The last confirmed entry in an answer to a waiting read; -1 in an error."""
-    if task.exception() is not None:
+    if isinstance(answer, BookKeeperError) or not answer.readResponse.HasField("maxLAC"):
         return -1
-    part = task.result().readResponse
-    return part.maxLAC if part.HasField("maxLAC") else -1
+    return answer.readResponse.maxLAC

@@ -7,6 +7,7 @@ holds: by its creation token, or by version and content.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
@@ -41,9 +42,7 @@ class VersionedMetadata(NamedTuple):
     version: int
 
 
-async def retried(
-    request: Callable[[], Awaitable[_ANY]], options: ClientOptions
-) -> _ANY:
+async def retried(request: Callable[[], Awaitable[_ANY]], options: ClientOptions) -> _ANY:
     """A request that does no harm when it is made twice, again after a lost connection."""
     delay_s = options.metadata_retry_ms / 1000
     for left in range(options.metadata_attempts - 1, -1, -1):
@@ -124,10 +123,9 @@ class LedgerNodes:
             ),
             self._options,
         )
-        try:
+        # Otherwise it goes with the session.
+        with contextlib.suppress(ConnectionLossError, SessionExpiredError, NodeMissingError):
             await self._coordination.delete(made)
-        except (ConnectionLossError, SessionExpiredError, NodeMissingError):
-            pass  # it goes with the session
         return int(made[len(path) :])
 
     # -- nodes ------------------------------------------------------------------------------------

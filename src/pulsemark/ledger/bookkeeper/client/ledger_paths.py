@@ -1,4 +1,4 @@
-"""Where a ledger's node stands below the root. Source: BookKeeper's hierarchical ledger managers."""
+"""Where a ledger's node stands below the root. Source: BookKeeper's HierarchicalLedgerManager."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ def ledger_path(root: str, ledger_id: int) -> str:
     """The path of a ledger's node."""
     check_ledger_id(ledger_id)
     if ledger_id < LONG_IDS:
-        digits, cuts = f"{ledger_id:010d}", (2, 6, 10)
+        digits, first = f"{ledger_id:010d}", 2
     else:
-        digits, cuts = f"{ledger_id:019d}", (3, 7, 11, 15, 19)
-    starts = (0, *cuts[:-1])
-    *folders, last = (digits[start:end] for start, end in zip(starts, cuts, strict=True))
-    return "/".join((root, *folders, f"L{last}"))
+        digits, first = f"{ledger_id:019d}", 3
+    folders = [digits[:first], *(digits[at : at + 4] for at in range(first, len(digits) - 4, 4))]
+    return "/".join((root, *folders, f"L{digits[-4:]}"))

@@ -105,12 +105,14 @@ class LedgerMetadata:
         kept = tuple(one for one in self.segments if one.first_entry_id < first_entry_id)
         return replace(self, segments=(*kept, Segment(first_entry_id, bookies)))
 
+    def placed(self, ledger_id: int, bookies: tuple[str, ...]) -> LedgerMetadata:
+        """The same for a ledger of this id, which begins on these bookies."""
+        return replace(self, ledger_id=ledger_id, segments=(Segment(0, bookies),))
+
     def in_recovery(self) -> LedgerMetadata:
         """The same, while it is being recovered."""
         return replace(self, state=LedgerState.IN_RECOVERY)
 
     def closed(self, last_entry_id: int, length: int) -> LedgerMetadata:
         """The same, closed after an entry (-1: empty), with its bytes of payload."""
-        return replace(
-            self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length
-        )
+        return replace(self, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)

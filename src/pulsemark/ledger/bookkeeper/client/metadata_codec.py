@@ -124,8 +124,9 @@ def _of_message(ledger_id: int, message: LedgerMetadataFormat, version: int) -> 
 def _encode_lines(metadata: LedgerMetadata) -> str:
     sizes = (metadata.write_quorum_size, metadata.ensemble_size, metadata.length)
     lines = [f"{size}\n" for size in sizes]
-    for segment in metadata.segments:
-        lines.append("\t".join((str(segment.first_entry_id), *segment.bookies)) + "\n")
+    lines += [
+        "\t".join((str(one.first_entry_id), *one.bookies)) + "\n" for one in metadata.segments
+    ]
     if metadata.state is LedgerState.IN_RECOVERY:
         lines.append(f"{_IN_RECOVERY_ENTRY}\t{_CLOSED}")
     elif metadata.is_closed:

@@ -73,8 +73,7 @@ class LedgerWriter:
         return self._pipeline.append(buffers)
 
     async def ready(self) -> None:
-        """Wait until `append` takes an entry without BackPressureError. Raises the writer's error.
-        """
+        """Wait until `append` takes an entry again. Raises the writer's error."""
         await self._pipeline.ready()
 
     async def close(self) -> LedgerMetadata:
