@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...coordination import Delete, Operation
 from ..commit.group_commit import GroupCommit
-from ..errors import CatalogError, LedgerError
+from ..errors import CatalogError, LedgerError, OwnershipLostError
 from ..run import Run, RunHeader
 from .access import LedgerAccess
 from .client.errors import NotEnoughBookiesError
@@ -315,7 +315,10 @@ class BookKeeperLedgers:
 
     async def _finish(self) -> None:
         await asyncio.gather(*map(self._close, tuple(self._writers)))
-        await self.logs.note_closed()
+        try:
+            await self.logs.note_closed()
+        except OwnershipLostError:
+            _log.warning("%s: the new owner closes the ledgers", self.name)
 
     def close(self) -> None:
         """End the sessions; ledgers that are still open are left to the next owner."""
