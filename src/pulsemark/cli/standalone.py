@@ -26,13 +26,15 @@ from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
 from ..broker.collector import Collector
 from ..broker.configuration.security_config import SecurityConfig
 from ..finder.addresses import is_loopback
-from ..ledger import LedgerError
+from ..ledger import LedgerError, LocalStore, MemoryStore
 from ..metadata.stamper_names import split_stamper_names
+from .clustered import add_cluster, membership_of, run_workers
 from .errors import CliError
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line, port_number, positive
 
 if TYPE_CHECKING:
     from ..broker.configuration.settings import FileSettings
+    from ..broker.ownership import Membership
 
 # The ledger's errors: the folder is locked, is not a data folder, or has a newer format. OSError:
 # the folder cannot be written, or the address does not belong to this machine.
@@ -57,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="settings, in the format and with the names of Pulsar's broker.conf",
     )
     _add_addresses(parser)
+    add_cluster(parser)
     parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
     _add_storage(parser)
     parser.add_argument(
@@ -155,8 +158,11 @@ def run(args: argparse.Namespace) -> int:
     )
     config = _config(args)
     try:
+        if args.workers is not None:
+            return run_workers(config, args.workers, log_level=args.log_level, as_json=args.json)
+        membership = membership_of(args, config)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(config, as_json=args.json))
+            runner.run(_serve(config, membership, as_json=args.json))
     except socket.gaierror as error:  # its text does not name the host
         raise CliError(f"cannot listen on {config.host!r}: {error.strerror}") from error
     return 0
@@ -254,13 +260,13 @@ def _print_ignored(path: Path, found: FileSettings) -> None:
     print(f"pulsemark: {path}: settings that this broker ignores: {names}", file=sys.stderr)
 
 
-async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
+async def _serve(config: BrokerConfig, membership: Membership | None, *, as_json: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Set before the broker starts: a signal during the start must stop it in an orderly way too.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with Broker(config) as broker, Collector(lambda: broker.services.is_idle):
+    async with Broker(config, membership) as broker, Collector(lambda: broker.services.is_idle):
         if not (is_loopback(config.host) or config.security.authentication_enabled):
             print(
                 f"pulsemark: warning: all who can reach {config.host} may use this broker: "
@@ -272,8 +278,8 @@ async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
-    is_in_memory = broker.config.storage == "memory"
-    data_dir = None if is_in_memory else str(Path(broker.data_dir).resolve())
+    has_folder = isinstance(broker.store, LocalStore)
+    data_dir = str(Path(broker.data_dir).resolve()) if has_folder else None
     if as_json:
         ready = {
             "service_url": broker.service_url,
@@ -298,5 +304,6 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
         places.append(f"grpc with TLS {broker.grpc_url_tls}")
     if broker.kafka_url_tls:
         places.append(f"kafka with TLS {broker.kafka_url_tls}")
-    where = f"{', '.join(filter(None, places))}, data in {data_dir or 'memory'}"
+    kept = data_dir or ("memory" if isinstance(broker.store, MemoryStore) else broker.store.name)
+    where = f"{', '.join(filter(None, places))}, data in {kept}"
     print(f"pulsemark is ready: {where}", flush=True)
