@@ -31,8 +31,9 @@ from ..broker.collector import Collector
 from ..broker.configuration.reloading import changed_fields, reload_policies
 from ..broker.configuration.security_config import SecurityConfig
 from ..finder.addresses import is_loopback
-from ..ledger import LedgerError
+from ..ledger import LedgerError, LocalStore, MemoryStore
 from ..metadata.stamper_names import split_stamper_names
+from .clustered import add_cluster, membership_of, run_workers
 from .configuration import load_settings, with_default_folder
 from .errors import CliError
 from .logs import set_up_logs
@@ -40,6 +41,7 @@ from .options import add_data_dir, add_json, json_line, port_number, positive
 
 if TYPE_CHECKING:
     from ..broker.configuration.sources import Loaded
+    from ..broker.ownership import Membership
 
 # The ledger's errors: the folder is locked, is not a data folder, or has a newer format. OSError:
 # the folder cannot be written, or the address does not belong to this machine.
@@ -67,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "SIGHUP (default: the variable PULSEMARK_CONFIG)",
     )
     _add_addresses(parser)
+    add_cluster(parser)
     parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
     _add_storage(parser)
     parser.add_argument(
@@ -164,8 +167,11 @@ def run(args: argparse.Namespace) -> int:
     config = _config(args)
     set_up_logs(config.log_level, config.log_format)
     try:
+        if args.workers is not None:
+            return run_workers(config, args.workers, log_level=config.log_level, as_json=args.json)
+        membership = membership_of(args, config)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(config, args))
+            runner.run(_serve(config, membership, args))
     except socket.gaierror as error:  # its text does not name the host
         raise CliError(f"cannot listen on {config.host!r}: {error.strerror}") from error
     return 0
@@ -265,13 +271,15 @@ def _reload(broker: Broker, args: argparse.Namespace, in_force: list[BrokerConfi
         log.warning("these settings have changed and need a restart: %s", ", ".join(left))
 
 
-async def _serve(config: BrokerConfig, args: argparse.Namespace) -> None:
+async def _serve(
+    config: BrokerConfig, membership: Membership | None, args: argparse.Namespace
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Set before the broker starts: a signal during the start must stop it in an orderly way too.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with Broker(config) as broker, Collector(lambda: broker.services.is_idle):
+    async with Broker(config, membership) as broker, Collector(lambda: broker.services.is_idle):
         if not (is_loopback(config.host) or config.security.authentication_enabled):
             print(
                 f"pulsemark: warning: all who can reach {config.host} may use this broker: "
@@ -285,8 +293,8 @@ async def _serve(config: BrokerConfig, args: argparse.Namespace) -> None:
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
-    is_in_memory = broker.config.storage == "memory"
-    data_dir = None if is_in_memory else str(Path(broker.data_dir).resolve())
+    has_folder = isinstance(broker.store, LocalStore)
+    data_dir = str(Path(broker.data_dir).resolve()) if has_folder else None
     if as_json:
         ready = {
             "service_url": broker.service_url,
@@ -311,5 +319,6 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
         places.append(f"grpc with TLS {broker.grpc_url_tls}")
     if broker.kafka_url_tls:
         places.append(f"kafka with TLS {broker.kafka_url_tls}")
-    where = f"{', '.join(filter(None, places))}, data in {data_dir or 'memory'}"
+    kept = data_dir or ("memory" if isinstance(broker.store, MemoryStore) else broker.store.name)
+    where = f"{', '.join(filter(None, places))}, data in {kept}"
     print(f"pulsemark is ready: {where}", flush=True)

@@ -1,0 +1,108 @@
+"""How far an open ledger may be read, without fencing it: asked of its last ensemble."""
+
+from __future__ import annotations
+
+import asyncio
+
+from .bookies import ask_all
+from .core import ClientCore
+from .coverage import enough_answers
+from .digests import Digest
+from .entries import unpack_entry, unpack_last_confirmed
+from .errors import (
+    BookKeeperError,
+    EntryMissingError,
+    LedgerMissingError,
+    NotEnoughBookiesError,
+)
+from .exchange import Answer
+from .frames import read_lac_request, read_request
+from .metadata import LedgerMetadata
+
+
+async def read_last_confirmed(core: ClientCore, metadata: LedgerMetadata, digest: Digest) -> int:
+    """The last confirmed entry that the last ensemble's bookies know of.
+
+    Raises NotEnoughBookiesError if none answers.
+    """
+    request = read_lac_request(metadata.ledger_id, timeout_ms=core.options.read_timeout_ms)
+    bookies = metadata.last_segment.bookies
+    answers = ask_all(core.bookies, dict(enumerate(bookies)), request)
+    # What is before the last segment was confirmed when the segment began.
+    best = metadata.last_segment.first_entry_id - 1
+    answered: set[int] = set()
+    errors: list[BookKeeperError] = []
+    for _ in bookies:
+        place, answer = await answers.get()
+        try:
+            best = max(best, _known_in(answer, metadata, digest, bookies[place]))
+        except (EntryMissingError, LedgerMissingError):
+            pass
+        except BookKeeperError as error:
+            errors.append(error)
+            continue
+        answered.add(place)
+        if enough_answers(metadata, answered):
+            return best
+    if not answered:
+        reason = "; ".join(map(str, errors))
+        raise NotEnoughBookiesError(reason, ledger_id=metadata.ledger_id)
+    return best
+
+
+def _known_in(answer: Answer, metadata: LedgerMetadata, digest: Digest, bookie: str) -> int:
+    """The last confirmed entry in one bookie's answer; -1: none. Raises the answer's error."""
+    if isinstance(answer, BookKeeperError):
+        raise answer
+    part, best = answer.readLacResponse, -1
+    if part.lacBody:
+        best = unpack_last_confirmed(
+            digest, part.lacBody, ledger_id=metadata.ledger_id, bookie=bookie
+        )
+    if part.lastEntryBody:
+        entry = unpack_entry(
+            digest, part.lastEntryBody, ledger_id=metadata.ledger_id, entry_id=None, bookie=bookie
+        )
+        best = max(best, entry.last_confirmed)
+    return best
+
+
+async def wait_beyond(core: ClientCore, metadata: LedgerMetadata, beyond: int, wait_ms: int) -> int:
+    """Wait until a bookie has an entry beyond `beyond` confirmed; returns the last it knows of.
+
+    It waits for the bookies of the entry that would say so, and returns -1 after `wait_ms`, or when
+    the ledger's node changes, so that its user looks at the metadata again.
+    """
+    # That an entry is confirmed comes with one after it.
+    bookies = [metadata.last_segment.bookies[place] for place in metadata.write_set(beyond + 2)]
+    request = read_request(
+        metadata.ledger_id,
+        beyond + 1,
+        timeout_ms=core.options.read_timeout_ms,
+        beyond=beyond,
+        wait_ms=wait_ms,
+    )
+    looks: asyncio.Queue[Answer | None] = asyncio.Queue()
+    watch = await core.nodes.watch(metadata.ledger_id, lambda: looks.put_nowait(None))
+    best = -1
+    try:
+        if (await core.nodes.read(metadata.ledger_id)).metadata != metadata:
+            return best
+        for bookie in bookies:
+            core.bookies.send(bookie, request, looks.put_nowait)
+        async with asyncio.timeout(wait_ms / 1000):
+            # With no bookie left, the change of the metadata or the time ends the wait.
+            while best <= beyond and (got := await looks.get()) is not None:
+                best = max(best, _last_of(got))
+    except TimeoutError:
+        pass
+    finally:
+        watch.close()
+    return best
+
+
+def _last_of(answer: Answer) -> int:
+    """The last confirmed entry in an answer to a waiting read; -1 in an error."""
+    if isinstance(answer, BookKeeperError) or not answer.readResponse.HasField("maxLAC"):
+        return -1
+    return answer.readResponse.maxLAC
