@@ -19,7 +19,11 @@ from .exchange import Answer
 from .frames import read_lac_request, read_request
 from .metadata import LedgerMetadata
 
-_ASK_AGAIN_S = 0.2
+#: A bookie that failed, or has nothing of the ledger yet, is asked again after this time.
+_AGAIN_S = 0.2
+#: The bookie sends an entry with each answer, so that not all of them are asked.
+_ASKED_BOOKIES = 2
+_NO_WAIT_MS = 1
 
 
 async def read_last_confirmed(core: ClientCore, metadata: LedgerMetadata, digest: Digest) -> int:
@@ -74,19 +78,21 @@ async def wait_beyond(core: ClientCore, metadata: LedgerMetadata, beyond: int, w
 
     It waits for the bookies of the entry that would say so, and returns -1 after `wait_ms`, or when
     the ledger's node changes, so that its user looks at the metadata again.
+
+    A bookie forgets who waits for `beyond` as soon as it hears of any confirmed entry, even an
+    earlier one. So it is first asked what it knows, and then made to wait for more than that.
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_ms / 1000
     looks: asyncio.Queue[tuple[str, Answer] | None] = asyncio.Queue()
 
-    def ask(bookie: str) -> None:
-        left_ms = max(1, int((until_s - loop.time()) * 1000))
+    def ask(bookie: str, known: int, wait_ms: int) -> None:
         request = read_request(
             metadata.ledger_id,
             NO_ENTRY,
             timeout_ms=core.options.read_timeout_ms,
-            beyond=beyond,
-            wait_ms=left_ms,
+            beyond=known,
+            wait_ms=wait_ms,
         )
         core.bookies.send(bookie, request, lambda answer: looks.put_nowait((bookie, answer)))
 
@@ -96,16 +102,18 @@ async def wait_beyond(core: ClientCore, metadata: LedgerMetadata, beyond: int, w
         if (await core.nodes.read(metadata.ledger_id)).metadata != metadata:
             return NO_ENTRY
         # That an entry is confirmed comes with the one after it.
-        for place in metadata.write_set(beyond + 2):
-            ask(metadata.last_segment.bookies[place])
+        for place in metadata.write_set(beyond + 2)[:_ASKED_BOOKIES]:
+            ask(metadata.last_segment.bookies[place], beyond, _NO_WAIT_MS)
         async with asyncio.timeout_at(until_s):
             while (look := await looks.get()) is not None:
                 bookie, answer = look
-                last = _last_of(answer)
-                if last > beyond:
-                    return last
-                # A bookie that has nothing of the ledger yet, or failed, does not wait.
-                timers.append(loop.call_later(_ASK_AGAIN_S, ask, bookie))
+                known = _last_of(answer)
+                if known is None:
+                    timers.append(loop.call_later(_AGAIN_S, ask, bookie, beyond, _NO_WAIT_MS))
+                elif known > beyond:
+                    return known
+                else:
+                    ask(bookie, known, max(1, int((until_s - loop.time()) * 1000)))
     except TimeoutError:
         pass
     finally:
@@ -115,8 +123,8 @@ async def wait_beyond(core: ClientCore, metadata: LedgerMetadata, beyond: int, w
     return NO_ENTRY
 
 
-def _last_of(answer: Answer) -> int:
-    """The last confirmed entry in an answer to a waiting read; -1 in an error."""
+def _last_of(answer: Answer) -> int | None:
+    """The last confirmed entry that a bookie knows of; None if it failed or has nothing yet."""
     if isinstance(answer, BookKeeperError) or not answer.readResponse.HasField("maxLAC"):
-        return NO_ENTRY
+        return None
     return answer.readResponse.maxLAC
