@@ -287,5 +287,3 @@ class History:
 def run_history(seed: int, rules: RecoveryRules | None = None) -> Outcome:
     """Run the history of a seed in virtual time."""
     return run_virtually(lambda loop: History(loop, seed, rules or RecoveryRules()).run())
-
-
