@@ -112,6 +112,15 @@ class Namespaces(Mapping[str, Settings]):
 
         await self._writer.in_turn(turn)
 
+    def take(self, kind: str, key: str, value: bytes | None) -> None:
+        """Show what another broker has stored under (kind, key); None: it has removed it."""
+        shown = self.tenants if kind == "tenant" else self._settings
+        if value is None:
+            shown.pop(key, None)
+        else:
+            shown[key] = json.loads(value)
+        self._tell(None if kind == "tenant" else key)
+
     def _tell(self, namespace: str | None) -> None:
         for call in self.on_change:
             call(namespace)
