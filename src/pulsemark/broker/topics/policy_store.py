@@ -151,14 +151,14 @@ class PolicyStore:
         for policy in _differing(before, after):
             for changed in self.of_topic_changed:
                 changed(policy, name)
-            self._tell(policy, lambda other: other.partitioned == name)
+            self.announce(policy, lambda other: other.partitioned == name)
 
     def took_namespace(
         self, namespace: str, before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> None:
         """Another broker has changed a namespace's policies, which are shown already."""
         for policy in _differing(before, after):
-            self._tell(policy, lambda name: name.namespace == namespace)
+            self.announce(policy, lambda name: name.namespace == namespace)
 
     async def forget(self, name: TopicName) -> None:
         """Forget the policies of a deleted topic; a partition has none."""
