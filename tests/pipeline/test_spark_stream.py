@@ -99,7 +99,7 @@ def test_a_thousand_topics_need_few_tasks(spark: Any, folder: Any, tmp_path: Pat
         topic = folder.store.open_topic(f"persistent://public/default/t{number}")
         for each in range(2):
             last = topic.append(unbatched_message(b"%d-%d" % (number, each), publish_time_ms=1))
-    assert last.commit.wait(60)
+    last.commit.wait(60)
     sink = Sink(spark, folder, tmp_path)
     query = sink.run(topicsPattern="t.*")
     assert [each["numInputRows"] for each in query.recentProgress] == [2000]
