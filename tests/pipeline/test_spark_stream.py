@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from pulsemark.broker import BrokerConfig, BrokerThread
-from pulsemark.testing.raw_messages import BatchMember, unbatched_message
+from pulsemark.testing.raw_messages import BatchMember
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -91,21 +91,6 @@ def test_a_query_goes_on_where_it_was(spark: Any, folder: Any, tmp_path: Path) -
     sink.run(topicsPattern=".*")
     sink.run(topicsPattern=".*")
     assert sink.rows() == truth(topic, other)
-
-
-def test_a_thousand_topics_need_few_tasks(spark: Any, folder: Any, tmp_path: Path) -> None:
-    """One micro-batch of a real query has all their rows, in a few tasks, each with its file."""
-    for number in range(1000):
-        topic = folder.store.open_topic(f"persistent://public/default/t{number}")
-        for each in range(2):
-            last = topic.append(unbatched_message(b"%d-%d" % (number, each), publish_time_ms=1))
-    last.commit.wait(60)
-    sink = Sink(spark, folder, tmp_path)
-    query = sink.run(topicsPattern="t.*")
-    assert [each["numInputRows"] for each in query.recentProgress] == [2000]
-    values = sorted(row[2] for row in sink.rows())
-    assert values == sorted(b"%d-%d" % (number, each) for number in range(1000) for each in (0, 1))
-    assert 1 <= len(list(sink.out.glob("part-*"))) <= 8
 
 
 def test_a_killed_query_writes_each_row_once(spark: Any, folder: Any, tmp_path: Path) -> None:
