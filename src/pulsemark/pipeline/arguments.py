@@ -71,10 +71,13 @@ def check_folder(option: str, folder: Path, data: str | Path) -> None:
     Raises:
         OptionError: it is in the data folder, or it or a folder above it is a file.
     """
-    here, there = Path(data).resolve(), folder.resolve()
+    try:
+        here, there = Path(data).resolve(), folder.resolve()
+        existing = next(each for each in (there, *there.parents) if each.exists())
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL, links in a circle
+        raise OptionError(option, str(folder), f"is no folder's path: {error}") from error
     if here == there or here in there.parents:
         raise OptionError(option, str(folder), "is inside the data folder")
-    existing = next(each for each in (there, *there.parents) if each.exists())
     if not existing.is_dir():
         what = "is a file" if existing == there else f"is below a file, {existing}"
         raise OptionError(option, str(folder), f"{what}; name a folder")
