@@ -30,7 +30,7 @@ def commands_page() -> str:
     rows = [f"| [{name}](#{name}) | {text} |\n" for name, text in cli.COMMANDS.items()]
     parts = [INTRODUCTION, *rows]
     (whole,) = filter(_is_commands, cli.full_parser()._actions)
-    commands: dict[str, argparse.ArgumentParser] = dict(whole.choices or {})  # type: ignore[arg-type]
+    commands: dict[str, argparse.ArgumentParser] = dict(whole.choices or {})
     for name, text in cli.COMMANDS.items():
         parts += [f"\n## {name}\n\n{_sentence(text)}\n", *_parser(commands[name], level=3)]
         if name in EXAMPLES:
