@@ -219,7 +219,9 @@ class Broker:
             self._kafka.start()
 
     def _open_store(self, notify: Notify) -> TopicStore:
-        if self.config.storage == "files" and self.config.data_dir is None:
+        config = self.config
+        is_in_files = config.storage == "files" and config.bookkeeper.store_address is None
+        if is_in_files and config.data_dir is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
         return open_store(self.config, self._temporary, notify, self.files)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
 from ..broker.collector import Collector
+from ..broker.configuration.bookkeeper_config import BookKeeperConfig
 from ..broker.configuration.security_config import SecurityConfig
 from ..finder.addresses import is_loopback
 from ..ledger import LedgerError
@@ -49,6 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("files", "memory"),
         help="keep all data in the data folder, or in memory until the broker ends "
         "(default: files)",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="zk://HOST:PORT/ledgers",
+        help="keep all data in Apache BookKeeper, whose ZooKeeper this is",
+    )
+    parser.add_argument(
+        "--store-root",
+        metavar="PATH",
+        help="with --store: the store's own nodes in ZooKeeper (default: /pulsemark)",
     )
     parser.add_argument(
         "--config",
@@ -207,7 +218,12 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
     }
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     in_file = {} if found is None else found.broker
-    if (args.storage or in_file.get("storage")) == "memory":
+    bookkeeper = _bookkeeper(args, {} if found is None else found.parts["bookkeeper"])
+    if bookkeeper is not None:
+        overrides["bookkeeper"] = bookkeeper
+    if bookkeeper is not None and bookkeeper.store_address is not None and not args.data_dir:
+        overrides.setdefault("data_dir", None)
+    elif (args.storage or in_file.get("storage")) == "memory":
         overrides.setdefault("data_dir", None)  # a data folder in the file is for files only
     elif args.data_dir is None and "data_dir" not in in_file:
         overrides["data_dir"] = DEFAULT_DATA_DIR
@@ -221,6 +237,13 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
     if found is not None and found.ignored:
         _print_ignored(args.config, found)
     return config
+
+
+def _bookkeeper(args: argparse.Namespace, in_file: dict[str, Any]) -> BookKeeperConfig | None:
+    """Where the store in BookKeeper is; None: nothing says it."""
+    given = {"store_address": args.store, "store_root": args.store_root}
+    known = {**in_file, **{name: value for name, value in given.items() if value is not None}}
+    return BookKeeperConfig(**known) if known else None
 
 
 def _security(args: argparse.Namespace) -> dict[str, Any]:
@@ -273,7 +296,9 @@ async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
     is_in_memory = broker.config.storage == "memory"
-    data_dir = None if is_in_memory else str(Path(broker.data_dir).resolve())
+    store = broker.config.bookkeeper.store_address
+    has_folder = not is_in_memory and store is None
+    data_dir = str(Path(broker.data_dir).resolve()) if has_folder else None
     if as_json:
         ready = {
             "service_url": broker.service_url,
@@ -285,6 +310,7 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
             "grpc_url_tls": broker.grpc_url_tls or None,
             "kafka_url_tls": broker.kafka_url_tls or None,
             "data_dir": data_dir,
+            "store": store,
             "pid": os.getpid(),
         }
         print(json_line(ready), flush=True)
@@ -298,5 +324,5 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
         places.append(f"grpc with TLS {broker.grpc_url_tls}")
     if broker.kafka_url_tls:
         places.append(f"kafka with TLS {broker.kafka_url_tls}")
-    where = f"{', '.join(filter(None, places))}, data in {data_dir or 'memory'}"
+    where = f"{', '.join(filter(None, places))}, data in {data_dir or store or 'memory'}"
     print(f"pulsemark is ready: {where}", flush=True)
