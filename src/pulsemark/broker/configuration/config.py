@@ -113,6 +113,11 @@ class BrokerConfig(PolicyDefaults):
     auto_skip_non_recoverable_data: bool = False
     #: How long a Failover subscription waits before another consumer becomes active.
     active_consumer_failover_delay_ms: int = 1_000
+    #: Whether Key_Shared with AUTO_SPLIT puts its consumers on a ring. If not, each consumer has
+    #: one range of slots, and a new one gets half of the largest.
+    subscription_key_shared_use_consistent_hashing: bool = True
+    #: How many points each consumer has on that ring.
+    subscription_key_shared_consistent_hashing_replica_points: int = 100
 
     #: How long a publish waits at most for more publishes of the same client, or stays unread, if
     #: that client sends without waiting for receipts. Messages that are handled together cost the

@@ -102,11 +102,6 @@ class SecurityConfig:
             if port is not None and not 0 <= port <= HIGHEST_PORT:
                 raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")
 
-    @property
-    def serves_tls(self) -> bool:
-        """Whether any port has TLS."""
-        return any(getattr(self, name) is not None for name in PORTS)
-
 
 def _check_type(name: str, value: Any, kind: Any) -> None:
     if kind is bool:

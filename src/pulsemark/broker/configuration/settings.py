@@ -149,6 +149,12 @@ PULSAR_SETTINGS = {
     ),
     "autoSkipNonRecoverableData": Setting("auto_skip_non_recoverable_data", BOOLEAN),
     "activeConsumerFailoverDelayTimeMillis": Setting("active_consumer_failover_delay_ms", INTEGER),
+    "subscriptionKeySharedUseConsistentHashing": Setting(
+        "subscription_key_shared_use_consistent_hashing", BOOLEAN
+    ),
+    "subscriptionKeySharedConsistentHashingReplicaPoints": Setting(
+        "subscription_key_shared_consistent_hashing_replica_points", INTEGER
+    ),
     "keepAliveIntervalSeconds": Setting("keep_alive_interval_ms", multiple(1000)),
     "connectionLivenessCheckTimeoutMillis": Setting(
         "connection_liveness_check_timeout_ms", INTEGER

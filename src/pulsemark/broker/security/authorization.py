@@ -109,10 +109,6 @@ class Authorizer:
             return bool(original and original.strip()) and original not in self._proxies
         return not principal.original_role
 
-    def is_super_user(self, principal: Principal) -> bool:
-        """Whether a client may do everything."""
-        return self._all_roles(principal, lambda role: role in self._super_users)
-
     def _all_roles(self, principal: Principal, check: Callable[[str], bool]) -> bool:
         """Whether the check holds for the client, and for the role for which it asks."""
         if principal.role is None or not self.is_valid(principal) or not check(principal.role):
