@@ -39,9 +39,12 @@ class BrokerThread:
     """Runs a broker until it is closed; usable from any thread."""
 
     def __init__(
-        self, config: BrokerConfig | None = None, *, make_broker: type[Broker] = Broker
+        self,
+        config: BrokerConfig | None = None,
+        *,
+        make_broker: Callable[[BrokerConfig | None], Broker] = Broker,
     ) -> None:
-        """`make_broker` is a subclass of Broker, where its behaviour shall differ."""
+        """`make_broker` makes the broker, where it is to differ."""
         self.broker = make_broker(config)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
