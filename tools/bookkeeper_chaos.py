@@ -27,7 +27,8 @@ from pulsemark.ledger.bookkeeper.store import BookKeeperStore
 from pulsemark.metadata import StamperChain
 
 STALL_LIMIT_S = 10.0
-"""So long may it take until an append succeeds, whatever happened, while a quorum lives."""
+"""So long may it take until an append succeeds, whatever happened, while a quorum lives. A topic
+that needs a new ledger also needs ZooKeeper: the time without one is not counted."""
 WAIT_S = 30.0
 
 
@@ -110,7 +111,8 @@ class Load:
         """What differs between the logs and what was acknowledged."""
         found = []
         for name, track in self.tracks.items():
-            acked, there = dict(track.acked), {}
+            acked = dict(track.acked)
+            there: dict[Position, bytes] = {}
             topic, position = self.store.open_topic(name), EARLIEST
             while entries := topic.read(position, max_entries=1000):
                 there.update((entry.position, bytes(entry.body)) for entry in entries)
@@ -131,23 +133,25 @@ class Load:
         return found
 
 
-def killed(peer: BookKeeperPeer, load: Load, seconds: float) -> None:
-    """A bookie is killed, and started again later."""
+def killed(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
+    """A bookie is killed, and started again later. Returns for how long ZooKeeper was down."""
     name = peer.bookies[int(time.time()) % len(peer.bookies)]
     peer.kill(name)
     time.sleep(seconds)
     peer.run(name)
+    return 0
 
 
-def stopped(peer: BookKeeperPeer, load: Load, seconds: float) -> None:
+def stopped(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
     """A bookie is stopped (SIGSTOP), and goes on later."""
     name = peer.bookies[int(time.time()) % len(peer.bookies)]
     peer.pause(name)
     time.sleep(seconds)
     peer.resume(name)
+    return 0
 
 
-def slow(peer: BookKeeperPeer, load: Load, seconds: float) -> None:
+def slow(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
     """A bookie is stopped and goes on, again and again."""
     name = peer.bookies[0]
     until = time.monotonic() + seconds
@@ -156,40 +160,47 @@ def slow(peer: BookKeeperPeer, load: Load, seconds: float) -> None:
         time.sleep(0.4)
         peer.resume(name)
         time.sleep(0.1)
+    return 0
 
 
-def two_killed(peer: BookKeeperPeer, load: Load, seconds: float) -> None:
+def two_killed(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
     """Two of four bookies are killed: an ack quorum of two is left."""
     for name in peer.bookies[:2]:
         peer.kill(name)
     time.sleep(seconds)
     for name in peer.bookies[:2]:
         peer.run(name)
+    return 0
 
 
-def zookeeper_restarted(peer: BookKeeperPeer, load: Load, seconds: float) -> None:
+def zookeeper_restarted(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
     """ZooKeeper is killed and started again."""
+    began = time.monotonic()
     peer.kill("zookeeper")
     time.sleep(1)
     peer.run("zookeeper")
+    down_s = time.monotonic() - began
     time.sleep(seconds)
+    return down_s
 
 
-def session_lost(peer: BookKeeperPeer, load: Load, seconds: float) -> None:
+def session_lost(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
     """ZooKeeper does not answer for longer than the session lasts."""
     peer.pause("zookeeper")
     time.sleep(7)
     peer.resume("zookeeper")
     time.sleep(seconds)
+    return 7
 
 
-def owner_changed(peer: BookKeeperPeer, load: Load, seconds: float) -> None:
+def owner_changed(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
     """Another owner takes over while the one before appends."""
     load.new_owner()
     time.sleep(seconds)
+    return 0
 
 
-SCENARIOS: dict[str, Callable[[BookKeeperPeer, Load, float], None]] = {
+SCENARIOS: dict[str, Callable[[BookKeeperPeer, Load, float], float]] = {
     each.__name__: each
     for each in (
         killed,
@@ -211,9 +222,9 @@ def run(peer: BookKeeperPeer, names: list[str], topics: int, seconds: float) -> 
         time.sleep(2)
         for name in names:
             load.take_stall()
-            SCENARIOS[name](peer, load, seconds)
+            down_s = SCENARIOS[name](peer, load, seconds)
             time.sleep(2)
-            stall_s = load.take_stall()
+            stall_s = max(0.0, load.take_stall() - down_s)
             acked = sum(len(track.acked) for track in load.tracks.values())
             print(f"{name}: longest stall {stall_s:.1f} s, {acked} acknowledged so far", flush=True)
             if stall_s > STALL_LIMIT_S:

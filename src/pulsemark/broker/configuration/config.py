@@ -17,8 +17,8 @@ from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
-from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
 from .bookkeeper_config import BookKeeperConfig
+from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
 from .security_config import SecurityConfig
 
 __all__ = ["BrokerConfig"]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from ...coordination import Create, Delete, Operation, Set
 from ..chain import Link, chain_of
 from ..run import RunHeader
-from .failures import FAILURES
 from .client.errors import LedgerMissingError
+from .failures import FAILURES
 from .nodes import RunRecord, cut, ended, header_metadata, pack_log, unpack_log
 from .stored_entry import BadEntryError, read_facts
 
@@ -32,7 +32,7 @@ _AT_ONCE = 64
 
 
 class Logs:
-    """The lists of one store. Its coroutines belong to the loop; it knows what its owner changed."""
+    """The lists of one store, as its owner knows them. Its coroutines belong to the loop."""
 
     def __init__(self, tree: OwnedTree, client: BookKeeperClient) -> None:
         self._tree = tree

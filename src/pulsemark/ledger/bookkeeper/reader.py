@@ -8,10 +8,12 @@ confirmation with the entry after it, so that the newest entry may be missing un
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 from ...coordination import Coordination, CoordinationError, NodeMissingError, connect
 from ..chain import chain_of
@@ -32,6 +34,8 @@ from .stored_entry import read_facts
 if TYPE_CHECKING:
     from .client import BookKeeperClient
 
+Connect: TypeAlias = "Callable[[], Coroutine[Any, Any, tuple[Coordination, BookKeeperClient]]]"
+T = TypeVar("T")
 _AT_ONCE = 32
 
 
@@ -61,19 +65,35 @@ class StoredLog(TopicLog):
 class BookKeeperReader:
     """Read-only access to the topics of a BookKeeper cluster. Close it after use."""
 
-    def __init__(self, address: str, *, root: str = DEFAULT_ROOT) -> None:
-        """``root``: of this package's store. Raises StoreAddressError, CatalogError."""
-        where = StoreAddress.parse(address)
-        self._name = address
-        self._chroot = where.ledgers_root.rpartition("/")[0]
+    def __init__(self, connecting: Connect, name: str, chroot: str, root: str) -> None:
+        """Use ``open``."""
+        self._name = name
+        self._chroot = chroot
         self._paths = Paths(root)
         self._thread = LoopThread("pulsemark-bookkeeper-reader")
         try:
-            self._coordination, self._client = self._run(_sessions(where))
+            self._coordination, self._client = self._run(connecting())
         except BaseException:
             self._thread.stop()
             raise
         self.access = LedgerAccess(self._thread, self._client)
+
+    @classmethod
+    def open(cls, address: str, *, root: str = DEFAULT_ROOT) -> BookKeeperReader:
+        """A reader of `zk://HOST:PORT/ledgers`; ``root`` is that of this package's store there.
+
+        Raises StoreAddressError, CatalogError.
+        """
+        where = StoreAddress.parse(address)
+        chroot = where.ledgers_root.rpartition("/")[0]
+        return cls(partial(_sessions, where), address, chroot, root)
+
+    @classmethod
+    def open_with(
+        cls, connecting: Connect, *, name: str, chroot: str = "", root: str = DEFAULT_ROOT
+    ) -> BookKeeperReader:
+        """As ``open``, with sessions that ``connecting`` makes on the reader's own event loop."""
+        return cls(connecting, name, chroot, root)
 
     def close(self) -> None:
         """End the sessions. A second call does nothing."""
@@ -193,7 +213,9 @@ class BookKeeperReader:
         firsts = dict(zip(there, await self._all(self._first_of, there), strict=True))
         lasts_of = [(each, ends[each] - 1) for each in there]
         lasts = dict(
-            zip(there, await asyncio.gather(*(self._entries(*one) for one in lasts_of)), strict=True)
+            zip(
+                there, await asyncio.gather(*(self._entries(*one) for one in lasts_of)), strict=True
+            )
         )
         is_stamped = all(stamp_of(firsts[each]) and stamp_of(lasts[each][0]) for each in there)
         runs: list[BookKeeperRun] = []
@@ -241,7 +263,9 @@ class BookKeeperReader:
         found = await self._all(end, ids)
         return {each: count for each, count in zip(ids, found, strict=True) if count is not None}
 
-    async def _all(self, call: Callable[[int], Awaitable[Any]], ids: Sequence[int]) -> list[Any]:
+    async def _all(
+        self, call: Callable[[int], Coroutine[Any, Any, Any]], ids: Sequence[int]
+    ) -> list[Any]:
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def one(each: int) -> Any:
@@ -262,7 +286,7 @@ class BookKeeperReader:
 
     # ZooKeeper
 
-    def _run(self, work: Any) -> Any:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return self._thread.run(work)
         except CoordinationError as error:
@@ -291,8 +315,6 @@ async def _sessions(where: StoreAddress) -> tuple[Coordination, BookKeeperClient
 
 
 async def _end(coordination: Coordination, client: BookKeeperClient) -> None:
-    try:
+    with suppress(*FAILURES):
         await client.close()
-    except FAILURES:
-        pass
     await coordination.close()

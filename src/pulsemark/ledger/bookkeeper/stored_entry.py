@@ -170,7 +170,7 @@ def _fields_end(payload: Buffer) -> int:
 
 
 def _facts(payload: Buffer, fields_end: int) -> tuple[Facts, bool] | None:
-    """The engine's facts, and whether the entry has a prefix of its own; None: they are not there."""
+    """The engine's facts, and whether the entry has a prefix of its own; None without them."""
     start = fields_end - _FACTS_SIZE
     if start < _PREFIX.size or bytes(payload[start : start + len(_FACTS_TAG)]) != _FACTS_TAG:
         return None
