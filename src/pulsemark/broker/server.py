@@ -51,7 +51,7 @@ from .security.authentication import Authenticator
 from .security.making import make_authenticator
 from .services import Services
 from .storage import Storage
-from .store_opening import open_store
+from .store_opening import needs_folder, open_store
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
@@ -231,9 +231,7 @@ class Broker:
         return store
 
     def _open_store(self, notify: Notify) -> Storage:
-        config = self.config
-        is_in_files = config.storage == "files" and config.bookkeeper.store_address is None
-        if is_in_files and config.data_dir is None:
+        if needs_folder(self.config):
             self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
         return open_store(self.config, self._temporary, notify, self.files)
 

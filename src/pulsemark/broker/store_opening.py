@@ -12,7 +12,13 @@ from .configuration.config import BrokerConfig
 if TYPE_CHECKING:
     from ..ledger.local.io.files import Files
 
-__all__ = ["open_store"]
+__all__ = ["needs_folder", "open_store"]
+
+
+def needs_folder(config: BrokerConfig) -> bool:
+    """Whether the broker's data is in files, and the configuration names no folder."""
+    is_in_files = config.storage == "files" and config.bookkeeper.store_address is None
+    return is_in_files and config.data_dir is None
 
 
 def open_store(

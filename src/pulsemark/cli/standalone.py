@@ -51,16 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep all data in the data folder, or in memory until the broker ends "
         "(default: files)",
     )
-    parser.add_argument(
-        "--store",
-        metavar="zk://HOST:PORT/ledgers",
-        help="keep all data in Apache BookKeeper, whose ZooKeeper this is",
-    )
-    parser.add_argument(
-        "--store-root",
-        metavar="PATH",
-        help="with --store: the store's own nodes in ZooKeeper (default: /pulsemark)",
-    )
+    _add_bookkeeper(parser)
     parser.add_argument(
         "--config",
         type=Path,
@@ -89,6 +80,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning")
     add_json(parser)
+
+
+def _add_bookkeeper(parser: argparse.ArgumentParser) -> None:
+    """Where the store is, if it is in BookKeeper."""
+    parser.add_argument(
+        "--store",
+        metavar="zk://HOST:PORT/ledgers",
+        help="keep all data in Apache BookKeeper, whose ZooKeeper this is",
+    )
+    parser.add_argument(
+        "--store-root",
+        metavar="PATH",
+        help="with --store: the store's own nodes in ZooKeeper (default: /pulsemark)",
+    )
 
 
 def _add_addresses(parser: argparse.ArgumentParser) -> None:
@@ -217,16 +222,7 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "audit_tags": None if args.audit is None else _tags(args.audit),
     }
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    in_file = {} if found is None else found.broker
-    bookkeeper = _bookkeeper(args, {} if found is None else found.parts["bookkeeper"])
-    if bookkeeper is not None:
-        overrides["bookkeeper"] = bookkeeper
-    if bookkeeper is not None and bookkeeper.store_address is not None and not args.data_dir:
-        overrides.setdefault("data_dir", None)
-    elif (args.storage or in_file.get("storage")) == "memory":
-        overrides.setdefault("data_dir", None)  # a data folder in the file is for files only
-    elif args.data_dir is None and "data_dir" not in in_file:
-        overrides["data_dir"] = DEFAULT_DATA_DIR
+    _place(args, found, overrides)
     security = _security(args)
     if security:
         known = {} if found is None else found.parts["security"]
@@ -237,6 +233,23 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
     if found is not None and found.ignored:
         _print_ignored(args.config, found)
     return config
+
+
+def _place(
+    args: argparse.Namespace, found: FileSettings | None, overrides: dict[str, Any]
+) -> None:
+    """Add where the data is: in BookKeeper, in memory, or in a folder."""
+    in_file = {} if found is None else found.broker
+    bookkeeper = _bookkeeper(args, {} if found is None else found.parts["bookkeeper"])
+    if bookkeeper is not None:
+        overrides["bookkeeper"] = bookkeeper
+    if bookkeeper is not None and bookkeeper.store_address is not None:
+        if not args.data_dir:
+            overrides["data_dir"] = None  # a data folder in the file is for files only
+    elif (args.storage or in_file.get("storage")) == "memory":
+        overrides.setdefault("data_dir", None)  # likewise
+    elif args.data_dir is None and "data_dir" not in in_file:
+        overrides["data_dir"] = DEFAULT_DATA_DIR
 
 
 def _bookkeeper(args: argparse.Namespace, in_file: dict[str, Any]) -> BookKeeperConfig | None:
