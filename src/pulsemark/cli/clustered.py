@@ -41,7 +41,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="with --store: how long the topics of a broker that has died wait for another one "
-        "(default: 5000)",
+        "(default: 4000)",
     )
 
 
@@ -62,7 +62,7 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
     from ..cluster.joining import bookkeeper_member
 
     try:
-        timeout_ms = args.session_timeout_ms or 5_000
+        timeout_ms = args.session_timeout_ms or 4_000
         return bookkeeper_member(args.store, session_timeout_ms=timeout_ms)
     except ValueError as error:
         raise CliError(f"--store: {error}") from error
