@@ -19,6 +19,7 @@ from .connection.receipts import PublishBudget
 from .lifetimes import Lifetimes
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
+from .security.plugins import authorization_plugin
 from .services import Services
 from .statistics.cache_figures import CacheMeter
 from .storage import Storage
@@ -79,7 +80,8 @@ async def make_services(
 
 
 def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:
-    authorizer = Authorizer(config.security, topics.namespaces)
+    provider = authorization_plugin(config.security)
+    authorizer = Authorizer(config.security, topics.namespaces, provider)
     topics.namespaces.on_change.append(authorizer.changed)
     return authorizer
 

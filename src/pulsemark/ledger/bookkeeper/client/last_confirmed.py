@@ -8,7 +8,7 @@ from .bookies import ask_all
 from .core import ClientCore
 from .coverage import enough_answers
 from .digests import Digest
-from .entries import unpack_entry, unpack_last_confirmed
+from .entries import NO_ENTRY, unpack_entry, unpack_last_confirmed
 from .errors import (
     BookKeeperError,
     EntryMissingError,
@@ -18,6 +18,12 @@ from .errors import (
 from .exchange import Answer
 from .frames import read_lac_request, read_request
 from .metadata import LedgerMetadata
+
+#: A bookie that failed, or has nothing of the ledger yet, is asked again after this time.
+_AGAIN_S = 0.2
+#: The bookie sends an entry with each answer, so that not all of them are asked.
+_ASKED_BOOKIES = 2
+_NO_WAIT_MS = 1
 
 
 async def read_last_confirmed(core: ClientCore, metadata: LedgerMetadata, digest: Digest) -> int:
@@ -72,37 +78,53 @@ async def wait_beyond(core: ClientCore, metadata: LedgerMetadata, beyond: int, w
 
     It waits for the bookies of the entry that would say so, and returns -1 after `wait_ms`, or when
     the ledger's node changes, so that its user looks at the metadata again.
+
+    A bookie forgets who waits for `beyond` as soon as it hears of any confirmed entry, even an
+    earlier one. So it is first asked what it knows, and then made to wait for more than that.
     """
-    # That an entry is confirmed comes with one after it.
-    bookies = [metadata.last_segment.bookies[place] for place in metadata.write_set(beyond + 2)]
-    request = read_request(
-        metadata.ledger_id,
-        beyond + 1,
-        timeout_ms=core.options.read_timeout_ms,
-        beyond=beyond,
-        wait_ms=wait_ms,
-    )
-    looks: asyncio.Queue[Answer | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + wait_ms / 1000
+    looks: asyncio.Queue[tuple[str, Answer] | None] = asyncio.Queue()
+
+    def ask(bookie: str, known: int, wait_ms: int) -> None:
+        request = read_request(
+            metadata.ledger_id,
+            NO_ENTRY,
+            timeout_ms=core.options.read_timeout_ms,
+            beyond=known,
+            wait_ms=wait_ms,
+        )
+        core.bookies.send(bookie, request, lambda answer: looks.put_nowait((bookie, answer)))
+
     watch = await core.nodes.watch(metadata.ledger_id, lambda: looks.put_nowait(None))
-    best = -1
+    timers: list[asyncio.TimerHandle] = []
     try:
         if (await core.nodes.read(metadata.ledger_id)).metadata != metadata:
-            return best
-        for bookie in bookies:
-            core.bookies.send(bookie, request, looks.put_nowait)
-        async with asyncio.timeout(wait_ms / 1000):
-            # With no bookie left, the change of the metadata or the time ends the wait.
-            while best <= beyond and (got := await looks.get()) is not None:
-                best = max(best, _last_of(got))
+            return NO_ENTRY
+        # That an entry is confirmed comes with the one after it.
+        for place in metadata.write_set(beyond + 2)[:_ASKED_BOOKIES]:
+            ask(metadata.last_segment.bookies[place], beyond, _NO_WAIT_MS)
+        async with asyncio.timeout_at(until_s):
+            while (look := await looks.get()) is not None:
+                bookie, answer = look
+                known = _last_of(answer)
+                if known is None:
+                    timers.append(loop.call_later(_AGAIN_S, ask, bookie, beyond, _NO_WAIT_MS))
+                elif known > beyond:
+                    return known
+                else:
+                    ask(bookie, known, max(1, int((until_s - loop.time()) * 1000)))
     except TimeoutError:
         pass
     finally:
         watch.close()
-    return best
+        for timer in timers:
+            timer.cancel()
+    return NO_ENTRY
 
 
-def _last_of(answer: Answer) -> int:
-    """The last confirmed entry in an answer to a waiting read; -1 in an error."""
+def _last_of(answer: Answer) -> int | None:
+    """The last confirmed entry that a bookie knows of; None if it failed or has nothing yet."""
     if isinstance(answer, BookKeeperError) or not answer.readResponse.HasField("maxLAC"):
-        return -1
+        return None
     return answer.readResponse.maxLAC

@@ -101,7 +101,12 @@ class LedgerMetadata:
         return tuple(bookies[place] for place in self.write_set(entry_id))
 
     def with_ensemble(self, first_entry_id: int, bookies: tuple[str, ...]) -> LedgerMetadata:
-        """Another ensemble from an entry on; it replaces a last segment that begins there."""
+        """Another ensemble from an entry on; it replaces a last segment that begins there.
+
+        Raises InvalidRequestError before the last segment: those entries are where they are.
+        """
+        if first_entry_id < self.last_segment.first_entry_id:
+            raise self._invalid(f"entry {first_entry_id} is before the last segment")
         kept = tuple(one for one in self.segments if one.first_entry_id < first_entry_id)
         return replace(self, segments=(*kept, Segment(first_entry_id, bookies)))
 

@@ -83,6 +83,7 @@ class WritePipeline:
         self._max_body = core.options.max_frame_bytes - _FRAME_ROOM_BYTES
         self.confirmed = confirmed
         self.confirmed_length = length
+        self._start = confirmed
         self._next_id = confirmed + 1
         self._length = length
         self._pending: deque[_Pending] = deque()
@@ -96,6 +97,7 @@ class WritePipeline:
         self._fresh: set[int] = set()
         """Those of them that no ensemble change has seen yet."""
         self._change: asyncio.Task[None] | None = None
+        self._is_ending = False
         self._again: asyncio.TimerHandle | None = None
 
     # -- writing ----------------------------------------------------------------------------------
@@ -121,7 +123,10 @@ class WritePipeline:
             raise EntryTooLargeError(reason, ledger_id=ledger_id, entry_id=entry_id)
         if length is None:
             length = self._length + size
-        body = pack_entry(self._digest, ledger_id, entry_id, self.confirmed, length, payload)
+        # What recovery confirms is held by ensembles that only it knows until the ledger is closed.
+        # If it ends early, the next one must not take these entries for confirmed.
+        last_confirmed = self._start if self._recovery else self.confirmed
+        body = pack_entry(self._digest, ledger_id, entry_id, last_confirmed, length, payload)
         request = add_request(
             ledger_id, entry_id, self._key, body,
             timeout_ms=self._core.options.add_timeout_ms, recovery=self._recovery,
@@ -200,7 +205,8 @@ class WritePipeline:
                 entry.future.set_exception(error)
 
     async def end(self, error: BookKeeperError) -> None:
-        """Fail what is pending, after an ensemble change that is under way."""
+        """Fail what is pending, after an ensemble change that is under way; no other one begins."""
+        self._is_ending = True
         if self._change is not None:
             await asyncio.wait([self._change])
         self.fail(error)
@@ -213,7 +219,7 @@ class WritePipeline:
             return
         self._down.add(place)
         self._fresh.add(place)
-        if self._change is None:
+        if self._change is None and not self._is_ending:
             self._start_change()
 
     def _start_change(self) -> None:
@@ -233,7 +239,7 @@ class WritePipeline:
         elif error is not None:
             reason = f"the ensemble could not be changed: {error}"
             self.fail(NotEnoughBookiesError(reason, ledger_id=self.metadata.ledger_id))
-        if self.error is not None:
+        if self.error is not None or self._is_ending:
             return
         if self._fresh:
             self._start_change()
@@ -259,7 +265,7 @@ class WritePipeline:
         # Where there is no other bookie, the one that failed a while ago is tried again.
         again = {one for one in down[len(chosen) :] if self._ensemble[one] in writable} - fresh
         self._check_quorums(set(down) - replaced.keys() - again)
-        if replaced:
+        if replaced and self.error is None:
             ensemble = tuple(replaced.get(i, one) for i, one in enumerate(self._ensemble))
             changed = self.metadata.with_ensemble(self.confirmed + 1, ensemble)
             self.metadata = await self._commit_ensemble(changed)
