@@ -2,9 +2,9 @@
 
     python tools/demo_cluster.py [--messages 20000] [--folder .demo-cluster]
 
-Starts ZooKeeper, three bookies and AutoRecovery (`bookkeeper_peer`), and a broker on them. Then:
+Starts ZooKeeper, three bookies and AutoRecovery (`bookkeeper_peer`), and two brokers on them. Then:
 publishes messages; kills a bookie (SIGKILL) while it publishes; finds moments by broker time; kills
-the broker (SIGKILL) and starts another one on the same store; checks that every acknowledged
+the broker that has the topic (SIGKILL), so that the other one takes it over; checks that every acknowledged
 message is there, once and in order, that index and time go on without a gap, and that the finder
 reads the same from the bookies without a broker. Exit code 1 when a check fails.
 """

@@ -41,7 +41,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="with --store: how long the topics of a broker that has died wait for another one "
-        "(default: 6000)",
+        "(default: 4000)",
     )
 
 

@@ -42,7 +42,7 @@ def worker_member(socket: Path, worker: int, workers: int) -> ClusterMember:
 
 
 def bookkeeper_member(
-    address: str, *, session_timeout_ms: int = 5_000, shedding_interval_ms: int = 30_000
+    address: str, *, session_timeout_ms: int = 4_000, shedding_interval_ms: int = 30_000
 ) -> ClusterMember:
     """One of the brokers that keep their ledgers in BookKeeper, at `zk://HOST:PORT/ledgers`.
 

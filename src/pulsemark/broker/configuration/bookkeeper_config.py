@@ -19,7 +19,7 @@ class BookKeeperConfig:
 
     #: `zk://HOST:PORT[,HOST:PORT...]/ledgers`; None: entries are in files or in memory.
     store_address: str | None = None
-    #: The path of the store's own nodes in ZooKeeper. Each store has one of its own.
+    #: For a broker without others (`BrokerConfig` in a program): the path of its store's nodes.
     store_root: str = "/pulsemark"
     #: On how many bookies a ledger is spread.
     ensemble_size: int = 3
@@ -28,7 +28,7 @@ class BookKeeperConfig:
     #: How many of them must have an entry on disk before it is acknowledged.
     ack_quorum_size: int = 2
     #: After so much silence ZooKeeper ends the session.
-    zookeeper_session_timeout_ms: int = 6_000
+    zookeeper_session_timeout_ms: int = 4_000
 
     def __post_init__(self) -> None:
         if self.store_address is not None:

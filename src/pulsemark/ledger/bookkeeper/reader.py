@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 Connect: TypeAlias = "Callable[[], Coroutine[Any, Any, tuple[Coordination, BookKeeperClient]]]"
 T = TypeVar("T")
 _AT_ONCE = 32
+_DEPTH = 5
+"""So deep below the root may the stores of bundles be: bundles/TENANT/NAMESPACE/RANGE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +134,9 @@ class BookKeeperReader:
         return self._run(self._runs(topic))
 
     async def _runs(self, topic: str) -> list[BookKeeperRun]:
-        topic_id = (await self._own_names()).get(topic)
-        if topic_id is not None:
-            return await self._own_runs(topic, topic_id)
+        own = (await self._own_names()).get(topic)
+        if own is not None:
+            return await self._own_runs(own)
         try:
             path = topic_path(topic, self._chroot)
         except ValueError as error:
@@ -171,16 +173,29 @@ class BookKeeperReader:
 
     # This package's own stores
 
-    async def _own_names(self) -> dict[str, int]:
-        folder, names = self._paths.topics, {}
-        for node in await self._children(folder):
-            data = await self._get(f"{folder}/{node}")
-            if data is not None:
-                names[data.decode()] = int(node)
+    async def _own_names(self) -> dict[str, str]:
+        """The path of each topic's list, in the store at the root and in those of bundles."""
+        names: dict[str, str] = {}
+        for root in await self._store_roots(self._paths.root, 0):
+            paths = Paths(root)
+            for node in await self._children(paths.topics):
+                data = await self._get(f"{paths.topics}/{node}")
+                if data is not None:
+                    names[data.decode()] = paths.log(int(node))
         return names
 
-    async def _own_runs(self, topic: str, topic_id: int) -> list[BookKeeperRun]:
-        path = self._paths.log(topic_id)
+    async def _store_roots(self, path: str, depth: int) -> list[str]:
+        """The roots of stores at a path and below: brokers have one for each bundle of topics."""
+        children = await self._children(path)
+        found = [path] if "topics" in children and "logs" in children else []
+        below = [] if path in found and depth else children
+        if depth < _DEPTH:
+            for name in below:
+                if f"{path}/{name}" not in (Paths(path).folders if path in found else ()):
+                    found += await self._store_roots(f"{path}/{name}", depth + 1)
+        return found
+
+    async def _own_runs(self, path: str) -> list[BookKeeperRun]:
         data = await self._get(path)
         records = {} if data is None else {r.header: r for r in unpack_log(path, data)}
         ends = await self._ends({header.ledger_id for header in records})
