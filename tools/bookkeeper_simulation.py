@@ -1,10 +1,12 @@
 """Thousands of seeded histories of the BookKeeper client against fake bookies, in virtual time.
 
-    python tools/bookkeeper_simulation.py [--first SEED] [--seeds N] [--duels] [--without fence|floor]
+    python tools/bookkeeper_simulation.py [--first SEED] [--seeds N] [--duels]
+                                          [--without fence|floor]
 
 Each seed is one history: contenders for a topic, a follower, and bad luck with bookies, network and
-metadata. With `--duels` it is a short one, of one writer and one recovery. The run ends with 1 if an invariant was broken. With `--without` one rule of recovery is
-left out, and the run ends with 1 if no history notices.
+metadata. With `--duels` it is a short one, of one writer and one recovery. The run ends with 1 if
+an invariant was broken. With `--without` one rule of recovery is left out, and the run ends with 1
+if no history notices.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import pytest
 from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
 from pulsemark.testing.bookkeeper.history import run_history
 
-#: These found faults once: late ensemble changes, and entries that only an unfinished recovery held.
+#: These found faults once: a late ensemble change, and entries of an unfinished recovery.
 FOUND_FAULTS = (50, 172, 242, 265, 414)
 
 #: Histories of one writer and one recovery, in which an entry is lost if reads do not fence.

@@ -176,7 +176,7 @@ def test_first_writer_confirms_nothing_after_the_close(fences: bool) -> None:
         writer = await client.create_ledger(ledger_id=1)
         await writer.append(b"e0")
         await writer.append(b"e1")
-        first, second, third = writer.metadata.last_segment.bookies
+        _, second, third = writer.metadata.last_segment.bookies
         late: list[tuple[str, bytes]] = []
 
         def pass_frame(bookie: str, frame: bytes) -> bool:
