@@ -1,6 +1,5 @@
 """Several brokers: lookups, unloading, shared settings, a broker that was paused."""
 
-import pulsar
 import pytest
 
 TOPIC = "persistent://public/default/orders"
