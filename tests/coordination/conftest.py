@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tempfile
 import uuid
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from bookkeeper_peer import BookKeeperPeer, free_port, missing
 from kazoo.client import KazooClient
 
 from pulsemark.coordination import connect
+from pulsemark.coordination.durable import DurableTree
+from pulsemark.coordination.local import LocalCoordination
+from pulsemark.coordination.local_server import LocalServer
 from pulsemark.coordination.memory import MemoryTree
 
 
@@ -68,9 +72,35 @@ class ZooKeeper:
         await asyncio.to_thread(twin.close)
 
 
-@pytest.fixture(params=["memory", "zookeeper"])
-def service(request):
+class Local:
+    """Sessions over a socket with a tree on disk."""
+
+    def __init__(self, folder):
+        self.file = folder / "metadata.sqlite"
+        self.socket = Path(tempfile.mkdtemp()) / "socket"
+        self.tree = DurableTree(self.file)
+        self.server = LocalServer(self.tree, self.socket)
+
+    async def session(self):
+        """A new session."""
+        if not self.socket.exists():
+            await self.server.start()
+        return await LocalCoordination.connect(self.socket)
+
+    async def close(self):
+        """End it."""
+        await self.server.close()
+        self.tree.close()
+
+
+@pytest.fixture(params=["memory", "zookeeper", "local"])
+async def service(request, tmp_path):
     """A service with an empty tree."""
     if request.param == "memory":
-        return Memory()
-    return ZooKeeper(request.getfixturevalue("zookeeper"))
+        yield Memory()
+    elif request.param == "zookeeper":
+        yield ZooKeeper(request.getfixturevalue("zookeeper"))
+    else:
+        made = Local(tmp_path)
+        yield made
+        await made.close()

@@ -97,7 +97,10 @@ class BrokerThread:
         return self.broker.data_dir
 
     def start(self) -> None:
-        """Start, and return when the broker serves; raises what `Broker.start` raises."""
+        """Start, and return when the broker serves.
+
+        Raises BrokerStateError for a second start, and what `Broker.start` raises.
+        """
         if self._thread is not None:
             raise BrokerStateError("new", "started")
         started: Future[None] = Future()
@@ -108,7 +111,10 @@ class BrokerThread:
         started.result()
 
     def close(self) -> None:
-        """Close the broker in order and end the thread; a second call does nothing."""
+        """Close the broker in order and end the thread; a second call does nothing.
+
+        Any thread may call it, but for the broker's own. Raises what `Broker.close` raises.
+        """
         if self._loop is not None and self._stop is not None and not self._loop.is_closed():
             # The loop may end between the check above and this call.
             with suppress(RuntimeError):
@@ -120,7 +126,10 @@ class BrokerThread:
             raise failure
 
     def call(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the broker's loop and return its result."""
+        """Run a coroutine on the broker's loop and return its result.
+
+        Raises BrokerStateError before the start, and what the coroutine raises.
+        """
         if self._loop is None:
             raise BrokerStateError("running", "new")
         return asyncio.run_coroutine_threadsafe(work(self.broker), self._loop).result()

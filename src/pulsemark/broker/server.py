@@ -176,7 +176,8 @@ class Broker:
     async def start(self) -> None:
         """Open the data folder and begin to serve.
 
-        Raises PortInUseError, ConfigError (an unknown stamper), and the ledger's FolderLockedError,
+        Raises BrokerStateError for a broker that was started before, PortInUseError, ConfigError
+        (an unknown stamper or provider), and the ledger's FolderLockedError,
         ForeignFolderError, UnsupportedVersionError, CorruptFileError for the data folder.
         """
         if self._state != "new":
@@ -292,7 +293,11 @@ class Broker:
     # -- close ----------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close all parts in order; a second call does nothing."""
+        """Close all parts in order; a second call does nothing.
+
+        Raises OSError and the ledger's CatalogError if subscriptions' places cannot be stored; all
+        parts are closed all the same.
+        """
         if self._state in ("closing", "closed"):
             return
         was_running = self._state == "running"

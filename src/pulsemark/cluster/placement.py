@@ -49,7 +49,7 @@ class Placement(Protocol):
 class Balanced:
     """Bundles are spread evenly over the brokers."""
 
-    worker = None
+    worker: int | None = None
 
     def __init__(self, *, shedding_interval_ms: int = 30_000) -> None:
         self._interval_s = shedding_interval_ms / 1000

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from .errors import (
-    CoordinationError,
     NodeExistsError,
     NodeMissingError,
     NotEmptyError,
@@ -109,13 +108,34 @@ class Nodes:
             changed: list[tuple[str, bool]] = []
             try:
                 results = [self._apply(one, session_id, undo, changed) for one in operations]
-            except CoordinationError:
+                self.keep([path for path, _ in changed])
+            except BaseException:
                 for step in reversed(undo):
                     step()
                 raise
             for path, is_list in changed:
                 self._report(path, is_list=is_list)
             return results
+
+    def keep(self, paths: Iterable[str]) -> None:
+        """Make changes of these nodes durable, before they are seen; here there is nothing to do.
+
+        What it raises undoes the changes.
+        """
+
+    def facts(self, path: str) -> tuple[bytes, int, int] | None:
+        """Data, version and sequence number of a persistent node; None for any other."""
+        node = self._nodes.get(path)
+        if node is None or node.owner:
+            return None
+        return node.data, node.version, node.created
+
+    def restore(self, path: str, data: bytes, version: int, created: int) -> None:
+        """Have a node again that was kept; after its parent."""
+        if path == "/":
+            self._nodes["/"].created = created
+        else:
+            self._link(path, _Node(data, 0, version, created))
 
     def _apply(
         self,

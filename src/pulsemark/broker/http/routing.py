@@ -125,6 +125,9 @@ async def answer(request: Request) -> Response:
     accept = request.headers.get("accept", "")
     request.segments = _current(request.segments)
     try:
+        if "{" in request.target.partition("?")[0]:
+            # Pulsar's web server takes it for the beginning of a template.
+            raise UnservedError(400)
         if request.method == "OPTIONS":
             return options(_allowed(request))
         route, need, values = _find(request)
@@ -149,12 +152,16 @@ async def answer(request: Request) -> Response:
 
 
 def _allowed(request: Request) -> frozenset[str]:
-    """The methods of the request's path. Raises `UnservedError` 404."""
+    """The methods of the request's path. Raises `UnservedError` 404.
+
+    They are those of the first template that fits, as in JAX-RS: others that fit do not count.
+    """
     rows = BY_SIZE.get(len(request.segments), ())
-    found = frozenset(r.method for r, _ in rows if r.match(request.segments) is not None)
-    if not found:
+    fitting = [route for route, _ in rows if route.match(request.segments) is not None]
+    if not fitting:
         raise UnservedError(404)
-    return found
+    first = fitting[0].shape
+    return frozenset(route.method for route in fitting if route.shape == first)
 
 
 #: Pulsar 1's names of parts that are the same in Pulsar 2. Its other parts have other paths.

@@ -58,10 +58,6 @@ class PartitionedTopics:
         """Full names of a namespace's partitioned topics, sorted."""
         return self._names.of(namespace)
 
-    def is_retired(self, name: TopicName) -> bool:
-        """Whether a partitioned topic of that name was deleted, or is being deleted."""
-        return str(name) in self._retired
-
     def count_of(self, name: TopicName) -> int:
         """Partitions of a partitioned topic; 0 for any other name."""
         return self._counts.get(str(name), 0)

@@ -1,1 +1,4 @@
-"""Ledgers in Apache BookKeeper."""
+"""The engine on Apache BookKeeper and ZooKeeper: each ledger is one of BookKeeper's.
+
+Below it `client` speaks BookKeeper's protocol.
+"""

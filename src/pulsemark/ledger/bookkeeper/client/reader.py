@@ -46,6 +46,13 @@ class LedgerReader:
         """The last entry that may be read, as far as is known; -1: none."""
         return self._last_confirmed
 
+    def know_confirmed(self, entry_id: int) -> None:
+        """The caller knows from the ledger's writer that this entry and all before it may be read.
+
+        Bookies hear of an entry's confirmation only with the next entry.
+        """
+        self._last_confirmed = max(self._last_confirmed, entry_id)
+
     async def read(
         self, first: int, last: int, max_bytes: int = _DEFAULT_MAX_BYTES
     ) -> list[LedgerEntry]:
