@@ -29,7 +29,7 @@ PULSAR_HOME ?=
 PEER_ADMIN_URL ?= http://127.0.0.1:8080
 PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 
-.PHONY: help setup docs pictures demo demo-kafka test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
+.PHONY: help setup docs pictures demo demo-kafka demo-cluster test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
 	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-admin clean
 
 help: ## Say what each target does
@@ -77,6 +77,9 @@ types: $(STAMP) ## Check types
 
 proto: $(STAMP) ## Generate the protobuf code anew
 	$(BIN)/python tools/generate_proto.py
+
+demo-cluster: $(STAMP) ## ZooKeeper, three bookies and brokers on them: kills, and nothing is lost (needs Java and Maven)
+	$(BIN)/python tools/demo_cluster.py $(DEMO_ARGS)
 
 bench: $(STAMP) ## Run the measurements, each against a limit taken in the same run
 	@set -e; for program in bench/bench_*.py; do \
@@ -146,6 +149,6 @@ pulsar-tools: $(STAMP) ## pulsar-perf, pulsar-client, and all programs with TLS:
 	$(BIN)/python tools/check_secured_tools.py --pulsar-home "$(PULSAR_HOME)"
 
 clean: ## Remove what the other targets made, the environment included
-	rm -rf $(VENV) .demo .demo-kafka build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .demo .demo-kafka .demo-cluster build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -not -path './.git/*' -exec rm -rf {} +

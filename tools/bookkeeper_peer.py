@@ -267,6 +267,7 @@ class BookKeeperPeer:
             capture_output=True,
             text=True,
             cwd=self.folder,
+            check=False,
         )
         if run.returncode:
             raise PeerError(f"{command[0]}: {run.stdout[-2000:]}{run.stderr[-2000:]}")

@@ -51,7 +51,7 @@ from .security.authentication import Authenticator
 from .security.making import make_authenticator
 from .services import Services
 from .storage import Storage
-from .store_opening import open_store
+from .store_opening import needs_folder, open_store
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
@@ -232,7 +232,7 @@ class Broker:
         return store
 
     def _open_store(self, notify: Notify) -> Storage:
-        if self.config.storage == "files" and self.config.data_dir is None:
+        if needs_folder(self.config):
             self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
         return open_store(self.config, self._temporary, notify, self.files)
 

@@ -17,6 +17,7 @@ from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
+from .bookkeeper_config import BookKeeperConfig
 from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
 from .security_config import SecurityConfig
 
@@ -64,6 +65,8 @@ class BrokerConfig(PolicyDefaults):
     #: The content with which a broker in memory starts, and which the next broker can take over.
     #: None: it starts empty.
     memory: MemoryFolder | None = None
+    #: Entries in Apache BookKeeper, in the place of files, if it has an address.
+    bookkeeper: BookKeeperConfig = field(default_factory=BookKeeperConfig)
     #: Address to listen on; 0.0.0.0 for all IPv4 addresses of the machine.
     host: str = "127.0.0.1"
     #: Port of the binary protocol; 0 picks a free one (see `Broker.port`). None: clients can only
@@ -341,6 +344,10 @@ def _check_storage(config: BrokerConfig) -> None:
         raise ConfigError("memory", memory, "must be a MemoryFolder or None")
     if memory is not None and storage != "memory":
         raise ConfigError("memory", memory, "goes with storage='memory' only")
+    config.bookkeeper.check_quorums()
+    if config.bookkeeper.store_address is not None and (data_dir or storage == "memory"):
+        what = "data_dir" if data_dir else "storage"
+        raise ConfigError(what, getattr(config, what), "the store is in BookKeeper")
 
 
 def _check_control(config: BrokerConfig) -> None:

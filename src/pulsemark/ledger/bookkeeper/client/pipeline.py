@@ -94,8 +94,8 @@ class WritePipeline:
         self._ensemble = metadata.last_segment.bookies
         self._down: set[int] = set()
         """Places whose bookies failed; nothing is sent there until they are replaced."""
-        self._fresh: set[int] = set()
-        """Those of them that no ensemble change has seen yet."""
+        self._has_news = False
+        """A place came to `_down` that no ensemble change has seen yet."""
         self._change: asyncio.Task[None] | None = None
         self._is_ending = False
         self._again: asyncio.TimerHandle | None = None
@@ -218,15 +218,15 @@ class WritePipeline:
         if place in self._down:
             return
         self._down.add(place)
-        self._fresh.add(place)
+        self._has_news = True
         if self._change is None and not self._is_ending:
             self._start_change()
 
-    def _start_change(self) -> None:
+    def _start_change(self, is_retry: bool = False) -> None:
         if self._again is not None:
             self._again.cancel()
             self._again = None
-        self._change = asyncio.ensure_future(self._change_ensemble())
+        self._change = asyncio.ensure_future(self._change_ensemble(is_retry))
         self._change.add_done_callback(self._change_ended)
 
     def _change_ended(self, task: asyncio.Task[None]) -> None:
@@ -241,17 +241,21 @@ class WritePipeline:
             self.fail(NotEnoughBookiesError(reason, ledger_id=self.metadata.ledger_id))
         if self.error is not None or self._is_ending:
             return
-        if self._fresh:
+        if self._has_news:
             self._start_change()
             return
         self._confirm()
         if self._down:
             delay_s = self._core.options.replace_delay_ms / 1000
-            self._again = self._loop.call_later(delay_s, self._start_change)
+            self._again = self._loop.call_later(delay_s, self._start_change, True)
 
-    async def _change_ensemble(self) -> None:
-        """Replace the failed bookies for which there are others; go on without the rest."""
-        fresh, self._fresh = self._fresh, set()
+    async def _change_ensemble(self, is_retry: bool) -> None:
+        """Replace the failed bookies for which there are others; go on without the rest.
+
+        A retry also sends again to those without replacement that are registered, in case they are
+        well again. At once after a failure that would go round in circles.
+        """
+        self._has_news = False
         down = sorted(self._down)
         writable = await self._core.registry.writable()
         chosen = replacements(
@@ -262,8 +266,8 @@ class WritePipeline:
             random=self._core.random,
         )
         replaced = dict(zip(down, chosen, strict=False))
-        # Where there is no other bookie, the one that failed a while ago is tried again.
-        again = {one for one in down[len(chosen) :] if self._ensemble[one] in writable} - fresh
+        left = down[len(chosen) :]
+        again = {one for one in left if is_retry and self._ensemble[one] in writable}
         self._check_quorums(set(down) - replaced.keys() - again)
         if replaced and self.error is None:
             ensemble = tuple(replaced.get(i, one) for i, one in enumerate(self._ensemble))
@@ -272,7 +276,6 @@ class WritePipeline:
             self._ensemble = ensemble
         if self.error is None:
             self._down -= replaced.keys() | again
-            self._fresh -= replaced.keys() | again
             self._resend(replaced.keys(), again)
 
     def _check_quorums(self, without: AbstractSet[int]) -> None:
