@@ -168,7 +168,12 @@ def owners_of(brokers: list[BrokerProcess], topics: list[str]) -> dict[str, str]
     found = {}
     for topic in topics:
         path = f"/lookup/v2/topic/{topic.replace('://', '/')}"
-        found[topic] = asked.rest("GET", path)["brokerUrl"]
+        for _ in range(100):
+            try:
+                found[topic] = asked.rest("GET", path)["brokerUrl"]
+                break
+            except OSError:
+                time.sleep(0.2)  # its bundle is on the way to another broker
     return found
 
 
@@ -256,7 +261,7 @@ def campaign(arguments: argparse.Namespace, store: str, folder: Path) -> dict[st
     """The whole run."""
     random_ = random.Random(arguments.seed)
     brokers = [BrokerProcess(number, store, folder) for number in range(arguments.brokers)]
-    namespace = f"failover/run-{int(time.time())}"
+    namespace = f"failover/run-{time.time_ns() // 1_000_000}"
     with ExitStack() as at_end:
         for one in brokers:
             one.start()
