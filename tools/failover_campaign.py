@@ -111,6 +111,8 @@ class Load:
         self.topic = topic
         self.acknowledged: dict[int, float] = {}
         """When each message was acknowledged, by its sequence id."""
+        self.places: dict[int, str] = {}
+        """What its receipt said."""
         self.sent_s: list[float] = []
         self.refused = 0
         self._lock = threading.Lock()
@@ -129,12 +131,13 @@ class Load:
         while not self._stop.wait(INTERVAL_S):
             number = len(self.sent_s)
             self.sent_s.append(time.monotonic())
-            self._producer.send_async(b"%d" % number, lambda r, _, n=number: self._done(n, r))
+            self._producer.send_async(b"%d" % number, lambda r, i, n=number: self._done(n, r, i))
 
-    def _done(self, number: int, result: pulsar.Result) -> None:
+    def _done(self, number: int, result: pulsar.Result, place: Any) -> None:
         with self._lock:
             if result == pulsar.Result.Ok:
                 self.acknowledged[number] = time.monotonic()
+                self.places[number] = f"{place.ledger_id()}:{place.entry_id()}"
             else:
                 self.refused += 1
 
@@ -165,17 +168,25 @@ def owners_of(brokers: list[BrokerProcess], topics: list[str]) -> dict[str, str]
     found = {}
     for topic in topics:
         path = f"/lookup/v2/topic/{topic.replace('://', '/')}"
-        found[topic] = asked.rest("GET", path)["brokerUrl"]
+        for _ in range(100):
+            try:
+                found[topic] = asked.rest("GET", path)["brokerUrl"]
+                break
+            except OSError:
+                time.sleep(0.2)  # its bundle is on the way to another broker
     return found
 
 
 def failover(
-    random_: random.Random, brokers: list[BrokerProcess], loads: list[Load]
+    random_: random.Random,
+    brokers: list[BrokerProcess],
+    loads: list[Load],
+    kinds: dict[str, int],
 ) -> dict[str, Any]:
     """One event, and what it took."""
     owners = owners_of(brokers, [load.topic for load in loads])
     chosen = random_.choice([one for one in brokers if one.url in owners.values()])
-    kind = random_.choices(["kill", "end", "pause"], [5, 3, 2])[0]
+    kind = random_.choices(list(kinds), list(kinds.values()))[0]
     mine = [load for load in loads if owners[load.topic] == chosen.url]
     number = {"kill": signal.SIGKILL, "end": signal.SIGTERM, "pause": signal.SIGSTOP}[kind]
     event_s = time.monotonic()
@@ -203,6 +214,7 @@ def failover(
         chosen.start()
     return {
         "kind": kind,
+        "at_s": round(event_s, 2),
         "broker": chosen.number,
         "topics": len(mine),
         "missing": [load.topic for load in mine if load.topic not in taken],
@@ -222,7 +234,7 @@ def check(service: Service, load: Load, epochs: list[int], seen: dict[str, Any])
             if stamp is None:
                 wrong.append(f"{entry.position}: no stamp, {entry.header}")
                 continue
-            while index in controls:
+            while index in controls and stamp.index > index:
                 index += 1  # an entry that begins an epoch, which clients do not get
             if stamp.index != index + entry.message_count - 1:
                 wrong.append(f"{entry.position}: index {stamp.index} after {index - 1}")
@@ -233,7 +245,8 @@ def check(service: Service, load: Load, epochs: list[int], seen: dict[str, Any])
                 first.setdefault(entry.header.sequence_id, entries)
     lost = sorted(set(load.acknowledged) - set(first))
     if lost:
-        wrong.append(f"{len(lost)} acknowledged messages are lost, such as {lost[:5]}")
+        shown = [(n, load.places[n], round(load.acknowledged[n], 2)) for n in lost[:5]]
+        wrong.append(f"{len(lost)} acknowledged messages are lost, such as {shown}")
     order = sorted(first, key=first.__getitem__)
     if order != sorted(order):
         wrong.append("first copies are not in the order of sending")
@@ -248,7 +261,7 @@ def campaign(arguments: argparse.Namespace, store: str, folder: Path) -> dict[st
     """The whole run."""
     random_ = random.Random(arguments.seed)
     brokers = [BrokerProcess(number, store, folder) for number in range(arguments.brokers)]
-    namespace = f"failover/run-{int(time.time())}"
+    namespace = f"failover/run-{time.time_ns() // 1_000_000}"
     with ExitStack() as at_end:
         for one in brokers:
             one.start()
@@ -269,7 +282,7 @@ def campaign(arguments: argparse.Namespace, store: str, folder: Path) -> dict[st
         try:
             for _ in range(arguments.failovers):
                 time.sleep(random_.uniform(1.0, 3.0))
-                events.append(failover(random_, brokers, loads))
+                events.append(failover(random_, brokers, loads, arguments.kinds))
                 print(json.dumps(events[-1]), flush=True)
         finally:
             for load in loads:
@@ -308,6 +321,11 @@ def _kill(broker: BrokerProcess) -> None:
         broker.process.wait()
 
 
+def _weights(text: str) -> dict[str, int]:
+    """`kill=5,end=3` as numbers."""
+    return {name: int(weight) for name, _, weight in (p.partition("=") for p in text.split(","))}
+
+
 def main() -> int:
     """Run it; 0 if nothing is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -316,6 +334,12 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--topics", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--kinds",
+        type=_weights,
+        default=_weights("kill=5,end=3,pause=2"),
+        help="how often each is chosen (default: kill=5,end=3,pause=2)",
+    )
     parser.add_argument("--json", type=Path, help="write the result into this file, too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="failover-") as name, ExitStack() as at_end:
