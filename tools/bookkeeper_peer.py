@@ -32,7 +32,7 @@ DEPENDENCIES = (
     ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),
 )
 OPENED = ("java.io", "java.util.zip", "java.nio", "jdk.internal.misc")
-START_LIMIT_S = 90
+START_LIMIT_S = 110
 ROOT = "/ledgers"
 
 
@@ -100,6 +100,8 @@ class BookKeeperPeer:
         state = json.loads(self.state_file.read_text()) if self.state_file.exists() else {}
         self.ports: dict[str, int] = state.get("ports", {})
         self.pids: dict[str, int] = state.get("pids", {})
+        self._started: dict[int, subprocess.Popen[bytes]] = {}
+        """The processes that this object has started, by their ids."""
 
     @property
     def zookeeper(self) -> str:
@@ -257,6 +259,7 @@ class BookKeeperPeer:
                 start_new_session=True,
             )
         self.pids[name] = process.pid
+        self._started[process.pid] = process
         self._save()
 
     def _shell(self, name: str, *command: str) -> None:
@@ -291,6 +294,9 @@ class BookKeeperPeer:
             if time.monotonic() > limit:
                 raise PeerError(f"{name} does not end")
             time.sleep(0.02)
+        started = self._started.pop(self.pids.get(name, -1), None)
+        if started is not None:
+            started.wait()
 
 
 def main() -> int:

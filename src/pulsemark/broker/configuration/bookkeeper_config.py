@@ -52,8 +52,14 @@ class BookKeeperConfig:
                 "must be from 1000 to 600000",
             )
 
-    def check_quorums(self) -> None:
-        """Raise ConfigError unless ensemble >= write quorum >= ack quorum."""
+    def check(self, storage: str, data_dir: object) -> None:
+        """Raise ConfigError unless ensemble >= write quorum >= ack quorum, and the store has one
+        place: this one, or the broker's ``storage`` and ``data_dir``.
+        """
+        if self.store_address is not None and data_dir is not None:
+            raise ConfigError("data_dir", data_dir, "the store is in BookKeeper")
+        if self.store_address is not None and storage == "memory":
+            raise ConfigError("storage", storage, "the store is in BookKeeper")
         sizes = self.ensemble_size, self.write_quorum_size, self.ack_quorum_size
         if not sizes[0] >= sizes[1] >= sizes[2]:
             reason = "ensemble size >= write quorum >= ack quorum must hold"

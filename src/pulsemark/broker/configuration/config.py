@@ -20,12 +20,12 @@ from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig
 from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
 from .security_config import SecurityConfig
+from .storage_place import check_storage
 
 __all__ = ["BrokerConfig"]
 
 MIB = 1024 * 1024
 HIGHEST_PORT = 65_535
-STORAGES = ("files", "memory")
 #: Fields that are lists of names, and what is named.
 NAME_LISTS = (
     ("stampers", "stamper"),
@@ -310,7 +310,7 @@ class BrokerConfig(PolicyDefaults):
             raise ConfigError("clock", self.clock, reason)
         _check_control(self)
         _check_kafka(self)
-        _check_storage(self)
+        check_storage(self)
         _check_audit(self)
         if self.max_message_size_bytes < 1024:
             raise ConfigError(
@@ -326,28 +326,6 @@ def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
         return replace(config.store_options, sync_interval_ms=interval_ms)
     except ValueError as error:
         raise ConfigError("sync_interval_ms", interval_ms, str(error)) from error
-
-
-def _check_storage(config: BrokerConfig) -> None:
-    storage, memory = config.storage, config.memory
-    data_dir: Any = config.data_dir
-    if isinstance(data_dir, str):
-        data_dir = Path(data_dir)
-        object.__setattr__(config, "data_dir", data_dir)
-    if storage not in STORAGES:
-        raise ConfigError("storage", storage, f"must be one of {', '.join(STORAGES)}")
-    if data_dir is not None and not isinstance(data_dir, Path):
-        raise ConfigError("data_dir", data_dir, "must be a path or None")
-    if data_dir is not None and storage == "memory":
-        raise ConfigError("data_dir", data_dir, "a broker in memory has no data folder")
-    if memory is not None and not isinstance(memory, MemoryFolder):
-        raise ConfigError("memory", memory, "must be a MemoryFolder or None")
-    if memory is not None and storage != "memory":
-        raise ConfigError("memory", memory, "goes with storage='memory' only")
-    config.bookkeeper.check_quorums()
-    if config.bookkeeper.store_address is not None and (data_dir or storage == "memory"):
-        what = "data_dir" if data_dir else "storage"
-        raise ConfigError(what, getattr(config, what), "the store is in BookKeeper")
 
 
 def _check_control(config: BrokerConfig) -> None:

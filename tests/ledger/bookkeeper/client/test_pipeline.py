@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 
 import pytest
 
@@ -260,5 +261,26 @@ def test_no_add_goes_to_a_bookie_that_is_out() -> None:
         for _ in range(50):
             await writer.append(b"x")
         assert asked < 10
+
+    in_cluster(main)
+
+
+def test_each_entry_has_an_error_of_its_own() -> None:
+    """What is pending fails with the same facts in different errors, and nobody has to wait."""
+
+    async def main(cluster: Cluster) -> None:
+        unheard: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, what: unheard.append(what))
+        writer = await cluster.client().create_ledger()
+        cluster.bookies[1].refuse = lambda request: 504
+        pending = [writer.append(b"x") for _ in range(3)]
+        errors = await asyncio.gather(*pending[:2], return_exceptions=True)
+        del pending
+        gc.collect()
+        assert unheard == []
+        assert errors[0] is not errors[1]
+        assert str(errors[0]) == str(errors[1]) == str(writer.error)
+        assert isinstance(errors[0], LedgerFencedError)
+        assert errors[0].bookie == cluster.names[1]
 
     in_cluster(main)

@@ -7,6 +7,7 @@ stopped by a fence, and its ensemble changes stay in memory until the ledger is 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -113,7 +114,7 @@ class WritePipeline:
         Raises the pipeline's error, BackPressureError or EntryTooLargeError; nothing is sent then.
         """
         if self.error is not None:
-            raise self.error
+            raise copy.copy(self.error)
         entry_id, ledger_id = self._next_id, self.metadata.ledger_id
         if self._in_flight >= self._core.options.max_in_flight_bytes:
             raise BackPressureError(f"{self._in_flight} bytes", ledger_id=ledger_id)
@@ -145,7 +146,7 @@ class WritePipeline:
         """Wait until `append` takes an entry. Raises the pipeline's error."""
         await self._room.wait()
         if self.error is not None:
-            raise self.error
+            raise copy.copy(self.error)
 
     def _send(self, pending: _Pending, place: int) -> None:
         if place in self._down:
@@ -202,7 +203,10 @@ class WritePipeline:
         self._room.set()
         for entry in pending:
             if not entry.future.done():
-                entry.future.set_exception(error)
+                # One of its own for each: a traceback grows with each place that raises it.
+                entry.future.set_exception(copy.copy(error))
+                # Who does not wait for this entry hears of it from the next append.
+                entry.future.exception()
 
     async def end(self, error: BookKeeperError) -> None:
         """Fail what is pending, after an ensemble change that is under way; no other one begins."""
