@@ -29,7 +29,10 @@ PULSAR_HOME ?=
 PEER_ADMIN_URL ?= http://127.0.0.1:8080
 PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 
-.PHONY: help setup docs pictures demo demo-kafka test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
+# Histories of `make bookkeeper-simulation`, of each kind.
+SIMULATION_SEEDS ?= 3000
+
+.PHONY: bookkeeper-simulation help setup docs pictures demo demo-kafka demo-cluster test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
 	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-admin clean
 
 help: ## Say what each target does
@@ -77,6 +80,15 @@ types: $(STAMP) ## Check types
 
 proto: $(STAMP) ## Generate the protobuf code anew
 	$(BIN)/python tools/generate_proto.py
+
+demo-cluster: $(STAMP) ## ZooKeeper, three bookies and brokers on them: kills, and nothing is lost (needs Java and Maven)
+	$(BIN)/python tools/demo_cluster.py $(DEMO_ARGS)
+
+bookkeeper-simulation: $(STAMP) ## Seeded histories of the BookKeeper client in virtual time, and the control runs that must lose entries
+	$(BIN)/python tools/bookkeeper_simulation.py --seeds $(SIMULATION_SEEDS)
+	$(BIN)/python tools/bookkeeper_simulation.py --duels --seeds $(SIMULATION_SEEDS)
+	$(BIN)/python tools/bookkeeper_simulation.py --duels --seeds 1200 --without fence
+	$(BIN)/python tools/bookkeeper_simulation.py --seeds 100 --without floor
 
 bench: $(STAMP) ## Run the measurements, each against a limit taken in the same run
 	@set -e; for program in bench/bench_*.py; do \
@@ -146,6 +158,6 @@ pulsar-tools: $(STAMP) ## pulsar-perf, pulsar-client, and all programs with TLS:
 	$(BIN)/python tools/check_secured_tools.py --pulsar-home "$(PULSAR_HOME)"
 
 clean: ## Remove what the other targets made, the environment included
-	rm -rf $(VENV) .demo .demo-kafka build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .demo .demo-kafka .demo-cluster build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -not -path './.git/*' -exec rm -rf {} +

@@ -20,7 +20,7 @@ from pulsemark.testing.clock import A_TIME_MS, SettableClock
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 
-from bookkeeper_peer import BookKeeperPeer, missing  # noqa: E402 - found by the path above
+from bookkeeper_peer import BookKeeperPeer, missing
 
 # An example may take any time: the machine may have other work.
 settings.register_profile("no deadline", deadline=None)

@@ -32,7 +32,7 @@ DEPENDENCIES = (
     ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),
 )
 OPENED = ("java.io", "java.util.zip", "java.nio", "jdk.internal.misc")
-START_LIMIT_S = 90
+START_LIMIT_S = 110
 ROOT = "/ledgers"
 
 
@@ -100,6 +100,8 @@ class BookKeeperPeer:
         state = json.loads(self.state_file.read_text()) if self.state_file.exists() else {}
         self.ports: dict[str, int] = state.get("ports", {})
         self.pids: dict[str, int] = state.get("pids", {})
+        self._started: dict[int, subprocess.Popen[bytes]] = {}
+        """The processes that this object has started, by their ids."""
 
     @property
     def zookeeper(self) -> str:
@@ -227,6 +229,8 @@ class BookKeeperPeer:
             settings.write_text(
                 f"metadataServiceUri=zk+hierarchical://{self.zookeeper}{ROOT}\nhttpServerEnabled=false\n"
                 "openLedgerRereplicationGracePeriod=5000\nlostBookieRecoveryDelay=0\n"
+                # Without this it ends at once on a machine whose address is a loopback one.
+                "allowLoopback=true\nadvertisedAddress=127.0.0.1\n"
             )
             main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
             return [*self._java(96), main, "--conf", str(settings)]
@@ -257,6 +261,7 @@ class BookKeeperPeer:
                 start_new_session=True,
             )
         self.pids[name] = process.pid
+        self._started[process.pid] = process
         self._save()
 
     def _shell(self, name: str, *command: str) -> None:
@@ -267,6 +272,7 @@ class BookKeeperPeer:
             capture_output=True,
             text=True,
             cwd=self.folder,
+            check=False,
         )
         if run.returncode:
             raise PeerError(f"{command[0]}: {run.stdout[-2000:]}{run.stderr[-2000:]}")
@@ -290,6 +296,9 @@ class BookKeeperPeer:
             if time.monotonic() > limit:
                 raise PeerError(f"{name} does not end")
             time.sleep(0.02)
+        started = self._started.pop(self.pids.get(name, -1), None)
+        if started is not None:
+            started.wait()
 
 
 def main() -> int:

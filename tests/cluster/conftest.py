@@ -18,6 +18,12 @@ from pulsemark.ledger import MemoryFolder, MemoryStore
 LIMIT_S = 30
 
 
+class Running(BrokerThread):
+    """A broker, and what makes it one of a cluster."""
+
+    member: ClusterMember
+
+
 class Brokers:
     """Brokers that share everything; each runs in a thread of its own."""
 
@@ -31,9 +37,7 @@ class Brokers:
         """One more broker."""
         member = self.member()
         chosen = {"port": 0, "http_port": 0, "storage": "memory", **settings}
-        thread = BrokerThread(
-            BrokerConfig(**chosen), make_broker=partial(Broker, membership=member)
-        )
+        thread = Running(BrokerConfig(**chosen), make_broker=partial(Broker, membership=member))
         thread.member = member
         self._closing.enter_context(thread)
         self.running.append(thread)

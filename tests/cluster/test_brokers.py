@@ -1,6 +1,5 @@
 """Several brokers: lookups, unloading, shared settings, a broker that was paused."""
 
-import pulsar
 import pytest
 
 TOPIC = "persistent://public/default/orders"
@@ -145,7 +144,7 @@ def test_two_changes_at_once(brokers, rest):
     """
     first, second = brokers.start(), brokers.start()
     path = "/admin/v2/namespaces/public/default"
-    kept = {}
+    kept: dict[str, int | None] = {}
     for number in range(20):
         one = rest(first, "POST", f"{path}/messageTTL", 100 + number)[0]
         two = rest(second, "POST", f"{path}/maxProducersPerTopic", 200 + number)[0]

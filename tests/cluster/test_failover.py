@@ -3,7 +3,6 @@
 import threading
 
 import pulsar
-import pytest
 
 TOPIC = "persistent://public/default/orders"
 

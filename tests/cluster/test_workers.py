@@ -32,6 +32,7 @@ class Workers:
             self.process = subprocess.Popen(
                 self.command(*options), stdout=subprocess.PIPE, stderr=log
             )
+        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.log.read_text()
         return json.loads(line)
@@ -48,8 +49,13 @@ class Workers:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(LIMIT_S)
-        self.process.stdout.close()
+        self.close()
         return code
+
+    def close(self):
+        """Close what it printed."""
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 @pytest.fixture
@@ -134,6 +140,6 @@ def test_workers_end_with_their_supervisor(workers, eventually):
     ready = workers("--workers", "2")
     workers.process.kill()
     workers.process.wait(LIMIT_S)
-    workers.process.stdout.close()
+    workers.close()
     for one in ready["workers"]:
         eventually(lambda pid=one["pid"]: not psutil.pid_exists(pid), "the worker has ended")

@@ -85,10 +85,10 @@ class BrokerStateError(BrokerError, RuntimeError):
 
 
 class NoDataFolderError(BrokerError):
-    """The broker keeps everything in memory, and has no data folder."""
+    """The broker keeps everything in memory or in BookKeeper, and has no data folder."""
 
     def __init__(self) -> None:
-        super().__init__("a broker with storage='memory' has no data folder")
+        super().__init__("a broker in memory or in BookKeeper has no data folder")
 
 
 class RefusedError(Exception):

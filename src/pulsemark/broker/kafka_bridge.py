@@ -179,7 +179,8 @@ class BrokerPorts:
         self.output = cast("OutputMemory", services.output)
         self.turns = services.topics.turns
         self.run_blocking = services.run_blocking
-        self.data_folder = str(services.config.data_dir or "memory")
+        config = services.config
+        self.data_folder = str(config.data_dir or config.bookkeeper.store_address or "memory")
 
     def now_ms(self) -> int:
         """The broker's clock."""

@@ -29,7 +29,6 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -45,13 +44,14 @@ from .connection.session import Session
 from .ending import Ending
 from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError
 from .housekeeping import Housekeeping, store_cursors
+from .kafka_loading import make_kafka_server
 from .listening import Listening, url_host
 from .making import make_services
 from .security.authentication import Authenticator
 from .security.making import make_authenticator
 from .services import Services
 from .storage import Storage
-from .store_opening import open_store
+from .store_opening import needs_folder, open_store
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
@@ -232,7 +232,7 @@ class Broker:
         return store
 
     def _open_store(self, notify: Notify) -> Storage:
-        if self.config.storage == "files" and self.config.data_dir is None:
+        if needs_folder(self.config):
             self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
         return open_store(self.config, self._temporary, notify, self.files)
 
@@ -255,7 +255,7 @@ class Broker:
 
         self._listening = Listening(config, self.make_session, self._http_protocol, has_room)
         if config.kafka_port is not None or config.security.kafka_tls_port is not None:
-            self._kafka = _kafka_server(config, has_room, self._listening)
+            self._kafka = make_kafka_server(config, has_room, self._listening)
 
     def make_session(self) -> Session:
         """The protocol of a new connection. The test kit's broker makes one with faults."""
@@ -390,20 +390,6 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-def _kafka_server(
-    config: BrokerConfig, has_room: Callable[[int], bool], listening: Listening
-) -> KafkaServer:
-    """The listeners for Kafka's clients. Raises ConfigError, PortInUseError, OSError."""
-    try:
-        # With kafka-python it takes 30 MB, which most brokers do not need.
-        from .kafka_bridge import KafkaServer
-    except ImportError as error:
-        reason = f"needs kafka-python (pip install 'pulsemark[kafka]'): {error}"
-        raise ConfigError("kafka_port", config.kafka_port, reason) from error
-    tls = None if config.security.kafka_tls_port is None else listening.tls
-    return KafkaServer(config, has_room, tls)
 
 
 def _running(part: T | None, state: str) -> T:

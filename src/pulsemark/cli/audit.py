@@ -28,6 +28,7 @@ from .access import access_of, add_access
 from .admin import DEFAULT_ADMIN_URL, add_admin_url, admin_url, ask, target_path
 from .errors import CliError
 from .options import add_data_dir, add_json, escaped, full_topic, json_line
+from .stores import add_store, reader_of
 from .times import parse_time, show_time
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by", default="", metavar="TAGS", help="divide the rows by tags: producer,service"
     )
     parser.add_argument("--tier", metavar="NAME", help="another tier than the broker")
+    add_store(place)
     parser.add_argument("--bucket", help="with --data-dir: width of the buckets (1 minute)")
     parser.add_argument("--from", dest="start", metavar="TIME", help="leave out what ended before")
     parser.add_argument("--to", dest="end", metavar="TIME", help="leave out what began later")
@@ -77,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
         return _compare(args, topic)
     if args.grace is not None:
         raise CliError("--grace is an option of compare")
-    found = _from_folder(args, topic) if args.data_dir is not None else _from_broker(args, topic)
+    is_local = args.data_dir is not None or args.store is not None
+    found = _from_folder(args, topic) if is_local else _from_broker(args, topic)
     return _show(args, found)
 
 
@@ -87,14 +90,13 @@ def run(args: argparse.Namespace) -> int:
 def _from_folder(args: argparse.Namespace, topic: str) -> Report:
     from ..audit.report import report
     from ..audit.trail import count_log
-    from ..ledger import FolderReader
 
     if args.tier is not None:
         raise CliError("--tier needs a broker: a folder has only the broker's entries")
     tags = parse_tags(args.by)
     bucket_ms = parse_bucket_ms(args.bucket or "1 minute")
     start_ms, end_ms = _times(args)
-    with FolderReader(args.data_dir) as folder:
+    with reader_of(args) as folder:
         log = folder.log(topic)
         trail = count_log(log, tags, bucket_ms)
         return report(
@@ -220,7 +222,7 @@ def _compare(args: argparse.Namespace, topic: str) -> int:
     from ..audit.received import of_tier
     from ..audit.rows import BROKER_TIER
 
-    if args.data_dir is not None or args.bucket is not None:
+    if args.data_dir is not None or args.store is not None or args.bucket is not None:
         raise CliError("compare asks a broker: --data-dir and --bucket are not for it")
     found = _asked(args, topic, tier="all")
     ours = replace(found, rows=list(of_tier(found.rows, BROKER_TIER)))

@@ -41,7 +41,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="with --store: how long the topics of a broker that has died wait for another one "
-        "(default: 5000)",
+        "(default: 4000)",
     )
 
 
@@ -50,7 +50,8 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
 
     Raises CliError.
     """
-    if args.store is None:
+    address = args.store or config.bookkeeper.store_address
+    if address is None:
         _refuse_workers_folder(config)
         return None
     for name in ("grpc_port", "kafka_port"):
@@ -62,8 +63,8 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
     from ..cluster.joining import bookkeeper_member
 
     try:
-        timeout_ms = args.session_timeout_ms or 5_000
-        return bookkeeper_member(args.store, session_timeout_ms=timeout_ms)
+        timeout_ms = args.session_timeout_ms or config.bookkeeper.zookeeper_session_timeout_ms
+        return bookkeeper_member(address, session_timeout_ms=timeout_ms)
     except ValueError as error:
         raise CliError(f"--store: {error}") from error
 

@@ -37,7 +37,9 @@ def with_default_folder(loaded: Loaded, overrides: dict[str, Any]) -> BrokerConf
 
     Raises BrokerError; CliError for a data folder that is a file.
     """
-    if (overrides.get("storage") or loaded.broker.get("storage")) == "memory":
+    if loaded.parts["bookkeeper"].get("store_address") is not None:
+        overrides.setdefault("data_dir", None)  # likewise
+    elif (overrides.get("storage") or loaded.broker.get("storage")) == "memory":
         overrides.setdefault("data_dir", None)  # a data folder in the file is for files only
     elif loaded.broker.get("data_dir") is None:
         overrides.setdefault("data_dir", DEFAULT_DATA_DIR)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
 from .control_rows import ControlPrinter, control_fields
@@ -35,7 +35,11 @@ from .options import (
 )
 from .payloads import payload_fields, payload_lines
 from .records import Damage, Row, headless_segments, log_rows, segment_rows
+from .stores import add_store, reader_of
 from .times import parse_time, show_time
+
+if TYPE_CHECKING:
+    from ..ledger.bookkeeper.reader import BookKeeperReader
 
 ERRORS = (LedgerError, OSError)
 
@@ -51,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target", metavar="PATH|TOPIC", help="data folder, segment file, or topic of --data-dir"
     )
     add_data_dir(parser, why="folder that TOPIC is in; without it the argument is a path")
+    add_store(parser)
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--from", dest="start", metavar="LEDGER:ENTRY", type=_position, help="first entry"
@@ -77,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         printer = ControlPrinter() if args.control else _TextPrinter(payload=args.payload)
     path = Path(args.target)
+    if args.store is not None:
+        with reader_of(args) as store:
+            return _dump_topic(store, full_topic(args.target), args, printer)
     if args.data_dir is None and path.is_file():
         if args.from_time is not None or args.from_index is not None:
             raise CliError(
@@ -107,7 +115,10 @@ def _position(text: str) -> Position:
 
 
 def _dump_topic(
-    reader: FolderReader, topic: str, args: argparse.Namespace, printer: _Printer
+    reader: FolderReader | BookKeeperReader,
+    topic: str,
+    args: argparse.Namespace,
+    printer: _Printer,
 ) -> int:
     try:
         log = reader.log(topic)

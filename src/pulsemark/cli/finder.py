@@ -18,6 +18,7 @@ from ..ledger import LedgerError
 from ..wire import TopicName
 from .errors import CliError
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line, port_number, read_token
+from .stores import add_store, open_store_reader
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer, ServerOptions
@@ -30,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     serve = actions.add_parser("serve", help="serve until SIGINT or SIGTERM")
-    add_data_dir(serve, why="folder to search in")
+    place = serve.add_mutually_exclusive_group()
+    add_data_dir(place, why="folder to search in")
+    add_store(place)
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on")
     serve.add_argument(
         "--port", type=port_number, default=6680, metavar="PORT", help="0 picks a free port"
@@ -54,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     options = _options(args)
 
     def announce(server: SeekServer) -> None:
-        where = str(folder.resolve())
+        where = args.store or str(folder.resolve())
         if args.json:
             ready = {"grpc_url": server.target, "data_dir": where, "pid": os.getpid()}
             print(json_line(ready), flush=True)
@@ -62,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"pulsemark finder is ready: grpc {server.target}, data in {where}", flush=True)
 
     try:
-        asyncio.run(serve_folder(folder, options, normalise=_full_name, on_started=announce))
+        source = folder if args.store is None else open_store_reader(args.store)
+        asyncio.run(serve_folder(source, options, normalise=_full_name, on_started=announce))
     except ssl.SSLError as error:  # its text does not name the file
         files = [str(path) for path in (args.tls_cert, args.tls_key, args.tls_client_ca) if path]
         raise CliError(f"cannot serve TLS with {', '.join(files)}: {error}") from error

@@ -8,20 +8,19 @@ before TIME. If there is no such entry, it says so and prints the position of th
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..finder import Found, SearchMethod
 from ..finder.errors import InvalidFieldError, SeekCallError
 from ..ledger import LedgerError
 from .access import access_of, add_access
 from .options import (
-    DEFAULT_DATA_DIR,
     add_data_dir,
     add_json,
     full_topic,
     grpc_target,
     json_line,
 )
+from .stores import add_store, reader_of
 from .times import parse_time, show_time
 
 # OSError: a token or certificate file cannot be read.
@@ -38,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     place = parser.add_mutually_exclusive_group()
     add_data_dir(place, why="folder to search in")
+    add_store(place)
     place.add_argument("--grpc", type=grpc_target, metavar="HOST:PORT", help="seek service to ask")
     add_access(parser)
     parser.add_argument(
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.grpc:
         found = _ask(args, topic, time_ms, method)
     else:
-        found = _search(args.data_dir or DEFAULT_DATA_DIR, topic, time_ms, method)
+        found = _search(args, topic, time_ms, method)
     print(_as_json(topic, time_ms, found) if args.json else _as_text(topic, time_ms, found))
     return 0
 
@@ -70,11 +70,10 @@ def _ask(args: argparse.Namespace, topic: str, time_ms: int, method: SearchMetho
         return client.by_time(topic, time_ms, method=method)
 
 
-def _search(folder: Path, topic: str, time_ms: int, method: SearchMethod) -> Found:
+def _search(args: argparse.Namespace, topic: str, time_ms: int, method: SearchMethod) -> Found:
     from ..finder import Finder
-    from ..ledger import FolderReader
 
-    reader = FolderReader(folder)
+    reader = reader_of(args)
     try:
         return Finder(reader.log(topic)).by_time(time_ms, method=method)
     finally:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..ledger import LedgerError
-from ..maintenance.finding import Severity
+from ..maintenance.finding import Finding, Severity
 from ..maintenance.verify import Checked, verify_folder
 from .errors import CliError
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, full_topic, json_line
+from .stores import add_store, open_store_reader
 
 ERRORS = (LedgerError, OSError)
 
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a data folder; with --data-dir, topics of that folder (default: all)",
     )
     add_data_dir(parser, why="folder that the topics are in")
+    add_store(parser)
     add_json(parser)
 
 
@@ -37,14 +40,27 @@ def run(args: argparse.Namespace) -> int:
     """Print the findings. Returns 1 if something is damaged."""
     # The findings already contain everything that the store would log.
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
-    folder, topics = _what(args)
     checked = Checked()
     count: Counter[Severity] = Counter()
-    for finding in verify_folder(folder, topics=topics, checked=checked):
+    for finding in _findings(args, checked):
         count[finding.severity] += 1
         print(json_line(finding.facts()) if args.json else finding)
     print(_as_json(checked, count) if args.json else _as_text(checked, count))
     return 1 if count[Severity.DAMAGE] else 0
+
+
+def _findings(args: argparse.Namespace, checked: Checked) -> Iterator[Finding]:
+    if args.store is None:
+        folder, topics = _what(args)
+        yield from verify_folder(folder, topics=topics, checked=checked)
+        return
+    from ..maintenance.verify_store import verify_logs
+
+    if args.data_dir is not None:
+        raise CliError("--data-dir and --store are two places: give one of them")
+    with open_store_reader(args.store) as reader:
+        names = [full_topic(text) for text in args.targets] or reader.topics()
+        yield from verify_logs(map(reader.log, names), Path(args.store), checked)
 
 
 def _what(args: argparse.Namespace) -> tuple[Path, list[str] | None]:

@@ -42,7 +42,7 @@ def worker_member(socket: Path, worker: int, workers: int) -> ClusterMember:
 
 
 def bookkeeper_member(
-    address: str, *, session_timeout_ms: int = 5_000, shedding_interval_ms: int = 30_000
+    address: str, *, session_timeout_ms: int = 4_000, shedding_interval_ms: int = 30_000
 ) -> ClusterMember:
     """One of the brokers that keep their ledgers in BookKeeper, at `zk://HOST:PORT/ledgers`.
 
@@ -56,8 +56,11 @@ def bookkeeper_member(
         return await connect(hosts, session_timeout_ms=session_timeout_ms)
 
     def stores(broker: Broker, notify: Notify) -> Stores:
+        from ..ledger.bookkeeper.ledgers import LedgerOptions
         from ..ledger.bookkeeper.store import BookKeeperStore
 
+        where = broker.config.bookkeeper
+        sizes = where.ensemble_size, where.write_quorum_size, where.ack_quorum_size
         options = broker.config.store_options
         part = replace(options, tail_cache_bytes=max(1, options.tail_cache_bytes // CACHES))
 
@@ -65,6 +68,7 @@ def bookkeeper_member(
             return BookKeeperStore.open(
                 address,
                 root=f"{BUNDLES_ROOT}/{bundle}",
+                ledger_options=LedgerOptions(*sizes),
                 clock=broker.config.clock,
                 options=part,
                 notify=notify,

@@ -20,6 +20,7 @@ from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .holdings import Holdings, Stores
 from .placement import Placement
+from .reaching import Reaching
 from .registration import Registration
 from .shared_catalog import SharedCatalog
 from .store import ClusterStore
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 0.2
 """How often the stores are asked whether another broker has fenced them."""
+
+OWNER_INTERVAL_S = 0.1
+"""How often a lookup that waits for a bundle's next owner asks again."""
 
 MakeStores = Callable[["Broker", "Notify"], Stores]
 
@@ -53,6 +57,7 @@ class ClusterMember(Membership, Cluster):
         self._tasks: set[asyncio.Task[None]] = set()
         self._suspended_at_s: float | None = None
         self._is_ready = False
+        self._reaching = Reaching()
 
     # -- joining ----------------------------------------------------------------------------------
 
@@ -110,7 +115,7 @@ class ClusterMember(Membership, Cluster):
     async def find(self, name: TopicName, *, authoritative: bool) -> Found:
         bundle = self.bundle_of(name)
         try:
-            owner = await self.holdings.owner(bundle)
+            owner = await self._living_owner(bundle)
             if owner is not None and (owner is not self.me or self.holdings.owns(bundle)):
                 return owner
             if owner is not None:
@@ -122,6 +127,18 @@ class ClusterMember(Membership, Cluster):
         except CoordinationError as error:
             text = f"the cluster's metadata cannot be reached: {error}"
             raise RefusedError(ServerError.ServiceNotReady, text) from error
+
+    async def _living_owner(self, bundle: str) -> Found | None:
+        """The owner of a bundle; one that has died is waited for until its session has ended."""
+        loop = asyncio.get_running_loop()
+        limit_s = loop.time() + 2 * self.session.session_timeout_ms / 1000
+        while True:
+            owner = await self.holdings.owner(bundle)
+            if owner is None or owner is self.me or loop.time() > limit_s:
+                return owner
+            if not await self._reaching.is_refused(owner):
+                return owner
+            await asyncio.sleep(OWNER_INTERVAL_S)
 
     def bundle_of(self, name: TopicName) -> str:
         """The bundle of a topic, as `tenant/namespace/range`."""

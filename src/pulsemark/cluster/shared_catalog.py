@@ -34,6 +34,7 @@ from ..coordination import (
     Watch,
 )
 from ..ledger import CatalogError
+from ..ledger.errors import ChangedElsewhereError
 from ..ledger.store import MetadataStore
 
 ROOT = "/pulsemark/catalog"
@@ -46,10 +47,6 @@ log = logging.getLogger(__name__)
 
 Change = tuple[str, str, bytes | None]
 Hearer = Callable[[str, str, bytes | None], None]
-
-
-class ChangedElsewhereError(CatalogError):
-    """Another broker has changed the same value at the same time; nothing was changed."""
 
 
 class SharedCatalog(MetadataStore):

@@ -37,7 +37,7 @@ class ClusterStore:
 
     def distinct(self) -> list[TopicStore]:
         """Each open store once."""
-        return list({id(store): store for store in tuple(self.stores.values())}.values())
+        return list({*tuple(self.stores.values())})
 
     def store_of(self, topic: str) -> TopicStore:
         """The store of a topic's bundle. Raises TopicNotFoundError if it is not this broker's."""
@@ -86,8 +86,9 @@ class ClusterStore:
 
     def wake_committer(self) -> None:
         """Have committed what was appended without waking the committers."""
-        for store in self.stores.values():
-            store.wake_committer()
+        for store in self.distinct():
+            if store.committer.pending.size_bytes:
+                store.wake_committer()
 
     def reads_are_due(self) -> bool:
         """Whether readers of old entries must take turns now."""

@@ -38,7 +38,7 @@ class WorkersFolder:
         others = [path.name for path in folder.iterdir() if path.name not in (FACTS, LOCK)]
         if not facts.exists() and others:
             raise WorkersError(
-                f"{folder} has data of a broker without workers ({sorted(others)[0]}): "
+                f"{folder} has data of a broker without workers ({min(others)}): "
                 "give the workers a folder of their own"
             )
         self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -12,13 +12,31 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any, Protocol, cast
 
-from ..ledger import FolderLog, FolderReader, TopicLog
+from ..ledger import FolderReader, TopicLog
 from ..ledger.lru import Lru
 from .server import SeekServer, ServerOptions
 from .service import Normalise, full_name
 
 MAX_TOPICS = 1024
+
+
+class RefreshedLog(Protocol):
+    """A topic that is read, and can be brought up to date."""
+
+    def refresh(self) -> None:
+        """Load what is new. Raises TopicNotFoundError."""
+
+
+class LogReader(Protocol):
+    """What topics are read with: a `FolderReader`, or one of another store."""
+
+    def log(self, topic: str) -> Any:
+        """A `TopicLog` that is a `RefreshedLog`. Raises TopicNotFoundError."""
+
+    def close(self) -> None:
+        """Give all resources up."""
 
 
 class FolderSource:
@@ -29,19 +47,20 @@ class FolderSource:
     UnsupportedVersionError if a newer version wrote it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._reader = FolderReader(folder)
-        self._logs: Lru[str, FolderLog] = Lru(MAX_TOPICS)
+    def __init__(self, folder: Path | LogReader) -> None:
+        """``folder``: the path of one, or the reader of another store, which is then closed."""
+        self._reader: LogReader = FolderReader(folder) if isinstance(folder, Path) else folder
+        self._logs: Lru[str, RefreshedLog] = Lru(MAX_TOPICS)
 
     def log(self, topic: str) -> TopicLog:
         """The topic as it is on disk now. Raises TopicNotFoundError."""
-        log = self._logs.get(topic)
-        if log is not None:
-            log.refresh()
-            return log
+        known: Any = self._logs.get(topic)
+        if known is not None:
+            known.refresh()
+            return cast("TopicLog", known)
         log = self._reader.log(topic)
         self._logs.put(topic, log)
-        return log
+        return cast("TopicLog", log)
 
     def close(self) -> None:
         """Close the folder's files."""
@@ -50,7 +69,10 @@ class FolderSource:
 
 @contextlib.asynccontextmanager
 async def folder_server(
-    folder: Path, options: ServerOptions | None = None, *, normalise: Normalise = full_name
+    folder: Path | LogReader,
+    options: ServerOptions | None = None,
+    *,
+    normalise: Normalise = full_name,
 ) -> AsyncIterator[SeekServer]:
     """A running server over a data folder, stopped at the end of the `async with` block.
 
@@ -65,7 +87,7 @@ async def folder_server(
 
 
 async def serve_folder(
-    folder: Path,
+    folder: Path | LogReader,
     options: ServerOptions | None = None,
     *,
     normalise: Normalise = full_name,

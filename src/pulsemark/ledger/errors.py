@@ -9,6 +9,7 @@ LedgerError
  +-- CorruptFileError          a file's own header is damaged
  +-- CorruptEntryError         one entry is damaged; the rest stays readable
  +-- CatalogError              the catalog could not be read or written
+ |    +-- ChangedElsewhereError  another broker has changed the same value: nothing has changed
  |    +-- CatalogFullError     its disk is full: nothing has changed
  |    +-- CorruptCatalogError  it is damaged, and must be rebuilt (a CorruptFileError, too)
  +-- AlreadyStampedError       the body begins with a broker entry prefix (PIP-70 magic 0x0e02)
@@ -114,6 +115,10 @@ class CatalogError(LedgerError):
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}")
+
+
+class ChangedElsewhereError(CatalogError):
+    """Another broker has changed the same value at the same time; nothing was changed here."""
 
 
 class CatalogFullError(CatalogError):

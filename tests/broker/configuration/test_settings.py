@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.broker import BrokerConfig, ConfigError
+from pulsemark.broker.configuration.bookkeeper_config import BookKeeperConfig
 from pulsemark.broker.configuration.properties import read_properties
 from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.broker.configuration.security_settings import REFUSED
@@ -54,7 +55,6 @@ def test_a_file_of_pulsars_is_taken_as_it_is():
     """Known settings count, empty ones are defaults, unknown ones are listed and ignored."""
     found = parse(PULSARS_FILE)
     assert found.ignored == (
-        "metadataStoreUrl",
         "numIOThreads",
         "httpMaxRequestHeaderSize",
     )
@@ -111,12 +111,35 @@ def test_every_field_can_be_set_by_exactly_one_name():
     keys = runtime_settings(BrokerConfig())
     assert len(keys) == len(set(keys))
     of_broker = {spec.name for spec in fields(BrokerConfig)} - {
-        *("clock", "memory", "store_options", "security", "sync_interval_ms")
+        *("clock", "memory", "store_options", "security", "bookkeeper", "sync_interval_ms")
     }
     of_store = {spec.name for spec in fields(StoreOptions)}
     of_security = {spec.name for spec in fields(SecurityConfig)}
+    of_bookkeeper = {spec.name for spec in fields(BookKeeperConfig)}
     # The stampers have two names: Pulsar's, and ours for those that Pulsar does not have.
-    assert len(keys) == len(of_broker) + len(of_store) + len(of_security) + 1
+    others = (of_store, of_security, of_bookkeeper)
+    assert len(keys) == len(of_broker) + sum(map(len, others)) + 1
+
+
+def test_a_store_in_bookkeeper():
+    """Pulsar's address and quorums are taken; they must fit, and the store has one place."""
+    text = """
+metadataStoreUrl=zk:zk1:2181,zk2:2181/pulsar
+managedLedgerDefaultEnsembleSize=5
+managedLedgerDefaultWriteQuorum=2
+managedLedgerDefaultAckQuorum=2
+"""
+    found = config_of(text).bookkeeper
+    assert found.store_address == "zk://zk1:2181,zk2:2181/pulsar/ledgers"
+    assert (found.ensemble_size, found.write_quorum_size, found.ack_quorum_size) == (5, 2, 2)
+    with pytest.raises(SettingError, match="metadataStoreUrl"):
+        parse("metadataStoreUrl=etcd:http://x")
+    with pytest.raises(SettingError, match="metadataStoreUrl"):
+        parse("metadataStoreUrl=zk:nowhere")
+    with pytest.raises(ConfigError, match="ack quorum"):
+        config_of("managedLedgerDefaultAckQuorum=4")
+    with pytest.raises(ConfigError, match="BookKeeper"):
+        config_of(text, data_dir=Path("/d"))
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,15 @@ from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
+from .bookkeeper_config import BookKeeperConfig
 from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
 from .security_config import SecurityConfig
+from .storage_place import check_storage
 
 __all__ = ["BrokerConfig"]
 
 MIB = 1024 * 1024
 HIGHEST_PORT = 65_535
-STORAGES = ("files", "memory")
 #: Fields that are lists of names, and what is named.
 NAME_LISTS = (
     ("stampers", "stamper"),
@@ -64,6 +65,8 @@ class BrokerConfig(PolicyDefaults):
     #: The content with which a broker in memory starts, and which the next broker can take over.
     #: None: it starts empty.
     memory: MemoryFolder | None = None
+    #: Entries in Apache BookKeeper, in the place of files, if it has an address.
+    bookkeeper: BookKeeperConfig = field(default_factory=BookKeeperConfig)
     #: Address to listen on; 0.0.0.0 for all IPv4 addresses of the machine.
     host: str = "127.0.0.1"
     #: Port of the binary protocol; 0 picks a free one (see `Broker.port`). None: clients can only
@@ -307,7 +310,7 @@ class BrokerConfig(PolicyDefaults):
             raise ConfigError("clock", self.clock, reason)
         _check_control(self)
         _check_kafka(self)
-        _check_storage(self)
+        check_storage(self)
         _check_audit(self)
         if self.max_message_size_bytes < 1024:
             raise ConfigError(
@@ -323,24 +326,6 @@ def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
         return replace(config.store_options, sync_interval_ms=interval_ms)
     except ValueError as error:
         raise ConfigError("sync_interval_ms", interval_ms, str(error)) from error
-
-
-def _check_storage(config: BrokerConfig) -> None:
-    storage, memory = config.storage, config.memory
-    data_dir: Any = config.data_dir
-    if isinstance(data_dir, str):
-        data_dir = Path(data_dir)
-        object.__setattr__(config, "data_dir", data_dir)
-    if storage not in STORAGES:
-        raise ConfigError("storage", storage, f"must be one of {', '.join(STORAGES)}")
-    if data_dir is not None and not isinstance(data_dir, Path):
-        raise ConfigError("data_dir", data_dir, "must be a path or None")
-    if data_dir is not None and storage == "memory":
-        raise ConfigError("data_dir", data_dir, "a broker in memory has no data folder")
-    if memory is not None and not isinstance(memory, MemoryFolder):
-        raise ConfigError("memory", memory, "must be a MemoryFolder or None")
-    if memory is not None and storage != "memory":
-        raise ConfigError("memory", memory, "goes with storage='memory' only")
 
 
 def _check_control(config: BrokerConfig) -> None:

@@ -29,6 +29,7 @@ from typing import Any, get_type_hints
 from ...ledger import StoreOptions
 from ...metadata.stamper_names import join_stamper_names, split_stamper_names
 from ..errors import BrokerError, ConfigError
+from .bookkeeper_config import BOOKKEEPER, BOOKKEEPER_SETTINGS, BookKeeperConfig
 from .config import BrokerConfig
 from .policy_defaults import POLICY_SETTINGS
 from .security_config import SecurityConfig
@@ -56,7 +57,12 @@ INTERCEPTORS = {
 
 #: The fields of `BrokerConfig` that hold fields, with their classes; "" is `BrokerConfig` itself.
 STORE, SECURITY = "store_options", "security"
-PARTS: dict[str, Any] = {"": BrokerConfig, STORE: StoreOptions, SECURITY: SecurityConfig}
+PARTS: dict[str, Any] = {
+    "": BrokerConfig,
+    STORE: StoreOptions,
+    SECURITY: SecurityConfig,
+    BOOKKEEPER: BookKeeperConfig,
+}
 
 
 class SettingError(BrokerError, ValueError):
@@ -195,7 +201,9 @@ PULSAR_SETTINGS = {
     "managedLedgerMaxBatchDeletedIndexToPersist": Setting(
         "max_batch_deleted_index_to_persist", INTEGER, part=STORE
     ),
+    "managedLedgerMaxEntriesPerLedger": Setting("ledger_entries", INTEGER, part=STORE),
     **SECURITY_SETTINGS,
+    **BOOKKEEPER_SETTINGS,
     **{key: Setting(field, *_OF_POLICIES[kind]) for key, (field, kind) in POLICY_SETTINGS.items()},
 }
 

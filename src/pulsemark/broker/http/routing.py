@@ -7,6 +7,7 @@ so an encoded slash in a name never makes another segment.
 from __future__ import annotations
 
 from ...ledger import LedgerError
+from ...ledger.errors import ChangedElsewhereError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import LimitReachedError, RefusedError
 from ..ownership import NotOwnedError
@@ -147,6 +148,8 @@ async def answer(request: Request) -> Response:
         is_limit = isinstance(refusal, LimitReachedError)
         status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
         raise HttpError(status, refusal.message) from refusal
+    except ChangedElsewhereError as error:
+        raise HttpError(409, "Concurrent modification") from error
     except LedgerError as error:
         raise HttpError(503, str(error)) from error
 

@@ -88,9 +88,8 @@ class Topics:
         self.names = TopicNames()
         self.turns = Turns()
         self.cursors = store.cursors
-        #: Raises `NotOwnedError` for a topic that another broker of a cluster serves.
+        #: Raises `NotOwnedError` for a topic of another broker.
         self.check_owned: Callable[[TopicName], None] = lambda name: None
-        #: Has the broker that serves a topic delete it.
         self.delete_elsewhere: DeletionHook = before_delete
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)

@@ -6,6 +6,7 @@ never given twice, neither to us nor to another application with ledgers at the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from ...coordination import (
@@ -51,10 +52,8 @@ class LedgerIds:
         ids = [int(path.rpartition("-")[2]) for path in paths]
         if ids != list(range(ids[0], ids[0] + count)) or ids[-1] > MAX_ID:
             raise self._error(f"ledger ids {ids[0]} to {ids[-1]} cannot be used")
-        try:
+        with suppress(CoordinationError):  # they are ephemeral, and go with the session
             await self._coordination.transaction([Delete(path) for path in paths])
-        except CoordinationError:
-            pass  # they are ephemeral, and go with the session
         return ids[0]
 
     async def _make(self, folder: str) -> None:

@@ -32,7 +32,7 @@ _AT_ONCE = 64
 
 
 class Logs:
-    """The lists of one store. Its coroutines belong to the loop; it knows what its owner changed."""
+    """The lists of one store, as its owner knows them. Its coroutines belong to the loop."""
 
     def __init__(self, tree: OwnedTree, client: BookKeeperClient) -> None:
         self._tree = tree

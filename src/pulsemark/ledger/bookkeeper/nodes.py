@@ -124,9 +124,11 @@ def unpack_log(path: str, data: bytes) -> list[RunRecord]:
 
 def header_metadata(header: RunHeader) -> dict[str, bytes]:
     """A ledger's custom metadata: what one needs to make a lost list again."""
-    names = ("topic", "topic_id", "first_index", "entry_time_floor_ms", "stamp_floor_ms")
-    names += ("previous_ledger_id", "previous_entry_count", "epoch")
-    facts = {f"pulsemark-{name}": str(getattr(header, name)).encode() for name in names}
+    names = (
+        "topic topic_id first_index entry_time_floor_ms stamp_floor_ms previous_ledger_id "
+        "previous_entry_count epoch"
+    )
+    facts = {f"pulsemark-{name}": str(getattr(header, name)).encode() for name in names.split()}
     return {"application": b"pulsemark", **facts}
 
 

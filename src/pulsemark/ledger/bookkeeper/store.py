@@ -39,10 +39,10 @@ Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 
 
 class BookKeeperStore(TopicStore):
-    """Topics in BookKeeper. Make one with ``BookKeeperStore.open``. Raises what a `TopicStore` does.
+    """Topics in BookKeeper. Make one with ``BookKeeperStore.open``.
 
-    Several stores may have the same bookies, each with a root of its own. A store has one owner:
-    opening it takes it over, and fences the owner before.
+    Raises what a `TopicStore` does. Several stores may have the same bookies, each with a root of
+    its own. A store has one owner: opening it takes it over, and fences the owner before.
     """
 
     engine: BookKeeperLedgers
@@ -60,7 +60,7 @@ class BookKeeperStore(TopicStore):
         threaded: bool = True,
         session_timeout_ms: int = 6_000,
     ) -> BookKeeperStore:
-        """Open the store at ``root`` of the ZooKeeper at ``address``; a missing one is made. Blocks.
+        """Open the store at ``root`` of a ZooKeeper; a missing one is made. Blocks.
 
         Args:
             address: `zk://HOST:PORT[,HOST:PORT...]/ledgers`, with the path of BookKeeper's nodes.
@@ -116,7 +116,7 @@ class BookKeeperStore(TopicStore):
             thread.stop()
             raise
         try:
-            engine = thread_made(thread, coordination, client, ledgers_root, root, ledger_options)
+            engine = engine_on(thread, coordination, client, ledgers_root, root, ledger_options)
         except BaseException:
             thread.run(_ended(coordination, client))
             thread.stop()
@@ -128,7 +128,7 @@ class BookKeeperStore(TopicStore):
             raise
 
 
-def thread_made(
+def engine_on(
     thread: LoopThread,
     coordination: Coordination,
     client: BookKeeperClient,

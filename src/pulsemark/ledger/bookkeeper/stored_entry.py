@@ -93,11 +93,12 @@ def payloads(group: Group) -> Iterator[tuple[Buffer, ...]]:
     rows = group.rows
     for at in range(0, len(rows), ROW_FIELDS):
         end = rows[at + 3] - group.offset
-        yield _payload(view[start:end], rows[at + 1])
+        yield payload_of(view[start:end], rows[at + 1])
         start = end
 
 
-def _payload(packed: memoryview, time_max_ms: int) -> tuple[Buffer, ...]:
+def payload_of(packed: memoryview, time_max_ms: int) -> tuple[Buffer, ...]:
+    """What a bookie stores for a packed entry."""
     kind, count, append_time_ms, index, prefix_size, _, _ = HEAD.unpack_from(packed)
     start = HEAD.size
     prefix = packed[start : start + prefix_size]
@@ -170,7 +171,7 @@ def _fields_end(payload: Buffer) -> int:
 
 
 def _facts(payload: Buffer, fields_end: int) -> tuple[Facts, bool] | None:
-    """The engine's facts, and whether the entry has a prefix of its own; None: they are not there."""
+    """The engine's facts, and whether the entry has a prefix of its own; None without them."""
     start = fields_end - _FACTS_SIZE
     if start < _PREFIX.size or bytes(payload[start : start + len(_FACTS_TAG)]) != _FACTS_TAG:
         return None

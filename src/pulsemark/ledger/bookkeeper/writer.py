@@ -1,4 +1,4 @@
-"""Appends the entries of a batch to their ledgers: all in flight at once, done at the ack quorum."""
+"""Appends a batch to its ledgers: all entries in flight at once, done at the ack quorum."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class BookKeeperWriter:
         try:
             writer = self._ledgers.writer_of(run)
             for parts in payloads(group):
-                added.append(await _append(writer, parts))
+                added.append(await _append(writer, parts))  # noqa: PERF401 - kept if one fails
             ids = await asyncio.gather(*added)
         except FAILURES as error:
             await asyncio.gather(*added, return_exceptions=True)

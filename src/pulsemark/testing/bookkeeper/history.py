@@ -25,18 +25,17 @@ from pulsemark.ledger.bookkeeper.client import (
     LedgerWriter,
 )
 from pulsemark.ledger.bookkeeper.client.errors import BookKeeperError
-from pulsemark.ledger.bookkeeper.client.ledger_nodes import LAYOUT
 from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
 
+from .cluster import ROOT, prepare_cluster
 from .invariants import Invariants
 from .network import Network, Weather
 from .virtual_loop import VirtualLoop, run_virtually
 
-ROOT = "/ledgers"
 LIST = "/topic"
 OPTIONS = ClientOptions(
     connect_timeout_ms=1_000,
-    add_timeout_ms=1_000,
+    add_timeout_ms=2_500,
     read_timeout_ms=1_000,
     speculative_read_ms=300,
     replace_delay_ms=300,
@@ -62,21 +61,17 @@ class Outcome:
     ensemble_changes: int
 
 
-async def prepare_cluster(session: MemoryCoordination, bookies: list[str]) -> None:
-    """Write the nodes of a cluster with these bookies."""
-    await session.create(f"{ROOT}/LAYOUT", f"2\n{LAYOUT}:1".encode(), make_parents=True)
-    for name in bookies:
-        await session.create(f"{ROOT}/available/{name}", b"", ephemeral=True, make_parents=True)
-
-
 class History:
     """One history, from a seed."""
 
-    def __init__(self, loop: VirtualLoop, seed: int, rules: RecoveryRules) -> None:
+    def __init__(
+        self, loop: VirtualLoop, seed: int, rules: RecoveryRules, *, is_duel: bool = False
+    ) -> None:
         self._loop = loop
         self._seed = seed
         self._rules = rules
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311  it makes histories, keeps no secret
+        self._is_duel = is_duel
         names = [f"bookie:{number}" for number in range(self._random.randint(3, 6))]
         ensemble = self._random.randint(2, min(4, len(names)))
         write = self._random.randint(2, ensemble)
@@ -92,19 +87,46 @@ class History:
 
     async def run(self) -> Outcome:
         """The whole history, and what is left of it at the end."""
-        await prepare_cluster(self._observer, [])
-        await self._observer.create(f"{ROOT}/available", make_parents=True)
+        await prepare_cluster(self._observer, ())
         await self._observer.create(LIST, b"")
         for name in self.network.bookies:
             await self._register(name)
         self.tree.fault = self._metadata_fault
+        if self._is_duel:
+            await self._duel()
+        else:
+            await self._long_history()
+        await self._heal()
+        await self._read_all()
+        return self._outcome()
+
+    async def _long_history(self) -> None:
+        """Several contenders, a follower, and bad luck all the time."""
         actors = [asyncio.ensure_future(self._contender(i)) for i in range(3)]
         actors.append(asyncio.ensure_future(self._follower()))
         luck = asyncio.ensure_future(self._bad_luck())
         await asyncio.gather(*actors)
         luck.cancel()
-        await self._heal()
-        await self._read_all()
+
+    async def _duel(self) -> None:
+        """A writer whose adds are late, and one recovery of its ledger while it writes."""
+        self._sizes = (3, 3, 2)
+        self.network.weather = Weather(long_delay=0.4, long_delay_s=0.9, late_add=0.6)
+        client, session, other = self._client(), self.tree.session(), self._client()
+        writer = await self._take_over(client, session)
+        assert writer is not None
+        writing = asyncio.ensure_future(self._write(writer, "duel", 3))
+        await asyncio.sleep(self._random.uniform(0, 0.2))
+        with suppress(*_FAILURES):
+            await self._read(await other.open_ledger(writer.ledger_id))
+            self._recovered += 1
+        with suppress(*_FAILURES):
+            await writing
+        await asyncio.sleep(3)
+        await client.close()
+        await other.close()
+
+    def _outcome(self) -> Outcome:
         known = self.invariants.ledgers.values()
         changes = (len(one.metadata.segments) - 1 for one in known if one.metadata is not None)
         return Outcome(
@@ -144,7 +166,7 @@ class History:
     # -- actors -----------------------------------------------------------------------------------
 
     def _client(self) -> BookKeeperClient:
-        chance = random.Random(self._random.getrandbits(64))
+        chance = random.Random(self._random.getrandbits(64))  # noqa: S311
         session = self.tree.session()
         return BookKeeperClient(
             session, ROOT, options=OPTIONS, random=chance, clock_ms=lambda: 0, rules=self._rules
@@ -185,11 +207,11 @@ class History:
                 return None
         return writer
 
-    async def _write(self, writer: LedgerWriter, name: str) -> None:
+    async def _write(self, writer: LedgerWriter, name: str, most: int = 40) -> None:
         """Append some entries, in bursts, and mostly close the ledger."""
         appended = self.invariants.of(writer.ledger_id).appended
         last: asyncio.Future[int] | None = None
-        for number in range(self._random.randint(1, 40)):
+        for number in range(self._random.randint(1, most)):
             payload = f"{name}:{number}:".encode() + b"x" * self._random.randint(0, 30)
             if writer.error is not None:
                 break
@@ -247,7 +269,8 @@ class History:
                 repeat=chance.choice((0, 0.05)),
                 delay_s=chance.choice((0.002, 0.02)),
                 long_delay=chance.choice((0, 0.05, 0.3)),
-                long_delay_s=chance.choice((0.5, 3.0)),
+                long_delay_s=chance.choice((0.5, 2.0)),
+                late_add=chance.choice((0, 0.2, 0.5)),
             )
             self._bad_metadata = chance.choice((0, 0, 0.05, 0.2))
             name = chance.choice(list(self.network.bookies))
@@ -284,6 +307,10 @@ class History:
         await client.close()
 
 
-def run_history(seed: int, rules: RecoveryRules | None = None) -> Outcome:
-    """Run the history of a seed in virtual time."""
-    return run_virtually(lambda loop: History(loop, seed, rules or RecoveryRules()).run())
+def run_history(seed: int, rules: RecoveryRules | None = None, *, is_duel: bool = False) -> Outcome:
+    """Run the history of a seed in virtual time.
+
+    With `is_duel` a short one, of one writer and one recovery at the same time.
+    """
+    given = rules or RecoveryRules()
+    return run_virtually(lambda loop: History(loop, seed, given, is_duel=is_duel).run())

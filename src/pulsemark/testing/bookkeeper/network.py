@@ -26,6 +26,8 @@ class Weather:
     long_delay: float = 0.0
     """The chance of a delay of up to `long_delay_s`."""
     long_delay_s: float = 3.0
+    late_add: float = 0.0
+    """The chance that a writer's add arrives up to `long_delay_s` later than other requests."""
 
 
 class Network:
@@ -97,8 +99,14 @@ class Network:
 
     def send(self, transport: _Transport, frame: bytes) -> None:
         """A request's frame is under way."""
-        if self.pass_frame(transport.name, frame):
-            self._travel(lambda: self._arrive(transport, frame))
+        if not self.pass_frame(transport.name, frame):
+            return
+        late = self.weather.late_add
+        if late and self.random.random() < late and b"\x10\x02\x18" in frame[:8]:
+            delay_s = self.random.uniform(0, self.weather.long_delay_s)
+            self.loop.call_later(delay_s, self._arrive, transport, frame)
+            return
+        self._travel(lambda: self._arrive(transport, frame))
 
     def _arrive(self, transport: _Transport, frame: bytes) -> None:
         name = transport.name

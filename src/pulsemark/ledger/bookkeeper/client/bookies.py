@@ -87,6 +87,11 @@ class Bookies:
         self.send(bookie, request, answered)
         return await future
 
+    def is_connecting(self, bookie: str) -> bool:
+        """Whether requests wait for a connection to this bookie."""
+        link = self._links.get(bookie)
+        return link is not None and link.connecting is not None
+
     # -- bookies that failed ----------------------------------------------------------------------
 
     def suspect(self, bookie: str) -> None:
@@ -120,9 +125,6 @@ class Bookies:
             link.down_error = BookieUnreachableError(reason, bookie=bookie)
             link.down_until_s = self._now() + self._options.reconnect_delay_ms / 1000
             self._end_connecting(link, None, link.down_error)
-        except asyncio.CancelledError:
-            self._end_connecting(link, None, ClientClosedError(bookie=bookie))
-            raise
         else:
             self._end_connecting(link, connection, None)
 
@@ -155,6 +157,9 @@ class Bookies:
             if link.connection is not None:
                 link.connection.close(ClientClosedError(bookie=bookie))
         await asyncio.gather(*tasks, return_exceptions=True)
+        # A task that is cancelled before it began did not answer for what waits for it.
+        for bookie, link in self._links.items():
+            self._end_connecting(link, None, ClientClosedError(bookie=bookie))
 
 
 def ask_all(

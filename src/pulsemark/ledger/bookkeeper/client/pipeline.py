@@ -7,6 +7,7 @@ stopped by a fence, and its ensemble changes stay in memory until the ledger is 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -94,8 +95,8 @@ class WritePipeline:
         self._ensemble = metadata.last_segment.bookies
         self._down: set[int] = set()
         """Places whose bookies failed; nothing is sent there until they are replaced."""
-        self._fresh: set[int] = set()
-        """Those of them that no ensemble change has seen yet."""
+        self._has_news = False
+        """A place came to `_down` that no ensemble change has seen yet."""
         self._change: asyncio.Task[None] | None = None
         self._is_ending = False
         self._again: asyncio.TimerHandle | None = None
@@ -113,7 +114,7 @@ class WritePipeline:
         Raises the pipeline's error, BackPressureError or EntryTooLargeError; nothing is sent then.
         """
         if self.error is not None:
-            raise self.error
+            raise copy.copy(self.error)
         entry_id, ledger_id = self._next_id, self.metadata.ledger_id
         if self._in_flight >= self._core.options.max_in_flight_bytes:
             raise BackPressureError(f"{self._in_flight} bytes", ledger_id=ledger_id)
@@ -145,7 +146,7 @@ class WritePipeline:
         """Wait until `append` takes an entry. Raises the pipeline's error."""
         await self._room.wait()
         if self.error is not None:
-            raise self.error
+            raise copy.copy(self.error)
 
     def _send(self, pending: _Pending, place: int) -> None:
         if place in self._down:
@@ -202,7 +203,10 @@ class WritePipeline:
         self._room.set()
         for entry in pending:
             if not entry.future.done():
-                entry.future.set_exception(error)
+                # One of its own for each: a traceback grows with each place that raises it.
+                entry.future.set_exception(copy.copy(error))
+                # Who does not wait for this entry hears of it from the next append.
+                entry.future.exception()
 
     async def end(self, error: BookKeeperError) -> None:
         """Fail what is pending, after an ensemble change that is under way; no other one begins."""
@@ -218,15 +222,15 @@ class WritePipeline:
         if place in self._down:
             return
         self._down.add(place)
-        self._fresh.add(place)
+        self._has_news = True
         if self._change is None and not self._is_ending:
             self._start_change()
 
-    def _start_change(self) -> None:
+    def _start_change(self, is_retry: bool = False) -> None:
         if self._again is not None:
             self._again.cancel()
             self._again = None
-        self._change = asyncio.ensure_future(self._change_ensemble())
+        self._change = asyncio.ensure_future(self._change_ensemble(is_retry))
         self._change.add_done_callback(self._change_ended)
 
     def _change_ended(self, task: asyncio.Task[None]) -> None:
@@ -241,17 +245,21 @@ class WritePipeline:
             self.fail(NotEnoughBookiesError(reason, ledger_id=self.metadata.ledger_id))
         if self.error is not None or self._is_ending:
             return
-        if self._fresh:
+        if self._has_news:
             self._start_change()
             return
         self._confirm()
         if self._down:
             delay_s = self._core.options.replace_delay_ms / 1000
-            self._again = self._loop.call_later(delay_s, self._start_change)
+            self._again = self._loop.call_later(delay_s, self._start_change, True)
 
-    async def _change_ensemble(self) -> None:
-        """Replace the failed bookies for which there are others; go on without the rest."""
-        fresh, self._fresh = self._fresh, set()
+    async def _change_ensemble(self, is_retry: bool) -> None:
+        """Replace the failed bookies for which there are others; go on without the rest.
+
+        A retry also sends again to those without replacement that are registered, in case they are
+        well again. At once after a failure that would go round in circles.
+        """
+        self._has_news = False
         down = sorted(self._down)
         writable = await self._core.registry.writable()
         chosen = replacements(
@@ -262,8 +270,8 @@ class WritePipeline:
             random=self._core.random,
         )
         replaced = dict(zip(down, chosen, strict=False))
-        # Where there is no other bookie, the one that failed a while ago is tried again.
-        again = {one for one in down[len(chosen) :] if self._ensemble[one] in writable} - fresh
+        left = down[len(chosen) :]
+        again = {one for one in left if is_retry and self._ensemble[one] in writable}
         self._check_quorums(set(down) - replaced.keys() - again)
         if replaced and self.error is None:
             ensemble = tuple(replaced.get(i, one) for i, one in enumerate(self._ensemble))
@@ -272,7 +280,6 @@ class WritePipeline:
             self._ensemble = ensemble
         if self.error is None:
             self._down -= replaced.keys() | again
-            self._fresh -= replaced.keys() | again
             self._resend(replaced.keys(), again)
 
     def _check_quorums(self, without: AbstractSet[int]) -> None:

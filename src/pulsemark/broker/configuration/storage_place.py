@@ -1,0 +1,36 @@
+"""Where a broker keeps its entries: what of the configuration says so must go together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...ledger import MemoryFolder
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from .config import BrokerConfig
+
+__all__ = ["STORAGES", "check_storage"]
+
+STORAGES = ("files", "memory")
+
+
+def check_storage(config: BrokerConfig) -> None:
+    """Raise ConfigError for a place that is none, or for two places."""
+    storage, memory = config.storage, config.memory
+    data_dir: Any = config.data_dir
+    if isinstance(data_dir, str):
+        data_dir = Path(data_dir)
+        object.__setattr__(config, "data_dir", data_dir)
+    if storage not in STORAGES:
+        raise ConfigError("storage", storage, f"must be one of {', '.join(STORAGES)}")
+    if data_dir is not None and not isinstance(data_dir, Path):
+        raise ConfigError("data_dir", data_dir, "must be a path or None")
+    if data_dir is not None and storage == "memory":
+        raise ConfigError("data_dir", data_dir, "a broker in memory has no data folder")
+    if memory is not None and not isinstance(memory, MemoryFolder):
+        raise ConfigError("memory", memory, "must be a MemoryFolder or None")
+    if memory is not None and storage != "memory":
+        raise ConfigError("memory", memory, "goes with storage='memory' only")
+    config.bookkeeper.check(storage, data_dir)

@@ -1,0 +1,335 @@
+"""Reading topics from BookKeeper without owning anything: nothing is written, recovered or fenced.
+
+`BookKeeperReader` reads this package's stores and Apache Pulsar's topics, also while their brokers
+write. Of a ledger that is open it shows what is confirmed: BookKeeper tells a reader of an entry's
+confirmation with the entry after it, so that the newest entry may be missing until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
+
+from ...coordination import Coordination, CoordinationError, NodeMissingError, connect
+from ..chain import chain_of
+from ..errors import CatalogError, TopicNotFoundError
+from ..run import Run, RunHeader
+from ..topic_log import TopicLog
+from .access import LedgerAccess
+from .address import DEFAULT_ROOT, StoreAddress
+from .client.errors import BookKeeperError, LedgerMissingError
+from .failures import FAILURES
+from .loop_thread import LoopThread
+from .nodes import Paths, unpack_log
+from .pulsar_nodes import MANAGED_LEDGERS, cursor_info, ledger_info, name_of, topic_path
+from .pulsar_run import PulsarRun, own_facts, stamp_of
+from .run import BookKeeperRun
+from .stored_entry import read_facts
+
+if TYPE_CHECKING:
+    from .client import BookKeeperClient
+
+Connect: TypeAlias = "Callable[[], Coroutine[Any, Any, tuple[Coordination, BookKeeperClient]]]"
+T = TypeVar("T")
+_AT_ONCE = 32
+_DEPTH = 5
+"""So deep below the root may the stores of bundles be: bundles/TENANT/NAMESPACE/RANGE."""
+
+
+@dataclass(frozen=True, slots=True)
+class PulsarCursor:
+    """What Pulsar stores of a subscription, as far as its node says it."""
+
+    name: str
+    mark_delete_ledger_id: int
+    mark_delete_entry_id: int
+    cursors_ledger_id: int
+    """The ledger with newer positions; -1: there is none."""
+
+
+class StoredLog(TopicLog):
+    """A topic as it stood when it was opened or last refreshed."""
+
+    def __init__(self, reader: BookKeeperReader, name: str, runs: Sequence[Run]) -> None:
+        super().__init__(name, runs)
+        self._reader = reader
+
+    def refresh(self) -> None:
+        """Read the topic's list, and its newest ledger's end, again. Raises TopicNotFoundError."""
+        self._segments = tuple(self._reader.runs(self.name))
+
+
+class BookKeeperReader:
+    """Read-only access to the topics of a BookKeeper cluster. Close it after use."""
+
+    def __init__(self, connecting: Connect, name: str, chroot: str, root: str) -> None:
+        """Use ``open``."""
+        self._name = name
+        self._chroot = chroot
+        self._paths = Paths(root)
+        self._thread = LoopThread("pulsemark-bookkeeper-reader")
+        try:
+            self._coordination, self._client = self._run(connecting())
+        except BaseException:
+            self._thread.stop()
+            raise
+        self.access = LedgerAccess(self._thread, self._client)
+
+    @classmethod
+    def open(cls, address: str, *, root: str = DEFAULT_ROOT) -> BookKeeperReader:
+        """A reader of `zk://HOST:PORT/ledgers`; ``root`` is that of this package's store there.
+
+        Raises StoreAddressError, CatalogError.
+        """
+        where = StoreAddress.parse(address)
+        chroot = where.ledgers_root.rpartition("/")[0]
+        return cls(partial(_sessions, where), address, chroot, root)
+
+    @classmethod
+    def open_with(
+        cls, connecting: Connect, *, name: str, chroot: str = "", root: str = DEFAULT_ROOT
+    ) -> BookKeeperReader:
+        """As ``open``, with sessions that ``connecting`` makes on the reader's own event loop."""
+        return cls(connecting, name, chroot, root)
+
+    def close(self) -> None:
+        """End the sessions. A second call does nothing."""
+        if not self._thread.loop.is_closed():
+            self._thread.run(_end(self._coordination, self._client))
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Topics
+
+    def topics(self) -> list[str]:
+        """Full names of this store's topics and of Pulsar's, sorted. Raises CatalogError."""
+        return self._run(self._topics())
+
+    async def _topics(self) -> list[str]:
+        names = [name for name in await self._own_names() if "://" in name]
+        base = self._chroot + MANAGED_LEDGERS
+        for tenant in await self._children(base):
+            for namespace in await self._children(f"{base}/{tenant}"):
+                folder = f"{base}/{tenant}/{namespace}/persistent"
+                begin = f"persistent://{tenant}/{namespace}/"
+                names += [begin + name_of(node) for node in await self._children(folder)]
+        return sorted(set(names))
+
+    def log(self, topic: str) -> StoredLog:
+        """One topic, as it is now. Raises TopicNotFoundError, CatalogError, OSError."""
+        return StoredLog(self, topic, self.runs(topic))
+
+    def runs(self, topic: str) -> list[BookKeeperRun]:
+        """The runs of a topic that have entries, oldest first. Raises as `log`."""
+        return self._run(self._runs(topic))
+
+    async def _runs(self, topic: str) -> list[BookKeeperRun]:
+        own = (await self._own_names()).get(topic)
+        if own is not None:
+            return await self._own_runs(own)
+        try:
+            path = topic_path(topic, self._chroot)
+        except ValueError as error:
+            raise TopicNotFoundError(topic) from error
+        data = await self._get(path)
+        if data is None:
+            raise TopicNotFoundError(topic)
+        infos = ledger_info(path, data).ledgers
+        gone = [i.ledger_id for i in infos if i.offload_context.bookkeeper_deleted]
+        if gone:
+            raise OSError(f"{topic}: the entries of ledgers {gone} are in tiered storage only")
+        return await self._pulsar_runs(topic, [info.ledger_id for info in infos])
+
+    def cursors(self, topic: str) -> list[PulsarCursor]:
+        """What Pulsar stores of a topic's subscriptions. Raises CatalogError."""
+        return self._run(self._cursors(topic))
+
+    async def _cursors(self, topic: str) -> list[PulsarCursor]:
+        path = topic_path(topic, self._chroot)
+        found = []
+        for node in await self._children(path):
+            data = await self._get(f"{path}/{node}")
+            if data is not None:
+                info = cursor_info(f"{path}/{node}", data)
+                found.append(
+                    PulsarCursor(
+                        name_of(node),
+                        info.mark_delete_ledger_id,
+                        info.mark_delete_entry_id,
+                        info.cursors_ledger_id,
+                    )
+                )
+        return found
+
+    # This package's own stores
+
+    async def _own_names(self) -> dict[str, str]:
+        """The path of each topic's list, in the store at the root and in those of bundles."""
+        names: dict[str, str] = {}
+        for root in await self._store_roots(self._paths.root, 0):
+            paths = Paths(root)
+            for node in await self._children(paths.topics):
+                data = await self._get(f"{paths.topics}/{node}")
+                if data is not None:
+                    names[data.decode()] = paths.log(int(node))
+        return names
+
+    async def _store_roots(self, path: str, depth: int) -> list[str]:
+        """The roots of stores at a path and below: brokers have one for each bundle of topics."""
+        children = await self._children(path)
+        found = [path] if "topics" in children and "logs" in children else []
+        below = [] if path in found and depth else children
+        if depth < _DEPTH:
+            for name in below:
+                if f"{path}/{name}" not in (Paths(path).folders if path in found else ()):
+                    found += await self._store_roots(f"{path}/{name}", depth + 1)
+        return found
+
+    async def _own_runs(self, path: str) -> list[BookKeeperRun]:
+        data = await self._get(path)
+        records = {} if data is None else {r.header: r for r in unpack_log(path, data)}
+        ends = await self._ends({header.ledger_id for header in records})
+        # A ledger without entries is not part of the log yet.
+        links = chain_of(header for header in records if ends.get(header.ledger_id, 0))
+        runs = []
+        for link in links:
+            header = link.header
+            marked = records[header].end_entry_id
+            limits = [ends[header.ledger_id]]
+            limits += [] if link.end_entry_id is None else [link.end_entry_id]
+            limits += [marked] if marked >= 0 else []
+            count = min(limits) - header.first_entry_id
+            if count <= 0:
+                continue
+            run = BookKeeperRun(header, cast("Any", self))
+            run.cut_rows = records[header].cut_rows
+            entry = (await self._entries(header.ledger_id, header.first_entry_id + count - 1))[0]
+            facts = read_facts(entry.payload)
+            after = facts.index + 1 - header.first_index
+            run.show_opened(count, after, facts.append_time_ms, facts.time_max_ms)
+            runs.append(run)
+        return runs
+
+    # Pulsar's
+
+    async def _pulsar_runs(self, topic: str, ledger_ids: Sequence[int]) -> list[BookKeeperRun]:
+        ends = await self._ends(ledger_ids)
+        there = [each for each in ledger_ids if ends.get(each)]
+        firsts = dict(zip(there, await self._all(self._first_of, there), strict=True))
+        lasts_of = [(each, ends[each] - 1) for each in there]
+        lasts = dict(
+            zip(
+                there, await asyncio.gather(*(self._entries(*one) for one in lasts_of)), strict=True
+            )
+        )
+        is_stamped = all(stamp_of(firsts[each]) and stamp_of(lasts[each][0]) for each in there)
+        runs: list[BookKeeperRun] = []
+        time_ms = next_index = 0
+        for each in there:
+            stamp = stamp_of(firsts[each])
+            if is_stamped and stamp is not None:
+                next_index = stamp[1] + 1 - own_facts(firsts[each])[1]
+            previous = runs[-1] if runs else None
+            header = RunHeader(
+                topic=topic,
+                topic_id=0,
+                ledger_id=each,
+                segment_no=0,
+                first_entry_id=0,
+                first_index=next_index,
+                entry_time_floor_ms=time_ms,
+                stamp_floor_ms=previous.append_time_max_ms if previous else 0,
+                previous_ledger_id=previous.ledger_id if previous else -1,
+                previous_entry_count=previous.entry_count if previous else 0,
+            )
+            run = PulsarRun(header, cast("Any", self))
+            last = stamp_of(lasts[each][0])
+            if is_stamped and last is not None:
+                run.show_opened(ends[each], last[1] + 1 - next_index, last[0], last[0])
+            else:
+                await asyncio.to_thread(run.count_messages, ends[each])
+            time_ms, next_index = run.time_max_ms, run.next_index
+            runs.append(run)
+        return runs
+
+    # Ledgers
+
+    async def _ends(self, ledger_ids: Sequence[int] | set[int]) -> dict[int, int]:
+        """One past the last confirmed entry of each ledger that exists."""
+
+        async def end(ledger_id: int) -> int | None:
+            try:
+                reader = await self._client.open_ledger_no_recovery(ledger_id)
+            except LedgerMissingError:
+                return None
+            return reader.last_confirmed + 1
+
+        ids = list(ledger_ids)
+        found = await self._all(end, ids)
+        return {each: count for each, count in zip(ids, found, strict=True) if count is not None}
+
+    async def _all(
+        self, call: Callable[[int], Coroutine[Any, Any, Any]], ids: Sequence[int]
+    ) -> list[Any]:
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(each: int) -> Any:
+            async with slots:
+                return await call(each)
+
+        return await asyncio.gather(*map(one, ids))
+
+    async def _first_of(self, ledger_id: int) -> Any:
+        return (await self._entries(ledger_id, 0))[0]
+
+    async def _entries(self, ledger_id: int, entry_id: int) -> list[Any]:
+        return await self.access.entries(ledger_id, entry_id, entry_id, 1)
+
+    def cut_run(self, run: BookKeeperRun, rows: int) -> None:
+        """As `RunOwner.cut_run`: a reader removes nothing."""
+        raise PermissionError(f"{self._name} is only read")
+
+    # ZooKeeper
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._thread.run(work)
+        except CoordinationError as error:
+            raise CatalogError(Path(self._name), str(error)) from error
+        except BookKeeperError as error:
+            raise OSError(str(error)) from error
+
+    async def _get(self, path: str) -> bytes | None:
+        try:
+            return (await self._coordination.get(path)).data
+        except NodeMissingError:
+            return None
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._coordination.children(path)
+        except NodeMissingError:
+            return []
+
+
+async def _sessions(where: StoreAddress) -> tuple[Coordination, BookKeeperClient]:
+    from .client import BookKeeperClient
+
+    coordination = await connect(where.hosts)
+    return coordination, BookKeeperClient(coordination, where.ledgers_root)
+
+
+async def _end(coordination: Coordination, client: BookKeeperClient) -> None:
+    with suppress(*FAILURES):
+        await client.close()
+    await coordination.close()

@@ -1,0 +1,46 @@
+"""The data folder of several workers."""
+
+import pytest
+
+from pulsemark.cluster.errors import WorkersError
+from pulsemark.cluster.placement import worker_of
+from pulsemark.cluster.worker_folder import FACTS, WorkersFolder
+
+
+def test_the_number_never_changes(tmp_path):
+    """A folder is locked while it is used, and keeps its number of workers."""
+    folder = WorkersFolder(tmp_path / "data", 2)
+    with pytest.raises(WorkersError, match="in use by other workers"):
+        WorkersFolder(tmp_path / "data", 2)
+    folder.close()
+    with pytest.raises(WorkersError, match="start it with --workers 2"):
+        WorkersFolder(tmp_path / "data", 4)
+    WorkersFolder(tmp_path / "data", 2).close()
+
+
+@pytest.mark.parametrize("workers", [0, 5])
+def test_how_many_there_can_be(tmp_path, workers):
+    """A number that bundles cannot be divided among is refused, and nothing is made."""
+    with pytest.raises(WorkersError, match="1 to 4 workers"):
+        WorkersFolder(tmp_path / "data", workers)
+    assert not (tmp_path / "data").exists()
+
+
+def test_damage(tmp_path):
+    """A damaged file is named, not overwritten; the folder is not locked then."""
+    WorkersFolder(tmp_path, 2).close()
+    (tmp_path / FACTS).write_text("{")
+    for _ in range(2):
+        with pytest.raises(WorkersError, match=f"{FACTS} is damaged"):
+            WorkersFolder(tmp_path, 2)
+    assert (tmp_path / FACTS).read_text() == "{"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_each_worker_has_bundles(workers):
+    """The four bundles of a namespace are divided among all workers, at most one more to one."""
+    lows = [0, 0x40000000, 0x80000000, 0xC0000000]
+    shares = [worker_of(f"t/n/0x{low:08x}_0xffffffff", workers) for low in lows]
+    counts = [shares.count(worker) for worker in range(workers)]
+    assert sum(counts) == 4
+    assert max(counts) - min(counts) <= 1

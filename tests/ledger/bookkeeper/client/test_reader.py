@@ -1,0 +1,206 @@
+"""Reading in virtual time: failover, damage, speculative reads, following, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
+
+from pulsemark.ledger.bookkeeper.client.errors import (
+    DigestMismatchError,
+    EntryMissingError,
+    InvalidRequestError,
+    LedgerMissingError,
+    NotEnoughBookiesError,
+    WrongKeyError,
+)
+from pulsemark.ledger.bookkeeper.client.frames import READ_ENTRY
+from pulsemark.ledger.bookkeeper.client.writer import LedgerWriter
+from pulsemark.testing.bookkeeper.cluster import OPTIONS, Cluster, in_cluster
+
+
+async def written(cluster: Cluster, count: int, size: int = 10, **sizes: Any) -> LedgerWriter:
+    """A closed ledger of entries of one size."""
+    writer = await cluster.client().create_ledger(**sizes)
+    await asyncio.gather(*(writer.append(b"%04d" % i + b"x" * (size - 4)) for i in range(count)))
+    await asyncio.sleep(1)
+    await writer.close()
+    return writer
+
+
+def test_failover_to_the_next_replica() -> None:
+    """Refusals, missing entries and damage at one replica or two are passed over."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await written(cluster, 20)
+        ledger = writer.ledger_id
+        cluster.bookies[0].refuse = lambda request: 501
+        for entry_id in range(0, 20, 2):
+            del cluster.bookies[1].ledgers[ledger].entries[entry_id]
+        for entry_id in range(1, 20, 2):
+            body = cluster.bookies[1].ledgers[ledger].entries[entry_id]
+            cluster.bookies[1].ledgers[ledger].entries[entry_id] = body[:-1] + b"!"
+        reader = await cluster.client().open_ledger(ledger)
+        entries = await reader.read(0, 19)
+        assert [one.entry_id for one in entries] == list(range(20))
+        assert entries[7].payload == b"0007xxxxxx"
+        assert entries[19].length == 200
+
+    in_cluster(main)
+
+
+def test_no_good_copy() -> None:
+    """No copy, no good copy and no answer are three different errors, with the entry's id."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await written(cluster, 3)
+        reader = await cluster.client().open_ledger(writer.ledger_id)
+        for bookie in cluster.bookies:
+            entries = bookie.ledgers[writer.ledger_id].entries
+            del entries[1]
+            entries[2] = entries[0]
+        for entry_id, kind in ((1, EntryMissingError), (2, DigestMismatchError)):
+            with pytest.raises(kind) as caught:
+                await reader.read(entry_id, entry_id)
+            assert caught.value.entry_id == entry_id
+        for bookie in cluster.bookies:
+            cluster.network.crash(bookie.name)
+        with pytest.raises(NotEnoughBookiesError):
+            await reader.read(0, 0)
+
+    in_cluster(main)
+
+
+def test_a_silent_replica_is_passed_over_before_its_time_limit() -> None:
+    """A second replica is asked after a while, and the first answer counts."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await written(cluster, 6)
+        reader = await cluster.client().open_ledger(writer.ledger_id)
+        cluster.network.pause(cluster.names[0])
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        assert len(await reader.read(0, 5)) == 6
+        # In virtual time: one speculative delay, and not the read's time limit.
+        assert 0.3 <= loop.time() - started < 0.9
+
+    in_cluster(main)
+
+
+def test_reads_are_bounded_by_bytes() -> None:
+    """At least one entry comes, the one that reaches the limit is the last, and few are wasted."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await written(cluster, 100, size=100)
+        reader = await cluster.client().open_ledger(writer.ledger_id)
+        asked = 0
+
+        def count(bookie: str, frame: bytes) -> bool:
+            nonlocal asked
+            asked += 1
+            return True
+
+        cluster.network.pass_frame = count
+        assert len(await reader.read(0, 99, max_bytes=1)) == 1
+        assert len(await reader.read(0, 99, max_bytes=950)) == 10
+        assert asked < 30
+        assert len(await reader.read(5, 99)) == 95
+
+    in_cluster(main)
+
+
+@pytest.mark.parametrize(("first", "last", "size"), [(-1, 0, 1), (1, 0, 1), (0, 0, 0)])
+def test_impossible_ranges(first: int, last: int, size: int) -> None:
+    """Arguments that can never be right are typed errors; beyond the end is another one."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await written(cluster, 2)
+        reader = await cluster.client().open_ledger(writer.ledger_id)
+        with pytest.raises(InvalidRequestError):
+            await reader.read(first, last, size)
+        with pytest.raises(EntryMissingError, match="last confirmed entry is 1"):
+            await reader.read(0, 2)
+
+    in_cluster(main)
+
+
+def test_after_another_replica_was_made() -> None:
+    """When all known replicas fail, the node says where new ones are."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await written(cluster, 3, ensemble_size=1, write_quorum_size=1, ack_quorum_size=1)
+        ledger = writer.ledger_id
+        reader = await cluster.client().open_ledger(ledger)
+        old = writer.metadata.last_segment.bookies[0]
+        new = next(name for name in cluster.names if name != old)
+        moved = cluster.network.bookies[old].ledgers.pop(ledger)
+        cluster.network.bookies[new].ledgers[ledger] = moved
+        now = await cluster.nodes.read(ledger)
+        await cluster.nodes.change(now.metadata.with_ensemble(0, (new,)), now.version)
+        assert len(await reader.read(0, 2)) == 3
+
+    in_cluster(main)
+
+
+def test_following_an_open_ledger() -> None:
+    """A follower sees what is confirmed, fences nothing, and hears of more and of the close."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await cluster.client().create_ledger()
+        client = cluster.client()
+        reader = await client.open_ledger_no_recovery(writer.ledger_id)
+        assert reader.last_confirmed == -1
+        for _ in range(3):
+            await writer.append(b"x")
+        assert await reader.refresh_last_confirmed() == 1
+        with pytest.raises(EntryMissingError):
+            await reader.read(0, 2)
+        waiting = asyncio.ensure_future(reader.wait_last_confirmed(3, 60_000))
+        await asyncio.sleep(1)
+        for _ in range(3):
+            await writer.append(b"y")
+        assert await waiting == 4
+        assert len(await reader.read(0, 4)) == 5
+        waiting = asyncio.ensure_future(reader.wait_last_confirmed(4, 60_000))
+        await asyncio.sleep(1)
+        await writer.close()
+        assert await waiting == 5
+        assert reader.metadata.is_closed
+        assert asyncio.get_running_loop().time() < 10
+        assert all(not bookie.ledgers[writer.ledger_id].is_fenced for bookie in cluster.bookies)
+
+    in_cluster(main)
+
+
+def test_waiting_ends_with_its_time() -> None:
+    """Nothing new: the last confirmed entry known, after the time given."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await cluster.client().create_ledger()
+        await writer.append(b"x")
+        reader = await cluster.client().open_ledger_no_recovery(writer.ledger_id)
+        assert await reader.wait_last_confirmed(0, 2_000) == -1
+        assert 2 <= asyncio.get_running_loop().time() < 3
+
+    in_cluster(main)
+
+
+def test_opening_without_recovery_needs_an_answer_and_the_password() -> None:
+    """No bookie, a wrong password and a missing ledger are typed errors."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await cluster.client().create_ledger(password=b"right")
+        await writer.append(b"x")
+        client = cluster.client(dataclasses.replace(OPTIONS, reconnect_delay_ms=1))
+        with pytest.raises(WrongKeyError):
+            await client.open_ledger_no_recovery(writer.ledger_id)
+        with pytest.raises(LedgerMissingError):
+            await client.open_ledger_no_recovery(99)
+        for bookie in cluster.bookies:
+            bookie.refuse = lambda request: 501 if request.header.operation != READ_ENTRY else None
+        with pytest.raises(NotEnoughBookiesError):
+            await client.open_ledger_no_recovery(writer.ledger_id, password=b"right")
+
+    in_cluster(main)
