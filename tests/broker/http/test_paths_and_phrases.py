@@ -35,6 +35,7 @@ class Asked:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    """A broker with a partitioned topic, and topics in memory."""
     folder: Path = tmp_path_factory.mktemp("paths") / "data"
     with BrokerThread(BrokerConfig(data_dir=folder, port=0, http_port=0)) as started:
         topics = f"{ADMIN}/persistent/public/default"

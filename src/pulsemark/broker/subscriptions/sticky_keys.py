@@ -88,6 +88,10 @@ def sticky_hash(headers_and_payload: Buffer) -> int:
     return murmur3_32(key)
 
 
+HashRange = tuple["Consumer", int, int]
+"""A consumer, and the first and last of some slots that it has."""
+
+
 class Selector(Protocol):
     """Assigns slots to consumers."""
 
@@ -109,6 +113,10 @@ class Selector(Protocol):
 
     def slot_of(self, sticky_hash: int) -> int:
         """The slot of a sticky key's hash."""
+        ...
+
+    def ranges(self) -> Iterator[HashRange]:
+        """The slots of each consumer, in order. Consumers may come and go meanwhile."""
         ...
 
 
@@ -191,6 +199,23 @@ class AutoSplit:
         """The slot of a sticky key's hash."""
         return sticky_hash % (SLOTS - 1) + 1
 
+    def ranges(self) -> Iterator[HashRange]:
+        """See `Selector.ranges`."""
+        first, before = 1, self.select(1)
+        at = 1
+        while before is not None and at < SLOTS:
+            owner = self.select(at)
+            point = self._points.next_from(at)
+            if owner is None or point is None:
+                return
+            if owner is not before:
+                yield before, first, at - 1
+                first, before = at, owner
+            # The slots after the last point belong to the first one.
+            at = point + 1 if point >= at else SLOTS
+        if before is not None:
+            yield before, first, SLOTS - 1
+
     def _owner_at(self, slot: int) -> Consumer | None:
         """The consumer of a slot with points. If all its consumers left, the slot is deleted."""
         numbers = self._numbers[slot]
@@ -272,6 +297,12 @@ class StickyRanges:
             insort(self._ranges, (start, end))
             self._owners[start] = consumer
         self._starts_of[consumer] = [start for start, _ in wanted]
+
+    def ranges(self) -> Iterator[HashRange]:
+        """See `Selector.ranges`."""
+        for start, end in tuple(self._ranges):
+            if start in self._owners:
+                yield self._owners[start], start, end
 
     def _owner_within(self, start: int, end: int) -> Consumer | None:
         """A consumer with a range that overlaps this one."""

@@ -2,7 +2,8 @@
 
 A producer's message whose sequence id is not above the highest one of its name is a duplicate. It
 is answered with the position (-1, -1), takes no index and is not dispatched. A batch counts by the
-sequence id in its SEND. Of a chunked message only the last chunk is compared, as in Pulsar.
+sequence id in its SEND. A chunked message counts when its last chunk is stored. Its other chunks
+are duplicates if the message is stored, or if they are (`open_chunks`).
 
 What is durable and what is on its way to the disk is told apart. A message that repeats one that is
 not durable yet is refused (`UncertainError`): the client sends it again later. An entry is stored
@@ -20,7 +21,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...ledger import Appended, Entry, EntryKind, ManagedLedger, Position
 from ...ledger.reading_on import entries_from
@@ -28,6 +29,7 @@ from ...metadata import Buffer, MessageFormatError, PrefixError, peek, read_mess
 from ...metadata.source_stamp import source_stamp_of
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ..errors import RefusedError
+from .open_chunks import Chunk, OpenChunks, open_chunk
 
 __all__ = [
     "SNAPSHOT_KIND",
@@ -59,11 +61,18 @@ class Snapshot(NamedTuple):
 
     position: Position
     producers: dict[str, tuple[int, int]]
+    #: See `OpenChunks`.
+    chunks: dict[str, tuple[int, list[int]]]
 
     def stored(self, topic_id: int) -> bytes:
         """The catalog's value. The topic's id tells a topic from an earlier one of its name."""
         return json.dumps(
-            {"topicId": topic_id, "position": self.position, "producers": self.producers}
+            {
+                "topicId": topic_id,
+                "position": self.position,
+                "producers": self.producers,
+                "chunks": self.chunks,
+            }
         ).encode()
 
     @classmethod
@@ -73,13 +82,15 @@ class Snapshot(NamedTuple):
         if found["topicId"] != topic_id:
             return None
         producers = {name: (each[0], each[1]) for name, each in found["producers"].items()}
-        return cls(Position(*found["position"]), producers)
+        chunks = {name: (each[0], each[1]) for name, each in found.get("chunks", {}).items()}
+        return cls(Position(*found["position"]), producers, chunks)
 
 
 class _Pending(NamedTuple):
     name: str
     highest: int
     appended: Appended
+    chunk: Chunk | None
 
 
 class Deduplication:
@@ -88,6 +99,7 @@ class Deduplication:
     def __init__(self, snapshot: Snapshot, now_ms: Callable[[], int]) -> None:
         #: The highest durable id of each name, and when it was stored.
         self.durable: dict[str, tuple[int, int]] = snapshot.producers
+        self._chunks = OpenChunks(snapshot.chunks)
         #: Entries that became durable since the last snapshot, and when that was stored.
         self.entries_since_snapshot = 0
         self.snapshot_at_ms = now_ms()
@@ -105,23 +117,25 @@ class Deduplication:
         """
         if self._pending:
             self._settle()
-        if not (command.is_chunk and not _is_last_chunk(body)):
-            sequence_id = command.sequence_id
-            durable = self.durable.get(name)
-            if durable is not None and sequence_id <= durable[0]:
-                raise DuplicateMessageError
-            if sequence_id <= self._appended.get(name, NONE):
-                raise UncertainError
+        sequence_id = command.sequence_id
+        durable = self.durable.get(name)
+        if durable is not None and sequence_id <= durable[0]:
+            raise DuplicateMessageError
+        chunk = open_chunk(body) if command.is_chunk else None
+        if chunk is not None and self._chunks.has(name, chunk):
+            raise DuplicateMessageError
+        if sequence_id <= self._appended.get(name, NONE):
+            raise UncertainError
         return self._last.get(name)
 
     def appended(self, name: str, command: CommandSend, body: Buffer, appended: Appended) -> None:
         """An admitted entry is in the ledger."""
         self._last[name] = appended
-        highest = NONE
-        if not (command.is_chunk and not _is_last_chunk(body)):
+        highest, chunk = NONE, open_chunk(body) if command.is_chunk else None
+        if chunk is None:
             highest = max(command.sequence_id, command.highest_sequence_id)
             self._appended[name] = highest
-        self._pending.append(_Pending(name, highest, appended))
+        self._pending.append(_Pending(name, highest, appended, chunk))
 
     def in_flight(self, name: str) -> Appended | None:
         """The name's last entry, if it is not durable yet."""
@@ -148,13 +162,16 @@ class Deduplication:
         """Take over what became durable. Entries of one topic do so in their order."""
         pending, now_ms = self._pending, 0
         while pending and pending[0].appended.commit.done:
-            name, highest, appended = pending.popleft()
+            name, highest, appended, chunk = pending.popleft()
             if appended.commit.error is not None:
                 continue
             now_ms = now_ms or self._now_ms()
             before = self.durable.get(name, (NONE, 0))[0]
-            if highest != NONE:
+            if chunk is not None:
+                self._chunks.add(name, chunk)
+            else:
                 self.durable[name] = max(before, highest), now_ms
+                self._chunks.ended(name)
             self._covered = Position(appended.ledger_id, appended.entry_id + 1)
             self.entries_since_snapshot += 1
             if self._last.get(name) is appended:
@@ -178,9 +195,12 @@ class Deduplication:
             newest = sorted(kept, key=lambda name: kept[name][1], reverse=True)[:max_producers]
             kept = {name: kept[name] for name in newest}
         self.durable = kept
+        for name in tuple(self._chunks.by_producer):
+            if name not in kept and not connected(name) and name not in self._last:
+                self._chunks.ended(name)
         self.entries_since_snapshot = 0
         self.snapshot_at_ms = self._now_ms()
-        return Snapshot(self._covered, dict(kept))
+        return Snapshot(self._covered, dict(kept), self._chunks.copy())
 
 
 def recovered(ledger: ManagedLedger, stored: bytes | None, now_ms: int) -> Snapshot:
@@ -190,20 +210,27 @@ def recovered(ledger: ManagedLedger, stored: bytes | None, now_ms: int) -> Snaps
     """
     found = None if stored is None else Snapshot.parse(stored, ledger.topic_id)
     if found is None:
-        return Snapshot(ledger.end_position, {})
-    producers, position = found.producers, found.position
+        return Snapshot(ledger.end_position, {}, {})
+    position, producers, chunks = found.position, found.producers, OpenChunks(found.chunks)
     for entry in entries_from(ledger, position):
         position = Position(entry.position.ledger_id, entry.position.entry_id + 1)
         known = _producer_of(entry)
         if known is not None:
-            name, highest = known
+            name, highest, chunk = known
+            if chunk is not None:
+                chunks.add(name, chunk)
+                continue
             before = producers.get(name, (NONE, 0))[0]
             producers[name] = max(before, highest), now_ms
-    return Snapshot(position, producers)
+            chunks.ended(name)
+    return Snapshot(position, producers, chunks.by_producer)
 
 
-def _producer_of(entry: Entry) -> tuple[str, int] | None:
-    """The producer's name and highest sequence id of an entry of Pulsar's."""
+def _producer_of(entry: Entry) -> tuple[str, int, Chunk | None] | None:
+    """The producer's name and highest sequence id of an entry of Pulsar's.
+
+    With the chunk, if it is not the last one of its message.
+    """
     if entry.kind is not EntryKind.DATA:
         return None
     try:
@@ -212,15 +239,5 @@ def _producer_of(entry: Entry) -> tuple[str, int] | None:
         metadata = read_message_metadata(entry.body)
     except (MessageFormatError, PrefixError):
         return None
-    is_chunked = metadata.num_chunks_from_msg > 1
-    if is_chunked and metadata.chunk_id != metadata.num_chunks_from_msg - 1:
-        return None
-    return metadata.producer_name, max(metadata.sequence_id, metadata.highest_sequence_id)
-
-
-def _is_last_chunk(body: Buffer) -> bool:
-    try:
-        metadata: Any = read_message_metadata(body)
-    except MessageFormatError:
-        return True
-    return bool(metadata.chunk_id == metadata.num_chunks_from_msg - 1)
+    highest = max(metadata.sequence_id, metadata.highest_sequence_id)
+    return metadata.producer_name, highest, open_chunk(entry.body)
