@@ -3,7 +3,8 @@
 Each walk has a seed and a kind of subscription. It sends messages and batches, grants permits,
 acknowledges, asks again for messages, seeks, closes, subscribes again, and asks for last ids, figures
 and statistics. Messages are named by the order in which they arrived. After the first difference of a
-walk the following ones may be its consequences.
+walk the following ones may be its consequences. And which consumer of Shared gets a message depends
+on how Pulsar's threads run. So walks are no part of the ordinary run: they show where to look.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import MessageId, commands
 
 from ..peers import RawConnection, Recorder
-from .common import SCENARIOS, SUB, batch, lookup, message, produce, received, send
+from .common import SUB, Scenario, batch, lookup, message, produce, received, send
 
+WALKS: dict[str, Scenario] = {}
 STEPS = 30
 SEEDS = range(1, 5)
 CONSUMERS = (10, 11)
@@ -208,4 +210,4 @@ for _name, _kind in (
     ("key_shared", SUB.Key_Shared),
 ):
     for _seed in SEEDS:
-        SCENARIOS[f"walk_{_name}_{_seed}"] = _walk(_kind, _seed)
+        WALKS[f"walk_{_name}_{_seed}"] = _walk(_kind, _seed)

@@ -216,14 +216,7 @@ def publisher_stats(topic: Topic, producer: Producer, wanted: StatsOptions) -> d
 
 
 def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
-    consumers = []
-    ranges = yield from _hash_ranges(subscription)
-    for consumer in tuple(subscription.consumers):
-        row = consumer_stats(subscription, consumer)
-        if ranges is not None:
-            row |= {"drainingHashes": [], "keyHashRangeArrays": ranges.get(consumer, [])}
-        consumers.append(row)
-        yield
+    consumers = yield from _consumers(subscription)
     start = subscription.topic.ledger.next_position(subscription.cursor.mark_delete)
     backlog_bytes = yield from bytes_from(subscription.topic, start)
     backlog = subscription.cursor.backlog_entries
@@ -258,6 +251,18 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     }
     yield
     return row
+
+
+def _consumers(subscription: Subscription) -> Generator[None, None, list[dict[str, Any]]]:
+    rows = []
+    ranges = yield from _hash_ranges(subscription)
+    for consumer in tuple(subscription.consumers):
+        row = consumer_stats(subscription, consumer)
+        if ranges is not None:
+            row |= {"drainingHashes": [], "keyHashRangeArrays": ranges.get(consumer, [])}
+        rows.append(row)
+        yield
+    return rows
 
 
 def _hash_ranges(

@@ -7,7 +7,8 @@ clients:
    acknowledgements of entries sent before no longer count.
 2. The cursor is reset and made durable, so that a confirmed position survives a crash.
 3. CLOSE_CONSUMER is sent to every consumer of the subscription (of Failover only to the active one
-   and the one that asked), and directly after it SUCCESS to the client that asked: some clients hang if SUCCESS comes alone or much later. The consumers
+   and the one that asked), and directly after it SUCCESS to the client that asked: some clients
+   hang if SUCCESS comes alone or much later. The consumers
    then subscribe again and start at the new position.
 
 A seek by id sets the cursor to that entry, inclusive or not: the client itself drops the first

@@ -9,7 +9,8 @@ An entry is delivered again in three cases:
 - The subscription's last consumer leaves. All counts are forgotten, and the next consumer starts
   at the cursor.
 
-Entries in the replay queue are sent before new ones. A consumer with too many unacknowledged messages gets no more until it has acknowledged half of
+Entries in the replay queue are sent before new ones. A consumer with too many unacknowledged
+messages gets no more until it has acknowledged half of
 them. The whole subscription has such a limit, too, which is higher.
 
 The chunks of one message all go to one consumer (see `chunks`).
