@@ -15,6 +15,18 @@ def path_of(topic, rest=""):
     return f"/admin/v2/{topic.replace('://', '/')}{rest}"
 
 
+def test_stats_name_the_active_consumer_of_failover(http, raw, topic):
+    """Of a partition it is the consumer with the partition's number, not always the first one."""
+    names = {}
+    for number in range(3):
+        one = f"{topic}-partition-{number}"
+        for name in ("c", "a", "b"):
+            raw.subscribe(one, "s", sub_type=CommandSubscribe.Failover, consumer_name=name)
+        found = json.loads(http("GET", path_of(one, "/stats")).body)
+        names[number] = found["subscriptions"]["s"]["activeConsumerName"]
+    assert names == {0: "a", 1: "b", 2: "c"}
+
+
 def test_stats_have_pulsars_fields_in_its_order(http, raw, topic):
     """The first and the last of Pulsar's fields, of topic, subscription, consumer, publisher."""
     raw.create_producer(topic).send(b"x")

@@ -144,14 +144,14 @@ def test_every_consumer_is_closed_and_success_follows_at_once(raw, broker, topic
 
 def test_a_seek_on_failover_leaves_the_consumers_that_wait(broker, topic, ids):
     """The active one is closed; another one keeps its permits, and takes over if it stays away."""
-    options = {"sub_type": CommandSubscribe.Failover, "earliest": True}
+    failover = CommandSubscribe.Failover
     with (
         RawClient.from_url(broker.service_url) as first,
         RawClient.from_url(broker.service_url) as second,
     ):
-        active = first.subscribe(topic, "s", priority_level=0, **options)
+        active = first.subscribe(topic, "s", sub_type=failover, earliest=True)
         assert first.wait_unsolicited(BaseCommand.ACTIVE_CONSUMER_CHANGE).is_active
-        waiting = second.subscribe(topic, "s", priority_level=1, **options)
+        waiting = second.subscribe(topic, "s", sub_type=failover, priority_level=1)
         assert not second.wait_unsolicited(BaseCommand.ACTIVE_CONSUMER_CHANGE).is_active
         waiting.flow(100)
         second.ping()

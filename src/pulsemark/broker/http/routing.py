@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import LimitReachedError, RefusedError
+from ..ownership import NotOwnedError
 from ..security.needs import Need
 from . import (
     absent_services,
@@ -42,6 +43,7 @@ from . import (
     web_page,
 )
 from .authorizing import authorize
+from .elsewhere import elsewhere
 from .java_bodies import check_body
 from .messages import HttpError, Request, Response, UnservedError
 from .needs import need_of
@@ -132,7 +134,10 @@ async def answer(request: Request) -> Response:
         authorize(request, route, need, values)
         _check_media_types(request, accept)
         check_body(request, route)
-        return await route.handler(request, *values)
+        try:
+            return await route.handler(request, *values)
+        except NotOwnedError as error:
+            return await elsewhere(request, route, values, error)
     except UnservedError as error:
         path = request.target.partition("?")[0]
         page = error_page(request.method, path, accept, error.status)

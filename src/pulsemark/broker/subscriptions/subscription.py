@@ -71,7 +71,6 @@ class Subscription:
         self.last_used_ms = topic.config.clock.now_ms()
         #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []
-        #: Acknowledgements and redeliveries of many messages.
         self.work = LongWork()
         self._waiting_persisted: list[Persisted] = []
 
@@ -114,6 +113,12 @@ class Subscription:
         """The connected consumers, after those whose connection has ended were removed."""
         self.remove_leaving()
         return self.dispatcher.consumers if self.dispatcher is not None else ()
+
+    @property
+    def active_consumer(self) -> Consumer | None:
+        """The consumer that gets the messages, of Exclusive and Failover; None for other types."""
+        self.remove_leaving()
+        return self.dispatcher.active if self.dispatcher is not None else None
 
     @property
     def exists(self) -> bool:
@@ -229,10 +234,7 @@ class Subscription:
         yield from closing(consumers)
 
     def fence(self, asked_by: Consumer | None = None) -> list[Consumer]:
-        """Begin a seek: disconnect consumers, and refuse new ones until `unfence`.
-
-        Of Failover only the active one and the one that asked. The caller notifies their clients.
-        """
+        """Begin a seek: disconnect consumers (of Failover the active one and the one that asked)."""
         self.is_fenced = True
         self._resets += 1
         if not isinstance(self.dispatcher, SingleActiveDispatcher) or self.dispatcher.exclusive:
@@ -265,8 +267,6 @@ class Subscription:
     def type_name(self) -> str:
         """Pulsar's name of the subscription's type; "None" before the first consumer."""
         return "None" if self.sub_type is None else SubType.Name(self.sub_type)
-
-    # -- delivery -------------------------------------------------------------------------------
 
     def dispatch(self) -> None:
         """Send what can be sent now."""
