@@ -234,7 +234,7 @@ class Subscription:
         yield from closing(consumers)
 
     def fence(self, asked_by: Consumer | None = None) -> list[Consumer]:
-        """Begin a seek: disconnect consumers (of Failover the active one and the one that asked)."""
+        """Begin a seek: disconnect consumers; of Failover the active one and the one that asked."""
         self.is_fenced = True
         self._resets += 1
         if not isinstance(self.dispatcher, SingleActiveDispatcher) or self.dispatcher.exclusive:
