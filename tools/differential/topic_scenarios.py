@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import urllib.error
 import urllib.request
 from typing import Any
@@ -40,8 +41,11 @@ def message_over_rest(broker: Recorder, method: str, path: str, label: str) -> N
         for name, value in headers.items()
         if name.lower().startswith("x-pulsar") or name.lower() == "content-type"
     }
-    text = broker.normalizer.text(raw.decode(errors="backslashreplace"))
-    broker.record(label, {"status": status, "headers": shown, "body": repr(text[:300])})
+    try:
+        body = broker.normalizer.json(json.loads(raw))
+    except ValueError:
+        body = broker.normalizer.text(raw.decode(errors="backslashreplace"))
+    broker.record(label, {"status": status, "headers": shown, "body": repr(body)[:300]})
 
 
 def rest_all(broker: Recorder, method: str, topic: str, routes: dict[str, Any]) -> None:
