@@ -2,8 +2,7 @@
 
 A producer's message whose sequence id is not above the highest one of its name is a duplicate. It
 is answered with the position (-1, -1), takes no index and is not dispatched. A batch counts by the
-sequence id in its SEND. A chunked message counts when its last chunk is stored. Its other chunks
-are duplicates if the message is stored, or if they are (`open_chunks`).
+sequence id in its SEND. Of a chunked message only the last chunk is compared, as in Pulsar.
 
 What is durable and what is on its way to the disk is told apart. A message that repeats one that is
 not durable yet is refused (`UncertainError`): the client sends it again later. An entry is stored
@@ -21,7 +20,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...ledger import Appended, Entry, EntryKind, ManagedLedger, Position
 from ...ledger.reading_on import entries_of
@@ -29,7 +28,6 @@ from ...metadata import Buffer, MessageFormatError, PrefixError, peek, read_mess
 from ...metadata.source_stamp import source_stamp_of
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ..errors import RefusedError
-from .open_chunks import Chunk, OpenChunks, open_chunk
 
 __all__ = [
     "SNAPSHOT_KIND",
@@ -61,18 +59,11 @@ class Snapshot(NamedTuple):
 
     position: Position
     producers: dict[str, tuple[int, int]]
-    #: See `OpenChunks`.
-    chunks: dict[str, tuple[int, list[int]]]
 
     def stored(self, topic_id: int) -> bytes:
         """The catalog's value. The topic's id tells a topic from an earlier one of its name."""
         return json.dumps(
-            {
-                "topicId": topic_id,
-                "position": self.position,
-                "producers": self.producers,
-                "chunks": self.chunks,
-            }
+            {"topicId": topic_id, "position": self.position, "producers": self.producers}
         ).encode()
 
     @classmethod
@@ -82,15 +73,13 @@ class Snapshot(NamedTuple):
         if found["topicId"] != topic_id:
             return None
         producers = {name: (each[0], each[1]) for name, each in found["producers"].items()}
-        chunks = {name: (each[0], each[1]) for name, each in found.get("chunks", {}).items()}
-        return cls(Position(*found["position"]), producers, chunks)
+        return cls(Position(*found["position"]), producers)
 
 
 class _Pending(NamedTuple):
     name: str
     highest: int
     appended: Appended
-    chunk: Chunk | None
 
 
 class Deduplication:
@@ -99,7 +88,6 @@ class Deduplication:
     def __init__(self, snapshot: Snapshot, now_ms: Callable[[], int]) -> None:
         #: The highest durable id of each name, and when it was stored.
         self.durable: dict[str, tuple[int, int]] = snapshot.producers
-        self._chunks = OpenChunks(snapshot.chunks)
         #: Entries that became durable since the last snapshot, and when that was stored.
         self.entries_since_snapshot = 0
         self.snapshot_at_ms = now_ms()
@@ -117,25 +105,23 @@ class Deduplication:
         """
         if self._pending:
             self._settle()
-        sequence_id = command.sequence_id
-        durable = self.durable.get(name)
-        if durable is not None and sequence_id <= durable[0]:
-            raise DuplicateMessageError
-        chunk = open_chunk(body) if command.is_chunk else None
-        if chunk is not None and self._chunks.has(name, chunk):
-            raise DuplicateMessageError
-        if sequence_id <= self._appended.get(name, NONE):
-            raise UncertainError
+        if not (command.is_chunk and not _is_last_chunk(body)):
+            sequence_id = command.sequence_id
+            durable = self.durable.get(name)
+            if durable is not None and sequence_id <= durable[0]:
+                raise DuplicateMessageError
+            if sequence_id <= self._appended.get(name, NONE):
+                raise UncertainError
         return self._last.get(name)
 
     def appended(self, name: str, command: CommandSend, body: Buffer, appended: Appended) -> None:
         """An admitted entry is in the ledger."""
         self._last[name] = appended
-        highest, chunk = NONE, open_chunk(body) if command.is_chunk else None
-        if chunk is None:
+        highest = NONE
+        if not (command.is_chunk and not _is_last_chunk(body)):
             highest = max(command.sequence_id, command.highest_sequence_id)
             self._appended[name] = highest
-        self._pending.append(_Pending(name, highest, appended, chunk))
+        self._pending.append(_Pending(name, highest, appended))
 
     def in_flight(self, name: str) -> Appended | None:
         """The name's last entry, if it is not durable yet."""
@@ -162,16 +148,13 @@ class Deduplication:
         """Take over what became durable. Entries of one topic do so in their order."""
         pending, now_ms = self._pending, 0
         while pending and pending[0].appended.commit.done:
-            name, highest, appended, chunk = pending.popleft()
+            name, highest, appended = pending.popleft()
             if appended.commit.error is not None:
                 continue
             now_ms = now_ms or self._now_ms()
             before = self.durable.get(name, (NONE, 0))[0]
-            if chunk is not None:
-                self._chunks.add(name, chunk)
-            else:
+            if highest != NONE:
                 self.durable[name] = max(before, highest), now_ms
-                self._chunks.ended(name)
             self._covered = Position(appended.ledger_id, appended.entry_id + 1)
             self.entries_since_snapshot += 1
             if self._last.get(name) is appended:
@@ -195,12 +178,9 @@ class Deduplication:
             newest = sorted(kept, key=lambda name: kept[name][1], reverse=True)[:max_producers]
             kept = {name: kept[name] for name in newest}
         self.durable = kept
-        for name in tuple(self._chunks.by_producer):
-            if name not in kept and not connected(name) and name not in self._last:
-                self._chunks.ended(name)
         self.entries_since_snapshot = 0
         self.snapshot_at_ms = self._now_ms()
-        return Snapshot(self._covered, dict(kept), self._chunks.copy())
+        return Snapshot(self._covered, dict(kept))
 
 
 def recovered(ledger: ManagedLedger, stored: bytes | None, now_ms: int) -> Snapshot:
@@ -210,27 +190,20 @@ def recovered(ledger: ManagedLedger, stored: bytes | None, now_ms: int) -> Snaps
     """
     found = None if stored is None else Snapshot.parse(stored, ledger.topic_id)
     if found is None:
-        return Snapshot(ledger.end_position, {}, {})
-    position, producers, chunks = found.position, found.producers, OpenChunks(found.chunks)
+        return Snapshot(ledger.end_position, {})
+    producers, position = found.producers, found.position
     for entry in entries_of(ledger, position, skip_damaged=True):
         position = Position(entry.position.ledger_id, entry.position.entry_id + 1)
         known = _producer_of(entry)
         if known is not None:
-            name, highest, chunk = known
-            if chunk is not None:
-                chunks.add(name, chunk)
-                continue
+            name, highest = known
             before = producers.get(name, (NONE, 0))[0]
             producers[name] = max(before, highest), now_ms
-            chunks.ended(name)
-    return Snapshot(position, producers, chunks.by_producer)
+    return Snapshot(position, producers)
 
 
-def _producer_of(entry: Entry) -> tuple[str, int, Chunk | None] | None:
-    """The producer's name and highest sequence id of an entry of Pulsar's.
-
-    With the chunk, if it is not the last one of its message.
-    """
+def _producer_of(entry: Entry) -> tuple[str, int] | None:
+    """The producer's name and highest sequence id of an entry of Pulsar's."""
     if entry.kind is not EntryKind.DATA:
         return None
     try:
@@ -239,5 +212,15 @@ def _producer_of(entry: Entry) -> tuple[str, int, Chunk | None] | None:
         metadata = read_message_metadata(entry.body)
     except (MessageFormatError, PrefixError):
         return None
-    highest = max(metadata.sequence_id, metadata.highest_sequence_id)
-    return metadata.producer_name, highest, open_chunk(entry.body)
+    is_chunked = metadata.num_chunks_from_msg > 1
+    if is_chunked and metadata.chunk_id != metadata.num_chunks_from_msg - 1:
+        return None
+    return metadata.producer_name, max(metadata.sequence_id, metadata.highest_sequence_id)
+
+
+def _is_last_chunk(body: Buffer) -> bool:
+    try:
+        metadata: Any = read_message_metadata(body)
+    except MessageFormatError:
+        return True
+    return bool(metadata.chunk_id == metadata.num_chunks_from_msg - 1)

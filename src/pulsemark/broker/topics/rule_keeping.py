@@ -100,7 +100,7 @@ class RuleKeeping:
         """Switch deduplication on, from the log's end on as in Pulsar, or off."""
         value = topic.deduplication = None
         if topic.rules.deduplicates:
-            snapshot = Snapshot(topic.ledger.end_position, {}, {})
+            snapshot = Snapshot(topic.ledger.end_position, {})
             value = snapshot.stored(topic.ledger.topic_id)
             topic.deduplication = Deduplication(snapshot, self._topics.config.clock.now_ms)
         # Writes are made in the order in which they begin.
