@@ -129,11 +129,16 @@ class SharedCatalog(MetadataStore):
             if value is not None and len(value) > MAX_VALUE_BYTES:
                 reason = f"{kind} {key!r} has {len(value)} bytes, above {MAX_VALUE_BYTES}"
                 raise CatalogError(self.name, reason)
-        work = self._write(wanted)
+        work = self._write_alone(wanted)
         try:
             asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except CoordinationError as error:
             raise CatalogError(self.name, str(error)) from error
+
+    async def _write_alone(self, wanted: dict[tuple[str, str], bytes | None]) -> None:
+        """Not while changes are read: this one would look like another broker's."""
+        async with self._following:
+            await self._write(wanted)
 
     async def _write(self, wanted: dict[tuple[str, str], bytes | None]) -> None:
         for kind in {kind for kind, _ in wanted} - self._known_kinds:
