@@ -23,6 +23,7 @@ __all__ = ["add_cluster", "membership_of", "run_workers"]
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
     parser.add_argument(
         "--workers",
         type=positive,

@@ -71,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_addresses(parser)
     add_cluster(parser)
-    parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
     _add_storage(parser)
     parser.add_argument(
         "--expose-broker-entry-metadata",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
@@ -59,6 +60,7 @@ class SharedCatalog(MetadataStore):
         self._values: dict[str, dict[str, tuple[bytes, int]]] = {}
         self._known_kinds: set[str] = set()
         self._seen = -1
+        self._origin = os.urandom(8).hex()
         self._watch: Watch | None = None
         self._following = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -129,24 +131,31 @@ class SharedCatalog(MetadataStore):
             if value is not None and len(value) > MAX_VALUE_BYTES:
                 reason = f"{kind} {key!r} has {len(value)} bytes, above {MAX_VALUE_BYTES}"
                 raise CatalogError(self.name, reason)
-        work = self._write(wanted)
+        # As the caller knew them: what arrives from now on must make the change fail.
+        work = self._write(wanted, {place: self._version(place) for place in wanted})
         try:
             asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except CoordinationError as error:
             raise CatalogError(self.name, str(error)) from error
 
-    async def _write(self, wanted: dict[tuple[str, str], bytes | None]) -> None:
+    async def _write(
+        self,
+        wanted: dict[tuple[str, str], bytes | None],
+        versions: dict[tuple[str, str], int | None],
+    ) -> None:
         for kind in {kind for kind, _ in wanted} - self._known_kinds:
             await _ensure(self._session, f"{ROOT}/{kind}")
             self._known_kinds.add(kind)
         operations = {
             place: _operation(place, value, version)
             for place, value in wanted.items()
-            if (version := self._version(place)) is not None or value is not None
+            if (version := versions[place]) is not None or value is not None
         }
         if not operations:
             return
-        record = Create(f"{CHANGES}/c-", json.dumps(list(wanted)).encode(), sequence=True)
+        record = Create(
+            f"{CHANGES}/c-", json.dumps([self._origin, list(wanted)]).encode(), sequence=True
+        )
         try:
             results = await self._session.transaction([*operations.values(), record])
         except (VersionConflictError, NodeExistsError, NodeMissingError) as error:
@@ -215,7 +224,9 @@ class SharedCatalog(MetadataStore):
                 except NodeMissingError:
                     await self._read_all()
                     return
-                await self._read([(kind, key) for kind, key in json.loads(data)])
+                origin, places = json.loads(data)
+                if origin != self._origin:
+                    await self._read([(kind, key) for kind, key in places])
                 self._seen = number
 
     async def _read_all(self) -> None:
