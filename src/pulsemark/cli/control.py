@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
@@ -133,9 +134,11 @@ Found = tuple[Position, int, int, Control | None]
 
 
 def _list(args: argparse.Namespace, topic: str) -> None:
+    entries = _entries(args, topic)
+    first = list(islice(entries, 1))  # before the headings: the topic may not exist
     if not args.json:
         print(f"{topic}\n{HEADINGS}")
-    for number, (position, index, time_ms, control) in enumerate(_entries(args, topic)):
+    for number, (position, index, time_ms, control) in enumerate(chain(first, entries)):
         if number == args.limit:
             return
         if args.json:

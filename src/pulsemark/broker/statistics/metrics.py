@@ -260,7 +260,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
         ),
         (
             "pulsemark_durability_sync_interval_ms",
-            "0: entries are on disk before they are acknowledged; else what a power cut may lose",
+            "How many ms of acknowledged entries a power cut may lose; 0: none",
             services.config.store_options.sync_interval_ms,
         ),
         ("pulsar_ml_count", "Open topics", len(services.topics.open_topics)),
