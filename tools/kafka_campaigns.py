@@ -7,9 +7,12 @@ Producers of librdkafka and of kafka-python (acks=all, idempotent) and a consume
 through all cycles. `kill`: each cycle starts a broker on the same folder and port, and kills it
 (kill -9) under load. `full-disk`: the data folder is on a file system of 16 MiB (Linux, as root),
 which each cycle fills and frees again; meanwhile what is not acknowledged may fail, and nothing may
-hang. At the end each acknowledged message must be in the log once, no message twice, each
-producer's messages in their order, and the committed offset not before the last commit that was
-acknowledged. Exit code 1 if something was wrong, 3 if mounting is not allowed.
+hang. What the producers send in all cycles is a third of that disk: else their own messages, which
+no cycle removes, fill it for good, and the last ones wait until their producer gives up.
+
+At the end each acknowledged message must be in the log once, no message twice, each producer's
+messages in their order, and the committed offset not before the last commit that was acknowledged.
+Exit code 1 if something was wrong, 3 if mounting is not allowed.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -33,12 +37,13 @@ from typing import Any
 import confluent_kafka
 import kafka
 import kafka.errors
-from full_disk_campaign import MAY_NOT_MOUNT, small_disk
+from full_disk_campaign import DISK_BYTES, MAY_NOT_MOUNT, small_disk
 
 TOPIC = "campaign"
 GROUP = "campaign-group"
 WAIT_S = 60
 FILL_S = 3.0
+SHARE_OF_DISK = 3
 
 
 class BrokerProcess:
@@ -76,6 +81,18 @@ class Campaign:
     failed: int = 0
     problems: list[str] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
+    sent_bytes: int = 0
+    allowed_bytes: float = math.inf
+    """Producers pause above it."""
+
+    def value(self, name: bytes, number: int) -> bytes | None:
+        """The next value of a producer; None: it has to pause."""
+        if self.sent_bytes >= self.allowed_bytes:
+            time.sleep(0.01)
+            return None
+        value = (name + b"%011d" % number).ljust(self.random.choice([12, 100, 3000]), b".")
+        self.sent_bytes += len(value)
+        return value
 
     def run_librdkafka(self, url: str) -> None:
         """Send until `stop`, then wait for all answers."""
@@ -93,9 +110,10 @@ class Campaign:
         for number in itertools.count():
             if self.stop.is_set():
                 break
-            with suppress(BufferError):
-                value = (b"L%011d" % number).ljust(self.random.choice([12, 100, 3000]), b".")
-                producer.produce(TOPIC, value, on_delivery=reported)
+            value = self.value(b"L", number)
+            if value is not None:
+                with suppress(BufferError):
+                    producer.produce(TOPIC, value, on_delivery=reported)
             producer.poll(0.001)
         if left := producer.flush(WAIT_S):
             self.problems.append(f"librdkafka: {left} messages have no answer")
@@ -110,8 +128,9 @@ class Campaign:
         for number in itertools.count():
             if self.stop.is_set():
                 break
-            value = (b"P%011d" % number).ljust(self.random.choice([12, 100, 3000]), b".")
-            sent.append((value[:12], producer.send(TOPIC, value)))
+            value = self.value(b"P", number)
+            if value is not None:
+                sent.append((value[:12], producer.send(TOPIC, value)))
             time.sleep(0.002)
         for value, future in sent:
             try:
@@ -198,8 +217,11 @@ def killed(campaign: Campaign, folder: Path, log: Path, cycles: int) -> BrokerPr
 def filled(campaign: Campaign, folder: Path, log: Path, cycles: int) -> BrokerProcess:
     """Fill the disk under load and free it again; the broker is still running."""
     broker = BrokerProcess(folder / "data", 0, log)
+    share_bytes = DISK_BYTES / SHARE_OF_DISK / (2 * cycles)
+    campaign.allowed_bytes = 0
     threads = started(campaign, broker.url)
     for cycle in range(cycles):
+        campaign.allowed_bytes += share_bytes
         before, until_s = len(campaign.acked), time.monotonic() + WAIT_S
         while len(campaign.acked) < before + 5 and time.monotonic() < until_s:
             time.sleep(0.05)
@@ -210,6 +232,7 @@ def filled(campaign: Campaign, folder: Path, log: Path, cycles: int) -> BrokerPr
             while True:
                 file.write(bytes(64 << 10))
                 file.flush()
+        campaign.allowed_bytes += share_bytes
         time.sleep(FILL_S)
         ballast.unlink()
     ended(campaign, threads)

@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 WAIT_S = 60
 
 OLD_CLIENTS = [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1), (0, 11), (1, 0), (2, 0), (2, 4)]
+OLD_CLIENTS += [(2, 8), (3, 0), (4, 0)]
 
 
 def read(consumer, count):

@@ -112,19 +112,6 @@ def test_unknown_partitions_have_an_error_beside_those_that_are_known(raw, made)
     assert found == {(made, 0): 0, (made, 5): 3, ("none", 0): 3}
 
 
-@pytest.mark.parametrize("version", range(7, 12))
-def test_a_fetch_session_is_not_known(raw, made, version):
-    """It names only what has changed in a session, so it gets 70 and asks for all it reads."""
-    fields = fetch_fields([(made, 0, 0, 1 << 20, -1)], 0, 1, 1 << 20)
-    answer = raw.call(FetchRequest, version, **fields | {"session_id": 9, "session_epoch": 1})
-    assert (answer.error_code, answer.session_id, answer.responses) == (70, 0, [])
-    for session, epoch in ((0, 0), (9, 0), (9, -1)):
-        answer = raw.call(
-            FetchRequest, version, **fields | {"session_id": session, "session_epoch": epoch}
-        )
-        assert (answer.error_code, answer.session_id, len(answer.responses)) == (0, 0, 1)
-
-
 def test_a_reader_of_committed_records_gets_a_list_of_aborted_ones(raw, made):
     """It is empty, and null for readers of all records."""
     fields = fetch_fields([(made, 0, 0, 1 << 20, -1)], 0, 1, 1 << 20)

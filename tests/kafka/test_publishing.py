@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import struct
+from typing import Any
 
+import confluent_kafka
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
@@ -240,6 +242,38 @@ def test_a_failing_disk_is_answered_with_a_storage_error(tmp_path, monkeypatch):
         following = client.produce("t", record_set([b"2"], producer=(1, 0, 2)))
         assert (again.base_offset, following.base_offset) == (1, 2)
         assert not files.violations
+
+
+def test_a_disk_that_stays_full_leaves_no_message_of_librdkafka_without_a_report(
+    tmp_path, monkeypatch
+):
+    """Each Produce is answered with 56; the client repeats it until its own time is over.
+
+    The broker never keeps an answer back, so the client's `message.timeout.ms` is the longest wait.
+    """
+    files = FaultyFiles()
+    opened = LocalStore.open
+    monkeypatch.setattr(
+        LocalStore, "open", lambda folder, **options: opened(folder, **{**options, "files": files})
+    )
+    reports: list[Any] = []
+    with running_broker(data_dir=tmp_path / "data", kafka_port=0, http_port=None) as broker:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": broker.kafka_url, "message.timeout.ms": 3_000, "linger.ms": 1,
+             "retry.backoff.ms": 20, "retry.backoff.max.ms": 50, "log_level": 0}
+        )  # fmt: skip
+        producer.produce("t", b"first", on_delivery=lambda error, _: reports.append(error))
+        assert producer.flush(30) == 0
+        files.fail("fdatasync", error=errno.ENOSPC, times=None)
+        for number in range(200):
+            producer.produce("t", b"%d" % number, on_delivery=lambda e, _: reports.append(e))
+        assert producer.flush(60) == 0, "messages have no report"
+        files.heal()
+        producer.produce("t", b"last", on_delivery=lambda error, _: reports.append(error))
+        assert producer.flush(30) == 0
+    assert len(reports) == 202
+    assert (reports[0], reports[-1]) == (None, None)
+    assert {error.code() for error in reports[1:-1]} == {confluent_kafka.KafkaError._MSG_TIMED_OUT}
 
 
 def test_a_batch_is_not_stored_twice_if_a_commit_fails_while_its_request_is_prepared(

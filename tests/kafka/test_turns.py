@@ -152,16 +152,18 @@ def test_clients_that_fetch_much_take_turns(kafka_broker, raw, topic, slices, mo
 
 
 def test_entries_that_come_while_a_fetch_reads_in_turns_are_not_missed(
-    kafka_broker, raw, made, slices
+    kafka_broker, raw, topic, slices
 ):
     """A fetch that waits for more bytes than there are looks again before it begins to wait."""
-    raw.produce(made, record_set([b"a"]))
-    asked = [(made, 0, 0, 1 << 20, -1)] * 50
-    size = len(record_set([b"a"])) * 75
+    create(raw, topic, partitions=50)
+    for partition in range(50):
+        raw.produce(topic, record_set([b"a"]), partition=partition)
+    asked = [(topic, partition, 0, 1 << 20, -1) for partition in range(50)]
+    size = len(record_set([b"a"])) * 51
     fields = fetch_fields(asked, 60_000, size, 1 << 20)
     with RawKafka.from_url(kafka_broker.kafka_url) as client:
         sent = client.send(FetchRequest, 11, **fields)
-        raw.produce(made, record_set([b"b"]))
+        raw.produce(topic, record_set([b"b"]))
         assert client.receive(FetchRequest, 11)[0] == sent
 
 

@@ -1,7 +1,8 @@
 """Makes the answers of two Kafka brokers comparable: names of the run, ids, addresses and texts.
 
-Member ids and producer ids become ``member#N`` and ``producer#N``, numbered in the order of their
-appearance in a scenario. A text for people becomes ``<text>``: whether there is one is compared.
+Ids of members, producers and fetch sessions become ``member#N``, ``producer#N`` and ``session#N``,
+numbered in the order of their appearance in a scenario. A text for people becomes ``<text>``:
+whether there is one is compared.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ LEFT_OUT = {
 TEXTS = {"error_message", "batch_index_error_message"}
 _MEMBERS = {"member_id", "leader"}
 _PRODUCERS = {"producer_id"}
+_SESSIONS = {"session_id"}
 
 
 class Normalizer:
@@ -34,6 +36,7 @@ class Normalizer:
         self._run = re.compile(rf"-?{re.escape(run)}")
         self._members: dict[str, int] = {}
         self._producers: dict[int, int] = {}
+        self._sessions: dict[int, int] = {}
 
     def answer(self, value: Any, field: str = "") -> Any:
         """An answer, as nested dicts and lists without what differs from run to run."""
@@ -51,6 +54,8 @@ class Normalizer:
             return f"member#{self._members.setdefault(value, len(self._members))}"
         if field in _PRODUCERS and isinstance(value, int) and value >= 0:
             return f"producer#{self._producers.setdefault(value, len(self._producers))}"
+        if field in _SESSIONS and isinstance(value, int) and value > 0:
+            return f"session#{self._sessions.setdefault(value, len(self._sessions))}"
         if isinstance(value, str):
             return self._run.sub("", value)
         return value

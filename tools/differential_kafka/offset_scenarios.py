@@ -94,9 +94,9 @@ def list_offsets(peer: Peer) -> None:
     topic, empty = make_topic(peer, "listed"), make_topic(peer, "listed-one")
     for codec in ("none", "gzip"):
         send(peer, codec, topic, 7, set_of(2, codec, MIXED))
-    for version in peer.versions(ListOffsetsRequest)[:6]:
+    for version in peer.versions(ListOffsetsRequest):
         for name in (topic, empty):
-            for at in (-1, -2, -3, -4, -5, -100, 0, 2**62):
+            for at in (-1, -2, -3, -4, -5, -6, -7, -100, 0, 2**62):
                 listed(peer, f"time {at} of {name[:10]}", version, name, at)
         listed(peer, "partition 7", version, topic, -1, partition_index=7)
         listed(peer, "partition -1", version, topic, -1, partition_index=-1)

@@ -228,7 +228,8 @@ class JavaTools:
         elect = self.tool("LeaderElectionCommand", (3, 6))
         one = ["--election-type", "preferred", "--topic", self.topic, "--partition", "0"]
         _contains(self.run(elect, *to, *one), "Valid replica already elected")
-        text = self.run("kafka.admin.AclCommand", *to, "--list", fails=True)
+        acls = self.tool("AclCommand", (4, 3))
+        text = self.run(acls, *to, "--list", fails=True)
         _contains(text, "SecurityDisabledException")
         group = self.tool("ConsumerGroupCommand", (3, 5), folder=".consumer.group")
         _contains(self.run(group, *to, "--list", "--state"), "STATE")

@@ -148,6 +148,8 @@ def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:
         group_max_session_timeout_ms=config.kafka_group_max_session_timeout_ms,
         max_request_bytes=config.max_kafka_request_bytes,
         max_fetch_bytes=config.max_kafka_fetch_bytes,
+        max_fetch_sessions=config.max_kafka_fetch_sessions,
+        max_fetch_session_partitions=config.max_kafka_fetch_session_partitions,
         max_pending_requests=config.max_kafka_pending_requests_per_connection,
         max_groups=config.max_kafka_groups,
         max_group_members=config.max_kafka_group_members,

@@ -28,11 +28,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
 from ..broker.collector import Collector
-from ..broker.configuration.reloading import changed_fields, reload_policies
+from ..broker.configuration.reloading import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
+from ..broker.dynamic_settings import put_in_force, with_settings
 from ..finder.addresses import is_loopback
-from ..ledger import LedgerError
+from ..ledger import LedgerError, LocalStore, MemoryStore
 from ..metadata.stamper_names import split_stamper_names
+from .clustered import add_cluster, membership_of, run_workers
 from .configuration import load_settings, with_default_folder
 from .errors import CliError
 from .logs import set_up_logs
@@ -40,6 +42,7 @@ from .options import add_data_dir, add_json, json_line, port_number, positive
 
 if TYPE_CHECKING:
     from ..broker.configuration.sources import Loaded
+    from ..broker.ownership import Membership
 
 # The ledger's errors: the folder is locked, is not a data folder, or has a newer format. OSError:
 # the folder cannot be written, or the address does not belong to this machine.
@@ -67,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "SIGHUP (default: the variable PULSEMARK_CONFIG)",
     )
     _add_addresses(parser)
+    add_cluster(parser)
     parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
     _add_storage(parser)
     parser.add_argument(
@@ -164,8 +168,11 @@ def run(args: argparse.Namespace) -> int:
     config = _config(args)
     set_up_logs(config.log_level, config.log_format)
     try:
+        if args.workers is not None:
+            return run_workers(config, args.workers, log_level=config.log_level, as_json=args.json)
+        membership = membership_of(args, config)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(config, args))
+            runner.run(_serve(config, membership, args))
     except socket.gaierror as error:  # its text does not name the host
         raise CliError(f"cannot listen on {config.host!r}: {error.strerror}") from error
     return 0
@@ -248,45 +255,47 @@ def _print_remarks(args: argparse.Namespace, found: Loaded) -> None:
         print(f"pulsemark: warning: {warning}", file=sys.stderr)
 
 
-def _reload(broker: Broker, args: argparse.Namespace, in_force: list[BrokerConfig]) -> None:
+def _reload(broker: Broker, args: argparse.Namespace) -> None:
     """Read the settings again, and put those in force that may change (SIGHUP)."""
+    services = broker.services
+    before = services.config
     try:
-        wanted = replace(_config(args), clock=in_force[0].clock)
+        services.configured = replace(_config(args), clock=before.clock)
     except (CliError, BrokerError, OSError) as error:
         log.error("the configuration was not read again, and nothing has changed: %s", error)
         return
-    before = in_force[0]
-    in_force[0] = reload_policies(broker.services.topics.policies, before, wanted)
-    set_up_logs(in_force[0].log_level, in_force[0].log_format)
-    changed = changed_fields(before, in_force[0])
+    put_in_force(services)
+    set_up_logs(services.config.log_level, services.config.log_format)
+    changed = changed_fields(before, services.config)
     log.warning("the configuration was read again; changed: %s", ", ".join(changed) or "nothing")
-    left = changed_fields(in_force[0], wanted)
+    left = changed_fields(services.config, with_settings(services.configured, services.dynamic))
     if left:
         log.warning("these settings have changed and need a restart: %s", ", ".join(left))
 
 
-async def _serve(config: BrokerConfig, args: argparse.Namespace) -> None:
+async def _serve(
+    config: BrokerConfig, membership: Membership | None, args: argparse.Namespace
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Set before the broker starts: a signal during the start must stop it in an orderly way too.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with Broker(config) as broker, Collector(lambda: broker.services.is_idle):
+    async with Broker(config, membership) as broker, Collector(lambda: broker.services.is_idle):
         if not (is_loopback(config.host) or config.security.authentication_enabled):
             print(
                 f"pulsemark: warning: all who can reach {config.host} may use this broker: "
                 "authentication is off (see docs/security.md)",
                 file=sys.stderr,
             )
-        in_force = [config]
-        loop.add_signal_handler(signal.SIGHUP, lambda: _reload(broker, args, in_force))
+        loop.add_signal_handler(signal.SIGHUP, _reload, broker, args)
         _announce(broker, as_json=args.json)
         await stop.wait()
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
-    is_in_memory = broker.config.storage == "memory"
-    data_dir = None if is_in_memory else str(Path(broker.data_dir).resolve())
+    has_folder = isinstance(broker.store, LocalStore)
+    data_dir = str(Path(broker.data_dir).resolve()) if has_folder else None
     if as_json:
         ready = {
             "service_url": broker.service_url,
@@ -311,5 +320,6 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
         places.append(f"grpc with TLS {broker.grpc_url_tls}")
     if broker.kafka_url_tls:
         places.append(f"kafka with TLS {broker.kafka_url_tls}")
-    where = f"{', '.join(filter(None, places))}, data in {data_dir or 'memory'}"
+    kept = data_dir or ("memory" if isinstance(broker.store, MemoryStore) else broker.store.name)
+    where = f"{', '.join(filter(None, places))}, data in {kept}"
     print(f"pulsemark is ready: {where}", flush=True)

@@ -13,6 +13,7 @@ import logging
 
 from ..ledger import LedgerError
 from .deadlines import Deadlines
+from .fetch_sessions import FetchSessions
 from .figures import Figures
 from .groups.coordinator import Coordinator
 from .groups.offsets import Offsets
@@ -46,6 +47,9 @@ class Endpoint:
         self.partitions = Partitions(ports.topics)
         self.producer_ids = ProducerIds(ports)
         self.figures = Figures()
+        self.fetch_sessions = FetchSessions(
+            self.deadlines.now_s, options.max_fetch_sessions, options.max_fetch_session_partitions
+        )
         #: Large requests other than Produce that are decoded and handled at the same time: decoded
         #: they, and their answers, take a hundred times their size.
         self.large_requests = asyncio.Semaphore(LARGE_AT_ONCE)

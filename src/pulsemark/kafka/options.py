@@ -26,6 +26,8 @@ class KafkaOptions:
     group_max_session_timeout_ms: int
     max_request_bytes: int
     max_fetch_bytes: int
+    max_fetch_sessions: int
+    max_fetch_session_partitions: int
     max_pending_requests: int
     max_groups: int
     max_group_members: int

@@ -25,6 +25,7 @@ from .answering import Answering
 from .errors import ProtocolError
 from .keep_alive import keep_alive
 from .left_out import LeftOut
+from .lingering import Lingering
 from .ports import Admitted
 from .throttling import Throttling
 from .wire import Connection, Request, decode_body
@@ -46,7 +47,7 @@ FREE_INPUT_BYTES = 64 * 1024
 TURN_S = 0.01
 
 
-class KafkaSession(Throttling, Answering, asyncio.Protocol):
+class KafkaSession(Throttling, Lingering, Answering, asyncio.Protocol):
     """A client's connection, from accept to close."""
 
     def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler], port: int) -> None:
@@ -126,6 +127,7 @@ class KafkaSession(Throttling, Answering, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes arrived: handle the requests they complete."""
         if self.is_closed:
+            self.throw_away(len(data))
             return
         now_s = self._loop.time()
         if not self.connection.pending_bytes:
@@ -139,6 +141,7 @@ class KafkaSession(Throttling, Answering, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
+        self._transport = None
         self._end()
         self.endpoint.sessions.discard(self)
         self._ports.output.forget(self)
@@ -318,6 +321,7 @@ class KafkaSession(Throttling, Answering, asyncio.Protocol):
 
     def check_time(self, now_s: float) -> None:
         """Called about once a second: close a connection that is idle or stalled."""
+        self.check_linger(now_s)
         options = self.options
         pending_bytes = self.connection.pending_bytes
         self._check_expiry()
@@ -345,8 +349,8 @@ class KafkaSession(Throttling, Answering, asyncio.Protocol):
 
     @property
     def is_drained(self) -> bool:
-        """Whether everything was sent."""
-        return not self.unsent_bytes()
+        """Whether everything was sent, and the client had time to read it."""
+        return not self.unsent_bytes() and not self.is_lingering
 
     def close_because(self, reason: str) -> None:
         """Close, and log the reason."""
@@ -355,10 +359,10 @@ class KafkaSession(Throttling, Answering, asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """Send buffered data, then close."""
-        if self._transport is not None:
-            self._transport.close()
-        self._end()
+        """Send buffered data, then close as `lingering` says."""
+        if not self.is_closed:
+            self._end()
+            self.linger(self.options.max_request_bytes)
 
     def abort(self) -> None:
         """Close at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, FindCoordinatorRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -21,6 +22,15 @@ def test_apiversions_lists_what_is_served(raw, version):
     assert listed == {key: (api.lowest, api.highest) for key, api in APIS.items()}
     assert listed[0] == (0, 8)
     assert listed[1] == (0, 11)
+
+
+def test_kafka_python_is_told_of_no_version_that_means_a_newer_kafka(raw):
+    """It would take versions of that Kafka as served, if it is told to be such a client."""
+    asked = {"client_software_name": "kafka-python", "client_software_version": "3.0.12"}
+    answer = raw.call(ApiVersionsRequest, 3, **asked)
+    listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert infer_broker_version_from_api_versions(listed) == (2, 4)
+    assert listed == {key: (0, 5) if key == 2 else (0, api.highest) for key, api in APIS.items()}
 
 
 def test_a_higher_version_is_answered_and_the_connection_stays(raw):

@@ -28,7 +28,7 @@ def listed(client, topic, time_ms, version=5, partition=0, epoch=-1, count=10):
     return answer.topics[0].partitions[0]
 
 
-@pytest.mark.parametrize("version", range(1, 6))
+@pytest.mark.parametrize("version", range(1, 12))
 def test_ends_and_times_in_every_version(kafka_broker, raw, made, version):
     """-2 the start, -1 the end, a time: the first entry at or after it; none: -1 and -1."""
     for number in range(3):
@@ -59,14 +59,14 @@ def test_version_0_lists_the_starts_of_segments(kafka_broker, raw, made):
 
 def test_what_cannot_be_listed(raw, made):
     """Other negative times, unknown partitions, stale epochs."""
-    assert listed(raw, made, -3).error_code == 35
+    assert listed(raw, made, -7, 11).error_code == 35
     assert listed(raw, made, -1, partition=4).error_code == 3
     assert listed(raw, "none", -1).error_code == 3
     assert listed(raw, made, -1, epoch=9).error_code == 75
     assert listed(raw, made, -1, epoch=-2).error_code == 74
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(12))
 def test_a_partition_that_is_asked_for_twice_is_refused(raw, made, version):
     """From version 1 on with code 42; version 0 may ask for several times."""
     asked = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
@@ -76,6 +76,40 @@ def test_a_partition_that_is_asked_for_twice_is_refused(raw, made, version):
     answer = raw.call(ListOffsetsRequest, version, replica_id=-1, isolation_level=0, topics=topics)
     codes = [part.error_code for part in answer.topics[0].partitions]
     assert codes == [42 if version else 0] * 2
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_special_times_begin_with_a_version(raw, made, version):
+    """-3 with 7 (KIP-734), -4 with 8 and -5 with 9 (KIP-405), -6 with 11; 35 before."""
+    raw.produce(made, record_set([b"a"]))
+    served = [at for at in range(-8, 0) if not listed(raw, made, at, version).error_code]
+    lowest = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -6: 11}
+    assert served == [at for at in sorted(lowest) if version >= lowest[at]]
+
+
+def test_the_newest_time_is_that_of_the_newest_record(kafka_broker, raw, made):
+    """The first record with it; marks of leader epochs are passed over; none: -1 and -1."""
+    empty = listed(raw, made, -3, 7)
+    assert (empty.error_code, empty.offset, empty.timestamp) == (0, -1, -1)
+    for number in range(3):
+        raw.produce(made, record_set([b"%d" % number, b"x"]))
+    ledger = ledger_of(kafka_broker, made)
+    entries = ledger.read(ledger.first_position)
+    for epoch in (3, 4):
+        ledger.begin_epoch(epoch).commit.wait(30)
+    time_ms = entries[-1].time_ms
+    first_at = next(entry.first_index for entry in entries if entry.time_ms == time_ms)
+    found = listed(raw, made, -3, 7)
+    assert (found.offset, found.timestamp, found.leader_epoch) == (first_at, time_ms, 0)
+
+
+def test_nothing_is_in_another_storage(raw, made):
+    """The local start is the log's start; no record is tiered, and none waits to be."""
+    raw.produce(made, record_set([b"a", b"b"]))
+    deleted(raw, made, 1)
+    found = {at: listed(raw, made, at, 11) for at in (-2, -4, -5, -6)}
+    assert {at: part.offset for at, part in found.items()} == {-2: 1, -4: 1, -5: -1, -6: -1}
+    assert {part.timestamp for part in found.values()} == {-1}
 
 
 def ends(client, topic, epoch, version=3, current=-1):

@@ -258,6 +258,10 @@ class BrokerConfig(PolicyDefaults):
     max_kafka_request_bytes: int = 16 * MIB
     #: Records in one answer to a Fetch, whatever the client asks for.
     max_kafka_fetch_bytes: int = 16 * MIB
+    #: Fetch sessions of Kafka's clients (KIP-227).
+    max_kafka_fetch_sessions: int = 1_000
+    #: Partitions of all fetch sessions together.
+    max_kafka_fetch_session_partitions: int = 100_000
     #: Requests of a Kafka client that are not answered yet.
     max_kafka_pending_requests_per_connection: int = 100
     #: Consumer groups with members, members of one group, and memory of all members together.

@@ -36,7 +36,8 @@ class SecurityConfig:
     # Authentication
     #: Whether clients must say who they are.
     authentication_enabled: bool = False
-    #: Class names as in Pulsar, or `token`, `basic`, `tls`.
+    #: Class names as in Pulsar, or `token`, `basic`, `tls`, or names of the entry points
+    #: `pulsemark.authentication` of installed packages.
     authentication_providers: tuple[str, ...] = ()
     #: The role of clients with a method that has no provider; None: they are refused.
     anonymous_user_role: str | None = None
@@ -52,6 +53,9 @@ class SecurityConfig:
     # Authorisation
     #: Whether roles need permissions.
     authorization_enabled: bool = False
+    #: The entry point `pulsemark.authorization` of an installed package, which is asked before
+    #: Pulsar's rules; None: only these decide.
+    authorization_provider: str | None = None
     #: Roles that may do everything.
     super_user_roles: tuple[str, ...] = ()
     #: Whether the role of a permission may begin or end with `*`, which stands for any text.

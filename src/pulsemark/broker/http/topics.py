@@ -22,6 +22,7 @@ from .names import (
     open_logs,
     open_one_log,
     open_topic,
+    plain_topic,
     topic_name,
 )
 from .properties import text_properties
@@ -81,7 +82,7 @@ async def delete_topic(
     topics = request.services.topics
     if f"{tenant}/{namespace}" not in topics.namespaces:
         raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = plain_topic(request, domain, tenant, namespace, topic)
     if topics.partitions_of(name):
         raise HttpError(
             409,

@@ -15,5 +15,20 @@ def kafka_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
     return (
         ("pulsemark_kafka_connections", "Kafka clients", services.kafka_connections),
         ("pulsemark_kafka_groups", "Consumer groups with members", groups),
+        (
+            "pulsemark_kafka_fetch_sessions",
+            "Fetch sessions of Kafka clients",
+            len(services.kafka.fetch_sessions),
+        ),
+        (
+            "pulsemark_kafka_fetch_session_partitions",
+            "Partitions of all fetch sessions",
+            services.kafka.fetch_sessions.partitions,
+        ),
+        (
+            "pulsemark_kafka_fetch_sessions_evicted",
+            "Fetch sessions that made room for others",
+            services.kafka.fetch_sessions.evictions,
+        ),
         *services.kafka.figures.rows(),
     )

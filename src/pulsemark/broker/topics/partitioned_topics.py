@@ -127,6 +127,19 @@ class PartitionedTopics:
         self._catalog.delete(PARTITIONED_KIND, str(name))
         self._drop(str(name))
 
+    def take(self, kind: str, full: str, value: bytes | None) -> None:
+        """Show what another broker has stored under (kind, name); None: it has removed it."""
+        if kind == RETIRED_KIND:
+            if value is None:
+                self._retired.pop(full, None)
+            else:
+                self._retired[full] = None
+        elif value is None:
+            self._drop(full)
+        else:
+            self._counts[full] = int(value)
+            self._names.add(full)
+
     def _drop(self, full: str) -> None:
         self._counts.pop(full, None)
         self._names.discard(full)

@@ -143,6 +143,23 @@ class PolicyStore:
         else:
             self.of_topics.pop(str(name), None)
 
+    def take(self, full: str, value: bytes | None) -> None:
+        """Show the policies of a topic that another broker has stored; None: it has none now."""
+        name = TopicName.parse(full)
+        before, after = self.of_topics.get(full, {}), {} if value is None else json.loads(value)
+        self.show(name, after)
+        for policy in _differing(before, after):
+            for changed in self.of_topic_changed:
+                changed(policy, name)
+            self.announce(policy, lambda other: other.partitioned == name)
+
+    def took_namespace(
+        self, namespace: str, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> None:
+        """Another broker has changed a namespace's policies, which are shown already."""
+        for policy in _differing(before, after):
+            self.announce(policy, lambda name: name.namespace == namespace)
+
     async def forget(self, name: TopicName) -> None:
         """Forget the policies of a deleted topic; a partition has none."""
         await self._writer.in_turn(lambda: self._forget(name))
@@ -162,6 +179,10 @@ class PolicyStore:
         """Tell the listeners that a policy has another value for the topics that it concerns."""
         for listener in self.listeners:
             listener(policy, concerns)
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    return [key for key in {**before, **after} if before.get(key) != after.get(key)]
 
 
 def stored_policies(settings: Mapping[str, Any]) -> bytes | None:

@@ -21,7 +21,7 @@ from ..errors import Code, KafkaError
 from ..names import is_name
 from ..session import Handler, KafkaSession
 from ..wire import APIS, Request
-from ..wire.apis import API_VERSIONS
+from ..wire.apis import API_VERSIONS, HIGHEST_FOR
 
 __all__ = ["HANDLERS", "NODE_ID"]
 
@@ -54,8 +54,14 @@ def api_versions(session: KafkaSession, request: Request) -> None:
             finalized_features=[],
         )
     else:
+        software = request.body.client_software_name if request.version >= 3 else ""
+        less = HIGHEST_FOR.get(software, {})
         served = [
-            _Version(api_key=api.key, min_version=api.lowest, max_version=api.highest)
+            _Version(
+                api_key=api.key,
+                min_version=api.lowest,
+                max_version=min(api.highest, less.get(api.key, api.highest)),
+            )
             for api in APIS.values()
         ]
         response = ApiVersionsResponse(

@@ -8,7 +8,8 @@ from typing import Any
 from kafka.protocol.consumer import FetchResponse
 
 from ...metadata import Buffer
-from ..errors import Code
+from ..errors import Code, KafkaError
+from ..fetch_sessions import NO_SESSION, FetchContext, Key, Wanted
 from ..fetching import AT_ONCE_PARTITIONS, FetchWork
 from ..reading import Asked, Read
 from ..session import Handler, KafkaSession
@@ -18,6 +19,8 @@ __all__ = ["HANDLERS"]
 
 INT_MAX = 2**31 - 1
 READ_COMMITTED = 1
+#: From these versions of Fetch on, a request has a session, and its partitions leader epochs.
+SESSIONS_VERSION, EPOCHS_VERSION = 7, 9
 
 _Topic = FetchResponse.FetchableTopicResponse
 _Partition = _Topic.PartitionData
@@ -25,51 +28,83 @@ _Partition = _Topic.PartitionData
 
 def fetch(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
     """Entries from some offsets on; waits for new ones."""
-    if request.version >= 7 and request.body.session_epoch > 0:
-        # It leaves out partitions that a session of ours would have, and there are no sessions.
-        refusal = FetchResponse(
-            throttle_time_ms=0,
-            error_code=Code.FETCH_SESSION_ID_NOT_FOUND,
-            session_id=0,
-            responses=[],
-        )
-        session.answer(request, refusal)
-        return None
-    if sum(len(topic.partitions or ()) for topic in request.body.topics or ()) > AT_ONCE_PARTITIONS:
+    body = request.body
+    count = sum(len(topic.partitions or ()) for topic in body.topics or ())
+    if request.version >= SESSIONS_VERSION:
+        count += sum(len(topic.partitions or ()) for topic in body.forgotten_topics_data or ())
+    if count > AT_ONCE_PARTITIONS:
         return _fetch_many(session, request)
-    work = _work(session, request, [_asked(request, *each) for each in _named(request)])
+    return _fetch(session, request, dict(_named(request)), list(_forgotten(request)))
+
+
+async def _fetch_many(session: KafkaSession, request: Request) -> None:
+    wanted = {key: place async for key, place in session.in_turns(_named(request))}
+    forgotten = [key async for key in session.in_turns(_forgotten(request))]
+    work = _fetch(session, request, wanted, forgotten)
+    if work is not None:
+        await work
+
+
+def _named(request: Request) -> Iterator[tuple[Key, Wanted]]:
+    has_epochs = request.version >= EPOCHS_VERSION
+    for topic in request.body.topics or ():
+        name = topic.topic or ""
+        for each in topic.partitions or ():
+            epoch = max(each.current_leader_epoch, -1) if has_epochs else -1
+            most = max(each.partition_max_bytes, 0)
+            yield (name, each.partition), Wanted(each.fetch_offset, most, epoch)
+
+
+def _forgotten(request: Request) -> Iterator[Key]:
+    if request.version >= SESSIONS_VERSION:
+        for topic in request.body.forgotten_topics_data or ():
+            name = topic.topic or ""
+            for index in topic.partitions or ():
+                yield name, index
+
+
+def _fetch(
+    session: KafkaSession, request: Request, wanted: dict[Key, Wanted], forgotten: list[Key]
+) -> Coroutine[Any, Any, None] | None:
+    """Read what the request names and its session has."""
+    try:
+        context = _context(session, request, wanted, forgotten)
+    except KafkaError as refusal:
+        session.answer(request, _refusal(refusal.code, NO_SESSION))
+        return None
+    if len(context.wanted) > AT_ONCE_PARTITIONS:
+        return _read_many(session, request, context)
+    asked = [Asked(*key, *place) for key, place in context.wanted]
+    work = _work(session, request, context, asked)
     if work.needs_no_wait():
         _begin(session, request, work)
         return None
     return _open_and_begin(session, request, work)
 
 
-async def _fetch_many(session: KafkaSession, request: Request) -> None:
-    asked = [_asked(request, *each) async for each in session.in_turns(_named(request))]
-    await _open_and_begin(session, request, _work(session, request, asked))
+def _context(
+    session: KafkaSession, request: Request, wanted: dict[Key, Wanted], forgotten: list[Key]
+) -> FetchContext:
+    """Raises KafkaError: the session cannot go on."""
+    sessions, body = session.endpoint.fetch_sessions, request.body
+    if request.version < SESSIONS_VERSION:
+        return sessions.sessionless(wanted)
+    principal = None if session.admitted is None else session.admitted.principal
+    return sessions.context(principal, body.session_id, body.session_epoch, wanted, forgotten)
 
 
-def _named(request: Request) -> Iterator[tuple[Any, Any]]:
-    for topic in request.body.topics or ():
-        for each in topic.partitions or ():
-            yield topic, each
+async def _read_many(session: KafkaSession, request: Request, context: FetchContext) -> None:
+    asked = [Asked(*key, *place) async for key, place in session.in_turns(context.wanted)]
+    await _open_and_begin(session, request, _work(session, request, context, asked))
 
 
-def _asked(request: Request, topic: Any, each: Any) -> Asked:
-    return Asked(
-        topic.topic or "",
-        each.partition,
-        each.fetch_offset,
-        max(each.partition_max_bytes, 0),
-        max(each.current_leader_epoch, -1) if request.version >= 9 else -1,
-    )
-
-
-def _work(session: KafkaSession, request: Request, asked: list[Asked]) -> FetchWork:
+def _work(
+    session: KafkaSession, request: Request, context: FetchContext, asked: list[Asked]
+) -> FetchWork:
     body, version = request.body, request.version
 
     def answer(reads: list[Read]) -> Coroutine[Any, Any, None] | None:
-        return _answer(session, request, asked, reads)
+        return _answer(session, request, context, asked, reads)
 
     max_bytes = max(body.max_bytes, 0) if version >= 3 else INT_MAX
     return FetchWork(session, version, asked, max_bytes, body.min_bytes, answer)
@@ -86,11 +121,15 @@ def _begin(session: KafkaSession, request: Request, work: FetchWork) -> None:
 
 
 def _answer(
-    session: KafkaSession, request: Request, asked: list[Asked], reads: list[Read]
+    session: KafkaSession,
+    request: Request,
+    context: FetchContext,
+    asked: list[Asked],
+    reads: list[Read],
 ) -> Coroutine[Any, Any, None] | None:
     if len(asked) > AT_ONCE_PARTITIONS:
-        return _answer_many(session, request, asked, reads)
-    answer = _Answer(_is_committed(request))
+        return _answer_many(session, request, context, asked, reads)
+    answer = _Answer(context, _is_committed(request))
     for each, read in zip(asked, reads, strict=True):
         answer.add(each, read)
     session.answer(request, answer.response(), answer.records())
@@ -98,12 +137,16 @@ def _answer(
 
 
 async def _answer_many(
-    session: KafkaSession, request: Request, asked: list[Asked], reads: list[Read]
+    session: KafkaSession,
+    request: Request,
+    context: FetchContext,
+    asked: list[Asked],
+    reads: list[Read],
 ) -> None:
-    answer = _Answer(_is_committed(request))
+    answer = _Answer(context, _is_committed(request))
     async for each, read in session.in_turns(zip(asked, reads, strict=True)):
         answer.add(each, read)
-    await session.answer_by_size(request, answer.response(), len(asked), answer.records())
+    await session.answer_by_size(request, answer.response(), answer.parts, answer.records())
 
 
 def _is_committed(request: Request) -> bool:
@@ -111,15 +154,29 @@ def _is_committed(request: Request) -> bool:
     return request.version >= 4 and request.body.isolation_level == READ_COMMITTED
 
 
+def _refusal(code: Code, session_id: int) -> Any:
+    return FetchResponse(throttle_time_ms=0, error_code=code, session_id=session_id, responses=[])
+
+
 class _Answer:
     """Partitions by topic, and their records in the order in which the topics are encoded."""
 
-    def __init__(self, is_committed: bool) -> None:
+    def __init__(self, context: FetchContext, is_committed: bool) -> None:
+        self._context = context
+        #: Another request of the session came while this one waited: it gets no partitions.
+        self._code = context.code
         self._is_committed = is_committed
+        self.parts = 0
         self._topics: dict[str, list[Any]] = {}
         self._records: dict[str, list[list[Buffer]]] = {}
 
     def add(self, asked: Asked, read: Read) -> None:
+        """Add a partition, if the client has to know of it."""
+        if self._code is not Code.NONE:
+            return
+        if not self._context.tells((asked.topic, asked.index), read):
+            return
+        self.parts += 1
         made = _partition(asked, read, is_committed=self._is_committed)
         self._topics.setdefault(asked.topic, []).append(made)
         if read.parts:
@@ -129,10 +186,12 @@ class _Answer:
         return [parts for topic in self._topics for parts in self._records.get(topic, ())]
 
     def response(self) -> Any:
+        if self._code is not Code.NONE:
+            return _refusal(self._code, self._context.session_id())
         return FetchResponse(
             throttle_time_ms=0,
             error_code=Code.NONE,
-            session_id=0,
+            session_id=self._context.session_id(),
             responses=[_Topic(topic=name, partitions=each) for name, each in self._topics.items()],
         )
 

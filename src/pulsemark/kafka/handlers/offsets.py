@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kafka.protocol.admin import DeleteRecordsResponse
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
 
-from ...finder import Finder, Found
-from ...ledger import LedgerError
+from ...finder import Finder, Found, IndexOutOfRangeError
+from ...ledger import EntryKind, LedgerError
 from ..access import Operation
 from ..errors import Code, KafkaError
 from ..partitions import KafkaPartition
@@ -19,7 +21,13 @@ from ..wire import Request
 
 __all__ = ["HANDLERS"]
 
-LATEST, EARLIEST = -1, -2
+LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+#: The lowest version in which each may be asked for.
+SPECIAL_TIMES = {
+    LATEST: 0, EARLIEST: 0, NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11,
+}  # fmt: skip
+#: Control entries at the end of a log that are passed over to find its newest record.
+MAX_CONTROL_ENTRIES = 1_000
 MAX_OLD_STYLE_OFFSETS = 1_000
 
 _Listed = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -69,6 +77,7 @@ async def _list_one(
             now_ms = session.endpoint.ports.now_ms()
             answer.old_style_offsets = _old_style(partition, asked.timestamp, now_ms)[:count]
         else:
+            _check_time(request.version, asked.timestamp)
             await _by_time(session, partition, asked.timestamp, answer)
     except KafkaError as refusal:
         answer.error_code = refusal.code
@@ -82,19 +91,43 @@ async def _by_time(
 ) -> None:
     if time_ms == LATEST:
         answer.offset, answer.leader_epoch = partition.end_offset, partition.epoch
-    elif time_ms == EARLIEST:
+    elif time_ms in (EARLIEST, EARLIEST_LOCAL):
         answer.offset, answer.leader_epoch = partition.first_offset, _first_epoch(partition)
-    elif time_ms < 0:
-        raise KafkaError(Code.UNSUPPORTED_VERSION, f"a time of {time_ms}")
-    else:
-        find = Finder(partition.ledger).by_time
-        found: Found = await session.endpoint.ports.run_blocking(find, time_ms)
-        if not found.end:
+    elif time_ms == NEWEST or time_ms >= 0:
+        find: Callable[[], Found | None] = partial(_find, partition, time_ms)
+        found = await session.endpoint.ports.run_blocking(find)
+        if found is not None and not found.end:
             answer.timestamp = found.time_ms
             answer.offset = max(found.first_index, partition.first_offset)
             starts = partition.ledger.epochs
             number = bisect_right(starts, found.position, key=lambda start: start.position)
             answer.leader_epoch = starts[number - 1].epoch if number else 0
+
+
+def _check_time(version: int, time_ms: int) -> None:
+    """Raise KafkaError if a request of this version cannot ask for a time below 0."""
+    if time_ms < 0 and version < SPECIAL_TIMES.get(time_ms, version + 1):
+        raise KafkaError(Code.UNSUPPORTED_VERSION, f"a time of {time_ms}")
+
+
+def _find(partition: KafkaPartition, time_ms: int) -> Found | None:
+    """The first entry at or after a time, or that of the newest record. Runs in any thread."""
+    finder = Finder(partition.ledger)
+    if time_ms != NEWEST:
+        return finder.by_time(time_ms)
+    offset = partition.end_offset
+    for _ in range(MAX_CONTROL_ENTRIES):
+        if offset <= partition.first_offset:
+            return None
+        try:
+            place = finder.by_index(offset - 1)
+        except IndexOutOfRangeError:  # it was removed meanwhile
+            return None
+        (entry,) = partition.ledger.read(place.position, max_entries=1)
+        if entry.kind is not EntryKind.CONTROL:
+            break
+        offset = entry.first_index
+    return finder.by_time(place.time_ms)
 
 
 def _first_epoch(partition: KafkaPartition) -> int:

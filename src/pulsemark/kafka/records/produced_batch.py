@@ -32,9 +32,9 @@ def check_and_store(batch: memoryview, produce_version: int, rules: EntryRules) 
     work = Work()
     header = batches.read_header(batch)
     _check_header(batch, header, produce_version, rules)
-    raw = batches.raw_records(batch, header, rules.max_raw_bytes, work)
-    batches.check_count(header, raw)
-    scan = scan_records(raw, header.record_count, header.base_time_ms)
+    raw, at = _raw_records(batch, header, rules.max_raw_bytes, work)
+    batches.check_count(header, memoryview(raw)[at:])
+    scan = scan_records(raw, header.record_count, header.base_time_ms, at)
     _check_records(header, scan, rules)
     in_place = rules.magic == 2 and scan.numbered
     if header.attributes & LOG_APPEND_TIME:
@@ -42,7 +42,7 @@ def check_and_store(batch: memoryview, produce_version: int, rules: EntryRules) 
     if in_place:
         body = _in_place(batch, header, scan)
     else:
-        body = _anew(header, raw, scan, rules, work)
+        body = _anew(header, raw[at:], scan, rules, work)
     has_id = header.producer_id >= 0
     null_deletes = rules.tombstone_stage is TombstoneStage.FLAG_OR_NULL
     return Produced(
@@ -51,7 +51,7 @@ def check_and_store(batch: memoryview, produce_version: int, rules: EntryRules) 
         message_count=header.record_count,
         max_time_ms=scan.max_time_ms if rules.magic else -1,
         has_keys=scan.keys > 0,
-        raw_size_bytes=len(raw),
+        raw_size_bytes=len(raw) - at,
         tombstone=scan.flags + (scan.nulls if null_deletes else 0) == header.record_count,
         in_place=in_place,
         producer=ProducerState(header.producer_id, header.producer_epoch, header.base_sequence)
@@ -59,6 +59,20 @@ def check_and_store(batch: memoryview, produce_version: int, rules: EntryRules) 
         else None,
         work=work,
     )
+
+
+def _raw_records(
+    batch: memoryview, header: BatchHeader, max_bytes: int, work: Work
+) -> tuple[bytes, int]:
+    """Bytes that end with the records, decompressed, and where these begin.
+
+    Records that are not compressed are looked at where they are: a copy would cost as much as their
+    check. Raises as `decompress`.
+    """
+    whole = batch.obj
+    if not header.attributes & CODEC_MASK and isinstance(whole, bytes) and len(whole) == len(batch):
+        return whole, layout.BATCH_HEADER_BYTES
+    return batches.raw_records(batch, header, max_bytes, work), 0
 
 
 def _check_header(

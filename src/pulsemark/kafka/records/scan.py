@@ -45,28 +45,31 @@ class Scan:
     """Of magic 1: a message has the bit for the broker's time."""
 
 
-def scan_records(raw: bytes, count: int, base_time_ms: int) -> Scan:
-    """Check the records of a batch of magic 2, decompressed.
+def scan_records(raw: bytes, count: int, base_time_ms: int, begin: int = 0) -> Scan:
+    """Check the records of a batch of magic 2, decompressed, which are ``raw`` from ``begin`` on.
 
     Raises InvalidRecordSetError: they are no records, or not ``count`` of them.
     """
     try:
-        scan, at, latest = _scan(raw, count)
+        scan, at, latest = _scan(raw, count, begin)
     except (IndexError, ValueError) as error:
-        raise InvalidRecordSetError(f"{count} records in {len(raw)} bytes: {error}") from error
+        raise InvalidRecordSetError(
+            f"{count} records in {len(raw) - begin} bytes: {error}"
+        ) from error
     if at != len(raw):
         raise InvalidRecordSetError(f"{len(raw) - at} bytes after {count} records")
     scan.max_time_ms = int64(base_time_ms + latest)
     return scan
 
 
-def _scan(raw: bytes, count: int) -> tuple[Scan, int, int]:
+def _scan(raw: bytes, count: int, begin: int) -> tuple[Scan, int, int]:
     """What is in the records, where they end, and the latest time delta.
 
     Each number is read in place if it has one or two bytes, as ordinary ones have. Where no run was
     found the next one is looked for later, and later each time.
     """
-    at = start = keys = nulls = flags = number = last_size = 0
+    at = start = begin
+    keys = nulls = flags = number = last_size = 0
     numbered, latest, total, next_try, wait = True, -(2**63), len(raw), 1, LEAST_RECORDS
     while number < count:
         tried = number >= next_try and raw[at] == last_size and looks_uniform(raw, at, at - start)

@@ -15,6 +15,7 @@ from kafka.protocol import admin, consumer, metadata, producer, sasl
 __all__ = [
     "APIS",
     "API_VERSIONS",
+    "HIGHEST_FOR",
     "PRODUCE",
     "RAW_SASL",
     "SASL_AUTHENTICATE",
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 KIB = 1024
-PRODUCE, API_VERSIONS = 0, 18
+PRODUCE, LIST_OFFSETS, API_VERSIONS = 0, 2, 18
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 
 
@@ -56,7 +57,7 @@ APIS = {
     for api in (
         _api(PRODUCE, 8, producer, "Produce", limit_bytes=None),
         _api(1, 11, consumer, "Fetch"),
-        _api(2, 5, consumer, "ListOffsets"),
+        _api(LIST_OFFSETS, 11, consumer, "ListOffsets"),
         _api(3, 8, metadata, "Metadata"),
         _api(8, 7, consumer, "OffsetCommit"),
         _api(9, 5, consumer, "OffsetFetch", limit_bytes=256 * KIB),
@@ -94,12 +95,15 @@ APIS = {
         _api(66, 1, admin, "ListTransactions"),
     )
 }
-"""By key. The order is that of ApiVersions' answer.
+"""By key. The order is that of ApiVersions' answer."""
+
+HIGHEST_FOR: dict[str, dict[int, int]] = {"kafka-python": {LIST_OFFSETS: 5}}
+"""The highest versions that the clients of this software are told, by the request's key.
 
 kafka-python takes a broker for the newest Kafka of which it finds one request's version. It is to
 find 2.4 (Produce 8): for a later one it would send, if it is told to be a client of 2.4 or later,
-versions that are not served, such as Metadata 9. So ListOffsets ends at 5 (6: a Kafka 2.8, 7: 3.0),
-requests about ACLs at 1, and DescribeClientQuotas (2.6) is not served.
+versions that are not served, such as Metadata 9. So for it ListOffsets ends at 5 (7: a Kafka 3.0);
+requests about ACLs end at 1 (2: 2.5), and DescribeClientQuotas (2.6) is not served.
 """
 
 RAW_SASL = Api(

@@ -117,13 +117,21 @@ class Connection:
         end = self._frame_end(self._taken)
         if end is None:
             return None
-        with memoryview(self._input) as view:
-            frame = bytes(view[self._taken + 4 : end])
+        return self._request(self._cut(self._taken + 4, end))
+
+    def _cut(self, at: int, end: int) -> memoryview:
+        """Take a frame out of the input. A large one keeps its bytes, and the rest is copied."""
+        whole = self._input
+        if end - at > DECODED_AT_ONCE_BYTES > len(whole) - end:
+            self._input, self._taken = whole[end:], 0
+            return memoryview(whole)[at:end]
+        with memoryview(whole) as view:
+            frame = bytes(view[at:end])
         self._taken = end
-        if end == len(self._input):
-            self._input.clear()
+        if end == len(whole):
+            whole.clear()
             self._taken = 0
-        return self._request(frame)
+        return memoryview(frame)
 
     def _frame_end(self, at: int) -> int | None:
         """Where the frame at `at` ends; None if it is not complete. Checks size and kind."""
@@ -151,23 +159,24 @@ class Connection:
                 )
         return at + 4 + size if received >= 4 + size else None
 
-    def _request(self, frame: bytes) -> Request:
+    def _request(self, frame: memoryview) -> Request:
         if self.takes_raw_sasl:
-            return self._waiting(Request(RAW_SASL, 0, 0, "", frame, len(frame)))
+            return self._waiting(Request(RAW_SASL, 0, 0, "", bytes(frame), len(frame)))
         key, version = _KEY_VERSION.unpack_from(frame)
         api = APIS[key]
         is_served = api.lowest <= version <= api.highest
         # In a version that is not served, only the first fields of the header are certain.
         flexible = is_served and api.request.flexible_version_q(version)
         try:
-            source = BytesIO(frame)
+            # Only a request with a small header can be large.
+            source = BytesIO(frame[:DECODED_AT_ONCE_BYTES])
             header = RequestHeader.decode(source, flexible=flexible)
         except _DECODE_ERRORS as problem:
             raise _undecodable(api, version, problem) from problem
         client_id = header.client_id or ""
         request = Request(api, version, header.correlation_id, client_id, None, len(frame))
         if is_served:
-            request.undecoded = memoryview(frame)[source.tell() :]
+            request.undecoded = frame[source.tell() :]
             is_small = len(frame) <= DECODED_AT_ONCE_BYTES
             if is_small or (key == PRODUCE and _has_few_sets(version, request.undecoded)):
                 decode_body(request)
