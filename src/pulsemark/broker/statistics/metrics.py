@@ -250,7 +250,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
     for name, text, value in (
         (
             "pulsemark_storage_is_well",
-            "0: an append failed, and no probe could be written since; producers wait",
+            "1: yes; 0: an append failed, and no probe could be written since: producers wait",
             services.storage.is_healthy,
         ),
         *_memory_figures(services),
