@@ -15,9 +15,10 @@ def full_topic_name(name: str) -> str:
     """The full name of a topic: `persistent://public/default/orders` for `orders`.
 
     `tenant/namespace/orders` is completed, too; a name with `://` stays as it is. Raises
-    ValueError for a name that is empty or has another number of parts.
+    ValueError for a name with another number of parts. An empty name stays empty: what no topic
+    may be called is said where topics are made.
     """
-    if "://" in name:
+    if not name or "://" in name:
         return name
     parts = name.split("/")
     if not all(parts) or len(parts) not in (1, 3):
