@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .errors import CliError
@@ -111,12 +112,9 @@ def produce(
     places = threading.Semaphore(max_outstanding)
     done: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
 
-    def sent(due_s: float) -> Callable[[Any, Any], None]:
-        def answered(result: Any, _: Any) -> None:
-            done.put((result, int((time.monotonic() - due_s) * 1e6)))
-            places.release()
-
-        return answered
+    def sent(due_s: float, result: Any, _: Any) -> None:
+        done.put((result, int((time.monotonic() - due_s) * 1e6)))
+        places.release()
 
     def take() -> None:
         while not done.empty():
@@ -133,7 +131,7 @@ def produce(
         for due_s in limits.due_times():
             while not places.acquire(timeout=_POLL_S):
                 take()
-            producer.send_async(payload, sent(due_s))
+            producer.send_async(payload, partial(sent, due_s))
             take()
         producer.flush()
         producer.close()
