@@ -193,9 +193,7 @@ def seek(perf: PerfClient, topic: str, limits: Limits, measured: Measured) -> No
     A latency is counted from the seek's beginning to the message. Raises CliError.
     """
     with perf.errors(topic):
-        reader = perf.client.create_reader(
-            topic, perf.pulsar.MessageId.earliest, receiver_queue_size=1
-        )
+        reader = perf.client.create_reader(topic, perf.pulsar.MessageId.earliest)
         if not reader.has_message_available():
             raise CliError(f"{topic} has no messages to seek to")
         first_ms = reader.read_next(_TIMEOUT_MS).publish_timestamp()
@@ -213,6 +211,7 @@ def _last_time(perf: PerfClient, topic: str) -> int:
         topic, perf.pulsar.MessageId.latest, start_message_id_inclusive=True
     )
     try:
+        reader.has_message_available()  # moves the reader to the last message
         return int(reader.read_next(_TIMEOUT_MS).publish_timestamp())
     finally:
         reader.close()
