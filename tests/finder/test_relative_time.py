@@ -13,8 +13,11 @@ from pulsemark.pipeline.job_arguments import add_range, range_of
 
 @pytest.mark.parametrize(
     ("text", "time_ms"),
-    [("now", 10**12), ("-1h", 10**12 - 3_600_000), (" -1m30s", 10**12 - 90_000),
-     ("+5ms", 10**12 + 5), ("-1", None), ("1h", None), ("-1y", None), ("", None), ("2026-01-01", None)],
+    [
+        ("now", 10**12), ("-1h", 10**12 - 3_600_000), (" -1m30s", 10**12 - 90_000),
+        ("+5ms", 10**12 + 5), ("-1", None), ("1h", None), ("-1y", None), ("", None),
+        ("2026-01-01", None),
+    ],
 )  # fmt: skip
 def test_forms(text, time_ms):
     """A sign and units; anything else is none."""
