@@ -13,6 +13,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.pulsemark-setup
+DEMO_STAMP := $(VENV)/.pulsemark-demo-setup
 
 PYTEST_ARGS ?=
 # One process for each of the machine's cores; a class of tests is never torn apart.
@@ -44,15 +45,27 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { \
 		echo "pulsemark needs Python 3.11 or newer with venv; set PYTHON=/path/to/python" >&2; \
 		exit 1; }
+	@echo "Setting up $(VENV) with all that pulsemark, its tests and its tools use: about 1 GB."
 	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt setuptools
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(BIN)/python -m pip install -c constraints.txt setuptools
+	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@ $(DEMO_STAMP)
+
+# Less than the whole set-up, which the demos can use as well.
+$(DEMO_STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { \
+		echo "pulsemark needs Python 3.11 or newer with venv; set PYTHON=/path/to/python" >&2; \
+		exit 1; }
+	@echo "Setting up $(VENV) with what the demos use, without tools for development; the largest part is Spark."
+	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt setuptools
+	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e '.[demo]'
 	@touch $@
 
-demo: $(STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit, offload and draw them
+demo: $(DEMO_STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit, offload and draw them
 	PYTHONPATH=examples $(BIN)/python -m demo $(DEMO_ARGS)
 
-demo-kafka: $(STAMP) ## Old and new Kafka clients and a Pulsar client live through KIP-31's phases
+demo-kafka: $(DEMO_STAMP) ## Old and new Kafka clients and a Pulsar client live through KIP-31's phases
 	PYTHONPATH=examples $(BIN)/python -m demo_kafka $(DEMO_ARGS)
 
 test: $(STAMP) ## Run all tests

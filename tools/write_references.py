@@ -19,6 +19,7 @@ from references.dashboard import dashboard
 from references.metrics import metrics_page
 from references.public_api import public_api
 from references.requests import requests_page
+from references.settings import settings_page
 
 from pulsemark.broker.http.reference import reference
 
@@ -31,6 +32,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/kafka-requests.md": requests_page,
     "docs/metrics.md": metrics_page,
     "docs/rest.md": reference,
+    "docs/settings.md": settings_page,
     "tests/data/public_api.txt": public_api,
 }
 

@@ -33,10 +33,7 @@ NAME_LISTS = (
     ("audit_tags", "tag"),
     ("mirror_sources", "cluster"),
 )
-LOG_CHOICES = {
-    "log_level": ("debug", "info", "warning", "error"),
-    "log_format": ("text", "json"),
-}
+LOG_CHOICES = {"log_level": ("debug", "info", "warning", "error"), "log_format": ("text", "json")}
 #: Fields with these name endings hold amounts.
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
 #: Fields that may be lower than 1.

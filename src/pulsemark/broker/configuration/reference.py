@@ -1,4 +1,4 @@
-"""The page docs/configuration.md: its text, and the table of settings made from the fields.
+"""The table of all settings, made from the fields, for docs/settings.md and `config settings`.
 
 What a setting means is the comment above its field (``#:``), or the text below it.
 """
