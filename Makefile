@@ -29,7 +29,7 @@ PULSAR_HOME ?=
 PEER_ADMIN_URL ?= http://127.0.0.1:8080
 PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 
-.PHONY: help setup demo demo-kafka test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
+.PHONY: help setup docs pictures demo demo-kafka test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
 	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-admin clean
 
 help: ## Say what each target does
@@ -54,6 +54,14 @@ demo-kafka: $(STAMP) ## Old and new Kafka clients and a Pulsar client live throu
 
 test: $(STAMP) ## Run all tests
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadscope $(PYTEST_ARGS)
+
+docs: $(STAMP) ## Build the documentation site into build/site, and check its links
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[docs]'
+	$(BIN)/python tools/write_references.py --check
+	$(BIN)/python tools/build_site.py
+
+pictures: $(STAMP) ## Make docs/page.png anew, with a headless Chromium
+	$(BIN)/python tools/picture_of_page.py
 
 lint: $(STAMP) ## Check style and the layers
 	$(BIN)/ruff check .

@@ -1,12 +1,17 @@
 """An offload's speed, beside Spark writing the same rows to Parquet by itself.
 
-    python bench/bench_offload.py [--folder DIR] [--rows N] [--cores N]
+    python bench/bench_offload.py [--folder DIR] [--data DIR] [--rows N] [--cores N]
 
 For each shape of topic (messages of 100 B with an entry each, batches of 100, messages of 1 KiB)
-and each choice of columns, in the same session, best of some rounds:
+and, for the first shape, each choice of columns and each format, in the same session, the best of
+some rounds:
 
     offload     the job: workers read ledgers and write Parquet, Delta or Iceberg by themselves
+    verify      what an offload with --verify adds: the table read back, beside no peer
     Spark       spark.read.format("pulsar-ledger").load().write.parquet(), the same columns
+
+With --data, the topics are made in that folder, or used if they are there. Ten million rows take
+about five minutes on two quiet cores.
 """
 
 from __future__ import annotations
@@ -14,27 +19,24 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench_spark import SHAPES, fill, rows_of
-from report import Figure, higher, show
+from spark_report import SHAPES, Cost, Job, best, cost_of, fill, rows_of, show, topic_of
 
 from pulsemark.pipeline import local_session, offload
 from pulsemark.pipeline.columns import DEFAULT_COLUMNS
-from pulsemark.pipeline.offload import DeltaTarget, IcebergTarget
+from pulsemark.pipeline.offload import DeltaTarget, IcebergTarget, verify_offload
 from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
 from pulsemark.pipeline.offload.table import OffloadTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS = 3
 NARROW = ("value", "__key", "__publishTime", "__index", "__brokerPublishTime")
 LEAST = ("value", "__index", "__brokerPublishTime")
-COLUMNS = {"3 columns": LEAST, "5 columns": NARROW, "all columns": DEFAULT_COLUMNS}
+WIDTHS = {"3 columns": LEAST, "5 columns": NARROW, "12 columns": DEFAULT_COLUMNS}
 
 
 def target_of(kind: str, folder: Path) -> OffloadTable:
@@ -49,66 +51,74 @@ def target_of(kind: str, folder: Path) -> OffloadTable:
     return ParquetFolder(folder / "table")
 
 
-def best_s(folder: Path, run: Callable[[], object]) -> float:
-    """Seconds of the best round, each in an empty folder."""
-    taken = []
-    for _ in range(ROUNDS):
+def rounds_of(count: int, folder: Path, run: Callable[[], object]) -> Cost:
+    """The best of some rounds, each in an empty folder."""
+    costs = []
+    for _ in range(count):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+        costs.append(cost_of(run))
+    return best(costs)
 
 
-def measure(
-    spark: SparkSession, data: Path, out: Path, name: str, rows: int, kinds: Sequence[str]
-) -> list[Figure]:
-    """Every format and choice of columns for one shape of topic."""
-    number, (size, batch) = list(SHAPES).index(name), SHAPES[name]
-    topic = f"shape-{number}"
-    count = rows_of(size, rows) // batch * batch
-    figures = []
-    for width, columns in COLUMNS.items():
+def measure(spark: SparkSession, args: argparse.Namespace, data: Path, out: Path) -> list[Job]:
+    """Every shape; for the first one every format and choice of columns."""
+    jobs = []
+    for shape in args.shapes.split(","):
+        first = shape == next(iter(SHAPES))
+        for width in WIDTHS if first else ["5 columns"]:
+            for kind in args.kinds.split(",") if first and width == "5 columns" else ["parquet"]:
+                jobs += measure_one(spark, args, data, out, (shape, width, kind))
+    return jobs
 
-        def by_spark(columns: Sequence[str] = columns) -> None:
-            reader = spark.read.format("pulsar-ledger").option("topic", topic)
-            frame = reader.option("columns", ",".join(columns)).load(str(data))
-            frame.write.parquet(str(out / "spark"))
 
-        peer_s = best_s(out, by_spark)
-        for kind in kinds if columns is NARROW else kinds[:1]:
+def measure_one(
+    spark: SparkSession, args: argparse.Namespace, data: Path, out: Path, what: Sequence[str]
+) -> list[Job]:
+    """One job, its peer, and the check of the table that it made."""
+    shape, width, kind = what
+    columns, topic, count = WIDTHS[width], topic_of(shape), rows_of(shape, args.rows)
 
-            def by_us(kind: str = kind, columns: Sequence[str] = columns) -> None:
-                done = offload(spark, data, target_of(kind, out), topic, columns=columns)
-                assert done.rows == count
+    def by_spark() -> None:
+        reader = spark.read.format("pulsar-ledger").option("topic", topic)
+        reader.option("columns", ",".join(columns)).load(str(data)).write.parquet(
+            str(out / "spark")
+        )
 
-            mine_s = best_s(out, by_us)
-            rates = (count / mine_s / 1e6, count / peer_s / 1e6)
-            figures.append(higher(f"{name}: {kind}, {width}", *rates, "M rows/s", "Spark"))
-    return figures
+    def by_us() -> None:
+        assert offload(spark, data, target_of(kind, out), topic, columns=columns).rows == count
+
+    peer = rounds_of(1, out, by_spark) if width == "5 columns" and kind == "parquet" else None
+    jobs = [Job(f"{shape}: {kind}, {width}", count, rounds_of(args.rounds, out, by_us), peer)]
+    if peer is not None:
+
+        def check() -> None:
+            assert all(each.good for each in verify_offload(data, target_of(kind, out)))
+
+        jobs.append(Job(f"{shape}: verify", count, cost_of(check)))
+    return jobs
 
 
 def main() -> None:
     """Parse arguments, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
-    parser.add_argument("--rows", type=int, default=5_000_000, help="messages per shape")
+    parser.add_argument("--data", type=Path, help="topics to use, or to make and keep")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="messages per shape")
+    parser.add_argument("--rounds", type=int, default=2, help="of which the best counts")
     parser.add_argument("--cores", type=int, help="tasks at once (default: all cores)")
     parser.add_argument("--kinds", default="parquet,delta,iceberg", help="formats to measure")
+    parser.add_argument("--shapes", default=",".join(SHAPES), help="topics to measure")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as temporary:
-        data, out = Path(temporary) / "data", Path(temporary) / "out"
-        fill(data, args.rows)
+        data, out = args.data or Path(temporary) / "data", Path(temporary) / "out"
+        fill(data, args.rows, args.shapes.split(","))
         spark = local_session("bench", cores=args.cores, conf={"spark.driver.memory": "2g"})
         try:
-            kinds = args.kinds.split(",")
-            figures = [
-                f for name in SHAPES for f in measure(spark, data, out, name, args.rows, kinds)
-            ]
+            jobs = measure(spark, args, data, out)
         finally:
             spark.stop()
-    show("offload", figures)
+    show("offload", jobs, "Spark")
 
 
 if __name__ == "__main__":

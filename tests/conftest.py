@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,6 +17,10 @@ from hypothesis import settings
 from pulsemark.ledger import LocalStore, ManagedLedger, StoreOptions
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+
+from bookkeeper_peer import BookKeeperPeer, missing  # noqa: E402 - found by the path above
 
 # An example may take any time: the machine may have other work.
 settings.register_profile("no deadline", deadline=None)
@@ -46,6 +51,26 @@ def open_store(tmp_path: Path, clock: SettableClock) -> Iterator[OpenStore]:
             return store
 
         yield open_it
+
+
+@pytest.fixture(scope="session")
+def bookkeeper_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookKeeperPeer]:
+    """A real ZooKeeper and three bookies; skips without Java or BookKeeper's jars.
+
+    $BOOKKEEPER_PEER_FOLDER names the folder of one that runs already: it is used, and not ended.
+    """
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
+    running = os.environ.get("BOOKKEEPER_PEER_FOLDER")
+    if running:
+        yield BookKeeperPeer(Path(running))
+        return
+    peer = BookKeeperPeer(tmp_path_factory.mktemp("bookkeeper"))
+    try:
+        peer.start(3)
+        yield peer
+    finally:
+        peer.stop()
 
 
 @pytest.fixture

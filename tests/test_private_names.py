@@ -22,9 +22,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "broker/subscriptions/test_chunks.py": {"_chunked"},
         "broker/subscriptions/test_key_shared_dispatcher.py": {"_waiting"},
         "broker/subscriptions/test_replay.py": {"_heap"},
-        "broker/test_lives.py": {"_locks"},
         "broker/test_long_work.py": {"_leaving"},
-        "broker/test_registries.py": {"_locks"},
         "broker/topics/test_catalog_writer.py": {
             "_epochs",
             "_marks",

@@ -298,9 +298,9 @@ def test_locks_are_there_only_while_somebody_needs_them(broker):
         client = broker.connect()
         client.send(client.open_producer(1, f"{TOPIC}{number}", ""))
         client.send(client.open_producer(2, f"{TOPIC}{number}-partition-7", ""), then_lost=True)
-    assert len(broker.topics._locks) > 0
+    assert len(broker.topics.locks) > 0
     broker.quiesce()
-    assert len(broker.topics._locks) == 0
+    assert len(broker.topics.locks) == 0
 
 
 async def test_a_lock_goes_with_the_last_who_waits():

@@ -302,7 +302,7 @@ class Registries(RuleBasedStateMachine):
             assert error is None or isinstance(error, TopicInUseError | RefusedError)
         self.works.clear()
         self.registries_agree()
-        assert not len(self.broker.topics._locks)
+        assert not len(self.broker.topics.locks)
         for client in self.broker.clients:
             if client.is_connected:
                 assert client.unanswered() == []

@@ -40,7 +40,8 @@ def message_over_rest(broker: Recorder, method: str, path: str, label: str) -> N
         for name, value in headers.items()
         if name.lower().startswith("x-pulsar") or name.lower() == "content-type"
     }
-    broker.record(label, {"status": status, "headers": shown, "body": repr(raw[:300])})
+    text = broker.normalizer.text(raw.decode(errors="backslashreplace"))
+    broker.record(label, {"status": status, "headers": shown, "body": repr(text[:300])})
 
 
 def rest_all(broker: Recorder, method: str, topic: str, routes: dict[str, Any]) -> None:
@@ -350,7 +351,7 @@ def topic_peek(broker: Recorder, topic: str) -> None:
             "/subscription/s/skip/99": None,
             "/subscription/s/skip_all": None,
             "/subscription/absent/skip_all": None,
-            "/subscription/s/expireMessages/1": None,
+            "/subscription/s/expireMessages/100000": None,
             "/subscription/absent/expireMessages/1": None,
             "/subscription/s/expireMessages/x": None,
             "/all_subscription/expireMessages/1": None,
@@ -377,7 +378,7 @@ def topic_peek_partitioned(broker: Recorder, topic: str) -> None:
         {
             "/subscription/s/skip/1": None,
             "/subscription/s/skip_all": None,
-            "/subscription/s/expireMessages/1": None,
+            "/subscription/s/expireMessages/100000": None,
             "/subscription/absent/skip_all": None,
         },
     )

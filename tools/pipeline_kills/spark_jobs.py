@@ -18,12 +18,16 @@ import psutil
 
 START_S = 900
 RUN_S = 900
-_TOPIC = "persistent://public/default/copy"
+WORKER_S = 60
+_PLACES = "__topic,__ledgerId,__entryId,__batchIndex,__index,__key,value"
 
 _HEAD = """
 import json, sys
 from pathlib import Path
-from pulsemark.pipeline import local_session, offload, compact_to_table, DeltaTarget, IcebergTarget
+from pulsemark.pipeline import (
+    DeltaTarget, IcebergTarget, ReplayOptions, compact_to_table, local_session, migrate, offload,
+    replay,
+)
 data, folder, url = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 spark = local_session("kills", cores=2, conf={"spark.master": "local[2,4]"})
 rows = spark.read.format("pulsar-ledger").option("topicsPattern", ".*")
@@ -44,6 +48,12 @@ SPARK_JOBS: Mapping[str, str] = {
         "(folder / 'out').exists() or compact_to_table(spark, data, folder / 'out')"
     ),
     "compact-delta": "compact_to_table(spark, data, DeltaTarget(folder / 'out'))",
+    "migrate": """
+(folder / "out").exists() or migrate(spark, data, folder / "out", entry_format="plain")
+""",
+    "replay": """
+replay(spark, data, ReplayOptions(service_url=url), folder / "checkpoint")
+""",
     "sink-batch": """
 frame = rows.load(str(data)).selectExpr("value", "__key")
 frame.write.format("pulsar-ledger").mode("append").options(
@@ -107,10 +117,17 @@ class Driver:
                 return True
         return False
 
-    def kill(self) -> None:
-        """Kill the driver alone; its JVM and workers notice by themselves."""
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._process.poll() is not None
+
+    def kill(self) -> bool:
+        """Kill the driver alone; its JVM and workers notice by themselves. False: it had ended."""
+        alive = not self.ended
         self._process.send_signal(signal.SIGKILL)
         self._process.communicate(timeout=RUN_S)
+        return alive
 
     def finish(self) -> str | None:
         """Wait for its end; what it says of a failure."""
@@ -122,29 +139,46 @@ class Driver:
         return None if self._process.returncode == 0 else err.strip()[-500:]
 
 
-def spark_cycle(name: str, data: Path, folder: Path, made: random.Random) -> list[str]:
-    """Kill the driver or a worker once, run again, and compare with the data folder."""
+def spark_cycle(name: str, data: Path, folder: Path, made: random.Random) -> tuple[str, list[str]]:
+    """Kill the driver or a worker once, run again, and compare with the data folder.
+
+    Returns:
+        What was killed, and what is wrong.
+    """
     with ExitStack() as stack:
         url, broker_data = "-", folder / "broker"
-        if name.startswith("sink"):
+        if name.startswith(("sink", "replay")):
             url = stack.enter_context(_broker(broker_data))
         program, arguments = _HEAD + SPARK_JOBS[name], (str(data), str(folder), url)
-        driver = Driver(program, *arguments)
-        driver.await_begin()
-        time.sleep(made.random() * 6)
-        if made.random() < 0.5:
-            driver.kill()
-        else:
-            driver.kill_worker()
-            driver.finish()
+        killed = _disturbed(Driver(program, *arguments), made)
         last = Driver(program, *arguments)
         last.await_begin()
         failure = last.finish()
         if failure is not None:
-            return [f"the last run failed: {failure}"]
+            return killed, [f"the last run failed: {failure}"]
+        if name == "migrate":
+            return killed, _compare_folder(data, folder / "out", _PLACES)
         if url == "-":
-            return _compare_table(name, data, folder)
-    return _compare_topic(data, broker_data)
+            return killed, _compare_table(name, data, folder)
+    if name == "replay":
+        return killed, _compare_folder(data, broker_data, "__topic,__index,__key,value")
+    return killed, _compare_topic(data, broker_data)
+
+
+def _disturbed(driver: Driver, made: random.Random) -> str:
+    """Kill a driver, or one of its workers, after a while; says which."""
+    driver.await_begin()
+    time.sleep(made.random() * 6)
+    if made.random() < 0.5:
+        return "driver killed" if driver.kill() else "driver had ended"
+    deadline = time.monotonic() + WORKER_S
+    while not driver.kill_worker():
+        if driver.ended or time.monotonic() > deadline:
+            driver.finish()
+            return "no worker to kill"
+        time.sleep(0.01)
+    driver.finish()
+    return "worker killed"
 
 
 def _broker(data: Path) -> Any:
@@ -161,18 +195,18 @@ def _broker(data: Path) -> Any:
     return running()
 
 
-def _values(data: Path, pattern: str) -> list[tuple[bytes | None, bytes | None]]:
-    """(key, value) of all messages of a folder, read in this process."""
+def _rows(data: Path, pattern: str, columns: str) -> list[tuple[object, ...]]:
+    """All messages of a folder, read in this process."""
     from pulsemark.pipeline.columns import arrow_schema_of
     from pulsemark.pipeline.options import ReadOptions
     from pulsemark.pipeline.plan import plan
     from pulsemark.pipeline.tasks import LedgerPartition, messages_of
 
-    texts = {"path": str(data), "topicsPattern": pattern, "columns": "value,__key"}
+    texts = {"path": str(data), "topicsPattern": pattern, "columns": columns}
     options = ReadOptions.parse(texts)
     schema = arrow_schema_of(options.columns)
     rows = [
-        (row["__key"], row["value"])
+        tuple(row.values())
         for task in plan(options).tasks
         for batch in messages_of(LedgerPartition(task), options, schema)
         for row in batch.to_pylist()
@@ -181,8 +215,16 @@ def _values(data: Path, pattern: str) -> list[tuple[bytes | None, bytes | None]]
 
 
 def _compare_topic(data: Path, broker_data: Path) -> list[str]:
-    found, wanted = _values(broker_data, ".*/copy"), _values(data, ".*")
+    found, wanted = (
+        _rows(folder, pattern, "__key,value")
+        for folder, pattern in ((broker_data, ".*/copy"), (data, ".*"))
+    )
     return [] if found == wanted else [f"{len(found)} messages, {len(wanted)} were written"]
+
+
+def _compare_folder(data: Path, other: Path, columns: str) -> list[str]:
+    found, wanted = _rows(other, ".*", columns), _rows(data, ".*", columns)
+    return [] if found == wanted else [f"{len(found)} messages of {len(wanted)}, or other ones"]
 
 
 def _compare_table(name: str, data: Path, folder: Path) -> list[str]:

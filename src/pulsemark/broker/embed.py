@@ -39,9 +39,12 @@ class BrokerThread:
     """Runs a broker until it is closed; usable from any thread."""
 
     def __init__(
-        self, config: BrokerConfig | None = None, *, make_broker: type[Broker] = Broker
+        self,
+        config: BrokerConfig | None = None,
+        *,
+        make_broker: Callable[[BrokerConfig | None], Broker] = Broker,
     ) -> None:
-        """`make_broker` is a subclass of Broker, where its behaviour shall differ."""
+        """`make_broker` makes the broker, where it is to differ."""
         self.broker = make_broker(config)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -94,7 +97,10 @@ class BrokerThread:
         return self.broker.data_dir
 
     def start(self) -> None:
-        """Start, and return when the broker serves; raises what `Broker.start` raises."""
+        """Start, and return when the broker serves.
+
+        Raises BrokerStateError for a second start, and what `Broker.start` raises.
+        """
         if self._thread is not None:
             raise BrokerStateError("new", "started")
         started: Future[None] = Future()
@@ -105,7 +111,10 @@ class BrokerThread:
         started.result()
 
     def close(self) -> None:
-        """Close the broker in order and end the thread; a second call does nothing."""
+        """Close the broker in order and end the thread; a second call does nothing.
+
+        Any thread may call it, but for the broker's own. Raises what `Broker.close` raises.
+        """
         if self._loop is not None and self._stop is not None and not self._loop.is_closed():
             # The loop may end between the check above and this call.
             with suppress(RuntimeError):
@@ -117,7 +126,10 @@ class BrokerThread:
             raise failure
 
     def call(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the broker's loop and return its result."""
+        """Run a coroutine on the broker's loop and return its result.
+
+        Raises BrokerStateError before the start, and what the coroutine raises.
+        """
         if self._loop is None:
             raise BrokerStateError("running", "new")
         return asyncio.run_coroutine_threadsafe(work(self.broker), self._loop).result()

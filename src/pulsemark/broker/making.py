@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ..finder.mirror_places import MirrorPlaces
-from ..ledger import TopicStore
+from ..ledger import CatalogError
 from ..metadata import StamperChain
 from ..wire import TopicName
 from .audit.auditor import Auditor
@@ -19,8 +19,10 @@ from .connection.receipts import PublishBudget
 from .lifetimes import Lifetimes
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
+from .security.plugins import authorization_plugin
 from .services import Services
 from .statistics.cache_figures import CacheMeter
+from .storage import Storage
 from .storage_health import StorageHealth
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
@@ -34,7 +36,7 @@ RunBlocking = Callable[..., Awaitable[Any]]
 
 async def make_services(
     config: BrokerConfig,
-    store: TopicStore,
+    store: Storage,
     stampers: StamperChain,
     run_blocking: RunBlocking,
     *,
@@ -54,7 +56,7 @@ async def make_services(
         broker_name=broker_name,
     )
     schemas.use_rules(SchemaRules(config, topics.policy_store))
-    auditor: Auditor = Auditor(topics, config, store.committer.read_turns.are_due)
+    auditor: Auditor = Auditor(topics, config, store.reads_are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     await topics.load()
     return Services(
@@ -78,7 +80,8 @@ async def make_services(
 
 
 def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:
-    authorizer = Authorizer(config.security, topics.namespaces)
+    provider = authorization_plugin(config.security)
+    authorizer = Authorizer(config.security, topics.namespaces, provider)
     topics.namespaces.on_change.append(authorizer.changed)
     return authorizer
 
@@ -99,8 +102,15 @@ async def _forget(
         await namespaces.change(name.namespace, lambda old: forget_topic(old, full))
 
 
-def _next_incarnation(store: TopicStore) -> int:
-    stored = store.catalog.get("broker", "incarnation")
-    incarnation = int(stored) + 1 if stored is not None else 0
-    store.catalog.put("broker", "incarnation", str(incarnation).encode())
-    return incarnation
+def _next_incarnation(store: Storage) -> int:
+    while True:
+        stored = store.catalog.get("broker", "incarnation")
+        incarnation = int(stored) + 1 if stored is not None else 0
+        try:
+            store.catalog.put("broker", "incarnation", str(incarnation).encode())
+        except CatalogError:
+            # Another broker of a cluster may start at the same time, and have taken it.
+            if store.catalog.get("broker", "incarnation") == stored:
+                raise
+        else:
+            return incarnation

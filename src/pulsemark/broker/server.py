@@ -35,7 +35,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ..ledger import LocalStore, TopicStore
+from ..ledger import LocalStore
 from ..ledger.commit.delivery import Notify
 from ..metadata import StamperChain, StampError
 from .configuration.config import BrokerConfig
@@ -50,12 +50,14 @@ from .making import make_services
 from .security.authentication import Authenticator
 from .security.making import make_authenticator
 from .services import Services
+from .storage import Storage
 from .store_opening import open_store
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
     from ..ledger.local.io.files import Files
     from .kafka_bridge import KafkaServer
+    from .ownership import Membership
 
 __all__ = ["Broker"]
 
@@ -72,10 +74,14 @@ class Broker:
     #: How it reaches its data folder; None: the operating system. The test kit's broker sets it.
     files: Files | None = None
 
-    def __init__(self, config: BrokerConfig | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig | None = None, membership: Membership | None = None
+    ) -> None:
+        """`membership`: the broker is one of a cluster; it stores where that says."""
         self.config = config or BrokerConfig()
+        self._membership = membership
         self._executor: ThreadPoolExecutor | None = None
-        self._store: TopicStore | None = None
+        self._store: Storage | None = None
         self._services: Services | None = None
         self._housekeeping: Housekeeping | None = None
         self._listening: Listening | None = None
@@ -150,7 +156,7 @@ class Broker:
         return store.folder
 
     @property
-    def store(self) -> TopicStore:
+    def store(self) -> Storage:
         """The open store."""
         return _running(self._store, self._state)
 
@@ -170,7 +176,8 @@ class Broker:
     async def start(self) -> None:
         """Open the data folder and begin to serve.
 
-        Raises PortInUseError, ConfigError (an unknown stamper), and the ledger's FolderLockedError,
+        Raises BrokerStateError for a broker that was started before, PortInUseError, ConfigError
+        (an unknown stamper or provider), and the ledger's FolderLockedError,
         ForeignFolderError, UnsupportedVersionError, CorruptFileError for the data folder.
         """
         if self._state != "new":
@@ -182,7 +189,7 @@ class Broker:
             await self.close()
             raise
         self._state = "running"
-        log.info("broker serves %s with the data in %s", self.service_url, self.store.state.name)
+        log.info("broker serves %s with the data in %s", self.service_url, self.store.name)
 
     async def _start(self) -> None:
         config = self.config
@@ -193,14 +200,12 @@ class Broker:
         self._authenticator = make_authenticator(config.security, config.clock.now_ms)
         self._bind()
         self._executor = ThreadPoolExecutor(EXECUTOR_THREADS, "pulsemark-io")
-        self._store = await self._run_blocking(
-            self._open_store, asyncio.get_running_loop().call_soon_threadsafe
-        )
+        self._store = await self._opened_store(asyncio.get_running_loop().call_soon_threadsafe)
         self._services = services = await make_services(
             config,
             self._store,
             stampers,
-            self._run_blocking,
+            self.run_blocking,
             broker_name=(self.service_url or self.service_url_tls).partition("://")[2],
         )
         services.service_url, services.service_url_tls = self.service_url, self.service_url_tls
@@ -208,7 +213,7 @@ class Broker:
         services.authenticator = self._authenticator
         await self._start_seek_server()
         if self._kafka is not None:
-            await self._kafka.open(self._services, self._advertised_host())
+            await self._kafka.open(services, self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
         Revoking(self._services)
         self._services.cleaning.start()
@@ -217,8 +222,16 @@ class Broker:
         self.listening.start()
         if self._kafka is not None:
             self._kafka.start()
+        if self._membership is not None:
+            await self._membership.join(self._services)
 
-    def _open_store(self, notify: Notify) -> TopicStore:
+    async def _opened_store(self, notify: Notify) -> Storage:
+        if self._membership is not None:
+            return await self._membership.open_store(self, notify)
+        store: Storage = await self.run_blocking(self._open_store, notify)
+        return store
+
+    def _open_store(self, notify: Notify) -> Storage:
         if self.config.storage == "files" and self.config.data_dir is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="pulsemark-"))
         return open_store(self.config, self._temporary, notify, self.files)
@@ -272,20 +285,27 @@ class Broker:
             raise PortInUseError(error.host, error.port) from error
         self._seek_server = server
 
-    async def _run_blocking(self, function: Any, *arguments: Any) -> Any:
+    async def run_blocking(self, function: Any, *arguments: Any) -> Any:
+        """What a function that blocks returns; it runs in the executor."""
         executor = _running(self._executor, self._state)
         return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
 
     # -- close ----------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close all parts in order; a second call does nothing."""
+        """Close all parts in order; a second call does nothing.
+
+        Raises OSError and the ledger's CatalogError if subscriptions' places cannot be stored; all
+        parts are closed all the same.
+        """
         if self._state in ("closing", "closed"):
             return
         was_running = self._state == "running"
         started_s = time.monotonic()
         self._state = "closing"
         try:
+            if self._membership is not None:
+                await self._membership.leave()
             await self._stop_accepting()
             # All at the same time: they share the configured timeout.
             await asyncio.gather(
@@ -294,6 +314,8 @@ class Broker:
             await self._persist_cursors()
         finally:
             await self._close_store()
+            if self._membership is not None:
+                await self._membership.close()
             self._state = "closed"
             if was_running:
                 log.info("broker stopped after %.3f s", time.monotonic() - started_s)
@@ -349,7 +371,7 @@ class Broker:
 
     async def _close_store(self) -> None:
         if self._store is not None:
-            await self._run_blocking(self._store.close)
+            await self.run_blocking(self._store.close)
         if self._authenticator is not None:
             self._authenticator.close()
         if self._executor is not None:

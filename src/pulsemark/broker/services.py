@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .connection.session import Session
     from .http.connection import HttpConnection
     from .lifetimes import Lifetimes
+    from .ownership import Cluster
     from .security.authorization import Authorizer
     from .topics.registry import Topics
     from .topics.schemas import Schemas
@@ -58,6 +59,8 @@ class Services:
     http_url_tls: str = ""
     #: Who clients are; None: the broker has no authentication.
     authenticator: Authenticator | None = None
+    #: The brokers that share the topics; None: this broker serves all of them.
+    cluster: Cluster | None = None
     #: How often a broker was started on this data folder. It is a part of generated producer
     #: names, so that they stay unique after a restart.
     incarnation: int = 0

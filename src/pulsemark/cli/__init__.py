@@ -23,8 +23,10 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol, cast
 
 from .errors import CliError
+from .parsing import Parser
 
 EXIT_BAD_INPUT = 2
+ALL = "*"
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
@@ -38,17 +40,23 @@ COMMANDS = {
     "stats": "show rates and backlogs of topics, once or again and again",
     "produce": "publish messages",
     "consume": "receive messages, or look at them",
+    "perf": "measure rates and latencies of publishing, receiving and seeking",
     "policies": "show or change the policies of a namespace or topic",
     "control": "add and list control entries, and list leader epochs",
     "seek": "find the first entry at or after a time",
     "dump": "print the entries of a data folder, a topic or a segment file",
     "verify": "read a whole data folder and report what is damaged",
+    "backup": "copy a data folder, also while a broker writes to it",
+    "restore": "make a data folder of a backup",
+    "retain": "apply retention now, or show what it would remove",
     "rebuild-catalog": "rebuild a data folder's catalog from its segments",
     "mirror": "copy topics to another broker or data folder, unopened",
     "finder": "serve searches by time and index over gRPC, without a broker",
     "token": "make keys and tokens, and show tokens",
+    "config": "check and show the configuration of a broker",
     "audit": "show what was counted of a topic by time and tags, or compare tiers",
     "pipeline": "run a Spark job over a data folder",
+    "completion": "print a script that completes words in bash, zsh or fish",
 }
 
 
@@ -62,13 +70,6 @@ class Command(Protocol):
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the command; returns the exit code."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Reports wrong arguments in one line, like any other bad input."""
-
-    def error(self, message: str) -> NoReturn:
-        raise CliError(f"{message} (see {self.prog} --help)")
 
 
 class _Version(argparse.Action):
@@ -91,16 +92,28 @@ def _load(name: str) -> Command:
 
 
 def _parser(called: str | None) -> argparse.ArgumentParser:
-    parser = _Parser(prog="pulsemark", description="Pulsar's protocol over stamped ledgers.")
+    parser = Parser(
+        prog="pulsemark",
+        description="Pulsar's protocol over stamped ledgers.",
+        epilog="`pulsemark COMMAND --help` has the command's options and examples. Times are ISO"
+        " 8601,\nunix milliseconds, 14:05, or relative to now: -15m. Exit codes: 0 done; 1 done,"
+        " but something\nis wrong (damage, missing messages); 2 bad input; 130 interrupted; 141"
+        " the reader of the\noutput has closed it.",
+    )
     parser.add_argument(
         "--version", action=_Version, nargs=0, help="print the version of pulsemark and exit"
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
-        if name == called:
+        if called in (name, ALL):
             _load(name).add_arguments(sub)
     return parser
+
+
+def full_parser() -> argparse.ArgumentParser:
+    """The parser with the arguments of all commands. Loads all their modules."""
+    return _parser(ALL)
 
 
 def _protect_times(arguments: Sequence[str]) -> list[str]:

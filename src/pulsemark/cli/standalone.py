@@ -5,9 +5,12 @@ with service_url, http_url, grpc_url and kafka_url (null if not served), the sam
 data_dir (null in memory) and pid. Nothing else is written to stdout. So a program can start a
 broker, read one line and continue. Logs go to stderr.
 
-`--config FILE` reads Pulsar's `broker.conf` or `standalone.conf`, see
-`broker.configuration.settings`. The command line overrides the file, and the file overrides the
-defaults. Settings that this broker does not have are listed once on stderr.
+Settings come from the command line, the environment (PULSEMARK_PORT...), a file (`--config`: TOML,
+or Pulsar's `broker.conf`) and the defaults; the first one that says something wins. Settings that
+this broker does not have are listed once on stderr. docs/configuration.md has the settings.
+
+SIGHUP reads the file again. Rates, quotas and what is logged change at once; for other changes the
+log says that they need a restart. A file with an error changes nothing.
 """
 
 from __future__ import annotations
@@ -19,24 +22,32 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
 from ..broker.collector import Collector
+from ..broker.configuration.reloading import changed_fields, reload_policies
 from ..broker.configuration.security_config import SecurityConfig
 from ..finder.addresses import is_loopback
-from ..ledger import LedgerError
+from ..ledger import LedgerError, LocalStore, MemoryStore
 from ..metadata.stamper_names import split_stamper_names
+from .clustered import add_cluster, membership_of, run_workers
+from .configuration import load_settings, with_default_folder
 from .errors import CliError
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line, port_number, positive
+from .logs import set_up_logs
+from .options import add_data_dir, add_json, json_line, port_number, positive
 
 if TYPE_CHECKING:
-    from ..broker.configuration.settings import FileSettings
+    from ..broker.configuration.sources import Loaded
+    from ..broker.ownership import Membership
 
 # The ledger's errors: the folder is locked, is not a data folder, or has a newer format. OSError:
 # the folder cannot be written, or the address does not belong to this machine.
 ERRORS = (BrokerError, LedgerError, OSError)
+
+log = logging.getLogger(__name__)
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -54,9 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="settings, in the format and with the names of Pulsar's broker.conf",
+        help="settings: TOML if the name ends in .toml, else Pulsar's broker.conf; read again on "
+        "SIGHUP (default: the variable PULSEMARK_CONFIG)",
     )
     _add_addresses(parser)
+    add_cluster(parser)
     parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
     _add_storage(parser)
     parser.add_argument(
@@ -76,7 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(may be empty), and keep the counts; see docs/audit.md",
     )
     parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default="warning")
+    parser.add_argument("--log-level", choices=LOG_LEVELS, help="(default: warning)")
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), help="json: an object per line (default: text)"
+    )
     add_json(parser)
 
 
@@ -148,15 +164,14 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal arrives. An orderly shutdown is exit code 0."""
-    logging.basicConfig(
-        level=args.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
     config = _config(args)
+    set_up_logs(config.log_level, config.log_format)
     try:
+        if args.workers is not None:
+            return run_workers(config, args.workers, log_level=config.log_level, as_json=args.json)
+        membership = membership_of(args, config)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(config, as_json=args.json))
+            runner.run(_serve(config, membership, args))
     except socket.gaierror as error:  # its text does not name the host
         raise CliError(f"cannot listen on {config.host!r}: {error.strerror}") from error
     return 0
@@ -183,7 +198,7 @@ def _tags(text: str) -> tuple[str, ...]:
 
 
 def _config(args: argparse.Namespace) -> BrokerConfig:
-    found = None if args.config is None else _read_config(args.config)
+    found = load_settings(args.config)
     given = {
         "data_dir": args.data_dir,
         "storage": args.storage,
@@ -204,22 +219,15 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "max_message_size_bytes": args.max_message_size_bytes,
         "audit_enabled": None if args.audit is None else True,
         "audit_tags": None if args.audit is None else _tags(args.audit),
+        "log_level": args.log_level,
+        "log_format": args.log_format,
     }
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    in_file = {} if found is None else found.broker
-    if (args.storage or in_file.get("storage")) == "memory":
-        overrides.setdefault("data_dir", None)  # a data folder in the file is for files only
-    elif args.data_dir is None and "data_dir" not in in_file:
-        overrides["data_dir"] = DEFAULT_DATA_DIR
     security = _security(args)
     if security:
-        known = {} if found is None else found.parts["security"]
-        overrides["security"] = SecurityConfig(**{**known, **security})
-    config = BrokerConfig(**overrides) if found is None else found.config(**overrides)
-    if config.data_dir is not None and config.data_dir.exists() and not config.data_dir.is_dir():
-        raise CliError(f"data folder {config.data_dir} is a file, not a folder")
-    if found is not None and found.ignored:
-        _print_ignored(args.config, found)
+        overrides["security"] = SecurityConfig(**{**found.parts["security"], **security})
+    config = with_default_folder(found, overrides)
+    _print_remarks(args, found)
     return config
 
 
@@ -237,43 +245,56 @@ def _security(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _read_config(path: Path) -> FileSettings:
-    from ..broker.configuration.properties import PropertiesError, read_properties
-    from ..broker.configuration.settings import SettingError, parse_settings
+def _print_remarks(args: argparse.Namespace, found: Loaded) -> None:
+    if found.ignored:
+        names = ", ".join(found.ignored)
+        path = args.config or os.environ.get("PULSEMARK_CONFIG")
+        print(f"pulsemark: {path}: settings that this broker ignores: {names}", file=sys.stderr)
+    for warning in found.warnings:
+        print(f"pulsemark: warning: {warning}", file=sys.stderr)
 
+
+def _reload(broker: Broker, args: argparse.Namespace, in_force: list[BrokerConfig]) -> None:
+    """Read the settings again, and put those in force that may change (SIGHUP)."""
     try:
-        return parse_settings(read_properties(path.read_text(encoding="utf-8-sig")))
-    except UnicodeDecodeError as error:
-        raise CliError(f"{path} is not UTF-8 text: {error}") from error
-    except (PropertiesError, SettingError) as error:
-        raise CliError(f"{path}: {error}") from error
+        wanted = replace(_config(args), clock=in_force[0].clock)
+    except (CliError, BrokerError, OSError) as error:
+        log.error("the configuration was not read again, and nothing has changed: %s", error)
+        return
+    before = in_force[0]
+    in_force[0] = reload_policies(broker.services.topics.policies, before, wanted)
+    set_up_logs(in_force[0].log_level, in_force[0].log_format)
+    changed = changed_fields(before, in_force[0])
+    log.warning("the configuration was read again; changed: %s", ", ".join(changed) or "nothing")
+    left = changed_fields(in_force[0], wanted)
+    if left:
+        log.warning("these settings have changed and need a restart: %s", ", ".join(left))
 
 
-def _print_ignored(path: Path, found: FileSettings) -> None:
-    names = ", ".join(found.ignored)
-    print(f"pulsemark: {path}: settings that this broker ignores: {names}", file=sys.stderr)
-
-
-async def _serve(config: BrokerConfig, *, as_json: bool) -> None:
+async def _serve(
+    config: BrokerConfig, membership: Membership | None, args: argparse.Namespace
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # Set before the broker starts: a signal during the start must stop it in an orderly way too.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with Broker(config) as broker, Collector(lambda: broker.services.is_idle):
+    async with Broker(config, membership) as broker, Collector(lambda: broker.services.is_idle):
         if not (is_loopback(config.host) or config.security.authentication_enabled):
             print(
                 f"pulsemark: warning: all who can reach {config.host} may use this broker: "
                 "authentication is off (see docs/security.md)",
                 file=sys.stderr,
             )
-        _announce(broker, as_json=as_json)
+        in_force = [config]
+        loop.add_signal_handler(signal.SIGHUP, lambda: _reload(broker, args, in_force))
+        _announce(broker, as_json=args.json)
         await stop.wait()
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
-    is_in_memory = broker.config.storage == "memory"
-    data_dir = None if is_in_memory else str(Path(broker.data_dir).resolve())
+    has_folder = isinstance(broker.store, LocalStore)
+    data_dir = str(Path(broker.data_dir).resolve()) if has_folder else None
     if as_json:
         ready = {
             "service_url": broker.service_url,
@@ -298,5 +319,6 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
         places.append(f"grpc with TLS {broker.grpc_url_tls}")
     if broker.kafka_url_tls:
         places.append(f"kafka with TLS {broker.kafka_url_tls}")
-    where = f"{', '.join(filter(None, places))}, data in {data_dir or 'memory'}"
+    kept = data_dir or ("memory" if isinstance(broker.store, MemoryStore) else broker.store.name)
+    where = f"{', '.join(filter(None, places))}, data in {kept}"
     print(f"pulsemark is ready: {where}", flush=True)

@@ -110,7 +110,10 @@ class AdminClient:
         return int(subscriptions[subscription]["msgBacklog"])
 
     def create_subscription(self, topic: str, subscription: str, *, at: str = "latest") -> None:
-        """Create a subscription at the "earliest" message, or after the "latest"."""
+        """Create a subscription at the "earliest" message, or after the "latest".
+
+        Raises ValueError for another place, AdminError, UnreachableError.
+        """
         ends = {"earliest": -1, "latest": 2**63 - 1}
         if at not in ends:
             raise ValueError(f"at={at!r}: must be 'earliest' or 'latest'")

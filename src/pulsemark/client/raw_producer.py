@@ -100,8 +100,8 @@ class RawProducer:
     Attributes: topic, name, last_sequence_id (that the broker knew of this name when the producer
     was opened; -1: none, or it does not deduplicate), topic_epoch (None: the broker sent none).
 
-    Raises ServiceUrlError, InvalidTopicNameError, UnreachableError, RequestRefusedError,
-    ConnectionLostError and WaitTimeoutError, as all calls may except the first two.
+    Raises ValueError for a window below 1, ServiceUrlError and InvalidTopicNameError. All calls
+    may raise UnreachableError, RequestRefusedError, ConnectionLostError and WaitTimeoutError.
     """
 
     _epoch = 0

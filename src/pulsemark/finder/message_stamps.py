@@ -89,7 +89,8 @@ class MessageStamp:
 class MessageStamps:
     """Looks up stamps of received messages at a seek server. Several threads may share it.
 
-    Each call fetches ``ahead`` entries; ``remembered`` entries are kept in memory.
+    Each call fetches ``ahead`` entries; ``remembered`` entries are kept in memory. Raises
+    ValueError if one of them is below 1.
     """
 
     def __init__(
@@ -113,7 +114,10 @@ class MessageStamps:
         return self.at(message.topic_name(), message.message_id())
 
     def at(self, topic: str, message_id: MessageId) -> MessageStamp:
-        """The stamp of the message with this id; `topic` is its full name."""
+        """The stamp of the message with this id; `topic` is its full name.
+
+        Raises MessageNotStoredError, and what `SeekClient.read_entries` raises.
+        """
         entry = self._entry(topic, Position(message_id.ledger_id(), message_id.entry_id()))
         metadata = peek(entry.prefix)
         stamped = metadata is not None and metadata.HasField("broker_timestamp")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from ..ledger import Entry, EntryKind, ManagedLedger, Position
-from ..ledger.reading_on import entries_from
+from ..ledger.reading_on import entries_of
 from ..metadata import peek
 from ..metadata.source_stamp import source_stamp_of
 from .sequences import Batch, Sequences
@@ -28,7 +28,7 @@ def read_sequences(ledger: ManagedLedger, max_producers: int) -> Sequences:
     sequences = Sequences(max_producers)
     start = _start(ledger)
     if start is not None:
-        for entry in entries_from(ledger, start):
+        for entry in entries_of(ledger, start, skip_damaged=True):
             batch = _batch_of(entry)
             if batch is not None:
                 sequences.add(batch, entry.first_index, -1)

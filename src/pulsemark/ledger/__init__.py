@@ -13,6 +13,9 @@ from .errors import (
     AlreadyStampedError,
     CallbackError,
     CatalogError,
+    CatalogFullError,
+    CompactionFailedError,
+    CompactionRunningError,
     CorruptCatalogError,
     CorruptEntryError,
     CorruptFileError,
@@ -25,6 +28,7 @@ from .errors import (
     InvalidEntryError,
     LedgerError,
     OwnershipLostError,
+    ReservedTopicError,
     StaleEpochError,
     StoreClosedError,
     StoreFailedError,
@@ -40,6 +44,8 @@ from .memory.folder import MemoryFolder
 from .memory.store import MemoryStore
 from .options import StoreOptions
 from .position import EARLIEST, LATEST, Position
+from .reading_on import entries_of
+from .retention import apply_retention, expire_position, retention_cut
 from .rows import IoCount
 from .run import Run
 from .topic_log import TopicLog
@@ -53,7 +59,10 @@ __all__ = [
     "Batch",
     "CallbackError",
     "CatalogError",
+    "CatalogFullError",
     "Commit",
+    "CompactionFailedError",
+    "CompactionRunningError",
     "CorruptCatalogError",
     "CorruptEntryError",
     "CorruptFileError",
@@ -80,6 +89,7 @@ __all__ = [
     "OwnershipLostError",
     "Position",
     "RecordHead",
+    "ReservedTopicError",
     "Run",
     "Segment",
     "StaleEpochError",
@@ -91,5 +101,9 @@ __all__ = [
     "TopicStore",
     "TopicTerminatedError",
     "UnsupportedVersionError",
+    "apply_retention",
     "common_point",
+    "entries_of",
+    "expire_position",
+    "retention_cut",
 ]

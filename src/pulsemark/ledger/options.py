@@ -18,7 +18,9 @@ class StoreOptions:
     segment_size_bytes: int = 256 * 1024 * 1024
     """A segment ends before it grows beyond this, unless one entry alone is larger."""
     ledger_size_bytes: int = 2 * 1024 * 1024 * 1024
+    """A ledger ends before it grows beyond this."""
     ledger_entries: int = 50_000_000
+    """A ledger ends after so many entries."""
     ledger_age_ms: int = 4 * 60 * 60 * 1000
     """A ledger ends when its first entry's stamp is this old. File times are never used."""
     journal_size_bytes: int = 128 * 1024 * 1024

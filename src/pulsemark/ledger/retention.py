@@ -77,6 +77,31 @@ def retention_cut(
     return cut
 
 
+def retention_due(
+    ledger: ManagedLedger,
+    *,
+    now_ms: int,
+    retention_time_ms: int | None,
+    retention_size_bytes: int | None,
+    claim: Position | None,
+) -> Position | None:
+    """What `apply_retention` would cut off: the first entry to keep; None: nothing. Blocks."""
+    cursors = tuple(ledger.cursors.values())
+    marks = [cursor.mark_delete for cursor in cursors if cursor.durable]
+    if claim is not None:
+        marks.append(claim)
+    cut = retention_cut(
+        ledger,
+        now_ms=now_ms,
+        retention_time_ms=retention_time_ms,
+        retention_size_bytes=retention_size_bytes,
+        acked=min(marks, default=None),
+        seen=first_seen(ledger, now_ms) if retention_time_ms else None,
+    )
+    first = ledger.first_position
+    return cut if first is not None and cut > first else None
+
+
 def apply_retention(
     ledger: ManagedLedger,
     *,
@@ -93,20 +118,14 @@ def apply_retention(
     compaction still needs, as a mark delete; the caller keeps it from changing meanwhile:
     ``with claim_kept(ledger) as claim`` (see `compaction.current_view`).
     """
-    cursors = tuple(ledger.cursors.values())
-    marks = [cursor.mark_delete for cursor in cursors if cursor.durable]
-    if claim is not None:
-        marks.append(claim)
-    cut = retention_cut(
+    cut = retention_due(
         ledger,
         now_ms=now_ms,
         retention_time_ms=retention_time_ms,
         retention_size_bytes=retention_size_bytes,
-        acked=min(marks, default=None),
-        seen=first_seen(ledger, now_ms) if retention_time_ms else None,
+        claim=claim,
     )
-    first = ledger.first_position
-    return ledger.truncate_head(cut) if first is not None and cut > first else 0
+    return 0 if cut is None else ledger.truncate_head(cut)
 
 
 @dataclass(frozen=True, slots=True)

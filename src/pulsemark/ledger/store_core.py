@@ -64,6 +64,22 @@ class StoreCore:
         """The engine's metadata; its calls block."""
         return self.engine.metadata
 
+    is_whole = True
+    """All topics that are known by its metadata are in this store (see the broker's `Storage`)."""
+
+    @property
+    def name(self) -> str:
+        """The store's name in messages: its folder."""
+        return self.state.name
+
+    def wake_committer(self) -> None:
+        """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
+        self.committer.thread.wake()
+
+    def reads_are_due(self) -> bool:
+        """Whether readers of old entries must take turns now (`ReadTurns`)."""
+        return self.committer.read_turns.are_due()
+
     def next_ledger_id(self) -> int:
         """A ledger id that was never used before in this store. Raises CatalogError."""
         with self._ids_lock:

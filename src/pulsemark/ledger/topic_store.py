@@ -42,7 +42,10 @@ class TopicStore(StoreCore):
     """
 
     def __init__(self, engine: LedgerStore, state: StoreState, setup: StoreSetup) -> None:
-        """Take over an engine that was just created. Blocks. Raises as ``open_topic``."""
+        """Take over an engine that was just created. Blocks.
+
+        Raises as ``open_topic``, but neither TopicNotFoundError nor ValueError.
+        """
         super().__init__(engine, state, setup)
         self._open_lock = threading.RLock()
         self._close_lock = threading.Lock()

@@ -123,13 +123,13 @@ class MessageHeader:
         """The parsed metadata, after its required fields were checked."""
 
     def metadata(self) -> MessageMetadata:
-        """The producer's metadata. Raises as `read_message_metadata`."""
+        """The producer's metadata. Raises MessageFormatError."""
         if self._metadata is None:
             self._metadata = _checked(*self._read())
         return self._metadata
 
     def publish_time_ms(self) -> int:
-        """The publish time that the producer states. Raises as `entry_time_ms`."""
+        """The publish time that the producer states. Raises MessageFormatError."""
         return _publish_time_ms(*self._read())
 
     def _read(self) -> tuple[int, MessageMetadata]:

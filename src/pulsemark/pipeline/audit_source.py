@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from ..audit.groups import Group, Grouping
 from ..ledger import CorruptEntryError, EntryKind
 from .decode.entries import EntryTable
-from .decode.protoscan import Ints
+from .decode.octets import Ints
 from .decode.runs import read_tables
 from .option_values import MAX_TIME_MS
 from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, ReadOptions

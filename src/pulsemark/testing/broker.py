@@ -94,7 +94,7 @@ class PulsarBroker(BrokerThread, Looking):
     def call(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the broker's loop and return its result. Not from that loop.
 
-        Raises BrokerStateError if the broker does not run.
+        Raises BrokerStateError if the broker does not run, RuntimeError on that loop.
         """
         if threading.current_thread().name == THREAD_NAME:
             raise RuntimeError("called on the broker's own loop, which must not wait for itself")
@@ -105,7 +105,10 @@ class PulsarBroker(BrokerThread, Looking):
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start, and return when the broker serves. Raises what `Broker.start` raises."""
+        """Start, and return when the broker serves.
+
+        Raises BrokerStateError if it runs, and what `Broker.start` raises.
+        """
         if self.is_running:
             raise BrokerStateError("not running", "running")
         # A broker, and its thread, have one life each.

@@ -128,7 +128,7 @@ class Faults:
     def delaying_sends(self, delay: timedelta | float | None = None) -> Iterator[None]:
         """Handle what clients with producers send only after a delay, in seconds.
 
-        Without a delay it is handled when the block ends.
+        Without a delay it is handled when the block ends. Raises ValueError for a negative delay.
         """
         delay_s = delay.total_seconds() if isinstance(delay, timedelta) else delay
         if delay_s is not None and delay_s < 0:

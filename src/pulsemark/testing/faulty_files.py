@@ -72,6 +72,8 @@ class FaultyFiles:
             data at a failed sync.
         syncs: False: fdatasync, fsync and sync_folder report success and do nothing. This is for
             control runs: a check of durability must report losses then.
+
+    Its methods raise the OSError of the fault that is due, and those of the other `Files`.
     """
 
     def __init__(self, files: Files | None = None, *, syncs: bool = True) -> None:
@@ -111,6 +113,8 @@ class FaultyFiles:
             error: an errno, or `Short`.
             times: None: until `heal`.
             path_part: only calls on paths that contain this text fail; all calls are counted.
+
+        Raises ValueError for an operation that does not exist.
         """
         if operation not in OPERATIONS:
             raise ValueError(f"no operation {operation!r}; use one of {', '.join(OPERATIONS)}")

@@ -106,7 +106,10 @@ class BrokerProcess(Looking):
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start, and return when the broker serves. Raises BrokerProcessError."""
+        """Start, and return when the broker serves.
+
+        Raises BrokerStateError if it runs, BrokerProcessError if it ends or is not ready in time.
+        """
         if self._process is not None:
             raise BrokerStateError("not running", "running")
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]

@@ -91,7 +91,7 @@ class RawKafka:
         return correlation_id, answer
 
     def call(self, request: Any, version: int, **fields: Any) -> Any:
-        """Send a request and return its answer."""
+        """Send a request and return its answer. Raises ConnectionError if the broker closes."""
         sent = self.send(request, version, **fields)
         correlation_id, answer = self.receive(request, version)
         if correlation_id != sent:

@@ -41,6 +41,8 @@ class SimulatedDisk:
         seed: decides which data survives.
         survival: how much unsynced data survives a power cut: "none", "some" (as the seed
             decides), or "all".
+
+    Its methods raise the OSError that a disk would: for a file that does not exist, say.
     """
 
     def __init__(self, seed: int = 0, *, survival: Survival = "some") -> None:

@@ -123,7 +123,7 @@ def check_namespace(name: str) -> tuple[str, str]:
 def check_namespace_or_older(name: str) -> None:
     """Like `check_namespace`; `tenant/cluster/namespace`, as Pulsar 1 had it, is a name as well.
 
-    There is no such namespace, but asking for it is no error.
+    There is no such namespace, but asking for it is no error. Raises InvalidTopicNameError.
     """
     parts = name.split("/")
     if len(parts) != 3:

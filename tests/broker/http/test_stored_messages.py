@@ -54,8 +54,16 @@ def test_peek_gives_the_nth_of_the_backlog(broker, filled):
     assert (status, headers["num-batch-message"]) == (200, "3")
     assert ask(broker, filled, "/subscription/s/position/4")[0] == 404
     assert ask(broker, filled, "/subscription/s/position/0")[0] == 500
-    assert ask(broker, filled, "/subscription/absent/position/1")[0] == 404
     assert ask(broker, f"{filled}-absent", "/subscription/s/position/1")[0] == 404
+
+
+def test_peek_creates_a_missing_subscription(broker, filled):
+    """At the first message, as Pulsar does; a replicator and a number that is none create none."""
+    assert ask(broker, filled, "/subscription/pulsar.repl.west/position/1")[0] == 404
+    assert ask(broker, filled, "/subscription/new/position/x")[0] == 404
+    assert json.loads(ask(broker, filled, "/subscriptions")[2]) == ["s"]
+    assert ask(broker, filled, "/subscription/new/position/1")[2] == b"first"
+    assert json.loads(ask(broker, filled, "/subscriptions")[2]) == ["new", "s"]
 
 
 def test_what_a_producer_wrote_cannot_add_headers(broker, filled):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 
@@ -12,6 +13,18 @@ from pulsemark.testing.raw_messages import unbatched_message
 def path_of(topic, rest=""):
     """The admin interface's path of a topic."""
     return f"/admin/v2/{topic.replace('://', '/')}{rest}"
+
+
+def test_stats_name_the_active_consumer_of_failover(http, raw, topic):
+    """Of a partition it is the consumer with the partition's number, not always the first one."""
+    names = {}
+    for number in range(3):
+        one = f"{topic}-partition-{number}"
+        for name in ("c", "a", "b"):
+            raw.subscribe(one, "s", sub_type=CommandSubscribe.Failover, consumer_name=name)
+        found = json.loads(http("GET", path_of(one, "/stats")).body)
+        names[number] = found["subscriptions"]["s"]["activeConsumerName"]
+    assert names == {0: "a", 1: "b", 2: "c"}
 
 
 def test_stats_have_pulsars_fields_in_its_order(http, raw, topic):

@@ -184,7 +184,7 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
                 topics.namespaces.put("public/other", {"number": number}),
                 topics.stamp_policies.set_for_topic(NAME, policy),
                 topics.stamp_policies.set_for_namespace("public/default", policy),
-                topics._partitioned.put(many, number + 1),
+                topics.partitioned.put(many, number + 1),
                 topic.producers._store_epoch(number),
             ]
         tenants = topics.namespaces
@@ -197,9 +197,9 @@ def test_memory_and_catalog_agree_after_changes_at_once(store, seed):
         again, _ = await start(store)
         assert again.namespaces.tenants == topics.namespaces.tenants
         assert dict(again.namespaces) == dict(topics.namespaces)
-        assert again._marks._epochs == topics._marks._epochs
+        assert again.marks._epochs == topics.marks._epochs
         assert again.partitions_of(many) == 5
-        assert again._marks._epochs[str(NAME)] == 4
+        assert again.marks._epochs[str(NAME)] == 4
         for policies in (topics.stamp_policies, again.stamp_policies):
             assert policies.of_namespace("public/default") == StampPolicy((), StamperChain())
             assert policies.of_topic(NAME) == StampPolicy((), StamperChain())
@@ -223,7 +223,7 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
             lambda: topics.delete_namespace("public/empty"),
             lambda: topics.stamp_policies.set_for_topic(NAME, policy),
             lambda: topics.stamp_policies.set_for_namespace("public/default", policy),
-            lambda: topics._partitioned.put(NAME, 3),
+            lambda: topics.partitioned.put(NAME, 3),
             lambda: topic.producers._store_epoch(1),
             lambda: schemas.register(NAME, schema(0), topic),
         ):
@@ -233,7 +233,7 @@ def test_change_that_cannot_be_stored_is_not_shown(store):
         again, _ = await start(store)
         assert again.namespaces.tenants == topics.namespaces.tenants
         assert dict(again.namespaces) == dict(topics.namespaces)
-        assert again._marks._epochs == topics._marks._epochs
+        assert again.marks._epochs == topics.marks._epochs
         assert (again.partitions_of(NAME), topics.partitions_of(NAME)) == (0, 0)
         assert topic.ledger.stampers.names == ()
         assert await schemas.versions(NAME) == []

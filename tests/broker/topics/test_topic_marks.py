@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from pulsemark.ledger import CatalogError, TopicTerminatedError
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe as Sub
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
+from pulsemark.testing.raw_client import RequestRefusedError, SendRefusedError
 
 END = BaseCommand.REACHED_END_OF_TOPIC
 
@@ -42,6 +43,21 @@ def test_no_producer_enters_a_terminated_topic(broker, raw, topic):
     for mode in range(4):
         with pytest.raises(RequestRefusedError, match="TopicTerminatedError"):
             raw.create_producer(topic, access_mode=mode)
+
+
+def test_a_send_that_comes_with_the_end_closes_its_producer_before_the_error(broker, raw, topic):
+    """Clients that forget a producer with the error have heard then that it was closed."""
+    producer = raw.create_producer(topic)
+    stored = producer.send(b"before")
+
+    async def stop(running: Any) -> None:
+        running.services.topics.open_topics[topic].ledger.stop_appends()
+
+    broker.call(stop)
+    with pytest.raises(SendRefusedError, match="terminated"):
+        producer.send(b"after")
+    assert raw.wait_unsolicited(BaseCommand.CLOSE_PRODUCER).producer_id == producer.producer_id
+    assert rest(broker, "POST", topic, "/terminate")[1]["entryId"] == stored.entry_id
 
 
 def test_consumers_learn_that_they_have_read_it_all(broker, raw, topic):

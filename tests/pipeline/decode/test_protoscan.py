@@ -8,15 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsemark.pipeline.decode import protoscan
-from pulsemark.pipeline.decode.protoscan import (
-    ABSENT,
-    MalformedError,
-    Want,
-    fields_of,
-    read_varint,
-    scan,
-    u32_at,
-)
+from pulsemark.pipeline.decode.fields import MalformedError, fields_of, read_varint
+from pulsemark.pipeline.decode.octets import u32_at
+from pulsemark.pipeline.decode.protoscan import ABSENT, Want, scan
 from pulsemark.proto.pulsar_api_pb2 import MessageMetadata
 
 WANTED = {
@@ -55,14 +49,22 @@ def lay(messages: list[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
     return data, ends - sizes, ends
 
 
-@pytest.mark.parametrize("few", [0, 10**9], ids=["at once", "one by one"])
+@pytest.mark.parametrize(
+    ("few", "alike"),
+    [(1, 10**9), (10**9, 10**9), (1, 1), (10**9, 1)],
+    ids=["at once", "one by one", "alike, at once", "alike, one by one"],
+)
 @settings(max_examples=30, deadline=None)
-@given(given=st.lists(metadata, min_size=1, max_size=40))
-def test_fields_are_those_that_protobuf_reads(few: int, given: list[MessageMetadata]) -> None:
-    """Numbers, bytes, repeated fields and counts, on both methods; nothing is bad."""
+@given(given=st.lists(metadata, min_size=1, max_size=40), copies=st.integers(1, 3))
+def test_fields_are_those_that_protobuf_reads(
+    few: int, alike: int, given: list[MessageMetadata], copies: int
+) -> None:
+    """Numbers, bytes, repeated fields and counts, on all methods; nothing is bad."""
+    given = given * copies
     data, starts, ends = lay([message.SerializeToString() for message in given])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protoscan, "FEW_LANES", few or 1)
+        patch.setattr(protoscan, "FEW_LANES", few)
+        patch.setattr(protoscan, "FEW_ALIKE", alike)
         columns, bad = scan(np.frombuffer(data, np.uint8), starts, ends, WANTED)
     assert not bad.any()
     properties = columns[4]
@@ -84,16 +86,17 @@ def test_fields_are_those_that_protobuf_reads(few: int, given: list[MessageMetad
 
 @settings(max_examples=150, deadline=None)
 @given(messages=st.lists(st.binary(max_size=20), min_size=1, max_size=8))
-def test_both_roads_agree_on_any_bytes(messages: list[bytes]) -> None:
+def test_all_methods_agree_on_any_bytes(messages: list[bytes]) -> None:
     """What is malformed to one is to the other, and nothing is read outside a lane."""
     data, starts, ends = lay(messages)
     results = []
-    for few in (1, 10**9):
+    for few, alike in ((1, 10**9), (10**9, 10**9), (10**9, 1)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(protoscan, "FEW_LANES", few)
+            patch.setattr(protoscan, "FEW_ALIKE", alike)
             results.append(scan(np.frombuffer(data or b"\0", np.uint8), starts, ends, WANTED))
-    (quick, bad), (slow, also_bad) = results
-    assert bad.tolist() == also_bad.tolist()
+    (quick, bad), (slow, also_bad), (alike_columns, bad_of_alike) = results
+    assert bad.tolist() == also_bad.tolist() == bad_of_alike.tolist()
     for lane, message in enumerate(messages):
         try:
             list(fields_of(message))
@@ -105,8 +108,37 @@ def test_both_roads_agree_on_any_bytes(messages: list[bytes]) -> None:
             if want is Want.SPANS:
                 continue
             for name in ("values", "starts", "ends"):
-                column, other = getattr(quick[number], name), getattr(slow[number], name)
-                assert not len(column) or column[lane] == other[lane]
+                column = getattr(quick[number], name)
+                for others in (slow, alike_columns):
+                    assert not len(column) or column[lane] == getattr(others[number], name)[lane]
+
+
+def test_headers_that_are_built_alike_are_read_in_one_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other numbers and names of the same size cost no step; other sizes only their own."""
+    taken: list[int] = []
+    take_fields = protoscan.take_fields
+
+    def counting(data: np.ndarray, at: np.ndarray, ends: np.ndarray) -> object:
+        taken.append(len(at))
+        return take_fields(data, at, ends)
+
+    monkeypatch.setattr(protoscan, "take_fields", counting)
+    headers = [
+        MessageMetadata(producer_name=f"p-{n % 7}", sequence_id=n, publish_time=1_700_000_000_000)
+        for n in range(20_000)
+    ]
+    headers[5_000].producer_name = "another"
+    data, starts, ends = lay([header.SerializeToString() for header in headers])
+    octets = np.frombuffer(data, np.uint8)
+    columns, bad = scan(octets, starts, ends, {1: Want.SPAN, 2: Want.VARINT, 3: Want.VARINT})
+    assert not bad.any()
+    assert columns[2].values.tolist() == list(range(20_000))
+    assert set(columns[3].values.tolist()) == {1_700_000_000_000}
+    names = zip(columns[1].starts.tolist(), columns[1].ends.tolist(), strict=True)
+    assert [data[start:end].decode() for start, end in names] == [h.producer_name for h in headers]
+    assert sum(taken) < 500  # numbers of one byte, 128 of them, are fewer than are worth comparing
 
 
 def test_the_last_of_a_field_counts_and_other_wire_types_do_not() -> None:

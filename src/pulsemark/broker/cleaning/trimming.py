@@ -12,13 +12,49 @@ limit or truncate the topic.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...compaction.current_view import claim_kept
 from ...ledger import ManagedLedger, Position
-from ...ledger.retention import apply_retention
+from ...ledger.retention import apply_retention, retention_due
 from .figures import TopicCleaning
 from .policies import RetentionPolicy
 
-__all__ = ["size_bytes", "trim", "truncate"]
+__all__ = ["Removable", "removable", "size_bytes", "trim", "truncate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Removable:
+    """What retention allows to remove from the head of a topic, or has removed."""
+
+    entries: int = 0
+    messages: int = 0
+    size_bytes: int = 0
+
+
+def removable(ledger: ManagedLedger, policy: RetentionPolicy, now_ms: int) -> Removable:
+    """What `trim` would remove now. Raises LedgerError, OSError."""
+    first = ledger.first_position
+    if policy.is_unlimited or first is None:
+        return Removable()
+    if policy.is_at_once:
+        cut = _ended_segments_end(ledger)
+    else:
+        with claim_kept(ledger) as claim:
+            cut = retention_due(
+                ledger,
+                now_ms=now_ms,
+                retention_time_ms=policy.time_ms,
+                retention_size_bytes=policy.size_bytes,
+                claim=claim,
+            )
+    if cut is None or cut <= first:
+        return Removable()
+    return Removable(
+        ledger.count_entries(first, cut),
+        ledger.message_count(first, cut) - ledger.control_count(first, cut),
+        size_bytes(ledger) - size_bytes(ledger, cut),
+    )
 
 
 def trim(

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ..topics.policy_store import Concerns
     from ..topics.registry import Topics
     from ..topics.topic import Topic
+    from .trimming import Removable
 
 __all__ = ["Cleaning"]
 
@@ -214,6 +215,34 @@ class Cleaning:
         now_ms = self._config.clock.now_ms()
         found: Position | None = await self._run_blocking(due_position, topic, now_ms, ttl_s * 1000)
         return found
+
+    async def trim(self, topic: Topic, *, is_dry_run: bool = False) -> Removable:
+        """Apply a topic's retention now, before all rounds; returns what was removed.
+
+        With ``is_dry_run`` nothing is removed: returns what would be. Raises `RefusedError`,
+        LedgerError, OSError.
+        """
+        return await asyncio.wrap_future(
+            self.lane.submit(partial(self._trim_now, topic, is_dry_run=is_dry_run))
+        )
+
+    def _trim_now(self, topic: Topic, *, is_dry_run: bool) -> Removable:
+        """On the lane's thread."""
+        from .trimming import Removable, removable, trim
+
+        policy, now_ms = (
+            self.policies.applied(topic.topic_name).retention,
+            self._config.clock.now_ms(),
+        )
+        with self.claims.waiting(topic.name):
+            topic.check_is_open()
+            if is_dry_run:
+                return removable(topic.ledger, policy, now_ms)
+            figures = topic.cleaning
+            before = figures.entries_removed, figures.messages_removed, figures.bytes_removed
+            trim(topic.ledger, policy, figures, now_ms)
+            after = figures.entries_removed, figures.messages_removed, figures.bytes_removed
+            return Removable(*(new - old for new, old in zip(after, before, strict=True)))
 
     async def truncate(self, topic: Topic, before: Position | None = None) -> None:
         """Remove all entries of a topic, or those before a position.

@@ -32,6 +32,10 @@ NAME_LISTS = (
     ("audit_tags", "tag"),
     ("mirror_sources", "cluster"),
 )
+LOG_CHOICES = {
+    "log_level": ("debug", "info", "warning", "error"),
+    "log_format": ("text", "json"),
+}
 #: Fields with these name endings hold amounts.
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
 #: Fields that may be lower than 1.
@@ -60,6 +64,7 @@ class BrokerConfig(PolicyDefaults):
     #: The content with which a broker in memory starts, and which the next broker can take over.
     #: None: it starts empty.
     memory: MemoryFolder | None = None
+    #: Address to listen on; 0.0.0.0 for all IPv4 addresses of the machine.
     host: str = "127.0.0.1"
     #: Port of the binary protocol; 0 picks a free one (see `Broker.port`). None: clients can only
     #: use the port with TLS.
@@ -79,11 +84,13 @@ class BrokerConfig(PolicyDefaults):
     http_allowed_hosts: tuple[str, ...] = ()
     #: Host that lookups return to clients; None: `host`, or the machine's name for 0.0.0.0.
     advertised_address: str | None = None
+    #: The cluster's name, which clients and policies see.
     cluster: str = "standalone"
     #: Authentication, authorisation and TLS.
     security: SecurityConfig = field(default_factory=SecurityConfig)
 
     # Entries and storage
+    #: The largest message; clients are told it when they connect.
     max_message_size_bytes: int = 5 * MIB
     #: Send an entry's broker time and index to clients that ask for them (PIP-90).
     exposing_broker_entry_metadata_to_client_enabled: bool = False
@@ -98,7 +105,14 @@ class BrokerConfig(PolicyDefaults):
     store_options: StoreOptions = field(default_factory=StoreOptions)
     clock: Clock = field(default_factory=SystemClock)
 
+    # Log of `pulsemark standalone`; a program that embeds a broker sets up its own logging
+    #: debug, info, warning or error.
+    log_level: str = "warning"
+    #: "text", or "json" with one object per line.
+    log_format: str = "text"
+
     # Behaviour
+    #: Whether producers and consumers create topics that do not exist.
     allow_auto_topic_creation: bool = True
     #: Whether an administrator may delete a namespace together with its topics.
     force_delete_namespace_allowed: bool = False
@@ -110,6 +124,11 @@ class BrokerConfig(PolicyDefaults):
     auto_skip_non_recoverable_data: bool = False
     #: How long a Failover subscription waits before another consumer becomes active.
     active_consumer_failover_delay_ms: int = 1_000
+    #: Whether Key_Shared with AUTO_SPLIT puts its consumers on a ring. If not, each consumer has
+    #: one range of slots, and a new one gets half of the largest.
+    subscription_key_shared_use_consistent_hashing: bool = True
+    #: How many points each consumer has on that ring.
+    subscription_key_shared_consistent_hashing_replica_points: int = 100
 
     #: How long a publish waits at most for more publishes of the same client, or stays unread, if
     #: that client sends without waiting for receipts. Messages that are handled together cost the
@@ -127,18 +146,23 @@ class BrokerConfig(PolicyDefaults):
     kafka_group_initial_rebalance_delay_ms: int = 3_000
     #: The session timeouts that members of a group may ask for.
     kafka_group_min_session_timeout_ms: int = 6_000
+    #: The longest session timeout that a member may ask for.
     kafka_group_max_session_timeout_ms: int = 1_800_000
 
     # Cleaning, for topics without a policy of their own or of their namespace (docs/cleaning.md)
     #: Retention: how long, and how many bytes of, acknowledged messages are kept; -1: no limit.
     default_retention_time_minutes: int = 0
+    #: The bytes of retention, in MiB; -1: no limit.
     default_retention_size_mb: int = 0
     #: After this time unacknowledged messages expire; 0: never.
     default_message_ttl_s: int = 0
     #: A topic is compacted after more new bytes than this; 0: only on request.
     default_compaction_threshold_bytes: int = 0
+    #: How often retention is applied to all topics.
     retention_check_interval_ms: int = 120_000
+    #: How often messages are looked at whose time to live is over.
     message_expiry_check_interval_ms: int = 300_000
+    #: How often topics are looked at that are due for compaction.
     compaction_monitor_interval_ms: int = 60_000
     #: The most bytes that compaction reads and writes in a second.
     max_compaction_bytes_per_s: int = 32 * MIB
@@ -162,11 +186,14 @@ class BrokerConfig(PolicyDefaults):
     max_audit_lag_messages: int = 1_000_000
 
     # Timeouts
+    #: After so much silence a client gets a PING; after twice the time it is closed.
     keep_alive_interval_ms: int = 30_000
+    #: How long a new connection may take to send CONNECT.
     handshake_timeout_ms: int = 30_000
     #: A frame that has begun must be complete within this time, plus one second for each
     #: `min_frame_rate_bytes_per_s` received of it.
     stalled_frame_timeout_ms: int = 30_000
+    #: How fast a frame must arrive, after `stalled_frame_timeout_ms`.
     min_frame_rate_bytes_per_s: int = 16 * 1024
     #: If a client asks for a producer name or an Exclusive subscription that another connection
     #: holds: how long that connection has to answer a PING before it is closed.
@@ -180,14 +207,21 @@ class BrokerConfig(PolicyDefaults):
     kafka_idle_timeout_ms: int = 600_000
 
     # Limits
+    #: Connections of the binary protocol.
     max_connections: int = 20_000
     #: Calls in progress at the seek service, and streams among them; above: RESOURCE_EXHAUSTED.
     max_grpc_calls: int = 256
+    #: Streams of the seek service at a time.
     max_grpc_streams: int = 32
+    #: Producers of one connection.
     max_producers_per_connection: int = 20_000
+    #: Consumers of one connection.
     max_consumers_per_connection: int = 20_000
+    #: Requests of one connection that are not answered yet.
     max_pending_requests_per_connection: int = 5_000
+    #: Publishes of a connection that wait for the disk; above, it is not read.
     max_in_flight_publish_messages_per_connection: int = 10_000
+    #: Their bytes.
     max_in_flight_publish_bytes_per_connection: int = 16 * MIB
     #: Over all connections; reading pauses above it and resumes at half of it.
     max_in_flight_publish_bytes: int = 128 * MIB
@@ -195,9 +229,13 @@ class BrokerConfig(PolicyDefaults):
     write_buffer_high_water_bytes: int = 2 * MIB
     #: Bytes of one dispatch round of a subscription, before other subscriptions get their turn.
     dispatch_round_bytes: int = 1 * MIB
+    #: Messages without acknowledgement; above, the consumer gets no more.
     max_unacked_messages_per_consumer: int = 50_000
+    #: The same, of all consumers of a subscription.
     max_unacked_messages_per_subscription: int = 200_000
+    #: Topics of the broker; above, none can be created.
     max_topics: int = 100_000
+    #: Subscriptions of a topic.
     max_subscriptions_per_topic: int = 10_000
     #: Entries that wait for their delivery time; above it no new entries are dispatched.
     max_delayed_entries_per_subscription: int = 200_000
@@ -210,6 +248,7 @@ class BrokerConfig(PolicyDefaults):
     max_unsent_bytes: int = 256 * MIB
     #: Memory of producers, consumers and requests; above it requests are refused.
     max_kept_bytes_per_connection: int = 64 * MIB
+    #: Memory of producers, consumers and requests, over all connections.
     max_kept_bytes: int = 256 * MIB
     #: Schema definitions in memory; others are read from the catalog again.
     max_schema_cache_bytes: int = 64 * MIB
@@ -219,20 +258,27 @@ class BrokerConfig(PolicyDefaults):
     max_kafka_request_bytes: int = 16 * MIB
     #: Records in one answer to a Fetch, whatever the client asks for.
     max_kafka_fetch_bytes: int = 16 * MIB
-    #: Fetch sessions of Kafka's clients (KIP-227), and the partitions of all of them together.
+    #: Fetch sessions of Kafka's clients (KIP-227).
     max_kafka_fetch_sessions: int = 1_000
+    #: Partitions of all fetch sessions together.
     max_kafka_fetch_session_partitions: int = 100_000
+    #: Requests of a Kafka client that are not answered yet.
     max_kafka_pending_requests_per_connection: int = 100
     #: Consumer groups with members, members of one group, and memory of all members together.
     max_kafka_groups: int = 10_000
+    #: Members of one consumer group.
     max_kafka_group_members: int = 1_000
+    #: Memory of all members of all groups together.
     max_kafka_group_bytes: int = 128 * MIB
     #: Committed offsets of all groups together.
     max_kafka_committed_offsets: int = 1_000_000
     #: Idempotent producers remembered for each partition; those that sent last are kept.
     max_kafka_producer_ids_per_partition: int = 1_000
+    #: HTTP connections; above, they are answered with 503.
     max_http_connections: int = 1_000
+    #: The body of an HTTP request.
     max_http_body_bytes: int = 1 * MIB
+    #: How long an incomplete HTTP request, or an answer that is not read, may take.
     http_idle_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
@@ -252,7 +298,7 @@ class BrokerConfig(PolicyDefaults):
             raise ConfigError(
                 "leader_epochs_enabled", self.leader_epochs_enabled, "must be True or False"
             )
-        for name, choices in CHOICES.items():
+        for name, choices in {**CHOICES, **LOG_CHOICES}.items():
             if getattr(self, name) not in choices:
                 reason = f"must be one of {', '.join(choices)}"
                 raise ConfigError(name, getattr(self, name), reason)

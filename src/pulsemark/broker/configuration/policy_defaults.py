@@ -19,18 +19,25 @@ class PolicyDefaults:
     topic_level_policies_enabled: bool = True
 
     # Limits; 0: without limit
+    #: Producers of a topic.
     max_producers_per_topic: int = 0
+    #: Consumers of a topic.
     max_consumers_per_topic: int = 0
+    #: Consumers of a subscription.
     max_consumers_per_subscription: int = 0
+    #: Topics of a namespace.
     max_topics_per_namespace: int = 0
 
     # Backlog quotas
+    #: Whether backlog quotas are enforced.
     backlog_quota_check_enabled: bool = True
+    #: How often backlogs are compared with their quotas.
     backlog_quota_check_interval_ms: int = 60_000
     #: -1 and 0: without limit.
     backlog_quota_default_limit_bytes: int = -1
     #: The older form, which counts if it is above 0.
     backlog_quota_default_limit_gb: int = -1
+    #: The quota by the age of the oldest message; -1 and 0: without limit.
     backlog_quota_default_limit_s: int = -1
     #: producer_request_hold, producer_exception or consumer_backlog_eviction.
     backlog_quota_default_retention_policy: str = "producer_request_hold"
@@ -38,20 +45,27 @@ class PolicyDefaults:
     # Creation and deletion
     #: "partitioned" or "non-partitioned".
     allow_auto_topic_creation_type: str = "non-partitioned"
+    #: Partitions of topics that are created as partitioned ones.
     default_num_partitions: int = 1
+    #: Whether consumers create subscriptions that do not exist.
     allow_auto_subscription_creation: bool = True
+    #: Whether topics that no one uses are deleted.
     broker_delete_inactive_topics_enabled: bool = False
     #: delete_when_no_subscriptions or delete_when_subscriptions_caught_up.
     broker_delete_inactive_topics_mode: str = "delete_when_no_subscriptions"
+    #: How often inactive topics are looked for.
     broker_delete_inactive_topics_frequency_ms: int = 60_000
     #: None: as the frequency.
     broker_delete_inactive_topics_max_inactive_duration_s: int | None = None
     #: A subscription without consumers is deleted after so long; 0: never.
     subscription_expiration_time_minutes: int = 0
+    #: How often subscriptions without consumers are looked for.
     subscription_expiry_check_interval_ms: int = 300_000
+    #: The types that consumers may use.
     subscription_types_enabled: tuple[str, ...] = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
     # Deduplication
+    #: Whether messages that a producer sends again are stored once.
     broker_deduplication_enabled: bool = False
     #: A snapshot of the producers' sequence ids is stored after so many entries of a topic.
     broker_deduplication_entries_interval: int = 1_000
@@ -65,24 +79,37 @@ class PolicyDefaults:
     broker_deduplication_max_number_of_producers: int = 10_000
 
     # Delivery
+    #: Whether messages are held back until their delivery time.
     delayed_delivery_enabled: bool = True
+    #: How exactly delivery times are kept.
     delayed_delivery_tick_time_ms: int = 1_000
     #: 0: without limit.
     delayed_delivery_max_delay_ms: int = 0
 
     # Rates, per second; 0: without limit
+    #: Messages that a topic takes.
     max_publish_rate_per_topic_in_messages: int = 0
+    #: Bytes that a topic takes.
     max_publish_rate_per_topic_in_bytes: int = 0
+    #: Messages that a topic delivers.
     dispatch_throttling_rate_per_topic_in_msg: int = 0
+    #: Bytes that a topic delivers.
     dispatch_throttling_rate_per_topic_in_byte: int = 0
+    #: Messages that a subscription gets.
     dispatch_throttling_rate_per_subscription_in_msg: int = 0
+    #: Bytes that a subscription gets.
     dispatch_throttling_rate_per_subscription_in_byte: int = 0
+    #: How often a consumer may subscribe, in a period.
     subscribe_throttling_rate_per_consumer: int = 0
+    #: The period of `subscribe_throttling_rate_per_consumer`.
     subscribe_rate_period_per_consumer_s: int = 30
 
     # Schemas
+    #: Which new schemas a topic accepts.
     schema_compatibility_strategy: str = "FULL"
+    #: Whether producers may add a new version of a schema.
     is_allow_auto_update_schema_enabled: bool = True
+    #: Whether producers without a schema are refused where a topic has one.
     is_schema_validation_enforced: bool = False
 
 

@@ -34,8 +34,10 @@ class SecurityConfig:
     """Who may connect, how, and as whom."""
 
     # Authentication
+    #: Whether clients must say who they are.
     authentication_enabled: bool = False
-    #: Class names as in Pulsar, or `token`, `basic`, `tls`.
+    #: Class names as in Pulsar, or `token`, `basic`, `tls`, or names of the entry points
+    #: `pulsemark.authentication` of installed packages.
     authentication_providers: tuple[str, ...] = ()
     #: The role of clients with a method that has no provider; None: they are refused.
     anonymous_user_role: str | None = None
@@ -49,18 +51,30 @@ class SecurityConfig:
     proxy_roles: tuple[str, ...] = ()
 
     # Authorisation
+    #: Whether roles need permissions.
     authorization_enabled: bool = False
+    #: The entry point `pulsemark.authorization` of an installed package, which is asked before
+    #: Pulsar's rules; None: only these decide.
+    authorization_provider: str | None = None
+    #: Roles that may do everything.
     super_user_roles: tuple[str, ...] = ()
     #: Whether the role of a permission may begin or end with `*`, which stands for any text.
     authorization_allow_wildcards_matching: bool = False
 
     # Tokens (JWT). Keys are file: or data: URLs, or paths.
+    #: The key of tokens signed with a secret (HS256...).
     token_secret_key: str | None = field(default=None, repr=False)
+    #: The key of tokens signed with a private key (RS256, ES256...).
     token_public_key: str | None = field(default=None, repr=False)
+    #: The algorithm of `token_public_key`.
     token_public_alg: str = "RS256"  # noqa: S105 - a name, no password
+    #: The claim that names the role.
     token_auth_claim: str = "sub"  # noqa: S105
+    #: The claim that names who may accept the token; None: it is not looked at.
     token_audience_claim: str | None = None
+    #: What that claim must have.
     token_audience: str | None = None
+    #: How far the clock of the machine that makes tokens may be off.
     token_allowed_clock_skew_s: int = 0
 
     #: The .htpasswd of the method `basic`: a file: or data: URL, or a path.
@@ -69,13 +83,21 @@ class SecurityConfig:
     # TLS
     #: Port of the binary protocol with TLS; 0 picks a free one; None: not served.
     tls_port: int | None = None
+    #: Port of HTTP with TLS.
     http_tls_port: int | None = None
+    #: Port of the seek service with TLS.
     grpc_tls_port: int | None = None
+    #: Port of Kafka's protocol with TLS.
     kafka_tls_port: int | None = None
+    #: The broker's certificate chain, PEM.
     tls_certificate_file: str | None = None
+    #: Its private key, PEM.
     tls_key_file: str | None = None
+    #: Authorities of clients' certificates, PEM.
     tls_trust_certs_file: str | None = None
+    #: Accept clients' certificates of any authority. Unsafe.
     tls_allow_insecure_connection: bool = False
+    #: Refuse clients without a certificate.
     tls_require_trusted_client_cert_on_connect: bool = False
     #: Versions such as TLSv1.3; (): 1.2 and 1.3.
     tls_protocols: tuple[str, ...] = ()
@@ -83,11 +105,13 @@ class SecurityConfig:
     tls_ciphers: tuple[str, ...] = ()
     #: The same for HTTP; (): as above.
     http_tls_protocols: tuple[str, ...] = ()
+    #: The ciphers of HTTP; (): as `tls_ciphers`.
     http_tls_ciphers: tuple[str, ...] = ()
     #: How often certificate files are looked at for changes; 0: at every connection.
     tls_cert_refresh_check_s: int = 300
     #: Handshakes in progress, over all ports; more connections are closed.
     max_tls_handshakes: int = 256
+    #: How long a TLS handshake may take.
     tls_handshake_timeout_ms: int = 10_000
 
     def __post_init__(self) -> None:
@@ -101,11 +125,6 @@ class SecurityConfig:
             port = getattr(self, name)
             if port is not None and not 0 <= port <= HIGHEST_PORT:
                 raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")
-
-    @property
-    def serves_tls(self) -> bool:
-        """Whether any port has TLS."""
-        return any(getattr(self, name) is not None for name in PORTS)
 
 
 def _check_type(name: str, value: Any, kind: Any) -> None:

@@ -6,21 +6,36 @@ one of them stops the start: a broker must not be less safe than its file says.
 
 from __future__ import annotations
 
+from .provider_names import AUTHENTICATION, AUTHORIZATION, installed
 from .security_config import PROVIDERS
 from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, multiple
 
 __all__ = ["HIDDEN", "PATH_BEGINNINGS", "REFUSED", "SECRETS", "SECURITY_SETTINGS"]
 
 SECURITY = "security"
+PULSARS_RULES = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 
 
 def _providers(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in PROVIDERS and name not in PROVIDERS.values():
-            known = ", ".join(PROVIDERS)
-            raise ValueError(f"{name} is not a provider of this broker, which has {known}")
+            plugins = installed(AUTHENTICATION).names
+            if name not in plugins:
+                known = ", ".join([*PROVIDERS, *sorted(plugins)])
+                raise ValueError(f"{name} is not a provider of this broker, which has {known}")
     return names
+
+
+def _authorization(name: str) -> str | None:
+    """The entry point of a provider; None for Pulsar's own class, whose rules always hold."""
+    if name == PULSARS_RULES:
+        return None
+    plugins = installed(AUTHORIZATION).names
+    if name not in plugins:
+        known = ", ".join([PULSARS_RULES, *sorted(plugins)])
+        raise ValueError(f"{name} is not a provider of this broker, which has {known}")
+    return name
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -50,6 +65,9 @@ SECURITY_SETTINGS: dict[str, Setting] = {
     "authorizationEnabled": _setting("authorization_enabled", BOOLEAN),
     "authorizationAllowWildcardsMatching": _setting(
         "authorization_allow_wildcards_matching", BOOLEAN
+    ),
+    "authorizationProvider": _setting(
+        "authorization_provider", Kind(_authorization), empty=(None,)
     ),
     "superUserRoles": _setting("super_user_roles", NAMES, ((),)),
     "tokenSecretKey": _setting("token_secret_key", empty=(None,)),
@@ -82,11 +100,9 @@ SECRETS = frozenset({"tokenSecretKey", "tokenPublicKey", "basicAuthConf"})
 HIDDEN = "data:***"
 PATH_BEGINNINGS = ("file:", "/", "./", "../")
 
-_AUTHORIZATION = "org.apache.pulsar.broker.authorization."
 #: Settings that ask for protection which this broker does not give, with the values that do not
 #: ask for it: Pulsar's defaults.
 REFUSED: dict[str, tuple[str, ...]] = {
-    "authorizationProvider": ("", f"{_AUTHORIZATION}PulsarAuthorizationProvider"),
     "encryptionRequireOnProducer": ("", "false"),
     "tlsEnabledWithKeyStore": ("", "false"),
     "tlsKeyStore": ("",),

@@ -35,7 +35,14 @@ from .security_config import SecurityConfig
 from .security_settings import HIDDEN, PATH_BEGINNINGS, REFUSED, SECRETS, SECURITY_SETTINGS
 from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, limit, multiple
 
-__all__ = ["FileSettings", "SettingError", "parse_settings", "runtime_settings"]
+__all__ = [
+    "STAMPERS_KIND",
+    "FileSettings",
+    "SettingError",
+    "all_settings",
+    "parse_settings",
+    "runtime_settings",
+]
 
 OUR_PREFIX = "pulsemark"
 MIB = 1024 * 1024
@@ -104,7 +111,7 @@ def _show_interceptors(stampers: tuple[str, ...]) -> str:
     return ",".join(name for name, stamper in INTERCEPTORS.items() if stamper in stampers)
 
 
-_STAMPERS = Kind(split_stamper_names, join_stamper_names)
+STAMPERS_KIND = Kind(split_stamper_names, join_stamper_names)
 
 #: How the settings of policies are written.
 _OF_POLICIES = {
@@ -143,6 +150,12 @@ PULSAR_SETTINGS = {
     ),
     "autoSkipNonRecoverableData": Setting("auto_skip_non_recoverable_data", BOOLEAN),
     "activeConsumerFailoverDelayTimeMillis": Setting("active_consumer_failover_delay_ms", INTEGER),
+    "subscriptionKeySharedUseConsistentHashing": Setting(
+        "subscription_key_shared_use_consistent_hashing", BOOLEAN
+    ),
+    "subscriptionKeySharedConsistentHashingReplicaPoints": Setting(
+        "subscription_key_shared_consistent_hashing_replica_points", INTEGER
+    ),
     "keepAliveIntervalSeconds": Setting("keep_alive_interval_ms", multiple(1000)),
     "connectionLivenessCheckTimeoutMillis": Setting(
         "connection_liveness_check_timeout_ms", INTEGER
@@ -203,7 +216,7 @@ def _our_settings() -> dict[str, Setting]:
     taken = {(setting.part, setting.field) for setting in PULSAR_SETTINGS.values()}
     # The store has this field; `BrokerConfig` only passes it on.
     taken.add(("", "sync_interval_ms"))
-    found = {f"{OUR_PREFIX}Stampers": Setting("stampers", _STAMPERS, empty=((),))}
+    found = {f"{OUR_PREFIX}Stampers": Setting("stampers", STAMPERS_KIND, empty=((),))}
     for part, owner in PARTS.items():
         types = get_type_hints(owner)
         for spec in fields(owner):
@@ -215,6 +228,11 @@ def _our_settings() -> dict[str, Setting]:
 
 def _our_key(field: str) -> str:
     return OUR_PREFIX + "".join(part.capitalize() for part in field.split("_"))
+
+
+def all_settings() -> dict[str, Setting]:
+    """Every setting by its name in a file: Pulsar's first, then this broker's own."""
+    return {**PULSAR_SETTINGS, **_our_settings()}
 
 
 # -- both ways ------------------------------------------------------------------------------------
@@ -235,7 +253,7 @@ def parse_settings(properties: Mapping[str, str]) -> FileSettings:
 def runtime_settings(config: BrokerConfig) -> dict[str, str]:
     """All settings of a broker by their names in a file, as text; "" for None."""
     shown = {}
-    for key, setting in {**PULSAR_SETTINGS, **_our_settings()}.items():
+    for key, setting in all_settings().items():
         value = setting.value_in(config)
         text = "" if value is None else setting.kind.show(value)
         is_hidden = key in SECRETS and text and not text.startswith(PATH_BEGINNINGS)

@@ -71,11 +71,17 @@ class Members(Outgoing):
 
     def close_producer(self, producer: Producer) -> None:
         """Close a producer from the broker's side; its client will open it again."""
-        entry = self.producers.get(producer.producer_id)
-        if entry is not None and entry[0] is producer:
-            del self.producers[producer.producer_id]
-            self.producers_closed_by_broker.add(producer.producer_id)
+        if self.forget_producer(producer):
             self.write(commands.close_producer(producer.producer_id, commands.NO_REQUEST_ID))
+
+    def forget_producer(self, producer: Producer) -> bool:
+        """The broker closes a producer: its client's SENDs are ignored. False if it was closed."""
+        entry = self.producers.get(producer.producer_id)
+        if entry is None or entry[0] is not producer:
+            return False
+        del self.producers[producer.producer_id]
+        self.producers_closed_by_broker.add(producer.producer_id)
+        return True
 
     def close_opening(self, kind: str, number: int) -> None:
         """Cancel the opening of a producer or consumer, if one with that id is being opened."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ...proto.pulsar_api_pb2 import CommandProducer, CommandSubscribe, KeyValue, ServerError
 from ...wire import TopicName
 from ..errors import RefusedError
+from ..ownership import NotOwnedError
 
 if TYPE_CHECKING:
     from ..connection.session import Session
@@ -43,8 +44,13 @@ def parse_topic(session: Session, name: str) -> TopicName:
     A client has looked the topic up before. So an absent namespace was deleted meanwhile: as in
     Pulsar the client is asked to look the topic up again.
     """
+    topics = session.services.topics
     try:
-        return session.services.topics.parse(name)
+        found = topics.parse(name)
+        topics.check_owned(found)
+        return found
+    except NotOwnedError:
+        raise
     except RefusedError as refusal:
         if refusal.code != ServerError.TopicNotFound:
             raise

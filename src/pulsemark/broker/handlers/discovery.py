@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ...wire import TopicName
     from ..connection.session import Session
+    from ..ownership import Cluster
 
 __all__ = ["COMMANDS"]
 
@@ -87,10 +88,10 @@ def _refuse_metadata(
 
 
 def lookup(session: Session, command: CommandLookupTopic) -> None:
-    """This broker serves every topic; clients keep the address with which they connected."""
+    """A broker alone serves every topic; clients keep the address with which they connected."""
     services = session.services
     try:
-        services.topics.parse(command.topic)
+        name = services.topics.parse(command.topic)
         listener = command.advertised_listener_name
         if listener:
             raise RefusedError(
@@ -99,11 +100,33 @@ def lookup(session: Session, command: CommandLookupTopic) -> None:
     except RefusedError as refusal:
         answer = commands.lookup_error(command.request_id, refusal.code, _text_of(refusal))
     else:
+        if services.cluster is not None:
+            session.run(command.request_id, _find(session, command, services.cluster, name))
+            return
         answer = commands.lookup_response(
             command.request_id,
             services.service_url,
             services.service_url_tls,
             proxy_through_service_url=True,
+        )
+    session.write(answer)
+
+
+async def _find(
+    session: Session, command: CommandLookupTopic, cluster: Cluster, name: TopicName
+) -> None:
+    """Answer with the broker of the topic, to which clients connect directly."""
+    try:
+        found = await cluster.find(name, authoritative=command.authoritative)
+    except RefusedError as refusal:
+        answer = commands.lookup_error(command.request_id, refusal.code, refusal.message)
+    else:
+        answer = commands.lookup_response(
+            command.request_id,
+            found.service_url,
+            found.service_url_tls,
+            redirect=found.redirect,
+            authoritative=found.authoritative,
         )
     session.write(answer)
 

@@ -248,7 +248,7 @@ def handle_send(session: Session, event: Send) -> None:
         else:
             appended = _append_checked(session, sender, topic, command, body)
     except SEND_FAILURES as error:
-        _append_failed(session, sender, command, error)
+        _append_failed(session, sender, topic, command, error)
         return
     if appended is not None:
         session.receipts.appended(sender, topic.counters, command, appended, len(body))
@@ -293,7 +293,7 @@ def _answer_duplicate(session: Session, sender: Producer, command: CommandSend) 
 
 
 def _append_failed(
-    session: Session, sender: Producer, command: CommandSend, error: Exception
+    session: Session, sender: Producer, topic: Topic, command: CommandSend, error: Exception
 ) -> None:
     if isinstance(error, RefusedError):
         _refuse_send(session, sender, command, error)
@@ -301,9 +301,23 @@ def _append_failed(
     code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
     if code == ServerError.PersistenceError:
         session.storage_failed(error)
+    elif code == ServerError.TopicTerminatedError:
+        _close_in_turn(session, sender, topic)
     text = CHECKSUM_FAILED if isinstance(error, ChecksumError) else str(error)
     log.debug("%s: %s", session.address, error)
     _refuse_send(session, sender, command, RefusedError(code, text))
+
+
+def _close_in_turn(session: Session, sender: Producer, topic: Topic) -> None:
+    """Close a producer whose topic was terminated, after its outstanding receipts.
+
+    As in Pulsar the producer is closed before it gets the error. Go's client forgets a producer
+    with the error, and then no longer looks whether the messages on their way can still be sent.
+    """
+    topic.producers.detach(sender)
+    if session.forget_producer(sender):
+        closing = commands.close_producer(sender.producer_id, commands.NO_REQUEST_ID)
+        session.receipts.answer_in_turn(sender, closing)
 
 
 def _is_cut(body: memoryview) -> bool:

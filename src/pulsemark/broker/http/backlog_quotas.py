@@ -13,6 +13,7 @@ from ..policies.backlog_quotas import (
     BACKLOG_QUOTAS,
     MESSAGE_AGE,
     STORAGE,
+    default_quotas,
     exceeds_retention,
     read_quota,
 )
@@ -64,7 +65,10 @@ async def of_topic(
     name = policy_topic(request, domain, tenant, namespace, topic)
     levels = request.services.topics.policies[BACKLOG_QUOTAS]
     if request.flag("applied"):
-        return Response.of_json(levels.applied(name))
+        applied = levels.applied(name)
+        set_for = levels.of_topic(name) or levels.of_namespace(name.namespace)
+        shown = applied if set_for else default_quotas(request.services.config)
+        return Response.of_json(shown)
     return Response.of_json(levels.of_topic(name, is_global=request.flag("isGlobal")) or {})
 
 

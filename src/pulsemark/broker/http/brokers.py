@@ -19,12 +19,19 @@ OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": Tru
 
 
 async def brokers(request: Request, name: str = "") -> Response:
-    """The active brokers: only this one, whatever cluster is asked for."""
+    """The active brokers, whatever cluster is asked for; without a cluster only this one."""
+    if request.services.cluster is not None:
+        return Response.of_json(await request.services.cluster.brokers())
     return Response.of_json([_address(request)])
 
 
 async def owned_namespaces(request: Request, cluster: str, broker: str) -> Response:
-    """The bundles of namespaces that a broker serves: those of its open topics."""
+    """The bundles that a broker serves; of a broker alone, those of its open topics."""
+    if request.services.cluster is not None:
+        owned = await request.services.cluster.bundles_of(broker)
+        if owned is None:
+            raise HttpError(404, f"Broker id '{broker}' not found in available brokers.")
+        return Response.of_json(dict.fromkeys(owned, OWNED))
     if broker != _address(request):
         raise HttpError(404, f"Broker id '{broker}' not found in available brokers.")
     topics = request.services.topics
@@ -42,15 +49,21 @@ async def owned_namespaces(request: Request, cluster: str, broker: str) -> Respo
 
 
 async def leader(request: Request) -> Response:
-    """The leader among the brokers: this one."""
+    """The leader among the brokers; without a cluster this one."""
+    if request.services.cluster is not None:
+        found = await request.services.cluster.leader()
+        if found is None:
+            raise HttpError(404, "Couldn't find leader broker")
+        return Response.of_json({"serviceUrl": found.http_url, "brokerId": found.broker_id})
     address = _address(request)
     return Response.of_json({"serviceUrl": request.services.http_url, "brokerId": address})
 
 
 async def health(request: Request) -> Response:
     """Check that the disk accepts writes, with a write to the catalog."""
+    key = "health" if request.services.cluster is None else f"health {_address(request)}"
     try:
-        await request.services.topics.catalog_writer.put("broker", "health", b"ok")
+        await request.services.topics.catalog_writer.put("broker", key, b"ok")
     except (OSError, LedgerError) as error:
         raise HttpError(503, f"the broker cannot write to its data folder: {error}") from error
     return Response.of_word("ok")

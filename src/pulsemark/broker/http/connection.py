@@ -273,7 +273,8 @@ class HttpConnection(asyncio.Protocol):
         headers += [
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers
         ]
-        self._send(h11.Response(status_code=response.status, headers=headers))
+        reason = response.status_phrase
+        self._send(h11.Response(status_code=response.status, headers=headers, reason=reason))
         if response.body and not head_only:
             self._send(h11.Data(data=response.body))
         self._send(h11.EndOfMessage())
@@ -286,7 +287,8 @@ class HttpConnection(asyncio.Protocol):
                 ("content-type", body.content_type),
                 ("connection", "close"),
             ]
-            self._send(h11.Response(status_code=status, headers=headers))
+            phrase = body.status_phrase
+            self._send(h11.Response(status_code=status, headers=headers, reason=phrase))
             self._send(h11.Data(data=body.body))
             self._send(h11.EndOfMessage())
         self.close()

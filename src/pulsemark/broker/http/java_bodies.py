@@ -20,6 +20,7 @@ from .java_types import (
     JavaTypeError,
     Many,
     MapOf,
+    check_start,
     check_type,
 )
 from .messages import JSON_TYPE, HttpError, Request
@@ -259,7 +260,8 @@ MAY_BE_EMPTY = frozenset({("PUT", f"{TOPIC}/partitions")})
 
 def body_of(route: Route) -> JavaType | None:
     """The type of a route's body; None if any JSON will do, or if there is no body."""
-    found = BODIES.get((route.method, route.template))
+    template = route.template.replace("/admin/v2/non-persistent/", "/admin/v2/{domain}/")
+    found = BODIES.get((route.method, template))
     is_policy = route.method in ("PUT", "POST") and route.template.rpartition("/")[0] in (
         NAMESPACE,
         TOPIC,
@@ -276,8 +278,14 @@ def check_body(request: Request, route: Route) -> None:
         if java.is_primitive and (route.method, route.template) not in MAY_BE_EMPTY:
             raise HttpError(400, EMPTY, text_type=JSON_TYPE)
         return
-    request.json()
+    text = request.body.decode(json.detect_encoding(request.body), "replace")
     try:
-        check_type(request.body.decode(json.detect_encoding(request.body), "replace"), java)
+        try:
+            request.json()
+        except HttpError:
+            # Jackson refuses a body of the wrong kind at its first bracket, broken or not.
+            check_start(text, java)
+            raise
+        check_type(text, java)
     except JavaTypeError as error:
         raise HttpError(400, str(error), text_type="text/plain") from error

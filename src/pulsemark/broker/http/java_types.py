@@ -31,6 +31,7 @@ __all__ = [
     "JavaTypeError",
     "Many",
     "MapOf",
+    "check_start",
     "check_type",
 ]
 
@@ -343,3 +344,11 @@ def _after_spaces(text: str, position: int) -> int:
     spaces = _SPACES.match(text, position)
     assert spaces is not None
     return spaces.end()
+
+
+def check_start(text: str, java: JavaType) -> None:
+    """Raise `JavaTypeError` if a body that begins with this bracket cannot be of the type."""
+    start = len(text) - len(text.lstrip(" \t\r\n"))
+    value = {"[": list, "{": dict}.get(text[start : start + 1])
+    if value is not None:
+        java.check(_Found(text[:start] + str(value()), start, start + 1, value()))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["SOURCE", "json_problem"]
+__all__ = ["SOURCE", "json_problem", "no_number_problem"]
 
 SOURCE = "[Source: REDACTED (`StreamReadFeature.INCLUDE_SOURCE_IN_LOCATION` disabled)"
 VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
+LEADING_ZERO = re.compile(r"(?<![\d.])0\Z")
 NAME = re.compile(r"[A-Za-z_$][\w$]*")
 
 
@@ -16,6 +17,13 @@ def json_problem(text: str, error: json.JSONDecodeError) -> str:
     """The reason and the place, with lines and columns counted from 1."""
     reason, end = _reason(text, error)
     return f"{reason}\n at {_place(text, end)}]"
+
+
+def no_number_problem(text: str, name: str) -> str:
+    """What is wrong with a name that JavaScript has for a number: NaN, Infinity."""
+    place = _place(text, text.find(name) + len(name))
+    allow = "enable `JsonReadFeature.ALLOW_NON_NUMERIC_NUMBERS` to allow"
+    return f"Non-standard token '{name}': {allow}\n at {place}]"
 
 
 def _place(text: str, position: int) -> str:
@@ -30,6 +38,8 @@ def _reason(text: str, error: json.JSONDecodeError) -> tuple[str, int]:
     position = _after_spaces(text, error.pos)
     if position >= len(text):
         return _early_end(text), len(text)
+    if text[position].isdigit() and LEADING_ZERO.search(text, 0, position) is not None:
+        return "Invalid numeric value: Leading zeroes not allowed", position
     name = NAME.match(text, position)
     if name is not None and error.msg in ("Expecting value", "Extra data"):
         return f"Unrecognized token '{name[0][:80]}': was expecting {VALUES}", name.end()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..errors import RefusedError
 from .bundles import boundaries_of, bundle_of
+from .elsewhere import found_topic
 from .messages import HttpError, Request, Response
 from .names import topic_name
 from .table import Route
+
+if TYPE_CHECKING:
+    from ..ownership import Found
+    from ..services import Services
 
 __all__ = ["ROUTES"]
 
@@ -14,27 +21,33 @@ __all__ = ["ROUTES"]
 async def lookup(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """Answer with this broker, which serves every topic.
+    """Answer with the broker that serves the topic: without a cluster this one.
 
     The empty `brokerUrlSsl` is there because old C++ clients fail without it.
     """
     services = request.services
     try:
-        topic_name(request, domain, tenant, namespace, topic)
+        name = topic_name(request, domain, tenant, namespace, topic)
     except RefusedError as refusal:
         raise HttpError(404, refusal.message) from refusal
-    url = services.service_url
-    found = {
+    owner: Services | Found = services
+    if services.cluster is not None:
+        found = await found_topic(request, name)
+        if isinstance(found, Response):
+            return found
+        owner = found
+    url = owner.service_url
+    shown = {
         "brokerUrl": url,
-        "httpUrl": services.http_url,
-        "nativeUrl": url or services.service_url_tls,
+        "httpUrl": owner.http_url,
+        "nativeUrl": url or owner.service_url_tls,
         "brokerUrlSsl": "",
     }
-    if services.service_url_tls:
-        found["brokerUrlTls"] = found["brokerUrlSsl"] = services.service_url_tls
-    if services.http_url_tls:
-        found["httpUrlTls"] = services.http_url_tls
-    return Response.of_json(found)
+    if owner.service_url_tls:
+        shown["brokerUrlTls"] = shown["brokerUrlSsl"] = owner.service_url_tls
+    if owner.http_url_tls:
+        shown["httpUrlTls"] = owner.http_url_tls
+    return Response.of_json(shown)
 
 
 async def bundle(

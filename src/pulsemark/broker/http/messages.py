@@ -6,12 +6,13 @@ import json
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
 from ..security.principal import NOBODY, Principal
-from .json_errors import json_problem
+from .json_errors import json_problem, no_number_problem
 
 if TYPE_CHECKING:
     from ..long_work import Turns
@@ -33,6 +34,9 @@ UNEXPECTED = "\n --- An unexpected error occurred in the server ---\n\nMessage: 
 JSON_TYPE = "application/json"
 #: The parts of the administration whose paths name topics.
 FORM_NAMES = ("persistent", "non-persistent", "schemas")
+PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
+MAX_PHRASE_CHARACTERS = 1024
+UNPRINTABLE = re.compile(rb"[\x00-\x1f\x7f]")
 TEXT_TYPE = "text/plain; charset=utf-8"
 
 
@@ -104,7 +108,7 @@ class Request:
         if not self.body.strip():
             return None
         try:
-            return json.loads(self.body, parse_constant=_no_number, parse_float=_finite)
+            return json.loads(self.body, parse_constant=self._no_number, parse_float=_finite)
         except json.JSONDecodeError as error:
             reason = json_problem(self.body.decode(errors="replace"), error)
             raise HttpError(400, reason, text_type="text/plain") from error
@@ -113,9 +117,9 @@ class Request:
                 400, f"the body is not JSON: {error}", text_type="text/plain"
             ) from error
 
-
-def _no_number(name: str) -> None:
-    raise ValueError(f"Non-standard token {name!r} is not a number of JSON")
+    def _no_number(self, name: str) -> None:
+        reason = no_number_problem(self.body.decode(errors="replace"), name)
+        raise HttpError(400, reason, text_type="text/plain")
 
 
 def _finite(text: str) -> float:
@@ -183,6 +187,8 @@ class Response:
     content_type: str = TEXT_TYPE
     #: Further headers: names and values.
     headers: tuple[tuple[str, str], ...] = ()
+    #: What the status line says after the status, if it is not the usual phrase.
+    phrase: str = ""
 
     @classmethod
     def of_json(cls, value: Any, status: int = 200) -> Response:
@@ -212,5 +218,15 @@ class Response:
 
     @classmethod
     def of_error(cls, status: int, reason: str) -> Response:
-        """An error in Pulsar's format: {"reason": ...}."""
-        return cls.of_json({"reason": reason}, status)
+        """An error in Pulsar's format: {"reason": ...}. The status line has the reason, too."""
+        response = cls.of_json({"reason": reason}, status)
+        response.phrase = reason.removeprefix(UNEXPECTED.format(""))
+        return response
+
+    @property
+    def status_phrase(self) -> bytes:
+        """The text of the status line; what it may not have becomes a question mark."""
+        if not self.phrase:
+            return PHRASES.get(self.status, b"")
+        text = self.phrase[:MAX_PHRASE_CHARACTERS].encode("latin-1", "replace")
+        return UNPRINTABLE.sub(b"?", text)

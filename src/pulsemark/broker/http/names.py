@@ -17,7 +17,9 @@ __all__ = [
     "open_logs",
     "open_one_log",
     "open_topic",
+    "plain_topic",
     "topic_name",
+    "why_absent",
 ]
 
 
@@ -47,8 +49,27 @@ def existing_topic(
     """The name of an existing topic. Raises `HttpError` 404."""
     name = topic_name(request, domain, tenant, namespace, topic)
     if not request.services.topics.exists(name):
+        raise HttpError(404, why_absent(request, name))
+    return name
+
+
+def plain_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> TopicName:
+    """The name of an existing topic, where Pulsar says no more of a partition that is absent."""
+    name = topic_name(request, domain, tenant, namespace, topic)
+    if not request.services.topics.exists(name):
         raise HttpError(404, f"Topic {name} not found")
     return name
+
+
+def why_absent(request: Request, name: TopicName) -> str:
+    """What Pulsar says of a topic that does not exist; of a partition more."""
+    if name.partition_index < 0:
+        return f"Topic {name} not found"
+    if request.services.topics.partitions_of(name.partitioned):
+        return "Topic partitions were not yet created"
+    return f"Partitioned Topic not found: {name} has zero partitions"
 
 
 async def open_topic(

@@ -69,7 +69,7 @@ async def anti_affinity(request: Request, tenant: str, name: str) -> Response:
 
 async def anti_affine(request: Request, cluster: str, group: str) -> Response:
     """The namespaces of a tenant that are in an anti-affinity group."""
-    tenant = request.query.get("tenant") or request.query.get("property")
+    tenant = request.query.get("tenant" if "v2" in request.segments else "property")
     if not tenant:
         raise HttpError(400, "Tenant should not be null")
     namespaces = request.services.topics.namespaces

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from ..commits import durable
 from ..subscriptions.subscription import Subscription
 from .bundles import boundaries_of, bundles_of, check_bundle, split, topics_in_bundle
+from .elsewhere import redirect, send_on
 from .messages import HttpError, Request, Response
 from .names import namespace_name
 from .table import Route
+
+if TYPE_CHECKING:
+    from ..ownership import Cluster
 
 __all__ = ["ROUTES"]
 
@@ -33,6 +39,8 @@ async def split_bundle(request: Request, tenant: str, name: str, bundle: str) ->
     """Split a bundle in the middle."""
     full = namespace_name(request, tenant, name)
     low, high = check_bundle(request, full, bundle)
+    if request.services.cluster is not None:
+        raise HttpError(412, "a broker of a cluster does not split bundles")
     algorithm = request.query.get("splitAlgorithmName", ALGORITHMS[0])
     if algorithm not in ALGORITHMS:
         raise HttpError(
@@ -76,13 +84,37 @@ async def unload(request: Request, tenant: str, name: str) -> Response:
     full = f"{tenant}/{name}"
     if full not in request.services.topics.namespaces:
         raise HttpError(404, "Namespace not found")
+    if request.services.cluster is not None:
+        await _unload_bundles(request, request.services.cluster, full)
+        return Response()
     await _disconnect(request, request.services.topics.names_in(full))
     return Response()
+
+
+async def _unload_bundles(request: Request, cluster: Cluster, namespace: str) -> None:
+    boundaries = bundles_of(boundaries_of(request.services.topics.namespaces[namespace]))
+    texts = boundaries["boundaries"]
+    for low, high in pairwise(texts):
+        bundle = f"{namespace}/{low}_{high}"
+        owner = await cluster.owner_of(bundle)
+        if owner is not None and owner.broker_id == cluster.broker_id:
+            await cluster.unload(bundle)
+        elif owner is not None:
+            target = f"/admin/v2/namespaces/{bundle}/unload"
+            await send_on(request, owner, "PUT", target)
 
 
 async def unload_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Disconnect all clients of a bundle; they reconnect by themselves."""
     full = namespace_name(request, tenant, name)
+    cluster = request.services.cluster
+    if cluster is not None:
+        check_bundle(request, full, bundle)
+        owner = await cluster.owner_of(f"{full}/{bundle}")
+        if owner is not None and owner.broker_id != cluster.broker_id:
+            return redirect(request, owner)
+        await cluster.unload(f"{full}/{bundle}")
+        return Response()
     await _disconnect(request, topics_in_bundle(request, full, bundle))
     return Response()
 

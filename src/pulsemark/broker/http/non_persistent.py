@@ -16,8 +16,10 @@ from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from .bundles import topics_in_bundle
 from .messages import HttpError, Request, Response
-from .names import namespace_name
+from .names import check_topics_namespace, namespace_name, why_absent
+from .partitions import check_no_partition
 from .table import Route
+from .termination import NOT_PARTITIONED
 from .topics import stats_options
 
 __all__ = ["ROUTES"]
@@ -35,7 +37,7 @@ def _open(request: Request, tenant: str, namespace: str, topic: str) -> NonPersi
     name = _name(request, tenant, namespace, topic)
     found = request.services.topics.non_persistent.open_topics.get(str(name))
     if found is None:
-        raise HttpError(404, f"Topic {name} not found")
+        raise HttpError(404, why_absent(request, name))
     return found
 
 
@@ -108,6 +110,7 @@ async def stats_internal(request: Request, tenant: str, namespace: str, topic: s
 async def partitioned_stats(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """The sum of the partitions' stats; with perPartition=true each partition's, too."""
     name, topics = _name(request, tenant, namespace, topic), request.services.topics
+    check_no_partition(name)
     count = topics.partitions_of(name)
     if not count:
         raise HttpError(404, f"Partitioned topic not found {name}")
@@ -139,10 +142,10 @@ async def delete_subscription(
     request: Request, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Delete a subscription without consumers; with force=true also one with consumers."""
+    if request.services.topics.partitions_of(_name(request, tenant, namespace, topic)):
+        raise HttpError(404, "Subscription not found")
     opened = _open(request, tenant, namespace, topic)
-    found = opened.subscriptions.get(name)
-    if not isinstance(found, NonPersistentSubscription):
-        raise HttpError(404, f"Subscription {name} not found")
+    found = _subscription(opened, name)
     if found.consumers and not request.flag("force"):
         raise HttpError(412, "Subscription has active connected consumers")
     await request.services.topics.turns.work(opened.drop_subscription(found))
@@ -153,42 +156,145 @@ async def reset_cursor(
     request: Request, tenant: str, namespace: str, topic: str, name: str, time: str
 ) -> Response:
     """A success without effect: nothing is stored."""
-    opened = _open(request, tenant, namespace, topic)
-    if name not in opened.subscriptions:
-        raise HttpError(404, f"Subscription {name} not found")
+    partitions = _partitions(request, tenant, namespace, topic)
+    for part in partitions or (_open(request, tenant, namespace, topic),):
+        _subscription(part, name)
     return Response()
 
 
-def _refused(status: int, reason: str) -> Any:
+async def analyze_backlog(
+    request: Request, tenant: str, namespace: str, topic: str, name: str
+) -> Response:
+    """Refused: nothing is stored."""
+    opened = _open(request, tenant, namespace, topic)
+    _subscription(opened, name)
+    raise HttpError(405, f"{opened.name} is not stored")
+
+
+def _partitions(
+    request: Request, tenant: str, namespace: str, topic: str
+) -> list[NonPersistentTopic]:
+    """The open partitions of a partitioned topic; none for others."""
+    name, topics = _name(request, tenant, namespace, topic), request.services.topics
+    return topics.non_persistent.partitions(name, range(topics.partitions_of(name)))
+
+
+def _subscription(opened: NonPersistentTopic, name: str) -> NonPersistentSubscription:
+    """Raises `HttpError` 404."""
+    found = opened.subscriptions.get(name)
+    if not isinstance(found, NonPersistentSubscription):
+        raise HttpError(404, f"Subscription {name} not found for topic {opened.name}")
+    return found
+
+
+def _refused(reason: str, of_partitioned: str) -> Any:
     async def refuse(
         request: Request, tenant: str, namespace: str, topic: str, *_: str
     ) -> Response:
+        check_topics_namespace(request, DOMAIN, tenant, namespace, topic)
+        name = _name(request, tenant, namespace, topic)
+        if of_partitioned and request.services.topics.partitions_of(name):
+            raise HttpError(405, of_partitioned)
         _open(request, tenant, namespace, topic)
+        raise HttpError(405, reason)
+
+    return refuse
+
+
+def _always_refused(status: int, reason: str) -> Any:
+    async def refuse(request: Request, *_: str) -> Response:
         raise HttpError(status, reason)
 
     return refuse
 
 
-async def terminate(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def terminate_partitions(
+    request: Request, tenant: str, namespace: str, topic: str
+) -> Response:
     """Not possible."""
-    raise HttpError(406, "Need to provide a persistent topic name")
+    name = _name(request, tenant, namespace, topic)
+    if not request.services.topics.partitions_of(name):
+        raise HttpError(405, NOT_PARTITIONED)
+    raise HttpError(406, NOT_PERSISTENT)
 
 
 TOPIC = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
 BUNDLE = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{bundle}}"
 SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
+REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
 NOT_ALLOWED = "{} on a non-persistent topic is not allowed"
 
-#: What is about stored messages: method, path, and Pulsar's name of the operation.
+NOT_PERSISTENT = "Need to provide a persistent topic name"
+OF_PARTITIONED = "{} on a partitioned topic is not allowed"
+
+#: What is about stored messages: method, path, Pulsar's name of the operation, and the reason for a
+#: partitioned topic.
 STORED = (
-    ("GET", f"{TOPIC}/lastMessageId", "GetLastMessageId"),
-    ("GET", f"{TOPIC}/messageid/{{time}}", "Get message ID by timestamp"),
-    ("GET", f"{TOPIC}/examinemessage", "Examine messages"),
-    ("GET", f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}", "Get message by ID"),
-    ("GET", f"{SUBSCRIPTION}/position/{{position}}", "Peek messages"),
-    ("POST", f"{SUBSCRIPTION}/skip/{{count}}", "Skip messages"),
-    ("POST", f"{SUBSCRIPTION}/skip_all", "Clear backlog"),
-    ("POST", f"{SUBSCRIPTION}/expireMessages/{{time}}", "Expire messages"),
+    ("GET", f"{TOPIC}/lastMessageId", "GetLastMessageId", ""),
+    (
+        "GET",
+        f"{TOPIC}/messageid/{{time}}",
+        "Get message ID by timestamp",
+        OF_PARTITIONED.format("Get message ID by timestamp")
+        + ", please try do it on specific topic partition",
+    ),
+    (
+        "GET",
+        f"{TOPIC}/examinemessage",
+        "Examine messages",
+        OF_PARTITIONED.format("Examine messages")
+        + ", please try examine message on specific topic partition",
+    ),
+    (
+        "GET",
+        f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}",
+        "Get message by ID",
+        "GetMessageById is not allowed on partitioned-topic",
+    ),
+    (
+        "GET",
+        f"{SUBSCRIPTION}/position/{{position}}",
+        "Peek messages",
+        OF_PARTITIONED.format("Peek messages"),
+    ),
+    (
+        "POST",
+        f"{SUBSCRIPTION}/skip/{{count}}",
+        "Skip messages",
+        OF_PARTITIONED.format("Skip messages"),
+    ),
+    (
+        "POST",
+        f"{SUBSCRIPTION}/skip_all",
+        "Clear backlog",
+        NOT_ALLOWED.format("Clear backlog"),
+    ),
+    (
+        "POST",
+        f"{SUBSCRIPTION}/expireMessages/{{time}}",
+        "Expire messages",
+        NOT_ALLOWED.format("Expire messages"),
+    ),
+    (
+        "POST",
+        f"{TOPIC}/all_subscription/expireMessages/{{time}}",
+        "Expire messages for all subscriptions",
+        NOT_ALLOWED.format("Expire messages for all subscriptions"),
+    ),
+)
+
+#: What is refused before the topic is looked for.
+NEVER = (
+    *((method, f"{TOPIC}/properties", 406, NOT_PERSISTENT) for method in ("GET", "PUT", "DELETE")),
+    ("POST", f"{TOPIC}/terminate", 406, NOT_PERSISTENT),
+    ("POST", f"{TOPIC}/trim", 405, NOT_ALLOWED.format("Trim")),
+    ("GET", REPLICATED, 405, "Cannot get replicated subscriptions on non-persistent topics"),
+    (
+        "POST",
+        REPLICATED,
+        405,
+        "Cannot enable/disable replicated subscriptions on non-persistent topics",
+    ),
 )
 
 ROUTES = (
@@ -204,10 +310,15 @@ ROUTES = (
     Route("PUT", SUBSCRIPTION, create_subscription),
     Route("DELETE", SUBSCRIPTION, delete_subscription),
     Route("POST", f"{SUBSCRIPTION}/resetcursor/{{time}}", reset_cursor),
-    Route("POST", f"{TOPIC}/terminate", terminate),
-    Route("POST", f"{TOPIC}/terminate/partitions", terminate),
+    Route("POST", f"{SUBSCRIPTION}/analyzeBacklog", analyze_backlog),
+    Route("GET", f"{SUBSCRIPTION}/properties", analyze_backlog),
+    Route("POST", f"{TOPIC}/terminate/partitions", terminate_partitions),
     *(
-        Route(method, path, _refused(405, NOT_ALLOWED.format(what)))
-        for method, path, what in STORED
+        Route(method, path, _refused(NOT_ALLOWED.format(what), of_partitioned))
+        for method, path, what, of_partitioned in STORED
+    ),
+    *(
+        Route(method, path, _always_refused(status, reason))
+        for method, path, status, reason in NEVER
     ),
 )

@@ -22,7 +22,7 @@ from .properties import properties_of, text_properties
 from .table import Route
 from .topics import OWN_FIGURES, stats_options
 
-__all__ = ["ROUTES"]
+__all__ = ["ROUTES", "check_no_partition"]
 
 
 async def partitions(
@@ -51,8 +51,7 @@ async def create_partitioned(
     if count < 1:
         raise HttpError(406, "Number of partitions should be more than 0")
     _check_count(request, count)
-    if name.partition_index >= 0:
-        raise HttpError(412, "Partitioned Topic Name should not contain '-partition-'")
+    check_no_partition(name)
     if topics.exists(name):
         raise HttpError(409, "This topic already exists")
     try:
@@ -61,6 +60,12 @@ async def create_partitioned(
         raise HttpError(412, refusal.message) from refusal
     await topics.create_partitioned(name, count, {PROPERTIES.key: given} if given else None)
     return Response()
+
+
+def check_no_partition(name: TopicName) -> None:
+    """Raise `HttpError` 412 for the name of a partition, which cannot have partitions itself."""
+    if name.partition_index >= 0:
+        raise HttpError(412, "Partitioned Topic Name should not contain '-partition-'")
 
 
 def _metadata(request: Request) -> tuple[int, dict[str, str]]:
@@ -99,10 +104,11 @@ async def create_missed(
     """Create the partitions that were deleted one by one."""
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
+    check_no_partition(name)
     count = topics.partitions_of(name)
     if not count:
         raise HttpError(404, f"Topic {name} does not exist")
-    for index in range(count):
+    for index in range(count if domain == "persistent" else 0):
         await topics.open(name.partition(index), create=True, explicit=True)
     return Response()
 
@@ -140,6 +146,7 @@ async def partitioned_stats(
 ) -> Response:
     """The sums over the partitions; with perPartition (the default) also each one's stats."""
     topics = request.services.topics
+    check_no_partition(topic_name(request, domain, tenant, namespace, topic))
     name, parts = await _open_partitions(request, domain, tenant, namespace, topic)
     wanted = stats_options(request)
 

@@ -29,7 +29,7 @@ from .names import (
     check_new_namespace,
     check_topics_namespace,
     existing_namespace,
-    existing_topic,
+    plain_topic,
 )
 from .table import Route
 
@@ -125,8 +125,10 @@ async def of_one_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """The actions of each role on a topic: its own and its namespace's."""
+    if tenant not in request.services.topics.namespaces.tenants:
+        raise HttpError(404, "Tenant does not exist")
     check_topics_namespace(request, domain, tenant, namespace, topic)
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = plain_topic(request, domain, tenant, namespace, topic)
     policies = request.services.topics.namespaces[name.namespace]
     return Response.of_json(of_topic(policies, (str(name), str(name.partitioned))))
 
@@ -135,7 +137,7 @@ async def grant_on_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, role: str
 ) -> Response:
     """Give a role exactly the actions in the body on a topic, with all its partitions."""
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = plain_topic(request, domain, tenant, namespace, topic)
     return await _set_on_topic(request, name, _role(role), _actions(request))
 
 
@@ -143,7 +145,7 @@ async def revoke_on_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, role: str
 ) -> Response:
     """Take the actions on a topic from a role; those in the namespace stay."""
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = plain_topic(request, domain, tenant, namespace, topic)
     return await _set_on_topic(request, name, role, None)
 
 

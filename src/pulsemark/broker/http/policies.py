@@ -63,9 +63,6 @@ async def unset_for_namespace(
 ) -> Response:
     """Remove a namespace's policy; the broker's setting applies again."""
     namespace = policy_namespace(request, tenant, name, policy)
-    if not place.is_removable:
-        # In Pulsar this path is that of a bundle to be deleted.
-        raise HttpError(412, f"Invalid bundle range: {place.path}")
     await _levels(request, policy).set_for_namespace(namespace, None)
     return Response()
 
@@ -212,8 +209,10 @@ def _routes(policy: Policy) -> list[Route]:
         routes += [
             Route("GET", path, partial(of_namespace, policy, place)),
             Route(place.method, path, partial(set_for_namespace, policy, place)),
-            Route("DELETE", path, partial(unset_for_namespace, policy, place)),
         ]
+        # Without this route the path is that of a bundle to be deleted, as in Pulsar.
+        if place.is_removable:
+            routes.append(Route("DELETE", path, partial(unset_for_namespace, policy, place)))
     if (place := policy.topic) is not None:
         path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{place.path}"
         routes += [

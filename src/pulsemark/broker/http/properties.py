@@ -9,7 +9,7 @@ from ..policies.policy import PolicyValueError
 from ..policies.properties import PROPERTIES, read_properties
 from ..statistics.internal_stats import stored_index
 from .messages import JSON_TYPE, HttpError, Request, Response
-from .names import check_topics_namespace, existing_topic
+from .names import check_topics_namespace, existing_topic, plain_topic
 from .policies import policy_namespace
 from .table import Route
 
@@ -69,14 +69,14 @@ async def of_topic(
     check_topics_namespace(request, domain, tenant, namespace, topic)
     if domain != "persistent":
         raise HttpError(406, "Need to provide a persistent topic name")
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = plain_topic(request, domain, tenant, namespace, topic)
     topics = request.services.topics
     shown = properties_of(topics, name)
-    if not topics.partitions_of(name):
-        # Pulsar keeps the index of the last closed ledger among the properties.
-        index = stored_index((await topics.open(name, create=False)).ledger)
-        shown = {"index": str(index), **shown}
-    return Response.of_json(shown)
+    if topics.partitions_of(name):
+        return Response.of_json(shown) if shown else Response(200)
+    # Pulsar keeps the index of the last closed ledger among the properties.
+    index = stored_index((await topics.open(name, create=False)).ledger)
+    return Response.of_json({"index": str(index), **shown})
 
 
 def properties_of(topics: Topics, name: TopicName) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import LimitReachedError, RefusedError
+from ..ownership import NotOwnedError
 from ..security.needs import Need
 from . import (
     absent_services,
@@ -42,6 +43,7 @@ from . import (
     web_page,
 )
 from .authorizing import authorize
+from .elsewhere import elsewhere
 from .java_bodies import check_body
 from .messages import HttpError, Request, Response, UnservedError
 from .needs import need_of
@@ -123,13 +125,19 @@ async def answer(request: Request) -> Response:
     accept = request.headers.get("accept", "")
     request.segments = _current(request.segments)
     try:
+        if "{" in request.target.partition("?")[0]:
+            # Pulsar's web server takes it for the beginning of a template.
+            raise UnservedError(400)
         if request.method == "OPTIONS":
             return options(_allowed(request))
         route, need, values = _find(request)
         authorize(request, route, need, values)
         _check_media_types(request, accept)
         check_body(request, route)
-        return await route.handler(request, *values)
+        try:
+            return await route.handler(request, *values)
+        except NotOwnedError as error:
+            return await elsewhere(request, route, values, error)
     except UnservedError as error:
         path = request.target.partition("?")[0]
         page = error_page(request.method, path, accept, error.status)
@@ -144,12 +152,16 @@ async def answer(request: Request) -> Response:
 
 
 def _allowed(request: Request) -> frozenset[str]:
-    """The methods of the request's path. Raises `UnservedError` 404."""
+    """The methods of the request's path. Raises `UnservedError` 404.
+
+    They are those of the first template that fits, as in JAX-RS: others that fit do not count.
+    """
     rows = BY_SIZE.get(len(request.segments), ())
-    found = frozenset(r.method for r, _ in rows if r.match(request.segments) is not None)
-    if not found:
+    fitting = [route for route, _ in rows if route.match(request.segments) is not None]
+    if not fitting:
         raise UnservedError(404)
-    return found
+    first = fitting[0].shape
+    return frozenset(route.method for route in fitting if route.shape == first)
 
 
 #: Pulsar 1's names of parts that are the same in Pulsar 2. Its other parts have other paths.

@@ -86,7 +86,11 @@ async def register(request: Request, tenant: str, namespace: str, topic: str) ->
     except InvalidSchemaError as error:
         return _page(request, 422, error.summary)
     except IncompatibleSchemaError as error:
-        return _page(request, 409, error.message)
+        text = error.message
+        if request.json().get("type") == "BYTES":
+            # It has no number of its own, and is stored as NONE.
+            text = text.replace("new schema type NONE", "new schema type BYTES")
+        return _page(request, 409, text)
     return Response.of_json({"version": {"version": number}})
 
 

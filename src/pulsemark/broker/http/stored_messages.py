@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ...ledger import CorruptEntryError, Entry, EntryKind, Position
+from ...ledger.position import EARLIEST
 from ...metadata import (
     MessageFormatError,
     payload_of,
@@ -27,6 +28,7 @@ from ...metadata.compression import (
     decompress,
 )
 from ...proto.pulsar_api_pb2 import MessageMetadata
+from ..handlers.checks import check_name
 from ..topics.topic import Topic
 from .messages import JSON_TYPE, UNEXPECTED, HttpError, Request, Response, UnservedError
 from .names import open_one_log
@@ -61,6 +63,7 @@ MORE = (
     ("chunk_id", "chunk-id"),
     ("null_partition_key", "null-partition-key"),
 )
+REPLICATOR_PREFIX = "pulsar.repl."
 PARTITIONED = "on a partitioned topic is not allowed"
 #: BookKeeper's text for a position that it cannot read.
 WRONG_PARAMETER = "Incorrect parameter input error code: -14"
@@ -76,14 +79,21 @@ async def peek(
     name: str,
     number: str,
 ) -> Response:
-    """The nth message that a subscription has not acknowledged; the first one is 1."""
+    """The nth message that a subscription has not acknowledged; the first one is 1.
+
+    As in Pulsar a subscription that is missing is created, at the topic's first message.
+    """
+    wanted = _integer(number)
     opened = await open_one_log(
         request, domain, tenant, namespace, topic, what=f"Peek messages {PARTITIONED}"
     )
+    if name.startswith(REPLICATOR_PREFIX):
+        raise HttpError(404, "Replicator not found")
     subscription = opened.subscriptions.get(name)
     if subscription is None:
-        raise HttpError(404, f"Subscription {name} not found for topic {opened.name}")
-    wanted = _integer(number)
+        check_name("subscription's name", name)
+        subscription = opened.create_subscription(name, opened.clamp(EARLIEST))
+        await subscription.stored()
     if wanted < 1:
         raise HttpError(500, UNEXPECTED.format("null"))
     cursor = subscription.cursor

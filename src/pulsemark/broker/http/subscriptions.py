@@ -123,7 +123,11 @@ async def skip_all(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Acknowledge all entries in the topic."""
-    for one in await _find_all(request, domain, tenant, namespace, topic, name):
+    asked = existing_topic(request, domain, tenant, namespace, topic)
+    for opened in await open_logs(request, domain, tenant, namespace, topic):
+        one = opened.subscriptions.get(name)
+        if one is None:
+            raise _not_found(name, asked)
         last = one.log.last_position
         if last is not None:
             one.give_up(last)

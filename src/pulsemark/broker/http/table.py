@@ -11,6 +11,7 @@ from .messages import Response
 __all__ = ["DOMAINS", "Handler", "Route"]
 
 DOMAINS = ("persistent", "non-persistent")
+DOMAIN = "{domain}"
 
 Handler = Callable[..., Awaitable[Response]]
 
@@ -45,9 +46,21 @@ class Route:
         return len(self._parts)
 
     @property
-    def rank(self) -> tuple[bool, ...]:
-        """Routes of one size in this order: a literal segment goes before a name."""
-        return tuple(part.startswith("{") for part in self._parts)
+    def rank(self) -> tuple[tuple[bool, ...], bool]:
+        """Routes of one size in this order: a literal segment goes before a name.
+
+        Of equal ones that for one kind of topics goes before that for both.
+        """
+        named = tuple(part.startswith("{") and part != DOMAIN for part in self._parts)
+        return named, DOMAIN in self._parts
+
+    @property
+    def shape(self) -> tuple[str, ...]:
+        """The template without its names: routes of one shape are one path with several methods."""
+        kinds = (DOMAIN, *DOMAINS)
+        return tuple(
+            "{}" if part.startswith("{") or part in kinds else part for part in self._parts
+        )
 
     @property
     def purpose(self) -> str:
@@ -65,7 +78,7 @@ class Route:
             return None
         values = []
         for part, segment in zip(self._parts, segments, strict=True):
-            if part == "{domain}" and segment not in DOMAINS:
+            if part == DOMAIN and segment not in DOMAINS:
                 return None
             if part.startswith("{") and segment:
                 values.append(segment)

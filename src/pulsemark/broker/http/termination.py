@@ -9,7 +9,12 @@ from .messages import HttpError, Request, Response
 from .names import open_one_log, topic_name
 from .table import Route
 
-__all__ = ["ROUTES"]
+__all__ = ["NOT_PARTITIONED", "ROUTES"]
+
+NOT_PARTITIONED = (
+    "Termination of a non-partitioned topic is not allowed using partitioned-terminate, "
+    "please use terminate commands"
+)
 
 
 async def terminate(
@@ -32,11 +37,7 @@ async def terminate_partitions(
     name = topic_name(request, domain, tenant, namespace, topic)
     count = topics.partitions_of(name)
     if not count:
-        raise HttpError(
-            405,
-            "Termination of a non-partitioned topic is not allowed using partitioned-terminate, "
-            "please use terminate commands",
-        )
+        raise HttpError(405, NOT_PARTITIONED)
     ends = {}
     for index in range(count):
         try:

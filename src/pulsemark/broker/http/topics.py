@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypeGuard
 
 from ...ledger import LedgerError, Position
@@ -22,6 +22,7 @@ from .names import (
     open_logs,
     open_one_log,
     open_topic,
+    plain_topic,
     topic_name,
 )
 from .properties import text_properties
@@ -81,7 +82,7 @@ async def delete_topic(
     topics = request.services.topics
     if f"{tenant}/{namespace}" not in topics.namespaces:
         raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = plain_topic(request, domain, tenant, namespace, topic)
     if topics.partitions_of(name):
         raise HttpError(
             409,
@@ -241,9 +242,20 @@ async def backlog_size(
 
 
 async def trim(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> Response:
-    """Have the topic's retention checked soon; it is checked from time to time anyway."""
-    await open_logs(request, domain, tenant, namespace, topic)
-    return Response(200)
+    """Apply a topic's retention now; figures=true, or dryRun=true, answers what is removed.
+
+    Without them the answer is empty, as Pulsar's.
+    """
+    is_dry_run = request.flag("dryRun")
+    figures = [
+        {
+            "topic": opened.name,
+            **asdict(await request.services.cleaning.trim(opened, is_dry_run=is_dry_run)),
+        }
+        for opened in await open_logs(request, domain, tenant, namespace, topic)
+    ]
+    wants = is_dry_run or request.flag("figures")
+    return Response.of_json(figures) if wants else Response(200)
 
 
 def position_in(body: Any) -> Position:

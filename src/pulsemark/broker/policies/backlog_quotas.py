@@ -20,6 +20,7 @@ __all__ = [
     "MESSAGE_AGE",
     "REFUSE",
     "STORAGE",
+    "default_quotas",
     "exceeds_retention",
     "read_quota",
 ]
@@ -68,12 +69,29 @@ def exceeds_retention(quota: Any, retention: Any) -> bool:
     return bool(quota["limitSize"] >= megabytes * MIB or quota["limitTime"] >= minutes * 60)
 
 
-def _default(config: BrokerConfig) -> Any:
-    policy = config.backlog_quota_default_retention_policy
+def default_quotas(config: BrokerConfig) -> Any:
+    """What applies without a policy, as Pulsar shows it: the same for both types."""
+    size_bytes, age_s = _default_limits(config)
+    quota = {
+        "limit": size_bytes,
+        "limitSize": size_bytes,
+        "limitTime": age_s,
+        "policy": config.backlog_quota_default_retention_policy,
+    }
+    return {STORAGE: quota, MESSAGE_AGE: quota}
+
+
+def _default_limits(config: BrokerConfig) -> tuple[int, int]:
+    """Bytes and seconds; -1 is no limit."""
     size_bytes = config.backlog_quota_default_limit_bytes
     if config.backlog_quota_default_limit_gb > 0:
         size_bytes = config.backlog_quota_default_limit_gb * GIB
-    age_s = config.backlog_quota_default_limit_s
+    return size_bytes, config.backlog_quota_default_limit_s
+
+
+def _default(config: BrokerConfig) -> Any:
+    policy = config.backlog_quota_default_retention_policy
+    size_bytes, age_s = _default_limits(config)
     quotas = {}
     if size_bytes > 0:
         quotas[STORAGE] = {

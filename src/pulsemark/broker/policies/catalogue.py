@@ -45,7 +45,7 @@ def read_settings(settings: Mapping[str, Any], cluster: str) -> dict[str, Any]:
 
     Raises `PolicyValueError`.
     """
-    checked = dict(settings)
+    checked = {name: value for name, value in settings.items() if name in _KNOWN}
     for policy in POLICIES:
         if policy.key not in settings:
             continue
@@ -75,6 +75,19 @@ _ALWAYS: dict[str, Any] = {
     "deleted": False,
     "migrated": False,
 }
+
+
+#: The fields of Pulsar's namespace policies. Others in a new namespace's settings are ignored.
+_KNOWN = frozenset(
+    {
+        *_ALWAYS,
+        *(policy.key for policy in POLICIES),
+        "replication_clusters",
+        "resource_group_name",
+        "namespaceAntiAffinityGroup",
+        "bookieAffinity",
+    }
+)
 
 
 def shown_settings(settings: Mapping[str, Any], cluster: str) -> dict[str, Any]:

@@ -119,6 +119,17 @@ class Policies:
         """Use these levels for their policies, whose values have a type or effects of their own."""
         self._levels.update((each.policy.key, each) for each in levels)
 
+    def use_defaults(self, config: BrokerConfig) -> None:
+        """Use another configuration's values where no namespace and no topic has one."""
+        for key, levels in self._levels.items():
+            # Levels with a type or effects of their own keep the value of the broker's start.
+            if type(levels) is not Levels:
+                continue
+            default = levels.policy.default(config)
+            if default != levels.default:
+                levels.default = default
+                self.store.announce(key, lambda _: True)
+
     def applied(self, name: TopicName, policy: Policy) -> Any:
         """The value that applies to a topic."""
         return self._levels[policy.key].applied(name)

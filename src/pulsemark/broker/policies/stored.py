@@ -15,6 +15,8 @@ from .values import any_of, boolean, decimal, fields, integer, long_integer, nam
 
 __all__ = ["OFFLOAD", "STORED"]
 
+#: managedLedgerMaxEnsembleSize and the like, which have this value in Pulsar.
+MAX_QUORUM = 5
 _PERSISTENCE = {
     "bookkeeperEnsemble": (integer, 2),
     "bookkeeperWriteQuorum": (integer, 2),
@@ -29,7 +31,12 @@ def _read_persistence(value: Any) -> Any:
         raise InvalidValueError("persistence", value, reason, status=400)
     found = fields("persistence", _PERSISTENCE)(value)
     ensemble, writes, acks = (found[name] for name in list(_PERSISTENCE)[:3])
-    if not ensemble >= writes >= acks or acks <= 0:
+    parts = {"Ensemble": ensemble, "WriteQuorum": writes, "AckQuorum": acks}
+    for part, number in parts.items():
+        if not 0 < number <= MAX_QUORUM:
+            reason = f"Bookkeeper-{part} must be <= {MAX_QUORUM} and > 0."
+            raise InvalidValueError("persistence", value, reason, status=400)
+    if not ensemble >= writes >= acks:
         reason = f"Bookkeeper Ensemble ({ensemble}) >= WriteQuorum ({writes}) >= AckQuorum ({acks})"
         raise InvalidValueError("persistence", value, reason, status=400)
     return found
@@ -202,6 +209,9 @@ def _read_clusters(value: Any) -> list[str]:
 
 
 def _check_clusters(value: Any, config: BrokerConfig, of_topic: bool) -> None:
+    if "global" in value:
+        reason = "Cannot specify global in the list of replication clusters"
+        raise InvalidValueError("replication", value, reason)
     if value == [config.cluster]:
         return
     if of_topic:

@@ -1,8 +1,9 @@
 """Checks credentials: which role a client has.
 
 An `Authenticator` has a list of providers, as in Pulsar's `authenticationProviders`. Each answers
-for one `auth_method_name`: `token`, `basic` or `tls`. The providers are modules of their own, and
-are imported only if the configuration names them.
+for one `auth_method_name`: `token`, `basic`, `tls`, or that of another package's provider
+(`plugins`). The providers are modules of their own, and are imported only if the configuration
+names them.
 
 Rules, as in Pulsar:
 
@@ -24,7 +25,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 __all__ = [
     "ANONYMOUS",
@@ -68,6 +69,7 @@ class AuthenticationFailed(Exception):  # noqa: N818 - it is no error of the pro
         self.reason = reason
 
 
+@runtime_checkable
 class Provider(Protocol):
     """One way to authenticate."""
 

@@ -9,7 +9,9 @@ allows (`needs` has the rules):
 2. A role in a tenant's `adminRoles` may do everything in that tenant.
 3. Other roles may do what their permissions in the namespace, or on the topic or its partitioned
    topic, allow (`permissions`).
-4. A client with a role in `proxy_roles` acts for another role, which it has to name. Both roles
+4. If another package's provider is configured (`plugins`), it is asked after rule 1. Its True and
+   False decide; with None the rules above do. If it fails, the operation is refused.
+5. A client with a role in `proxy_roles` acts for another role, which it has to name. Both roles
    must be allowed. Nobody else may name another role, and no proxy may act for a proxy.
 
 Decisions read what is in memory, and hold for the moment. `generation` counts changes that may
@@ -19,9 +21,10 @@ each change, so that producers and consumers of roles that lost their permission
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ...wire import TopicName
 from ..configuration.security_config import SecurityConfig
@@ -29,7 +32,9 @@ from .needs import LOOKUPS, READS, Need, Scope
 from .permissions import AUTH_MODE, NAMESPACE, SUBSCRIPTION, TOPIC, Action, holds, part_of
 from .principal import Principal
 
-__all__ = ["Authorizer", "Policies", "Target"]
+__all__ = ["AuthorizationProvider", "Authorizer", "Policies", "Target"]
+
+log = logging.getLogger(__name__)
 
 #: Operations on a namespace that need an action in it: at least one of these.
 IN_NAMESPACE: Mapping[str, tuple[Action, ...]] = {
@@ -78,10 +83,31 @@ class Target:
         return cls(namespace.partition("/")[0], namespace)
 
 
+@runtime_checkable
+class AuthorizationProvider(Protocol):
+    """Another package's rules of what a role may do."""
+
+    def allows(self, role: str, need: Need, target: Target) -> bool | None:
+        """Whether a role may do something; None: Pulsar's rules decide.
+
+        It runs on the event loop and must not block. Super users are not asked about. `need.scope`
+        and `need.operation` say what is to be done, `target` with what. A target without `topic`
+        in the scope "topic" stands for any topic of the namespace. A connection keeps a decision
+        for as long as its producer or consumer exists.
+        """
+        ...
+
+
 class Authorizer:
     """The decisions for one broker. Everything runs on the event loop."""
 
-    def __init__(self, config: SecurityConfig, policies: Policies) -> None:
+    def __init__(
+        self,
+        config: SecurityConfig,
+        policies: Policies,
+        provider: AuthorizationProvider | None = None,
+    ) -> None:
+        self._provider = provider
         self.is_on = config.authorization_enabled
         self._authenticates = config.authentication_enabled
         self._policies = policies
@@ -109,10 +135,6 @@ class Authorizer:
             return bool(original and original.strip()) and original not in self._proxies
         return not principal.original_role
 
-    def is_super_user(self, principal: Principal) -> bool:
-        """Whether a client may do everything."""
-        return self._all_roles(principal, lambda role: role in self._super_users)
-
     def _all_roles(self, principal: Principal, check: Callable[[str], bool]) -> bool:
         """Whether the check holds for the client, and for the role for which it asks."""
         if principal.role is None or not self.is_valid(principal) or not check(principal.role):
@@ -132,6 +154,9 @@ class Authorizer:
     def _allows(self, role: str, need: Need, target: Target) -> bool:
         if role in self._super_users:
             return True
+        decided = self._provided(role, need, target)
+        if decided is not None:
+            return decided
         if need.scope in OF_SUPER_USERS or not target.tenant:
             return False
         if self._is_admin(role, target.tenant):
@@ -148,6 +173,17 @@ class Authorizer:
         if need.scope is Scope.TOPIC and target.topic is not None:
             return self._on_topic(role, need, policies, target.topic, target.subscription)
         return False
+
+    def _provided(self, role: str, need: Need, target: Target) -> bool | None:
+        """The decision of another package's provider; None: it has none, or there is no such."""
+        if self._provider is None:
+            return None
+        try:
+            decided = self._provider.allows(role, need, target)
+        except Exception:
+            log.exception("the authorisation provider failed; %s of %s is refused", need, role)
+            return False
+        return None if decided is None else bool(decided)
 
     def _is_admin(self, role: str, tenant: str) -> bool:
         settings = self._policies.tenants.get(tenant)
@@ -201,7 +237,14 @@ class Authorizer:
     def _somewhere(
         self, role: str, action: Action, namespace: str, subscription: str | None
     ) -> bool:
-        if role in self._super_users or self._is_admin(role, namespace.partition("/")[0]):
+        if role in self._super_users:
+            return True
+        need = Need(Scope.TOPIC, action.value.upper())
+        target = Target(namespace.partition("/")[0], namespace, None, subscription)
+        decided = self._provided(role, need, target)
+        if decided is not None:
+            return decided
+        if self._is_admin(role, namespace.partition("/")[0]):
             return True
         policies = self._policies.get(namespace)
         if policies is None:

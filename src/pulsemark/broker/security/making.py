@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ..configuration.security_config import PROVIDERS, SecurityConfig
 from ..errors import ConfigError
 from .authentication import Authenticator, Provider
+from .plugins import authentication_plugin
 
 __all__ = ["make_authenticator"]
 
@@ -21,20 +22,14 @@ def make_authenticator(config: SecurityConfig, now_ms: Callable[[], int]) -> Aut
             reason = "needs authentication_enabled: without it no client has a role"
             raise ConfigError("authorization_enabled", True, reason)
         return None
-    methods = dict.fromkeys(map(_method_of, config.authentication_providers))
+    methods = dict.fromkeys(PROVIDERS.get(name, name) for name in config.authentication_providers)
     providers = [_provider(method, config, now_ms) for method in methods]
     return Authenticator(providers, config.anonymous_user_role)
 
 
-def _method_of(name: str) -> str:
-    method = PROVIDERS.get(name, name)
-    if method not in PROVIDERS.values():
-        known = ", ".join(PROVIDERS)
-        raise ConfigError("authentication_providers", name, f"unknown; there are {known}")
-    return method
-
-
 def _provider(method: str, config: SecurityConfig, now_ms: Callable[[], int]) -> Provider:
+    if method not in PROVIDERS.values():
+        return authentication_plugin(method, tuple(PROVIDERS), config, now_ms)
     try:
         if method == "token":
             from .token import TokenProvider

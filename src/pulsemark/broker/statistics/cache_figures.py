@@ -5,7 +5,7 @@ As in Pulsar, sizes and totals are present values, and rates are of the last per
 
 from __future__ import annotations
 
-from ...ledger.tail_cache import TailCache
+from ..storage import CacheFigures
 
 __all__ = ["CacheMeter"]
 
@@ -13,7 +13,7 @@ __all__ = ["CacheMeter"]
 class CacheMeter:
     """The tail cache's size, and its use in the last period."""
 
-    def __init__(self, cache: TailCache) -> None:
+    def __init__(self, cache: CacheFigures) -> None:
         self.cache = cache
         self._before = self._totals()
         self._growth = [0] * len(self._before)

@@ -3,7 +3,8 @@
 Between two requests only the counters in `counters` are kept. The figures of one subscription are
 taken at one moment. Between two subscriptions, and while the text is made, other work runs on the
 event loop. Pulsar's metrics start with `pulsar_`; as in Pulsar, each of them is a gauge. Metrics
-that only this broker has start with `pulsemark_`; those that end with `_total` are counters.
+that only this broker has start with `pulsemark_`, those of its process with `process_`. Of these,
+the ones that end with `_total` are counters.
 
 A topic that is not open has no producers, consumers or rates, and is not listed.
 """
@@ -121,7 +122,8 @@ class _Family:
 
 
 def _type_of(name: str) -> str:
-    return "counter" if name.startswith("pulsemark_") and name.endswith("_total") else "gauge"
+    is_pulsars = name.startswith("pulsar_")
+    return "counter" if name.endswith("_total") and not is_pulsars else "gauge"
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode, ProducerAcc
 from ..cleaning.figures import CompactionFigures
 from ..configuration.config import BrokerConfig
 from ..subscriptions.consumer import Consumer
-from ..subscriptions.subscription import SHARING, Subscription
+from ..subscriptions.subscription import Subscription
 from ..topics.producers import Producer
 from ..topics.topic import Topic
 from .counters import Rates
@@ -265,9 +265,9 @@ def is_replicated(subscription: Subscription) -> bool:
 def _type_of(subscription: Subscription) -> dict[str, Any]:
     """The type, and for types with one active consumer its name."""
     shown: dict[str, Any] = {"type": subscription.type_name}
-    if subscription.sub_type is not None and subscription.sub_type not in SHARING:
-        for consumer in subscription.consumers[:1]:
-            shown["activeConsumerName"] = consumer.name
+    active = subscription.active_consumer
+    if active is not None:
+        shown["activeConsumerName"] = active.name
     return shown
 
 

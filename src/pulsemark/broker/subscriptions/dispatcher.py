@@ -69,6 +69,9 @@ class Dispatcher(ABC):
     def add(self, consumer: Consumer) -> None:
         """Add a consumer, or raise `RefusedError`."""
 
+    #: The consumer that gets the messages, of Exclusive and Failover.
+    active: Consumer | None = None
+
     @property
     def sole_consumer(self) -> Consumer | None:
         """The consumer that excludes all others, if there is one."""

@@ -25,8 +25,9 @@ from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import KeySharedMeta
 from .consumer import Consumer
 from .refusals import check_key_shared_meta
+from .selectors import selector_for
 from .shared_dispatcher import SharedDispatcher
-from .sticky_keys import Selector, selector_for, sticky_hash
+from .sticky_keys import Selector, sticky_hash
 from .waiting_slots import WaitingSlots
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class KeySharedDispatcher(SharedDispatcher):
     def __init__(self, subscription: Subscription, meta: KeySharedMeta) -> None:
         super().__init__(subscription)
         self._meta = meta
-        self._selector: Selector = selector_for(meta)
+        self._selector: Selector = selector_for(meta, self.config)
         self._allows_disorder = meta.allowOutOfOrderDelivery
         #: Slots of the entries that consumers hold or that wait.
         self._slots: dict[Position, int] = {}

@@ -29,7 +29,8 @@ from .consumer import Consumer
 from .positions import messages_in
 from .ranked_consumers import Rank, RankedConsumers
 from .refusals import check_key_shared_meta
-from .sticky_keys import Selector, selector_for, sticky_hash
+from .selectors import selector_for
+from .sticky_keys import Selector, sticky_hash
 from .subscription import Subscription
 
 if TYPE_CHECKING:
@@ -100,8 +101,9 @@ class NonPersistentSubscription(Subscription):
         # No `await` between the last check and connecting the consumer: nothing can change.
         if not self._members:
             self.sub_type = sub_type
-            is_keyed = sub_type == CommandSubscribe.Key_Shared
-            self._selector = selector_for(consumer.key_shared_meta) if is_keyed else None
+            self._selector = None
+            if sub_type == CommandSubscribe.Key_Shared:
+                self._selector = selector_for(consumer.key_shared_meta, self.topic.config)
         if self._selector is not None:
             for first in self._members[:1]:
                 check_key_shared_meta(first.key_shared_meta, consumer.key_shared_meta)

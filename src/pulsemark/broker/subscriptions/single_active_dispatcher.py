@@ -36,7 +36,6 @@ class SingleActiveDispatcher(Dispatcher):
     def __init__(self, subscription: Subscription, sub_type: CommandSubscribe.SubType) -> None:
         super().__init__(subscription)
         self.exclusive = sub_type == CommandSubscribe.Exclusive
-        self.active: Consumer | None = None
         self._switch: asyncio.TimerHandle | None = None
         #: Chooses the active consumer of Failover on a topic without partitions.
         self._ring: FailoverRing | None = None

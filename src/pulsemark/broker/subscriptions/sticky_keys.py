@@ -7,7 +7,7 @@ consumers, the same ones as Pulsar 4's:
 
 - AUTO_SPLIT: consistent hashing. Each consumer has 100 points on a ring, and a slot belongs to
   the next point. When a consumer joins or leaves, only the slots next to its points move. Slot 0 is
-  not used.
+  not used. Without consistent hashing each consumer has one range (`halved_ranges`).
 - STICKY: each consumer names its own ranges, which must not overlap (ConsumerAssignError).
 """
 
@@ -25,14 +25,13 @@ from typing import Protocol
 
 from ...metadata import MessageFormatError, partition_key_of, read_message_metadata
 from ...metadata.buffers import Buffer
-from ...proto.pulsar_api_pb2 import KeySharedMeta, KeySharedMode, ServerError
+from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import RefusedError
 from .consumer import Consumer
 from .slot_set import SLOTS, SlotSet
 
-__all__ = ["AutoSplit", "Selector", "StickyRanges", "murmur3_32", "selector_for", "sticky_hash"]
+__all__ = ["AutoSplit", "Selector", "StickyRanges", "murmur3_32", "sticky_hash"]
 
-POINTS_PER_CONSUMER = 100
 _NUMBER = struct.Struct("<Q")
 #: Slots that are cleaned of consumers that left, in one piece.
 SWEPT_AT_ONCE = 1_000
@@ -112,12 +111,6 @@ class Selector(Protocol):
         ...
 
 
-def selector_for(meta: KeySharedMeta) -> Selector:
-    """The selector that a subscription's first consumer asks for."""
-    sticky = meta.keySharedMode == KeySharedMode.STICKY
-    return StickyRanges() if sticky else AutoSplit()
-
-
 class AutoSplit:
     """Consistent hashing over the consumers.
 
@@ -130,7 +123,9 @@ class AutoSplit:
     consumers, lists for all slots made one `add` block the event loop for 61 ms.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, points: int = 100) -> None:
+        """Each consumer gets this many points."""
+        self._points_per_consumer = points
         #: Slots with points.
         self._points = SlotSet()
         #: The consumers with a point on a slot, as arrival numbers (`_NUMBER`) in order; some may
@@ -153,7 +148,7 @@ class AutoSplit:
         label = self._labels.setdefault(consumer.name, _Labels()).take()
         self._label_of[consumer] = label
         packed = _NUMBER.pack(number)
-        for slot in _points_of(consumer.name, label):
+        for slot in self._points_of(consumer.name, label):
             numbers = self._numbers.get(slot)
             if numbers is not None:
                 numbers += packed
@@ -191,6 +186,14 @@ class AutoSplit:
         """The slot of a sticky key's hash."""
         return sticky_hash % (SLOTS - 1) + 1
 
+    def _points_of(self, name: str, number: int) -> list[int]:
+        """The points of a consumer. `number` tells consumers with the same name apart."""
+        prefix = f"{name}\0{number}\0"
+        return [
+            murmur3_32(f"{prefix}{at}".encode()) % (SLOTS - 1) + 1
+            for at in range(self._points_per_consumer)
+        ]
+
     def _owner_at(self, slot: int) -> Consumer | None:
         """The consumer of a slot with points. If all its consumers left, the slot is deleted."""
         numbers = self._numbers[slot]
@@ -204,14 +207,6 @@ class AutoSplit:
             numbers[:] = b"".join(map(_NUMBER.pack, left))
             owner = self._members[left[0]]
         return owner
-
-
-def _points_of(name: str, number: int) -> list[int]:
-    """The points of a consumer. `number` tells consumers with the same name apart."""
-    prefix = f"{name}\0{number}\0"
-    return [
-        murmur3_32(f"{prefix}{at}".encode()) % (SLOTS - 1) + 1 for at in range(POINTS_PER_CONSUMER)
-    ]
 
 
 class _Labels:
@@ -290,8 +285,8 @@ class StickyRanges:
         _take_out(self._ranges, ranges)
 
     def slot_of(self, sticky_hash: int) -> int:
-        """The slot of a sticky key's hash."""
-        return sticky_hash % SLOTS
+        """The slot of a sticky key's hash. Slot 0 is not used."""
+        return sticky_hash % SLOTS or 1
 
     def sweeping(self) -> Iterator[None]:
         """Nothing to do: `remove` leaves no data."""

@@ -116,6 +116,12 @@ class Subscription:
         return self.dispatcher.consumers if self.dispatcher is not None else ()
 
     @property
+    def active_consumer(self) -> Consumer | None:
+        """The consumer that gets the messages, of Exclusive and Failover; None for other types."""
+        self.remove_leaving()
+        return self.dispatcher.active if self.dispatcher is not None else None
+
+    @property
     def exists(self) -> bool:
         """Whether the subscription was not removed, and its topic is open."""
         return self.topic.is_open and self.topic.subscriptions.get(self.name) is self

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...ledger import LedgerError, TopicStore
+from ...ledger import LedgerError
+from ..storage import Storage
 
 __all__ = ["Additions"]
 
@@ -23,7 +24,7 @@ MAX_AT_ONCE = 1_000
 class Additions:
     """The topics that are being created."""
 
-    def __init__(self, store: TopicStore, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, store: Storage, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._store = store
         self._run_blocking = run_blocking
         self._waiting: dict[str, asyncio.Future[None]] = {}

@@ -141,9 +141,23 @@ def _compared(value: Any) -> Any:
     return [_compared(one) for one in value] if isinstance(value, list) else value
 
 
+#: The order in which Avro's Java library prints the properties of a type and of a field.
+TYPE_ORDER = ("type", "name", "namespace", "doc")
+FIELD_ORDER = ("name", "type", "doc", "default", "order", "aliases")
+
+
+def _ordered(value: dict[str, Any]) -> dict[str, Any]:
+    is_type = not {"fields", "symbols", "size"}.isdisjoint(value)
+    order = TYPE_ORDER if is_type or "name" not in value else FIELD_ORDER
+    known = {name: value[name] for name in order if name in value}
+    return {**known, **{name: one for name, one in value.items() if name not in known}}
+
+
 def _pretty(value: Any, indent: int) -> str:
     """JSON in the manner of Jackson's default printer."""
     if isinstance(value, dict) and value:
+        if "type" in value:
+            value = _ordered(value)
         inner = " " * (indent + 2)
         members = (
             f"{inner}{json.dumps(name, ensure_ascii=False)} : {_pretty(one, indent + 2)}"

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from ...ledger import TopicStore
 from ..background import Background
+from ..storage import Storage
 
 __all__ = ["CatalogWriter", "Change"]
 
@@ -34,7 +34,7 @@ class CatalogWriter:
     The auditor is the one exception: its thread alone changes properties of its own kinds.
     """
 
-    def __init__(self, store: TopicStore, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, store: Storage, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._store = store
         self._catalog = store.catalog
         self._run_blocking = run_blocking

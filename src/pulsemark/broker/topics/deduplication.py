@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...ledger import Appended, Entry, EntryKind, ManagedLedger, Position
-from ...ledger.reading_on import entries_from
+from ...ledger.reading_on import entries_of
 from ...metadata import Buffer, MessageFormatError, PrefixError, peek, read_message_metadata
 from ...metadata.source_stamp import source_stamp_of
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
@@ -192,7 +192,7 @@ def recovered(ledger: ManagedLedger, stored: bytes | None, now_ms: int) -> Snaps
     if found is None:
         return Snapshot(ledger.end_position, {})
     producers, position = found.producers, found.position
-    for entry in entries_from(ledger, position):
+    for entry in entries_of(ledger, position, skip_damaged=True):
         position = Position(entry.position.ledger_id, entry.position.entry_id + 1)
         known = _producer_of(entry)
         if known is not None:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ...ledger import CatalogError
 from ...ledger.store import MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import check_namespace
@@ -36,16 +37,23 @@ class Namespaces(Mapping[str, Settings]):
 
     def load(self) -> None:
         """Read the catalog; a new folder gets public/default. Blocks."""
+        self._read()
+        if not self.tenants:
+            try:
+                # In one transaction: a tenant alone would look like a folder that a user set up.
+                self._catalog.write(
+                    [("tenant", DEFAULT_TENANT, b"{}"), ("namespace", DEFAULT_NAMESPACE, b"{}")]
+                )
+            except CatalogError:
+                # Another broker of a cluster may start at the same time, and have written it.
+                if not self._catalog.items("tenant"):
+                    raise
+            self._read()
+
+    def _read(self) -> None:
         catalog = self._catalog
         self.tenants = {key: json.loads(value) for key, value in catalog.items("tenant")}
         self._settings = {key: json.loads(value) for key, value in catalog.items("namespace")}
-        if not self.tenants:
-            # In one transaction: a tenant alone would look like a folder that a user has set up.
-            catalog.write(
-                [("tenant", DEFAULT_TENANT, b"{}"), ("namespace", DEFAULT_NAMESPACE, b"{}")]
-            )
-            self.tenants[DEFAULT_TENANT] = {}
-            self._settings[DEFAULT_NAMESPACE] = {}
 
     def __getitem__(self, namespace: str) -> Settings:
         return self._settings[namespace]
@@ -111,6 +119,15 @@ class Namespaces(Mapping[str, Settings]):
             self._tell(namespace)
 
         await self._writer.in_turn(turn)
+
+    def take(self, kind: str, key: str, value: bytes | None) -> None:
+        """Show what another broker has stored under (kind, key); None: it has removed it."""
+        shown = self.tenants if kind == "tenant" else self._settings
+        if value is None:
+            shown.pop(key, None)
+        else:
+            shown[key] = json.loads(value)
+        self._tell(None if kind == "tenant" else key)
 
     def _tell(self, namespace: str | None) -> None:
         for call in self.on_change:

@@ -58,10 +58,6 @@ class PartitionedTopics:
         """Full names of a namespace's partitioned topics, sorted."""
         return self._names.of(namespace)
 
-    def is_retired(self, name: TopicName) -> bool:
-        """Whether a partitioned topic of that name was deleted, or is being deleted."""
-        return str(name) in self._retired
-
     def count_of(self, name: TopicName) -> int:
         """Partitions of a partitioned topic; 0 for any other name."""
         return self._counts.get(str(name), 0)
@@ -130,6 +126,19 @@ class PartitionedTopics:
         """End a deletion at the start of the broker, when there are no turns yet. Blocks."""
         self._catalog.delete(PARTITIONED_KIND, str(name))
         self._drop(str(name))
+
+    def take(self, kind: str, full: str, value: bytes | None) -> None:
+        """Show what another broker has stored under (kind, name); None: it has removed it."""
+        if kind == RETIRED_KIND:
+            if value is None:
+                self._retired.pop(full, None)
+            else:
+                self._retired[full] = None
+        elif value is None:
+            self._drop(full)
+        else:
+            self._counts[full] = int(value)
+            self._names.add(full)
 
     def _drop(self, full: str) -> None:
         self._counts.pop(full, None)

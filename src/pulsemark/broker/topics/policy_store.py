@@ -98,7 +98,7 @@ class PolicyStore:
     async def set_in_namespace(self, namespace: str, policy: str, value: Any) -> None:
         """Set a namespace's policy; None unsets it. Raises `RefusedError`, `LedgerError`."""
         await self._namespaces.change(namespace, lambda old: _with(old, policy, value))
-        self._tell(policy, lambda name: name.namespace == namespace)
+        self.announce(policy, lambda name: name.namespace == namespace)
 
     async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:
         """Set a topic's policy, not a partition's; None unsets it.
@@ -134,7 +134,7 @@ class PolicyStore:
         for policy in changes:
             for changed in self.of_topic_changed:
                 changed(policy, name)
-            self._tell(policy, lambda other: other.partitioned == name)
+            self.announce(policy, lambda other: other.partitioned == name)
 
     def show(self, name: TopicName, settings: dict[str, Any]) -> None:
         """Show a topic's new settings; empty settings are removed."""
@@ -142,6 +142,23 @@ class PolicyStore:
             self.of_topics[str(name)] = settings
         else:
             self.of_topics.pop(str(name), None)
+
+    def take(self, full: str, value: bytes | None) -> None:
+        """Show the policies of a topic that another broker has stored; None: it has none now."""
+        name = TopicName.parse(full)
+        before, after = self.of_topics.get(full, {}), {} if value is None else json.loads(value)
+        self.show(name, after)
+        for policy in _differing(before, after):
+            for changed in self.of_topic_changed:
+                changed(policy, name)
+            self.announce(policy, lambda other: other.partitioned == name)
+
+    def took_namespace(
+        self, namespace: str, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> None:
+        """Another broker has changed a namespace's policies, which are shown already."""
+        for policy in _differing(before, after):
+            self.announce(policy, lambda name: name.namespace == namespace)
 
     async def forget(self, name: TopicName) -> None:
         """Forget the policies of a deleted topic; a partition has none."""
@@ -156,11 +173,16 @@ class PolicyStore:
             # A producer may have made the topic anew already.
             for changed in self.of_topic_changed:
                 changed(policy, name)
-            self._tell(policy, lambda other: other.partitioned == name)
+            self.announce(policy, lambda other: other.partitioned == name)
 
-    def _tell(self, policy: str, concerns: Concerns) -> None:
+    def announce(self, policy: str, concerns: Concerns) -> None:
+        """Tell the listeners that a policy has another value for the topics that it concerns."""
         for listener in self.listeners:
             listener(policy, concerns)
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    return [key for key in {**before, **after} if before.get(key) != after.get(key)]
 
 
 def stored_policies(settings: Mapping[str, Any]) -> bytes | None:

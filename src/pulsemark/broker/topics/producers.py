@@ -230,9 +230,7 @@ class TopicProducers:
         self.waiting.clear()
         self._empty()
         for producer in all_producers:
-            producer.home = None
-            producer.may_publish = False
-            producer.is_disconnected = True
+            producer.home, producer.may_publish, producer.is_disconnected = None, False, True
         yield
         for producer in all_producers:
             producer.connection.close_producer(producer)
@@ -240,12 +238,14 @@ class TopicProducers:
 
     def disconnect_those(self, concerned: Callable[[Producer], bool]) -> None:
         """Close some producers from the broker's side; their clients may open them again."""
-        chosen = [each for each in (*self.waiting, *self.by_name.values()) if concerned(each)]
-        for producer in chosen:
-            producer.may_publish = False
-            producer.is_disconnected = True
-            self.remove(producer)
+        for producer in [*filter(concerned, (*self.waiting, *self.by_name.values()))]:
+            self.detach(producer)
             producer.connection.close_producer(producer)
+
+    def detach(self, producer: Producer) -> None:
+        """Take a producer out; the caller notifies its client."""
+        producer.may_publish, producer.is_disconnected = False, True
+        self.remove(producer)
 
     def close(self) -> None:
         """The topic or the broker closes: no producer is added or promoted any more."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from ...ledger import LedgerError, ManagedLedger, Position, TopicNotFoundError, TopicStore
+from ...ledger import LedgerError, ManagedLedger, Position, TopicNotFoundError
 from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
@@ -26,6 +26,7 @@ from ..errors import RefusedError
 from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
+from ..storage import Storage
 from .additions import Additions
 from .catalog_writer import CatalogWriter
 from .creation import check_room
@@ -38,9 +39,9 @@ from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .non_persistent import NonPersistentTopics
 from .partitioned_topics import PartitionedTopics
+from .partitions import finish_deletions, is_owned, open_all
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
 from .rule_keeping import RuleKeeping
-from .schema_kinds import STORED_KINDS
 from .shared_subscriptions import share_subscriptions
 from .stamp_policies import StampPolicies, StampPolicy
 from .topic import Topic
@@ -67,7 +68,7 @@ class Topics:
 
     def __init__(
         self,
-        store: TopicStore,
+        store: Storage,
         config: BrokerConfig,
         stampers: StamperChain,
         run_blocking: RunBlocking,
@@ -87,9 +88,13 @@ class Topics:
         self.names = TopicNames()
         self.turns = Turns()
         self.cursors = store.cursors
+        #: Raises `NotOwnedError` for a topic that another broker of a cluster serves.
+        self.check_owned: Callable[[TopicName], None] = lambda name: None
+        #: Has the broker that serves a topic delete it.
+        self.delete_elsewhere: DeletionHook = before_delete
         self.catalog_writer = catalog_writer
         self.namespaces = Namespaces(store.catalog, catalog_writer)
-        partitioned = self._partitioned = PartitionedTopics(store.catalog, catalog_writer)
+        partitioned = self.partitioned = PartitionedTopics(store.catalog, catalog_writer)
         self.policy_store = PolicyStore(self.namespaces, self.names, partitioned, catalog_writer)
         self.non_persistent = NonPersistentTopics(
             config, partitioned, self._check_namespace, lambda name: rules_of(self.policies, name)
@@ -97,8 +102,8 @@ class Topics:
         self._store = store
         self._run_blocking = run_blocking
         self._additions = Additions(store, run_blocking)
-        self._marks = TopicMarks(catalog_writer, run_blocking)
-        self._locks = NameLocks()
+        self.marks = TopicMarks(catalog_writer, run_blocking)
+        self.locks = NameLocks()
         self._before_delete = before_delete
         self._after_delete = after_delete
         self._background = Background()
@@ -107,10 +112,10 @@ class Topics:
     def _make_policies(self, stampers: StamperChain, broker_name: str) -> None:
         config, store = self.config, self.policy_store
         self.policies = Policies(POLICIES, config, store)
-        places = (store, self.open_topics, self.names, self._partitioned, self.turns)
+        places = (store, self.open_topics, self.names, self.partitioned, self.turns)
         default = StampPolicy(config.stampers, stampers)
         self.stamp_policies = StampPolicies(default, *places, broker_name=broker_name)
-        self.entry_formats = EntryFormats(store, self.open_topics, self._partitioned)
+        self.entry_formats = EntryFormats(store, self.open_topics, self.partitioned)
         self.mirror_policies = MirrorPolicies(MIRRORS, list(config.mirror_sources), store)
         leader = leader_name(broker_name, self._store.owner_id)
         self.leader_epochs = LeaderEpochs(self, self._run_blocking, self._background, leader=leader)
@@ -124,25 +129,13 @@ class Topics:
     def _load(self) -> None:
         for name in sorted(self._store.topic_names()):
             self.names.add(name)
-        self._partitioned.load()
-        self._finish_deletions()
-        self._marks.load(self.catalog, self.names)
+        self.partitioned.load()
+        if self._store.is_whole:
+            finish_deletions(self, self._store)
+        self.marks.load(self.catalog, self.names)
         self.namespaces.load()
         self.policy_store.load(self.catalog)
         self.stamp_policies.check_stored()
-
-    def _finish_deletions(self) -> None:
-        """Finish deletions of partitioned topics that a crash interrupted."""
-        for name in self._partitioned.half_deleted():
-            for index in range(self.partitions_of(name)):
-                partition = str(name.partition(index))
-                if partition in self.names:
-                    self._store.delete_topic(partition)
-                    self.names.discard(partition)
-                self.catalog.delete(SNAPSHOT_KIND, partition)
-            for kind in STORED_KINDS:
-                self.catalog.delete(kind, str(name))
-            self._partitioned.finish(name)
 
     @property
     def catalog(self) -> MetadataStore:
@@ -152,8 +145,8 @@ class Topics:
     # -- names ----------------------------------------------------------------------------------
 
     def wake_committer(self) -> None:
-        """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
-        self._store.committer.thread.wake()
+        """As `Storage.wake_committer`."""
+        self._store.wake_committer()
 
     def parse(self, name: str) -> TopicName:
         """Parse a topic's name. Raises `RefusedError` if its namespace does not exist."""
@@ -171,11 +164,11 @@ class Topics:
     def exists(self, name: TopicName) -> bool:
         """Whether the topic, partitioned or not, exists."""
         names = self.names if name.is_persistent else self.non_persistent.names
-        return str(name) in names or name in self._partitioned
+        return str(name) in names or name in self.partitioned
 
     def partitions_of(self, name: TopicName) -> int:
         """Partitions of a partitioned topic; 0 for any other name."""
-        return self._partitioned.count_of(name)
+        return self.partitioned.count_of(name)
 
     def names_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's topics, with each partition: the persistent ones, sorted,
@@ -185,7 +178,7 @@ class Topics:
 
     def partitioned_in(self, namespace: str) -> list[str]:
         """Full names of a namespace's partitioned topics, sorted."""
-        return self._partitioned.in_namespace(namespace)
+        return self.partitioned.in_namespace(namespace)
 
     # -- opening --------------------------------------------------------------------------------
 
@@ -198,12 +191,13 @@ class Topics:
         topic = self.open_topics.get(str(name))
         if topic is not None:
             return topic
+        self.check_owned(name)
         self._check_can_open(name, create=create, explicit=explicit)
         opening = self._open_alone(name, create=create, explicit=explicit)
         return await self._background.run_to_end(opening)
 
     async def _open_alone(self, name: TopicName, *, create: bool, explicit: bool) -> Topic:
-        async with self._locks.held(str(name)):
+        async with self.locks.held(str(name)):
             topic = self.open_topics.get(str(name))
             if topic is None:
                 self._check_can_open(name, create=create, explicit=explicit)
@@ -219,7 +213,7 @@ class Topics:
             raise RefusedError(ServerError.NotAllowedError, text)
         exists = self.exists(name)
         if name.partition_index >= 0:
-            self._partitioned.check_partition(name, exists=exists, explicit=explicit)
+            self.partitioned.check_partition(name, exists=exists, explicit=explicit)
         if not exists and not create and not self.partitions_of(name.partitioned):
             raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
         if str(name) not in self.names:
@@ -242,10 +236,10 @@ class Topics:
             name,
             ledger,
             self.config,
-            topic_epoch=self._marks.epoch_of(full),
-            store_epoch=partial(self._marks.store_epoch, full),
+            topic_epoch=self.marks.epoch_of(full),
+            store_epoch=partial(self.marks.store_epoch, full),
         )
-        await self._marks.take_over(topic)
+        await self.marks.take_over(topic)
         self.stamp_policies.apply_to(topic)
         self.entry_formats.apply_to(topic)
         await self.rule_keeping.opened(topic)
@@ -255,6 +249,11 @@ class Topics:
         self.open_topics[full] = topic
         self.names.add(full)
         return topic
+
+    async def make_known(self, name: TopicName) -> None:
+        """Create a topic that another broker serves: that one opens it at its first use."""
+        await self._additions.add(str(name))
+        self.names.add(str(name))
 
     async def open_internal(self, name: str) -> ManagedLedger:
         """A log that a part of the broker keeps for itself. Raises LedgerError, OSError."""
@@ -276,28 +275,25 @@ class Topics:
     async def _create_partitioned_alone(
         self, name: TopicName, partitions: int, policies: dict[str, Any] | None
     ) -> None:
-        async with self._locks.held(str(name)):
+        async with self.locks.held(str(name)):
             self._check_namespace(name)
             policies = {key: value for key, value in (policies or {}).items() if value is not None}
             if not policies:
-                await self._partitioned.put(name, partitions)
+                await self.partitioned.put(name, partitions)
             else:
                 change = TOPIC_POLICY_KIND, str(name), stored_policies(policies)
-                await self._partitioned.put(name, partitions, change)
+                await self.partitioned.put(name, partitions, change)
                 self.policy_store.show(name, policies)
         if name.is_persistent:
-            opened = [
-                await self.open(name.partition(index), create=True) for index in range(partitions)
-            ]
-            await share_subscriptions(opened)
+            await share_subscriptions(await open_all(self, name, partitions))
 
     async def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a partitioned topic and its partitions. Raises `TopicInUseError`."""
         await self._background.run_to_end(self._delete_partitioned_alone(name, force=force))
 
     async def _delete_partitioned_alone(self, name: TopicName, *, force: bool) -> None:
-        async with self._locks.held(str(name)):
-            if name not in self._partitioned:
+        async with self.locks.held(str(name)):
+            if name not in self.partitioned:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
             indexes = range(self.partitions_of(name))
             opened: list[Topic] = [
@@ -311,51 +307,58 @@ class Topics:
                 for topic in opened:
                     topic.check_is_unused()
             if name.is_persistent:
-                notifying = [self._close(topic) for topic in opened]
+                notifying = [self.close_topic(topic) for topic in opened]
             else:
                 notifying = [self.non_persistent.remove(t.topic_name, force=True) for t in opened]
             # Clients are notified after this: they must not bring partitions back.
-            await self._partitioned.retire(name)
+            await self.partitioned.retire(name)
             for pieces in notifying:
                 await self.turns.work(pieces)
             for index in indexes:
                 if self.exists(name.partition(index)):
-                    await self._delete_alone(name.partition(index), force=True)
+                    await self._delete_partition(name.partition(index))
             await self.policy_store.forget(name)
             await self._after_delete(name)
-            await self._partitioned.forget(name)
+            await self.partitioned.forget(name)
 
     async def terminate(self, topic: Topic) -> Position:
         """End a topic for ever and close its producers; the last entry's position."""
-        return await self._background.run_to_end(self._marks.end(topic, self._locks, self.turns))
+        return await self._background.run_to_end(self.marks.end(topic, self.locks, self.turns))
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:
         """Delete a topic with all its data. Raises `TopicInUseError`, `RefusedError`."""
+        self.check_owned(name)
         if not name.is_persistent:
             await self.turns.work(self.non_persistent.remove(name, force=force))
             await self._after_delete(name)
             return
         await self._background.run_to_end(self._delete_alone(name, force=force))
 
+    async def _delete_partition(self, name: TopicName) -> None:
+        if is_owned(self, name):
+            await self._delete_alone(name, force=True)
+        else:
+            await self.delete_elsewhere(name)
+
     async def _delete_alone(self, name: TopicName, *, force: bool) -> None:
         full = str(name)
-        async with self._locks.held(full):
+        async with self.locks.held(full):
             if full not in self.names:
                 raise RefusedError(ServerError.TopicNotFound, f"Topic {name} does not exist")
             topic = self.open_topics.get(full)
             if topic is not None:
                 if not force:
                     topic.check_is_unused()
-                await self.turns.work(self._close(topic))
+                await self.turns.work(self.close_topic(topic))
                 await topic.producers.settled()
             await self._before_delete(name)
             await self._run_blocking(self._store.delete_topic, full)
-            await self._marks.forget(full, (SNAPSHOT_KIND, full, None))
+            await self.marks.forget(full, (SNAPSHOT_KIND, full, None))
             self.names.discard(full)
             await self.policy_store.forget(name)
             await self._after_delete(name)
 
-    def _close(self, topic: Topic) -> Iterator[None]:
+    def close_topic(self, topic: Topic) -> Iterator[None]:
         """Close a topic for its users; return what notifies their clients, in pieces."""
         del self.open_topics[topic.name]
         topic.close()

@@ -315,6 +315,10 @@ class Schemas:
                 return
             self._drop(oldest)
 
+    def take(self, key: str) -> None:
+        """Another broker has changed a topic's schemas: read them again when they are needed."""
+        self._drop(key)
+
     def _drop(self, key: str) -> None:
         self._by_topic.pop(key, None)
         self._cached_bytes -= self._sizes_bytes.pop(key, 0)

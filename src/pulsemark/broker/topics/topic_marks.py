@@ -42,13 +42,21 @@ class TopicMarks:
             for key, value in catalog.items(kind):
                 if key not in names:
                     catalog.delete(kind, key)
-                elif kind == EPOCH_KIND:
-                    # Earlier versions stored any epoch that a client claimed.
-                    epoch = int(value)
-                    self._epochs[key] = epoch if epoch < 1 << 63 else CLAIMED_EPOCH_MAX
                 else:
-                    ledger_id, _, entry_id = value.decode().partition(":")
-                    self._ends[key] = Position(int(ledger_id), int(entry_id))
+                    self.take(kind, key, value)
+
+    def take(self, kind: str, key: str, value: bytes | None) -> None:
+        """Know what the catalog has of a topic, or that it has nothing."""
+        known: dict[str, Any] = self._epochs if kind == EPOCH_KIND else self._ends
+        if value is None:
+            known.pop(key, None)
+        elif kind == EPOCH_KIND:
+            # Earlier versions stored any epoch that a client claimed.
+            epoch = int(value)
+            self._epochs[key] = epoch if epoch < 1 << 63 else CLAIMED_EPOCH_MAX
+        else:
+            ledger_id, _, entry_id = value.decode().partition(":")
+            self._ends[key] = Position(int(ledger_id), int(entry_id))
 
     def epoch_of(self, name: str) -> int | None:
         """The topic's epoch; None if it never had an exclusive producer."""

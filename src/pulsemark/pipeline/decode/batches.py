@@ -6,6 +6,7 @@ that the broker counted. So the number of rows does not depend on the selected c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,7 +23,8 @@ from .gather import gather, maps, small_integers, text, timestamps, without_base
 from .headers import Headers, read_headers
 from .message_ids import message_ids
 from .messages import HEADER_FIELDS, Messages, open_messages
-from .protoscan import Bools, Ints, Want
+from .octets import Bools, Ints
+from .protoscan import Want
 from .record_sets import with_messages_of_sets
 from .tags import tag_maps
 
@@ -153,10 +155,13 @@ def _windows(table: EntryTable, form: BatchForm, headers: Headers | None = None)
 
 
 def _parts(headers: Headers) -> Iterator[Headers]:
-    """Cut entries into groups that give one batch each after decoding."""
+    """Cut entries into groups of about the same size that give one batch each after decoding."""
     packed = headers.value(message.UNCOMPRESSED_SIZE) * (headers.value(message.COMPRESSION) != 0)
     sizes = np.maximum(packed, headers.table.sizes)
-    groups = np.cumsum(sizes) // BATCH_BYTES + np.cumsum(headers.table.counts) // BATCH_ROWS
+    shares = sizes / BATCH_BYTES + headers.table.counts / BATCH_ROWS
+    total = float(shares.sum())
+    # Of about the same size, because batches are split fastest where there are many.
+    groups = np.floor((np.cumsum(shares) - shares) * (math.ceil(total) / max(total, 1e-9)))
     cuts = (np.flatnonzero(np.diff(groups)) + 1).tolist()
     for first, last in zip([0, *cuts], [*cuts, len(groups)], strict=True):
         yield headers.part(first, last)

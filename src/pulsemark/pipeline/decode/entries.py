@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ledger import Entry, EntryKind, Position
-from .protoscan import ABSENT, Bools, Bytes, Ints, Want, scan
+from .octets import Bools, Bytes, Ints
+from .protoscan import ABSENT, Want, scan
 
 _PREFIX_HEADER_SIZE = 6
 """Magic and size in front of the broker entry metadata (PIP-70)."""

@@ -20,7 +20,8 @@ from .entries import EntryTable
 from .gather import gather, small_integers, text, timestamps
 from .headers import Headers, read_headers
 from .message_ids import message_ids
-from .protoscan import ABSENT, Ints, Want
+from .octets import Ints
+from .protoscan import ABSENT, Want
 from .tags import tag_maps
 
 _HEADER_FIELDS = {message.ENCRYPTION_KEYS: Want.COUNT, message.COMPRESSION: Want.VARINT}

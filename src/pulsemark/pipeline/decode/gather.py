@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..option_values import MAX_TIME_MS
-from .protoscan import ABSENT, Bools, Ints
+from .octets import Bools, Ints
+from .protoscan import ABSENT
 
 _INT32_MAX = 2**31 - 1
 _US_IN_MS = 1000

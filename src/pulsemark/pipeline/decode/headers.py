@@ -18,7 +18,8 @@ from ...metadata import (
     read_message_metadata,
 )
 from .entries import EntryTable
-from .protoscan import ABSENT, Bools, Column, Ints, Want, scan, u32_at
+from .octets import Bools, Ints, u32_at
+from .protoscan import ABSENT, Column, Want, scan
 
 _MAGIC = (0x0E, 0x01)
 _CHECKSUM_BYTES = 6

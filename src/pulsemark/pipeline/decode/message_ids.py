@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...proto.pulsar_api_pb2 import MessageIdData
-from .protoscan import Bools, Ints
+from .octets import Bools, Ints
 
 _PARTITION = re.compile(r"-partition-([0-9]{1,9})$")
 _LEDGER_ID_TAG = MessageIdData.LEDGERID_FIELD_NUMBER << 3

@@ -14,9 +14,10 @@ import numpy as np
 from ...proto.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from . import headers as message
 from .headers import Headers
+from .octets import Bools, Ints
 from .payloads import HEADER_FIELDS as PAYLOAD_HEADER_FIELDS
 from .payloads import OnBadEntry, Opened, Walked, walk_batches
-from .protoscan import ABSENT, Bools, Column, Ints, Want, scan
+from .protoscan import ABSENT, Column, Want, scan
 
 _PROPERTIES = SingleMessageMetadata.PROPERTIES_FIELD_NUMBER
 _PARTITION_KEY = SingleMessageMetadata.PARTITION_KEY_FIELD_NUMBER

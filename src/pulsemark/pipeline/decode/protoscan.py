@@ -16,28 +16,37 @@ caller checks required fields.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints: TypeAlias = NDArray[np.int64]
-Bools: TypeAlias = NDArray[np.bool_]
-Bytes: TypeAlias = NDArray[np.uint8]
+from .fields import (
+    BYTES,
+    FIELD_NUMBER_MAX,
+    FIXED32,
+    FIXED64,
+    VARINT,
+    VARINT_MAX_BYTES,
+    MalformedError,
+    fields_of,
+)
+from .octets import Bools, Bytes, Ints, at_every_place, joined_groups
+from .skeleton import Skeleton, skeleton_of
 
 FEW_LANES = 64
 """With fewer lanes than this, reading them one by one is faster."""
 
+FEW_ALIKE = 512
+"""With fewer lanes than this, looking for equally built ones is not worth its work."""
+SKELETONS_MAX = 8
+"""So many ways in which lanes are built are looked for in a chunk of lanes."""
+
 _LANES_AT_ONCE = 8192
 """The number of lanes at a time: a step's data then stays in the processor's cache."""
 
-_VARINT_MAX_BYTES = 10
 _LENGTH_MAX = 2**31 - 1
-_FIELD_NUMBER_MAX = 2**29 - 1
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 ABSENT = -(2**63)
 """The value in a column if the lane does not have the field."""
@@ -127,6 +136,7 @@ class _Scan:
         self._columns = {number: _absent(want, count) for number, want in wanted.items()}
         self._spans = {n: _Spans() for n, want in wanted.items() if want is Want.SPANS}
         self._lanes = self._at = self._ends = _NONE
+        self._skeleton: Skeleton | None = None
 
     def run(self) -> tuple[dict[int, Column], Bools]:
         started = np.flatnonzero(self._all_starts < self._all_ends)
@@ -134,6 +144,7 @@ class _Scan:
             self._lanes = started[first : first + _LANES_AT_ONCE]
             self._at = self._all_starts[self._lanes]
             self._ends = self._all_ends[self._lanes]
+            self._take_alike()
             while len(self._lanes) >= FEW_LANES:
                 self._step()
             for lane, at, end in zip(
@@ -144,13 +155,50 @@ class _Scan:
             self._columns[number] = spans.gathered()
         return self._columns, self._bad
 
+    def _take_alike(self) -> None:
+        """Read lanes that are built alike together, as long as this takes a good part of them."""
+        skeleton = self._skeleton
+        for _ in range(SKELETONS_MAX):
+            count = len(self._lanes)
+            if count < FEW_ALIKE:
+                return
+            if skeleton is None:
+                at, end = int(self._at[count // 2]), int(self._ends[count // 2])
+                skeleton = skeleton_of(self._data[at:end].tobytes())
+            if skeleton is None:
+                return
+            taken = self._take(skeleton)
+            if taken * 2 > count:
+                self._skeleton = skeleton  # the next lanes are probably built like these
+            elif taken * SKELETONS_MAX < count and skeleton is not self._skeleton:
+                return
+            skeleton = None
+
+    def _take(self, skeleton: Skeleton) -> int:
+        """Read the lanes that have this skeleton; returns how many."""
+        rows, heads = skeleton.alike(self._data, self._at, self._ends)
+        if not len(rows):
+            return 0
+        lanes, begins = self._lanes[rows], self._at[rows]
+        for each in skeleton.fields:
+            want = self._wanted.get(each.number)
+            if want is None or each.wire_type != (VARINT if want is Want.VARINT else BYTES):
+                continue
+            values = each.numbers(heads) if want is Want.VARINT else _NONE
+            self._keep(each.number, lanes, values, begins + each.start, begins + each.end)
+        others = np.ones(len(self._lanes), np.bool_)
+        others[rows] = False
+        self._lanes, self._at = self._lanes[others], self._at[others]
+        self._ends = self._ends[others]
+        return len(rows)
+
     def _step(self) -> None:
         """Read the next field of every lane."""
         fields = take_fields(self._data, self._at, self._ends)
         if bool(fields.broken.any()):
             self._bad[self._lanes[fields.broken]] = True
         for number, want in self._wanted.items():
-            tag = number << 3 | (_VARINT if want is Want.VARINT else _BYTES)
+            tag = number << 3 | (VARINT if want is Want.VARINT else BYTES)
             hit = np.flatnonzero(fields.tags == tag)
             if len(hit):
                 starts, ends = fields.starts[hit], fields.ends[hit]
@@ -165,7 +213,7 @@ class _Scan:
         try:
             for number, wire_type, value, start, stop in fields_of(data):
                 want = self._wanted.get(number)
-                if want is None or wire_type != (_VARINT if want is Want.VARINT else _BYTES):
+                if want is None or wire_type != (VARINT if want is Want.VARINT else BYTES):
                     continue
                 column = self._columns[number]
                 if want is Want.SPANS:
@@ -214,15 +262,6 @@ _WORD_BYTES = 8
 _TAG_BITS = np.uint64(8)
 _ONE = np.uint64(1)
 _STOPS = np.uint64(0x0080808080808080)
-_GROUPS = np.uint64(0x007F7F7F7F7F7F7F)
-_PAIRS = [
-    (np.uint64(width), np.uint64(low), np.uint64(high))
-    for width, low, high in (
-        (1, 0x007F007F007F007F, 0x7F007F007F007F00),
-        (2, 0x00003FFF00003FFF, 0x3FFF00003FFF0000),
-        (4, 0x000000000FFFFFFF, 0x0FFFFFFF00000000),
-    )
-]
 
 
 def take_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
@@ -237,20 +276,16 @@ def take_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
         return _take_unusual_fields(data, at, ends)
     words = words_at[np.minimum(at, last)]
     tags = (words & np.uint64(0xFF)).view(np.int64)
-    # The first byte without its high bit ends the varint. The 7-bit groups up to it are joined,
-    # two, four and eight at a time.
+    # The first byte without its high bit ends the varint.
     words >>= _TAG_BITS
     stops = ~words & _STOPS
     below = (stops & (~stops + _ONE)) - _ONE
-    numbers = words & below & _GROUPS
-    for width, low, high in _PAIRS:
-        numbers = (numbers & low) | (numbers & high) >> width
-    values = numbers.view(np.int64)
+    values = joined_groups(words & below)
     starts = at + 1 + (np.bitwise_count(below) + 1 >> 3)
-    is_bytes = tags & 7 == _BYTES
+    is_bytes = tags & 7 == BYTES
     field_ends = starts + values * is_bytes
     odd = (stops == 0) | (field_ends > ends) | (at > last) | (tags >= 0x80) | (tags < 1 << 3)
-    odd |= ~is_bytes & (tags & 7 != _VARINT)
+    odd |= ~is_bytes & (tags & 7 != VARINT)
     fields = Fields(tags, values, starts, field_ends, np.zeros(len(at), np.bool_))
     rest = np.flatnonzero(odd)
     if len(rest):
@@ -266,9 +301,9 @@ def _take_unusual_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
     tags, at, broken = _varints(data, at, ends)
     wire_types, numbers = tags & 7, tags >> 3
     values, after, cut = _varints(data, at, ends)
-    is_varint, is_bytes = wire_types == _VARINT, wire_types == _BYTES
-    is_32, is_64 = wire_types == _FIXED32, wire_types == _FIXED64
-    broken |= (numbers <= 0) | (numbers > _FIELD_NUMBER_MAX)
+    is_varint, is_bytes = wire_types == VARINT, wire_types == BYTES
+    is_32, is_64 = wire_types == FIXED32, wire_types == FIXED64
+    broken |= (numbers <= 0) | (numbers > FIELD_NUMBER_MAX)
     broken |= ~(is_varint | is_bytes | is_32 | is_64)
     broken |= cut & (is_varint | is_bytes)
     broken |= is_bytes & ((values < 0) | (values > _LENGTH_MAX))
@@ -291,7 +326,7 @@ def _varints(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints, Bools]:
     numbers, after = np.zeros(len(at), np.int64), at.copy()
     broken = np.zeros(len(at), np.bool_)
     going = np.arange(len(at))
-    for place in range(_VARINT_MAX_BYTES):
+    for place in range(VARINT_MAX_BYTES):
         cut = after[going] >= ends[going]
         broken[going[cut]] = True
         going = going[~cut]
@@ -303,58 +338,6 @@ def _varints(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints, Bools]:
             break
     broken[going] = True
     return numbers, after, broken
-
-
-def u32_at(data: Bytes, at: Ints, order: Literal["big", "little"]) -> Ints:
-    """The 32-bit numbers at the offsets ``at``; the 4 bytes of each must be inside ``data``."""
-    dtype = ">u4" if order == "big" else "<u4"
-    return at_every_place(data, dtype)[at].astype(np.int64)
-
-
-def at_every_place(data: Bytes, dtype: str) -> NDArray[Any]:
-    """``data`` as an array of overlapping numbers, one beginning at every byte."""
-    size = np.dtype(dtype).itemsize
-    return np.ndarray((max(0, len(data) - size + 1),), dtype, buffer=data, strides=(1,))
-
-
-def fields_of(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """The fields of one message: number, wire type, value, start and end of its bytes.
-
-    Raises:
-        MalformedError: at bytes that are not a field.
-    """
-    at, end = 0, len(data)
-    while at < end:
-        tag, at = read_varint(data, at)
-        number, wire_type = tag >> 3, tag & 7
-        start, value = at, 0
-        if wire_type == _VARINT:
-            value, at = read_varint(data, at)
-        elif wire_type == _BYTES:
-            value, start = read_varint(data, at)
-            at = start + value
-        elif wire_type in (_FIXED32, _FIXED64):
-            at += 4 if wire_type == _FIXED32 else 8
-        else:
-            raise MalformedError
-        if at > end or not 0 < number <= _FIELD_NUMBER_MAX:
-            raise MalformedError
-        yield number, wire_type, value if value < 1 << 63 else value - (1 << 64), start, at
-
-
-class MalformedError(ValueError):
-    """The bytes are not a protobuf message."""
-
-
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The varint in ``data`` at ``at``, modulo 2^64, and its end; raises MalformedError."""
-    number = shift = 0
-    for byte in data[at : at + _VARINT_MAX_BYTES]:
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return number & 0xFFFF_FFFF_FFFF_FFFF, at + shift // 7
-    raise MalformedError
 
 
 def _absent(want: Want, count: int) -> Column:

@@ -19,7 +19,7 @@ from ...kafka.records import (
 )
 from ...metadata import PrefixError, peek
 from .entries import EntryTable
-from .protoscan import Ints
+from .octets import Ints
 
 UNNAMED_PRODUCER = "kafka"
 _ZEROS = 4

@@ -30,7 +30,7 @@ from ...ledger.local.segment.record_format import (
 from ...ledger.local.segment.segment import as_segment
 from ...metadata import crc32c
 from .entries import EntryTable, table_of_entries
-from .protoscan import Bools, Ints, u32_at
+from .octets import Bools, Ints, u32_at
 
 RUN_BYTES = 8 << 20
 RUN_ENTRIES = 65_536
@@ -150,20 +150,23 @@ class _Places:
 
 def _places(segment: Segment, row: int, end_row: int, max_bytes: int) -> _Places:
     """As many records from ``row`` on as fit, at least one; whole index chunks if one fits."""
-    offsets, sums = np.empty(0, np.int64), []
-    count = 0
+    parts: list[Ints] = []
+    sums = []
+    count = begin = end = 0
     while row + count < end_row:
         chunk = segment.chunk(row + count)
         ends = np.append(np.frombuffer(chunk.offsets, f"u{chunk.offsets.itemsize}"), [0])
         ends[-1] = chunk.end_offset
         at = row + count - chunk.first_row
         part = ends.astype(np.int64)[at : end_row - chunk.first_row + 1]
-        if count and part[-1] - offsets[0] > max_bytes:
+        if count and part[-1] - begin > max_bytes:
             break
         if len(part) == len(ends) and chunk.content_known:
             sums.append((count, count + len(part) - 1, chunk.content_crc))
-        offsets = np.concatenate([offsets[:-1], part])
+        begin, end = begin if count else int(part[0]), int(part[-1])
+        parts.append(part[:-1])
         count += len(part) - 1
+    offsets = np.append(np.concatenate(parts), end)
     fitting = int(np.searchsorted(offsets, offsets[0] + max_bytes, "right")) - 1
     return _Places(offsets, sums).first(max(1, fitting))
 
@@ -372,5 +375,5 @@ def _headers_at(data: bytes, begins: Ints) -> NDArray[np.void]:
     count = len(data) - RECORD_HEADER_SIZE + 1
     if count <= 0:
         return np.zeros(len(begins), _HEADER)
-    places = np.ndarray((count,), _HEADER, buffer=data, strides=(1,))
-    return places[np.minimum(begins, count - 1)]
+    places = np.ndarray((count,), f"V{RECORD_HEADER_SIZE}", buffer=data, strides=(1,))
+    return places[np.minimum(begins, count - 1)].view(_HEADER)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...metadata import FieldValue, PrefixError, printable, tags_of
 from .entries import EntryTable
-from .protoscan import Ints
+from .octets import Ints
 
 
 def tag_maps(table: EntryTable, entry_rows: Ints, type_: Any) -> pa.Array:

@@ -35,7 +35,9 @@ PARTITIONS = ("topic", "hour")
 class DeltaTarget:
     """A Delta table, named by its folder's path or URI.
 
-    Raises MissingExtraError: deltalake is not installed.
+    Raises MissingExtraError: deltalake is not installed. Its methods raise OptionError for a table
+    that cannot be read or has other columns, and `commit` TableChangedError if another writer
+    has changed the table since it was loaded.
     """
 
     constants = False

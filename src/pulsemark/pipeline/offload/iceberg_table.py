@@ -48,6 +48,7 @@ class IcebergTarget:
     Raises:
         MissingExtraError: pyiceberg, or what the catalog needs, is not installed.
         OptionError: the catalog cannot be opened, or the identifier is malformed.
+        TableChangedError: by `commit`: another writer has changed the table since it was loaded.
     """
 
     constants = True

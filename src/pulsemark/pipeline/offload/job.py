@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = 10
 """How often a run begins again because others change the table."""
 
-DEFAULT_ROWS_PER_FILE = 5_000_000
+DEFAULT_ROWS_PER_FILE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

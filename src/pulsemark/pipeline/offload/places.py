@@ -13,7 +13,7 @@ import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from ...metadata import crc32c
@@ -23,7 +23,8 @@ from ..errors import OptionError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_READ_BYTES = 4 << 20
+_READ_BYTES = 1 << 20
+"""Read at a time: a piece that stays in the processor's cache until its checksum is made."""
 _T = TypeVar("_T")
 
 
@@ -84,10 +85,11 @@ def write_bytes(place: Place, path: str, data: bytes, *, keep: bool = False) -> 
 def file_checksum(place: Place, path: str) -> tuple[int, int]:
     """The size in bytes and the CRC-32C of a file, as they are stored now."""
     size = checksum = 0
+    view = memoryview(bytearray(_READ_BYTES))
     with place.open(path) as file:
-        while data := file.read(_READ_BYTES):
-            size += len(data)
-            checksum = crc32c(data, checksum)
+        while count := file.readinto(view):
+            size += count
+            checksum = crc32c(view[:count], checksum)
     return size, checksum
 
 
@@ -102,13 +104,16 @@ class LocalPlace:
 
     def write(self, path: str, fill: Callable[[IO[bytes]], _T], *, keep: bool = False) -> _T:
         """See `Place`."""
+        import pyarrow as pa
+
         final = self.folder / path
         made = _make_folder(final.parent)
         temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
         try:
             with temporary.open("wb") as file:
-                result = fill(file)
-                file.flush()
+                # Arrow writes to its own files without a copy, and to Python's with one.
+                with pa.OSFile(str(temporary), "wb") as sink:
+                    result = fill(cast("IO[bytes]", sink))
                 os.fsync(file.fileno())
             if keep:
                 os.link(temporary, final)

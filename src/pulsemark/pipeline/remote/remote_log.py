@@ -19,7 +19,7 @@ from ...finder.messages import RemoteEntry
 from ...finder.search import IndexPlace
 from ...ledger import CorruptEntryError, Position
 from ..decode.entries import EntryTable
-from ..decode.protoscan import Ints
+from ..decode.octets import Ints
 from ..decode.runs import RUN_BYTES, RUN_ENTRIES, OnDamage
 from ..plan import Slice
 

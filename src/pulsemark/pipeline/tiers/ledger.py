@@ -20,7 +20,7 @@ from ...ledger import CorruptEntryError
 from ...metadata import PrefixError, peek
 from ..audit_source import BUCKET_OPTION, AuditReader
 from ..decode.entries import EntryTable
-from ..decode.protoscan import Ints
+from ..decode.octets import Ints
 from ..decode.runs import read_tables
 from ..option_values import MAX_TIME_MS
 from ..options import ReadOptions

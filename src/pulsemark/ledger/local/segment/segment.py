@@ -93,6 +93,8 @@ class Segment(SegmentRows):
         A whole chunk of the index is checked by its single checksum, which makes long reads of
         small entries fast; anything less is checked record by record. ``mapped``: views on the
         mapped file instead of a copy (see ``Files.map`` for the risk).
+
+        Raises DamagedRecordError, OSError.
         """
         chunk = self.chunk(row)
         count = len(chunk.offsets)

@@ -1,0 +1,144 @@
+"""What the benches of Spark's pipeline share: topics to read, processor time, rows of Markdown.
+
+Processor time is that of this process and of all that descend from it: Spark's JVM, its Python
+daemon, its workers. On a machine that does other work too, it says more than the wall clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pulsemark.ledger import LocalStore
+from pulsemark.metadata import StamperChain
+from pulsemark.testing.raw_messages import batched_message, unbatched_message
+
+SHAPES = {"100 B": (100, 1), "100 B in batches": (100, 100), "1 KiB": (1024, 1)}
+"""Bytes of a message, messages of an entry."""
+_POOL_BYTES = 16 << 20
+"""So many bytes of messages are made and repeated: more than compression and dictionaries see."""
+
+
+def fill(path: Path, rows: int, shapes: Sequence[str] = tuple(SHAPES)) -> None:
+    """A folder with one topic of each shape, unless it exists already."""
+    if path.exists():
+        return
+    with LocalStore.open(path) as store:
+        for name in shapes:
+            size, batch = SHAPES[name]
+            topic = store.open_topic(topic_of(name))
+            topic.stampers = StamperChain.from_names(["broker-time", "index"])
+            bodies = itertools.cycle(_bodies(size, batch))
+            appended = None
+            for body in itertools.islice(bodies, rows_of(name, rows) // batch):
+                appended = topic.append(body, message_count=batch)
+            if appended is not None:
+                appended.commit.wait()
+
+
+def topic_of(shape: str) -> str:
+    """The topic of a shape."""
+    return f"persistent://public/default/shape-{list(SHAPES).index(shape)}"
+
+
+def rows_of(shape: str, rows: int) -> int:
+    """The rows of a shape: fewer for large messages, so that all shapes have a similar size."""
+    size, batch = SHAPES[shape]
+    return (rows if size < 1000 else rows // 4) // batch * batch
+
+
+def _bodies(size: int, batch: int) -> list[bytes]:
+    bodies = []
+    for at in range(max(1, _POOL_BYTES // (size * batch))):
+        payloads = [os.urandom(size) for _ in range(batch)]
+        publish_time_ms = 1_700_000_000_000 + at
+        bodies.append(
+            unbatched_message(payloads[0], publish_time_ms=publish_time_ms)
+            if batch == 1
+            else batched_message(payloads, publish_time_ms=publish_time_ms)
+        )
+    return bodies
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run took."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def cost_of(run: Callable[[], object]) -> Cost:
+    """What a call takes, in this process and in all that descend from it."""
+    before, start = tree_cpu_s(), time.perf_counter()
+    run()
+    wall_s = time.perf_counter() - start
+    return Cost(wall_s, tree_cpu_s() - before)
+
+
+def best(costs: Sequence[Cost]) -> Cost:
+    """The lowest of each."""
+    return Cost(min(cost.wall_s for cost in costs), min(cost.cpu_s for cost in costs))
+
+
+def tree_cpu_s() -> float:
+    """Processor time (user and system) of this process and of all that descend from it."""
+    children: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for pid, parent, spent in _processes():
+        children.setdefault(parent, []).append(pid)
+        ticks[pid] = spent
+    total, left = 0, [os.getpid()]
+    while left:
+        pid = left.pop()
+        total += ticks.get(pid, 0)
+        left += children.get(pid, [])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """Of each process: its id, its parent's, and its ticks, with those of children that ended."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            yield int(entry.name), int(fields[1]), sum(map(int, fields[11:15]))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One measured job, and perhaps a peer that does the same."""
+
+    name: str
+    rows: int
+    ours: Cost
+    peer: Cost | None = None
+
+
+def show(title: str, jobs: Sequence[Job], peer: str) -> None:
+    """Print a table in Markdown and a line of JSON."""
+    print(f"| {title} | M rows/s | {peer} | ratio | CPU a row | of {peer} |")
+    print("|---|---|---|---|---|---|")
+    for job in jobs:
+        mine = job.rows / job.ours.wall_s / 1e6
+        cells = [
+            job.name,
+            f"{mine:.2f}",
+            "-",
+            "-",
+            f"{job.ours.cpu_s / job.rows * 1e6:.2f} us",
+            "-",
+        ]
+        if job.peer is not None:
+            theirs = job.rows / job.peer.wall_s / 1e6
+            cells[2:4] = [f"{theirs:.2f}", f"{mine / theirs:.2f}x"]
+            cells[5] = f"{job.peer.cpu_s / job.rows * 1e6:.2f} us"
+        print("| " + " | ".join(cells) + " |")
+    print(json.dumps({"bench": title, "jobs": [asdict(job) for job in jobs]}), flush=True)

@@ -1,0 +1,55 @@
+package orders
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// serviceURL is the address of the broker that all tests share.
+var serviceURL string
+
+// TestMain runs the tests beside a broker in a process of its own: it starts in a fraction of a
+// second, on a free port, and keeps its messages in memory.
+func TestMain(m *testing.M) {
+	os.Exit(runBeside(m))
+}
+
+func runBeside(m *testing.M) int {
+	program := os.Getenv("PULSEMARK") // where pulsemark is installed, if not on the PATH
+	if program == "" {
+		program = "pulsemark"
+	}
+	broker := exec.Command(program, "standalone", "--storage", "memory", "--port", "0", "--http-port", "0", "--json")
+	broker.Stderr = os.Stderr
+	output, err := broker.StdoutPipe()
+	if err == nil {
+		err = broker.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the broker did not start:", err)
+		return 1
+	}
+	defer func() {
+		broker.Process.Signal(syscall.SIGTERM)
+		broker.Wait()
+	}()
+	// The broker writes one line when it serves.
+	line, err := bufio.NewReader(output).ReadBytes('\n')
+	var ready struct {
+		ServiceURL string `json:"service_url"`
+	}
+	if err == nil {
+		err = json.Unmarshal(line, &ready)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the broker was not ready:", err)
+		return 1
+	}
+	serviceURL = ready.ServiceURL
+	return m.Run()
+}

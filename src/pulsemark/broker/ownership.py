@@ -1,0 +1,102 @@
+"""Which broker serves a topic, where there are several: what a broker asks its cluster.
+
+A broker alone has no cluster, and serves every topic (`Services.cluster` is None). The package
+`cluster` implements these protocols. As in Pulsar, a topic goes with its bundle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..ledger.commit.delivery import Notify
+from ..proto.pulsar_api_pb2 import ServerError
+from .errors import RefusedError
+
+if TYPE_CHECKING:
+    from ..wire import TopicName
+    from .server import Broker
+    from .services import Services
+    from .storage import Storage
+
+__all__ = ["Cluster", "Found", "Membership", "NotOwnedError"]
+
+
+class NotOwnedError(RefusedError):
+    """This broker does not serve the topic: the client has to look it up again."""
+
+    def __init__(self, topic: str, bundle: str, broker_id: str) -> None:
+        super().__init__(
+            ServerError.ServiceNotReady,
+            f"Namespace bundle ({bundle}) for topic ({topic}) not served by this instance:"
+            f"{broker_id}. Please redo the lookup.",
+        )
+        self.topic = topic
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer to a lookup: the URLs of a broker, "" for those that it does not have.
+
+    `redirect`: it does not own the topic yet; ask it, with this `authoritative`.
+    """
+
+    broker_id: str
+    service_url: str
+    service_url_tls: str = ""
+    http_url: str = ""
+    http_url_tls: str = ""
+    redirect: bool = False
+    authoritative: bool = True
+
+
+class Cluster(Protocol):
+    """The brokers that share the topics, as one of them sees them."""
+
+    @property
+    def broker_id(self) -> str:
+        """HOST:PORT that names this broker among the others."""
+
+    async def find(self, name: TopicName, *, authoritative: bool) -> Found:
+        """The broker of a topic. This broker takes the topic's bundle over if it is its turn.
+
+        `authoritative`: another broker has chosen this one. Raises RefusedError (ServiceNotReady):
+        no broker can have it now.
+        """
+
+    def check_owned(self, name: TopicName) -> None:
+        """Raise NotOwnedError unless this broker serves the topic."""
+
+    async def brokers(self) -> list[str]:
+        """The ids of the brokers that live, sorted."""
+
+    async def leader(self) -> Found | None:
+        """The broker that chooses owners; None while there is none."""
+
+    async def bundles_of(self, broker_id: str) -> list[str] | None:
+        """The bundles that a broker owns, as `tenant/namespace/range`; None: no such broker."""
+
+    async def owner_of(self, bundle: str) -> Found | None:
+        """The broker that owns a bundle; None: no broker does."""
+
+    async def delete_topic(self, name: TopicName) -> None:
+        """Have the broker that serves a topic delete it, with its clients. Raises RefusedError."""
+
+    async def unload(self, bundle: str) -> None:
+        """Give a bundle of this broker away, if it owns it. Raises RefusedError."""
+
+
+class Membership(Protocol):
+    """A broker's way into a cluster and out of it; given to `Broker`."""
+
+    async def open_store(self, broker: Broker, notify: Notify) -> Storage:
+        """Open what the broker stores in. Its ports are bound."""
+
+    async def join(self, services: Services) -> None:
+        """The broker is ready: register it."""
+
+    async def leave(self) -> None:
+        """Give all bundles away, so that clients look their topics up again elsewhere."""
+
+    async def close(self) -> None:
+        """End the session with the others. The store is closed already."""

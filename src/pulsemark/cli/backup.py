@@ -1,0 +1,80 @@
+"""`pulsemark backup DIR`: copy a data folder, also while a broker writes to it.
+
+    pulsemark backup /backups/2026-03-01 --data-dir /var/lib/pulsemark
+    pulsemark backup /backups/2026-03-01 --verify
+
+DIR must not exist, or be empty. It appears when the copy is complete and on the disk, and holds all
+that was acknowledged before the command began. `pulsemark restore` makes a data folder of it.
+docs/operations.md explains what a backup of a folder in use is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+from ..ledger import LedgerError
+from ..maintenance.backup import BackupReport, back_up
+from .errors import CliError
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line
+from .progress import ByteProgress, size_text
+
+ERRORS = (LedgerError, OSError)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("target", type=Path, metavar="DIR", help="the backup: a new folder")
+    add_data_dir(parser, why="folder to copy; a broker may be using it")
+    parser.add_argument(
+        "--verify", action="store_true", help="read the whole backup afterwards, as `verify` does"
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the backup; 1 if `--verify` finds damage in it."""
+    logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
+    folder = args.data_dir or DEFAULT_DATA_DIR
+    if not folder.is_dir():
+        raise CliError(f"{folder} is not a folder: name the one to copy with --data-dir")
+    with ByteProgress(f"copying {folder}") as progress:
+        report = back_up(folder, args.target, progress=progress.add)
+    damages = _damages(args.target) if args.verify else None
+    print(_as_json(report, damages) if args.json else _as_text(report, damages))
+    return 1 if damages else 0
+
+
+def _damages(target: Path) -> list[str]:
+    from ..maintenance.finding import Severity
+    from ..maintenance.verify import verify_folder
+
+    found = verify_folder(target)
+    return [str(each) for each in found if each.severity is Severity.DAMAGE]
+
+
+def _as_json(report: BackupReport, damages: list[str] | None) -> str:
+    return json_line(
+        {
+            "source": str(report.source),
+            "target": str(report.target),
+            "was_in_use": report.was_in_use,
+            "topics": report.topics,
+            "segments": report.segments,
+            "size_bytes": report.size_bytes,
+            "passes": report.passes,
+            "damages": damages,
+        }
+    )
+
+
+def _as_text(report: BackupReport, damages: list[str] | None) -> str:
+    state = "in use" if report.was_in_use else "not in use"
+    figures = f"{report.topics:,} topics, {report.segments:,} segments"
+    figures += f", {size_text(report.size_bytes)}"
+    lines = [f"backed up {report.source} ({state}) to {report.target}: {figures}"]
+    if damages is not None:
+        lines.append(f"verified: {len(damages):,} damages" if damages else "verified: clean")
+        lines += damages
+    return "\n".join(lines)

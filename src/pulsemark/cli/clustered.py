@@ -1,0 +1,119 @@
+"""`pulsemark standalone` as several workers, or as one of several brokers on Apache BookKeeper."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..broker import BrokerConfig
+from .errors import CliError
+from .options import json_line, positive
+
+if TYPE_CHECKING:
+    from ..broker.ownership import Membership
+    from ..cluster.supervisor import Supervisor
+
+__all__ = ["add_cluster", "membership_of", "run_workers"]
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        metavar="N",
+        help="run N brokers that divide the topics among them, each with a part of the data "
+        "folder; N never changes (see docs/cluster.md)",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="zk://HOST:PORT/ledgers",
+        help="keep ledgers in Apache BookKeeper, and share topics with all brokers that do so "
+        "(see docs/cluster.md)",
+    )
+    parser.add_argument(
+        "--session-timeout-ms",
+        type=positive,
+        metavar="N",
+        help="with --store: how long the topics of a broker that has died wait for another one "
+        "(default: 5000)",
+    )
+
+
+def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership | None:
+    """The broker's way into the cluster that `--store` names; None: it is alone.
+
+    Raises CliError.
+    """
+    if args.store is None:
+        _refuse_workers_folder(config)
+        return None
+    for name in ("grpc_port", "kafka_port"):
+        if getattr(config, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise CliError(f"{option} does not go with --store: a broker has a part of all topics")
+    if args.data_dir is not None:
+        raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
+    from ..cluster.joining import bookkeeper_member
+
+    try:
+        timeout_ms = args.session_timeout_ms or 5_000
+        return bookkeeper_member(args.store, session_timeout_ms=timeout_ms)
+    except ValueError as error:
+        raise CliError(f"--store: {error}") from error
+
+
+def _refuse_workers_folder(config: BrokerConfig) -> None:
+    if config.data_dir is None or not (config.data_dir / "workers.json").exists():
+        return
+    raise CliError(
+        f"{config.data_dir} has the topics of several workers: start it with --workers, as before"
+    )
+
+
+def run_workers(config: BrokerConfig, workers: int, *, log_level: str, as_json: bool) -> int:
+    """Run the workers until a signal arrives."""
+    from ..cluster.errors import ClusterError
+    from ..cluster.supervisor import Supervisor
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        async with Supervisor(config, workers, log_level=log_level) as supervisor:
+            _announce(supervisor, as_json=as_json)
+            await stop.wait()
+
+    try:
+        asyncio.run(serve())
+    except ClusterError as error:
+        raise CliError(str(error)) from error
+    return 0
+
+
+def _announce(supervisor: Supervisor, *, as_json: bool) -> None:
+    first, folder = supervisor.facts[0], supervisor.config.data_dir
+    assert folder is not None
+    if as_json:
+        names = ("service_url", "http_url", "service_url_tls", "http_url_tls")
+        ready = {
+            **{name: first[name] for name in names},
+            "grpc_url": None,
+            "kafka_url": None,
+            "data_dir": str(Path(folder).resolve()),
+            "pid": os.getpid(),
+            "workers": supervisor.facts,
+        }
+        sys.stdout.write(json_line(ready) + "\n")
+    else:
+        places = ", ".join(f"{one['service_url']} {one['http_url']}" for one in supervisor.facts)
+        count = len(supervisor.facts)
+        text = f"pulsemark is ready: {count} workers: {places}, data in {Path(folder).resolve()}"
+        sys.stdout.write(text + "\n")
+    sys.stdout.flush()

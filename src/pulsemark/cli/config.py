@@ -1,0 +1,140 @@
+"""`pulsemark config check|show|settings`: a broker's configuration, before a broker uses it.
+
+    pulsemark config check broker.conf
+    pulsemark config show --config pulsemark.toml
+
+`check` names everything that is wrong with a file: unknown settings with the closest name, wrong
+values, settings of Pulsar that this broker does not have, and settings that make it less safe.
+Exit code 1 if there are errors. `show` prints the settings that a broker would have, and the source
+of each: the file, the environment or the default. `settings` lists all settings with their names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..broker.errors import BrokerError
+from .configuration import load_settings, with_default_folder
+from .options import add_json, json_line
+from .tables import print_rows
+
+if TYPE_CHECKING:
+    from ..broker.configuration.checking import CheckedFile
+    from ..broker.configuration.fields import SettingField
+
+ERRORS = (BrokerError, OSError)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = actions.add_parser("check", help="everything that is wrong with a file")
+    check.add_argument("file", type=Path, metavar="FILE", help="TOML (*.toml), or a broker.conf")
+    show = actions.add_parser("show", help="the settings in force, and where each comes from")
+    show.add_argument(
+        "--config", type=Path, metavar="FILE", help="(default: the variable PULSEMARK_CONFIG)"
+    )
+    show.add_argument("--all", action="store_true", help="also those that have their defaults")
+    settings = actions.add_parser("settings", help="all settings, with their names and defaults")
+    for action in (check, show, settings):
+        add_json(action)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was asked for."""
+    if args.action == "check":
+        return _check(args)
+    if args.action == "show":
+        return _show(args)
+    from ..broker.configuration.fields import setting_fields
+    from ..broker.configuration.reference import default_text
+    from ..broker.configuration.reloading import RELOADABLE
+
+    rows = [
+        {
+            "setting": spec.name, "broker.conf": spec.file_name, "environment": spec.variable,
+            "type": spec.type_name, "default": default_text(spec) or None,
+            "reloaded": spec.name in RELOADABLE,
+        }
+        for spec in setting_fields().values()
+    ]  # fmt: skip
+    columns = ("setting", "broker.conf", "environment", "type", "default")
+    print_rows(rows, columns, as_json=args.json)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    from ..broker.configuration.checking import check_file
+
+    found = check_file(args.file)
+    for each in found.remarks:
+        if args.json:
+            fields = {
+                "level": each.level.value, "setting": each.setting, "value": each.value,
+                "reason": each.reason, "line": each.line,
+            }  # fmt: skip
+            print(json_line(fields))
+        else:
+            place = f"{args.file}:{each.line}" if each.line else str(args.file)
+            what = f"{each.setting}={each.value}: " if each.setting else ""
+            print(f"{place}: {each.level.value}: {what}{each.reason}")
+    print(_summary(found, as_json=args.json))
+    return 1 if found.has_errors else 0
+
+
+def _summary(found: CheckedFile, *, as_json: bool) -> str:
+    from ..broker.configuration.checking import Level
+
+    errors = sum(each.level is Level.ERROR for each in found.remarks)
+    warnings = len(found.remarks) - errors
+    if as_json:
+        fields = {
+            "level": "summary", "errors": errors, "warnings": warnings, "used": found.used,
+            "unused": found.unused,
+        }  # fmt: skip
+        return json_line(fields)
+    text = f"{found.path}: {errors} errors, {warnings} warnings; {found.used} settings are used"
+    if found.unused:
+        text += f", {found.unused} of Pulsar's, with Pulsar's values, have no effect here"
+    return text
+
+
+def _show(args: argparse.Namespace) -> int:
+    from ..broker.configuration.fields import setting_fields
+    from ..broker.configuration.security_settings import SECRETS
+
+    loaded = load_settings(args.config)
+    config = with_default_folder(loaded, {})
+    for warning in loaded.warnings:
+        print(f"pulsemark: warning: {warning}", file=sys.stderr)
+    rows = []
+    for spec in setting_fields().values():
+        origin = loaded.origins.get(spec.name)
+        if origin is None and not args.all:
+            continue
+        owner = getattr(config, spec.part) if spec.part else config
+        value = _shown(spec, getattr(owner, spec.name))
+        if spec.file_name in SECRETS and value:
+            value = "***"
+        rows.append({"setting": spec.name, "value": value, "source": origin or "default"})
+    if not args.json:
+        rows = [{**row, "value": None if row["value"] is None else _text(row)} for row in rows]
+    if not (rows or args.json):
+        print("all settings have their defaults; --all shows them")
+    else:
+        print_rows(rows, ("setting", "value", "source"), as_json=args.json)
+    return 0
+
+
+def _text(row: dict[str, Any]) -> str:
+    value = row["value"]
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(spec: SettingField, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,64 @@
+"""The parser of every command: wrong arguments end in one line that says what was meant.
+
+It names the closest word that there is, and the help page of the very command or action that does
+not know the argument. `--help` ends with examples (`examples`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from .errors import CliError
+from .examples import EXAMPLES
+
+__all__ = ["Parser", "closest"]
+
+
+def closest(text: str, known: Iterable[str]) -> str:
+    """`; did you mean X?` for the closest known word; "" if none is close."""
+    import difflib
+
+    near = difflib.get_close_matches(text, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises CliError, in one line."""
+
+    def __init__(self, **settings: Any) -> None:
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise CliError, with this parser's help page."""
+        raise CliError(f"{message} (see {self.prog} --help)")
+
+    def format_help(self) -> str:
+        """The help page, with the examples of this command or action at its end."""
+        name = self.prog.partition(" ")[2]
+        shown = EXAMPLES.get(name.partition(" ")[0], ())
+        mine = [line for line in shown if f"pulsemark {name}" in line] or list(shown)
+        if mine and name:
+            self.epilog = "\n  ".join(["examples:", *mine])
+        return super().format_help()
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """As argparse's. What is left over is refused here, where it is known who refuses it."""
+        found, left = super().parse_known_args(args, namespace)
+        if left:
+            unknown = left[0].partition("=")[0].strip()
+            what = "option" if unknown.startswith("-") else "argument"
+            self.error(
+                f"there is no {what} {unknown}{closest(unknown, self._option_string_actions)}"
+            )
+        return found, left
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(each) for each in action.choices]
+            near = closest(str(value), known) or f"; choose from {', '.join(known)}"
+            raise argparse.ArgumentError(action, f"there is no {value!r}{near}")

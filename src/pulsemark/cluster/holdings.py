@@ -1,0 +1,266 @@
+"""The bundles that this broker owns, by ephemeral nodes, and their stores.
+
+    /namespace/TENANT/NAMESPACE/0x00000000_0x40000000   the owner's URLs; `disabled` while it leaves
+
+A node is only a hint: it says whom clients should ask. What keeps two brokers from writing to one
+topic is the store, whose opening fences the owner before. So a bundle is taken over in this order:
+create the node, open the store, serve. It is given away in the other order: refuse topics, mark the
+node as disabled, close topics and store, delete the node.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Protocol
+
+from ..broker.errors import RefusedError
+from ..broker.ownership import Found
+from ..broker.topics.name_locks import NameLocks
+from ..coordination import (
+    Coordination,
+    CoordinationError,
+    NodeExistsError,
+    NodeMissingError,
+    State,
+)
+from ..ledger import LedgerError, TopicStore
+from ..proto.pulsar_api_pb2 import ServerError
+
+ROOT = "/namespace"
+
+log = logging.getLogger(__name__)
+
+
+class Stores(Protocol):
+    """Opens and closes the stores of bundles."""
+
+    are_shared: bool
+    """Whether another broker can take a bundle over."""
+
+    async def open(self, bundle: str) -> TopicStore:
+        """The store of a bundle; from now on no other broker can write to it."""
+
+    async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
+        """The bundle is not this broker's any more; `is_lost`: it is another one's already."""
+
+
+CloseTopics = Callable[[str, bool], Awaitable[int]]
+"""Closes the open topics of a bundle; the second argument says whether the bundle is lost."""
+
+
+class Holdings:
+    """What this broker owns. On the event loop."""
+
+    def __init__(
+        self,
+        session: Coordination,
+        me: Found,
+        stores: Stores,
+        shown: dict[str, TopicStore],
+        close_topics: CloseTopics,
+    ) -> None:
+        """`shown` has the store of each bundle that is owned."""
+        self.me = me
+        self._session = session
+        self._stores = stores
+        self._owned = shown
+        self._close_topics = close_topics
+        self._locks = NameLocks()
+        #: Bundles that are being given away; their topics are refused.
+        self.leaving: set[str] = set()
+        #: Called after each change of what is owned.
+        self.on_change: list[Callable[[], None]] = []
+        self.is_over = False
+        #: Bundles that are not owned, though their nodes may still say so.
+        self._stale: set[str] = set()
+
+    def owns(self, bundle: str) -> bool:
+        """Whether this broker serves the bundle's topics now."""
+        return bundle in self._owned and bundle not in self.leaving
+
+    def bundles(self) -> list[str]:
+        """The bundles that this broker owns, sorted."""
+        return sorted(bundle for bundle in self._owned if bundle not in self.leaving)
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    async def owner(self, bundle: str) -> Found | None:
+        """The owner of a bundle. Raises RefusedError while it is being given away."""
+        if self.owns(bundle):
+            return self.me
+        path = _path(bundle)
+        try:
+            (data, _), stat = await self._session.get(path), await self._session.exists(path)
+        except NodeMissingError:
+            return None
+        if stat is None:
+            return None
+        node = json.loads(data)
+        if node.get("disabled"):
+            raise RefusedError(
+                ServerError.ServiceNotReady, f"Namespace bundle {bundle} is being unloaded"
+            )
+        if stat.ephemeral_owner == self._session.session_id:
+            # Being taken over, or left by an attempt of unknown outcome.
+            return self.me
+        return Found(
+            node.get("brokerId") or _id_of(node.get("httpUrl") or node.get("nativeUrl") or ""),
+            node.get("nativeUrl") or "",
+            node.get("nativeUrlTls") or "",
+            node.get("httpUrl") or "",
+            node.get("httpUrlTls") or "",
+        )
+
+    # -- taking -----------------------------------------------------------------------------------
+
+    async def take(self, bundle: str) -> Found:
+        """Own a bundle that no broker owns; returns its owner, which may be another broker.
+
+        Raises RefusedError (ServiceNotReady).
+        """
+        async with self._locks.held(bundle):
+            other = await self.owner(bundle)
+            if other is not None and (other is not self.me or self.owns(bundle)):
+                return other
+            if self.is_over:
+                raise RefusedError(ServerError.ServiceNotReady, "the broker is being closed")
+            try:
+                await self._create_node(bundle)
+            except NodeExistsError:
+                other = await self.owner(bundle)
+                if other is not None and other is not self.me:
+                    return other
+                raise RefusedError(
+                    ServerError.ServiceNotReady, f"Namespace bundle {bundle} is being taken over"
+                ) from None
+            except CoordinationError:
+                self._stale.add(bundle)
+                raise
+            await self._open_store(bundle)
+        for call in self.on_change:
+            call()
+        return self.me
+
+    async def _create_node(self, bundle: str) -> None:
+        path, data = _path(bundle), self._node()
+        stat = await self._session.exists(path)
+        if stat is not None and stat.ephemeral_owner == self._session.session_id:
+            await self._session.set(path, data)
+        else:
+            await self._session.create(path, data, ephemeral=True, make_parents=True)
+
+    def _node(self, *, disabled: bool = False) -> bytes:
+        me = self.me
+        return json.dumps(
+            {
+                "nativeUrl": me.service_url or None,
+                "nativeUrlTls": me.service_url_tls or None,
+                "httpUrl": me.http_url or None,
+                "httpUrlTls": me.http_url_tls or None,
+                "disabled": disabled,
+                "advertisedListeners": {},
+                "brokerId": me.broker_id,
+            }
+        ).encode()
+
+    async def _open_store(self, bundle: str) -> None:
+        try:
+            store = await self._stores.open(bundle)
+        except (LedgerError, OSError) as error:
+            log.exception("bundle %s could not be taken over", bundle)
+            await self._delete_node(bundle)
+            text = f"Namespace bundle {bundle} could not be taken over: {error}"
+            raise RefusedError(ServerError.ServiceNotReady, text) from error
+        self._owned[bundle] = store
+        log.info("%s owns %s", self.me.broker_id, bundle)
+
+    # -- giving -----------------------------------------------------------------------------------
+
+    async def give(self, bundle: str) -> None:
+        """Give a bundle away in good order, if this broker owns it."""
+        async with self._locks.held(bundle):
+            if bundle not in self._owned:
+                return
+            self.leaving.add(bundle)
+            try:
+                await self._mark_disabled(bundle)
+                await self._close_topics(bundle, False)
+                await self._close_store(bundle, is_lost=False)
+            finally:
+                self._owned.pop(bundle, None)
+                self.leaving.discard(bundle)
+                await self._delete_node(bundle)
+        log.info("%s has given %s away", self.me.broker_id, bundle)
+        for call in self.on_change:
+            call()
+
+    async def lose(self, bundle: str) -> None:
+        """Another broker owns the bundle, or may: close what is open, and store nothing."""
+        async with self._locks.held(bundle):
+            if bundle not in self._owned:
+                return
+            log.warning("%s has lost %s", self.me.broker_id, bundle)
+            self.leaving.add(bundle)
+            try:
+                await self._close_topics(bundle, True)
+                await self._close_store(bundle, is_lost=True)
+            finally:
+                self._owned.pop(bundle, None)
+                self.leaving.discard(bundle)
+                await self._delete_node(bundle)
+        for call in self.on_change:
+            call()
+
+    async def _mark_disabled(self, bundle: str) -> None:
+        try:
+            await self._session.set(_path(bundle), self._node(disabled=True))
+        except CoordinationError as error:
+            log.warning("bundle %s was not marked as leaving: %s", bundle, error)
+
+    async def _close_store(self, bundle: str, *, is_lost: bool) -> None:
+        try:
+            await self._stores.close(bundle, self._owned[bundle], is_lost=is_lost)
+        except (LedgerError, OSError) as error:
+            log.log(
+                logging.INFO if is_lost else logging.WARNING,
+                "the store of bundle %s was not closed in good order: %s",
+                bundle,
+                error,
+            )
+
+    async def _delete_node(self, bundle: str) -> None:
+        """Delete the node, if it is this session's."""
+        try:
+            stat = await self._session.exists(_path(bundle))
+            if stat is not None and stat.ephemeral_owner == self._session.session_id:
+                await self._session.delete(_path(bundle))
+        except CoordinationError as error:
+            log.debug("the node of bundle %s was not deleted: %s", bundle, error)
+            self._stale.add(bundle)
+        else:
+            self._stale.discard(bundle)
+
+    async def forget_stale(self) -> None:
+        """Delete the nodes of bundles that this broker does not own, so that others can."""
+        for bundle in tuple(self._stale):
+            async with self._locks.held(bundle):
+                if bundle in self._owned:
+                    self._stale.discard(bundle)
+                elif self._session.state is State.CONNECTED:
+                    await self._delete_node(bundle)
+
+
+def with_redirect(found: Found, *, authoritative: bool) -> Found:
+    """The answer that sends a client to that broker with its lookup."""
+    return replace(found, redirect=True, authoritative=authoritative)
+
+
+def _path(bundle: str) -> str:
+    return f"{ROOT}/{bundle}"
+
+
+def _id_of(url: str) -> str:
+    return url.partition("://")[2]

@@ -1,0 +1,296 @@
+"""One broker of a cluster: joins it, answers lookups, takes bundles over and gives them away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ..broker.errors import RefusedError
+from ..broker.http.bundles import boundaries_of, bundle_of
+from ..broker.http.calls import CallFailedError, call_broker
+from ..broker.ownership import Cluster, Found, Membership, NotOwnedError
+from ..broker.topics.refreshing import Refreshing
+from ..broker.topics.unloading import unload
+from ..coordination import Coordination, CoordinationError, State, Watch
+from ..ledger import TopicStore
+from ..proto.pulsar_api_pb2 import ServerError
+from ..wire import TopicName
+from .holdings import Holdings, Stores
+from .placement import Placement
+from .registration import Registration
+from .shared_catalog import SharedCatalog
+from .store import ClusterStore
+
+if TYPE_CHECKING:
+    from ..broker.server import Broker
+    from ..broker.services import Services
+    from ..ledger.commit.delivery import Notify
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_S = 0.2
+"""How often the stores are asked whether another broker has fenced them."""
+
+MakeStores = Callable[["Broker", "Notify"], Stores]
+
+
+class ClusterMember(Membership, Cluster):
+    """A broker in a cluster. Give it to `Broker`, once."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Coordination]],
+        make_stores: MakeStores,
+        placement: Placement,
+    ) -> None:
+        self._connect = connect
+        self._make_stores = make_stores
+        self.placement = placement
+        self._watches: list[Watch] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._suspended_at_s: float | None = None
+        self._is_ready = False
+
+    # -- joining ----------------------------------------------------------------------------------
+
+    async def open_store(self, broker: Broker, notify: Notify) -> ClusterStore:
+        """Connect, read the shared settings, and open what the broker stores in.
+
+        Raises CoordinationError.
+        """
+        self.session = await self._connect()
+        self.catalog = SharedCatalog(self.session)
+        await self.catalog.load()
+        listening = (broker.http_url or broker.http_url_tls or broker.service_url).partition("://")
+        self.me = Found(
+            listening[2],
+            broker.service_url,
+            broker.service_url_tls,
+            broker.http_url,
+            broker.http_url_tls,
+        )
+        self._store = ClusterStore(
+            self.catalog, self._bundle_of_text, f"cluster, {self.me.broker_id}"
+        )
+        self.registration = Registration(self.session, self.me, self.placement.worker)
+        self._stores = self._make_stores(broker, notify)
+        self.holdings = Holdings(
+            self.session,
+            self.me,
+            self._stores,
+            self._store.stores,
+            self._close_topics,
+        )
+        return self._store
+
+    async def join(self, services: Services) -> None:
+        """Register the broker: from now on it may own bundles."""
+        self._services = services
+        services.cluster = self
+        topics = services.topics
+        topics.check_owned = self.check_owned
+        topics.delete_elsewhere = self.delete_topic
+        self.catalog.on_change.append(Refreshing(topics, services.schemas).changed)
+        self.holdings.on_change.append(lambda: self._spawn(self._show_bundles()))
+        self._watches.append(self.session.listen(self._on_state))
+        await self.registration.register()
+        await self.placement.start(self)
+        self._is_ready = True
+        self._spawn(self._check_for_ever())
+
+    # -- lookups ----------------------------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> str:
+        return self.me.broker_id
+
+    async def find(self, name: TopicName, *, authoritative: bool) -> Found:
+        bundle = self.bundle_of(name)
+        try:
+            owner = await self.holdings.owner(bundle)
+            if owner is not None and (owner is not self.me or self.holdings.owns(bundle)):
+                return owner
+            if owner is not None:
+                return await self.holdings.take(bundle)
+            candidate = await self.placement.candidate(self, bundle, authoritative=authoritative)
+            if candidate.broker_id == self.broker_id:
+                return await self.holdings.take(bundle)
+            return candidate
+        except CoordinationError as error:
+            text = f"the cluster's metadata cannot be reached: {error}"
+            raise RefusedError(ServerError.ServiceNotReady, text) from error
+
+    def bundle_of(self, name: TopicName) -> str:
+        """The bundle of a topic, as `tenant/namespace/range`."""
+        settings = self._services.topics.namespaces.get(name.namespace, {})
+        return f"{name.namespace}/{bundle_of(boundaries_of(settings), str(name))}"
+
+    def _bundle_of_text(self, topic: str) -> str:
+        return self.bundle_of(TopicName.parse(topic))
+
+    def check_owned(self, name: TopicName) -> None:
+        bundle = self.bundle_of(name)
+        if not self.holdings.owns(bundle):
+            raise NotOwnedError(str(name), bundle, self.broker_id)
+
+    async def brokers(self) -> list[str]:
+        return sorted(await self.registration.brokers())
+
+    async def leader(self) -> Found | None:
+        return await self.registration.leader()
+
+    async def bundles_of(self, broker_id: str) -> list[str] | None:
+        found = (await self.registration.brokers()).get(broker_id)
+        return None if found is None else sorted(found.bundles)
+
+    async def owner_of(self, bundle: str) -> Found | None:
+        return await self.holdings.owner(bundle)
+
+    async def delete_topic(self, name: TopicName) -> None:
+        found = await self.find(name, authoritative=False)
+        local = quote(name.local, safe="")
+        target = f"/admin/v2/{name.domain}/{name.namespace}/{local}?force=true"
+        try:
+            await call_broker(found, "DELETE", target)
+        except CallFailedError as error:
+            raise RefusedError(ServerError.ServiceNotReady, f"{name}: {error}") from error
+
+    async def unload(self, bundle: str) -> None:
+        await self.holdings.give(bundle)
+
+    # -- staying ----------------------------------------------------------------------------------
+
+    async def _close_topics(self, bundle: str, is_lost: bool) -> int:
+        def belongs(name: TopicName) -> bool:
+            return self.bundle_of(name) == bundle
+
+        return await unload(self._services.topics, belongs, is_lost=is_lost)
+
+    async def _show_bundles(self) -> None:
+        await self.registration.show_bundles(self.holdings.bundles())
+
+    def _on_state(self, state: State) -> None:
+        loop = asyncio.get_running_loop()
+        if state is State.SUSPENDED:
+            self._suspended_at_s = loop.time()
+        elif state is State.LOST:
+            self._suspended_at_s = None
+            self._spawn(self._lose_all())
+        elif state is State.CONNECTED:
+            self._suspended_at_s = None
+            self._spawn(self._return())
+
+    async def _return(self) -> None:
+        """Connected again: in the old session, or in a new one without this broker's nodes."""
+        await self.registration.again()
+
+    async def _lose_all(self) -> None:
+        await asyncio.gather(*(self.holdings.lose(bundle) for bundle in self.holdings.bundles()))
+
+    async def _check_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            await self._check()
+
+    async def _check(self) -> None:
+        """Close what another broker has fenced, or may have taken over meanwhile."""
+        since_s = self._suspended_at_s
+        if since_s is not None:
+            silent_ms = (asyncio.get_running_loop().time() - since_s) * 1000
+            if silent_ms > self.session.session_timeout_ms:
+                self._suspended_at_s = None
+                log.warning("%s has lost its session with the others", self.broker_id)
+                await self._lose_all()
+        for bundle, store in tuple(self._store.stores.items()):
+            if self._stores.are_shared and store.state.is_over and self.holdings.owns(bundle):
+                await self.holdings.lose(bundle)
+        await self.holdings.forget_stale()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_logged(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- leaving ----------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """Give everything away, in good order. Clients are disconnected, and look up elsewhere."""
+        if not self._is_ready:
+            return
+        self._is_ready = False
+        self.holdings.is_over = True
+        await self.placement.stop()
+        for watch in self._watches:
+            watch.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        try:
+            await self.registration.withdraw()
+        except CoordinationError as error:
+            log.warning("this broker's nodes stay until its session ends: %s", error)
+        giving = (self.holdings.give(bundle) for bundle in self.holdings.bundles())
+        await asyncio.gather(*giving)
+
+    async def close(self) -> None:
+        if hasattr(self, "catalog"):
+            self.catalog.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        if hasattr(self, "session"):
+            await self.session.close()
+
+
+class BundleStores(Stores):
+    """A store for each bundle, on an engine that all brokers share."""
+
+    are_shared = True
+
+    def __init__(
+        self,
+        open_store: Callable[[str], TopicStore],
+        run_blocking: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self._open_store = open_store
+        self._run_blocking = run_blocking
+
+    async def open(self, bundle: str) -> TopicStore:
+        store: TopicStore = await self._run_blocking(self._open_store, bundle)
+        return store
+
+    async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
+        await self._run_blocking(store.close)
+
+
+class OneStore(Stores):
+    """One store for all bundles of a worker. It stays open when a bundle is unloaded."""
+
+    are_shared = False
+
+    def __init__(
+        self, open_store: Callable[[], TopicStore], run_blocking: Callable[..., Awaitable[Any]]
+    ) -> None:
+        self._open_store = open_store
+        self._run_blocking = run_blocking
+        self._opening = asyncio.Lock()
+        self._store: TopicStore | None = None
+
+    async def open(self, bundle: str) -> TopicStore:
+        async with self._opening:
+            if self._store is None:
+                self._store = await self._run_blocking(self._open_store)
+            return self._store
+
+    async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
+        """Nothing to do: `ClusterStore.close` closes it, and so does `finish`."""
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except CoordinationError as error:
+        log.warning("the cluster's metadata could not be reached: %s", error)
+    except Exception:
+        log.exception("work of the cluster failed")

@@ -1,0 +1,189 @@
+"""Who gets a bundle that no broker owns, and when a broker gives one away.
+
+`Balanced`: the leader gives it to the broker with the fewest bundles, as Pulsar's simple placement
+does; and while one broker has at least two more than another, it is asked to give one away.
+`Fixed`: each bundle belongs to one worker for ever, because its data are in that worker's folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from ..broker.errors import RefusedError
+from ..broker.ownership import Found
+from ..coordination import Coordination, CoordinationError, NodeExistsError, NodeMissingError, Watch
+from ..proto.pulsar_api_pb2 import ServerError
+from .holdings import with_redirect
+
+if TYPE_CHECKING:
+    from .member import ClusterMember
+
+SHED = "/pulsemark/shed"
+PROMISED_S = 10.0
+"""How long a bundle counts for the broker that the leader chose, until that has taken it."""
+
+log = logging.getLogger(__name__)
+
+
+class Placement(Protocol):
+    """Where bundles go."""
+
+    worker: int | None
+    """The number of this worker, among workers."""
+
+    async def start(self, member: ClusterMember) -> None:
+        """The broker has joined."""
+
+    async def stop(self) -> None:
+        """The broker leaves."""
+
+    async def candidate(self, member: ClusterMember, bundle: str, *, authoritative: bool) -> Found:
+        """The broker that should take a bundle, or that knows. Raises RefusedError."""
+
+
+class Balanced:
+    """Bundles are spread evenly over the brokers."""
+
+    worker: int | None = None
+
+    def __init__(self, *, shedding_interval_ms: int = 30_000) -> None:
+        self._interval_s = shedding_interval_ms / 1000
+        self._promised: dict[str, tuple[str, float]] = {}
+        self._shedding: asyncio.Task[None] | None = None
+        self._watch: Watch | None = None
+        self._asked: set[asyncio.Task[None]] = set()
+
+    async def start(self, member: ClusterMember) -> None:
+        """Begin to balance."""
+        session = member.session
+        mine = f"{SHED}/{member.broker_id}"
+        with suppress(NodeExistsError):
+            await session.create(mine, make_parents=True)
+
+        def look() -> None:
+            task = asyncio.get_running_loop().create_task(_give_asked(member, mine))
+            self._asked.add(task)
+            task.add_done_callback(self._asked.discard)
+
+        self._watch = await session.watch(mine, look, children=True)
+        self._shedding = asyncio.get_running_loop().create_task(self._shed_for_ever(member))
+
+    async def stop(self) -> None:
+        """Balance no more."""
+        if self._watch is not None:
+            self._watch.close()
+        if self._shedding is not None:
+            self._shedding.cancel()
+
+    async def candidate(self, member: ClusterMember, bundle: str, *, authoritative: bool) -> Found:
+        """As Pulsar: this broker if another has chosen it, else the leader's choice."""
+        if authoritative:
+            return member.me
+        if not member.registration.is_leader:
+            leader = await member.registration.leader()
+            if leader is not None:
+                return with_redirect(leader, authoritative=False)
+        chosen = await self._least_loaded(member, bundle)
+        if chosen.broker_id == member.broker_id:
+            return chosen
+        return with_redirect(chosen, authoritative=True)
+
+    async def _least_loaded(self, member: ClusterMember, bundle: str) -> Found:
+        brokers = await member.registration.brokers()
+        if not brokers:
+            return member.me
+        now_s = time.monotonic()
+        self._promised = {
+            promised: (broker, until_s)
+            for promised, (broker, until_s) in self._promised.items()
+            if until_s > now_s and broker in brokers and promised not in brokers[broker].bundles
+        }
+        if bundle in self._promised:
+            return brokers[self._promised[bundle][0]].found
+        loads = Counter({name: len(one.bundles) for name, one in brokers.items()})
+        loads.update(broker for broker, _ in self._promised.values())
+        chosen = min(brokers, key=lambda name: (loads[name], name))
+        self._promised[bundle] = (chosen, now_s + PROMISED_S)
+        return brokers[chosen].found
+
+    # -- shedding ---------------------------------------------------------------------------------
+
+    async def _shed_for_ever(self, member: ClusterMember) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                await self.shed(member)
+            except CoordinationError as error:
+                log.warning("bundles were not balanced: %s", error)
+
+    async def shed(self, member: ClusterMember) -> str | None:
+        """As leader: ask the broker with the most bundles to give one away; returns the bundle."""
+        if not member.registration.is_leader:
+            return None
+        brokers = await member.registration.brokers()
+        if len(brokers) < 2:
+            return None
+        ordered = sorted(brokers, key=lambda name: (len(brokers[name].bundles), name))
+        least, most = brokers[ordered[0]], brokers[ordered[-1]]
+        if len(most.bundles) - len(least.bundles) < 2:
+            return None
+        bundle = most.bundles[0]
+        self._promised[bundle] = (ordered[0], time.monotonic() + PROMISED_S)
+        path = f"{SHED}/{ordered[-1]}/b-"
+        await member.session.create(path, bundle.encode(), sequence=True, make_parents=True)
+        log.info("%s is asked to give %s away", ordered[-1], bundle)
+        return bundle
+
+
+async def _give_asked(member: ClusterMember, path: str) -> None:
+    """Give away what the leader asks for."""
+    session: Coordination = member.session
+    try:
+        for name in await session.children(path):
+            data, _ = await session.get(f"{path}/{name}")
+            await session.delete(f"{path}/{name}")
+            await member.holdings.give(data.decode())
+    except NodeMissingError:
+        return
+    except CoordinationError as error:
+        log.warning("a bundle was not given away: %s", error)
+
+
+class Fixed:
+    """Each bundle has its worker."""
+
+    def __init__(self, worker: int, workers: int) -> None:
+        self.worker: int | None = worker
+        self.workers = workers
+
+    async def start(self, member: ClusterMember) -> None:
+        """Nothing to do."""
+
+    async def stop(self) -> None:
+        """Nothing to do."""
+
+    async def candidate(self, member: ClusterMember, bundle: str, *, authoritative: bool) -> Found:
+        """The bundle's worker. Raises RefusedError while that one does not run."""
+        wanted = worker_of(bundle, self.workers)
+        if wanted == self.worker:
+            return member.me
+        for broker in (await member.registration.brokers()).values():
+            if broker.worker == wanted:
+                return with_redirect(broker.found, authoritative=True)
+        raise RefusedError(
+            ServerError.ServiceNotReady, f"worker {wanted} of {self.workers} is being started"
+        )
+
+
+def worker_of(bundle: str, workers: int) -> int:
+    """The worker of a bundle: the ranges are dealt out in equal parts of all hashes.
+
+    It depends on the range's begin alone, so splitting a bundle within a worker's part moves none.
+    """
+    low = int(bundle.rpartition("/")[2].partition("_")[0], 16)
+    return low * workers >> 32

@@ -1,0 +1,173 @@
+"""Which brokers live, and which of them is the leader: ephemeral nodes, as in Pulsar.
+
+/loadbalance/brokers/HOST:PORT   the broker's URLs, and the bundles that it owns
+/loadbalance/leader              the broker that chooses owners
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..broker.ownership import Found
+from ..coordination import (
+    Coordination,
+    CoordinationError,
+    NodeExistsError,
+    NodeMissingError,
+    Watch,
+)
+
+BROKERS = "/loadbalance/brokers"
+LEADER = "/loadbalance/leader"
+#: Names in the nodes (Pulsar's LocalBrokerData) and what they are in `Found`.
+FIELDS = {
+    "pulsarServiceUrl": "service_url",
+    "pulsarServiceUrlTls": "service_url_tls",
+    "webServiceUrl": "http_url",
+    "webServiceUrlTls": "http_url_tls",
+}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A broker that lives."""
+
+    found: Found
+    bundles: tuple[str, ...] = ()
+    worker: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Registration:
+    """This broker's nodes, and what it knows of the others. On the event loop."""
+
+    def __init__(self, session: Coordination, me: Found, worker: int | None) -> None:
+        self.me = me
+        self._session = session
+        self._worker = worker
+        self._bundles: tuple[str, ...] = ()
+        self._changing = asyncio.Lock()
+        self._watches: list[Watch] = []
+        self._electing: asyncio.Task[None] | None = None
+        self.is_leader = False
+        self._is_over = False
+
+    @property
+    def _path(self) -> str:
+        return f"{BROKERS}/{self.me.broker_id}"
+
+    async def register(self) -> None:
+        """Make this broker known, and take part in the election. Raises CoordinationError."""
+        await self._put_me()
+        if not self._watches:
+            self._watches.append(await self._session.watch(LEADER, self._leader_changed))
+        await self._elect()
+
+    async def again(self) -> None:
+        """A new session has begun: its nodes are gone."""
+        self.is_leader = False
+        await self.register()
+
+    async def show_bundles(self, bundles: list[str]) -> None:
+        """Say which bundles this broker owns."""
+        self._bundles = tuple(sorted(bundles))
+        if not self._is_over:
+            await self._put_me()
+
+    async def _put_me(self) -> None:
+        async with self._changing:
+            document = {
+                **{name: getattr(self.me, value) or None for name, value in FIELDS.items()},
+                "bundles": list(self._bundles),
+                "worker": self._worker,
+            }
+            data = json.dumps(document).encode()
+            mine = await self._session.exists(self._path)
+            if mine is not None and mine.ephemeral_owner != self._session.session_id:
+                # Left by this broker's life before; the service has not noticed its end yet.
+                await self._session.delete(self._path)
+                mine = None
+            if mine is None:
+                await self._session.create(self._path, data, ephemeral=True, make_parents=True)
+            else:
+                await self._session.set(self._path, data)
+
+    async def withdraw(self) -> None:
+        """Let no bundle be given to this broker any more."""
+        self._is_over = True
+        for watch in self._watches:
+            watch.close()
+        if self._electing is not None:
+            self._electing.cancel()
+        for path in (self._path, *([LEADER] if self.is_leader else [])):
+            try:
+                await self._session.delete(path)
+            except NodeMissingError:
+                continue
+        self.is_leader = False
+
+    # -- the leader -------------------------------------------------------------------------------
+
+    def _leader_changed(self) -> None:
+        if self._electing is None or self._electing.done():
+            self._electing = asyncio.get_running_loop().create_task(self._elect_again())
+
+    async def _elect_again(self) -> None:
+        try:
+            await self._elect()
+        except CoordinationError as error:
+            log.warning("no leader was elected: %s", error)
+
+    async def _elect(self) -> None:
+        if self._is_over:
+            return
+        data = json.dumps({"serviceUrl": self.me.http_url, "brokerId": self.me.broker_id}).encode()
+        try:
+            await self._session.create(LEADER, data, ephemeral=True, make_parents=True)
+        except NodeExistsError:
+            stat = await self._session.exists(LEADER)
+            self.is_leader = stat is not None and stat.ephemeral_owner == self._session.session_id
+        else:
+            self.is_leader = True
+            log.info("%s is the leader now", self.me.broker_id)
+
+    async def leader(self) -> Found | None:
+        """The leader; None while there is none."""
+        try:
+            data, _ = await self._session.get(LEADER)
+        except NodeMissingError:
+            return None
+        found = (await self.brokers()).get(json.loads(data)["brokerId"])
+        return None if found is None else found.found
+
+    # -- the others -------------------------------------------------------------------------------
+
+    async def brokers(self) -> dict[str, Registered]:
+        """All brokers that live, by id."""
+        try:
+            names = await self._session.children(BROKERS)
+        except NodeMissingError:
+            return {}
+        read = await asyncio.gather(*(self._broker(name) for name in names))
+        return {one.found.broker_id: one for one in read if one is not None}
+
+    async def _broker(self, name: str) -> Registered | None:
+        try:
+            data, _ = await self._session.get(f"{BROKERS}/{name}")
+        except NodeMissingError:
+            return None
+        facts = json.loads(data)
+        return Registered(
+            _found(name, facts), tuple(facts.get("bundles", ())), facts.get("worker"), facts
+        )
+
+
+def _found(name: str, facts: dict[str, Any]) -> Found:
+    urls: dict[str, Any] = {value: facts.get(key) or "" for key, value in FIELDS.items()}
+    return Found(name, **urls)

@@ -1,0 +1,288 @@
+"""The settings that all brokers of a cluster share: a `MetadataStore` in the coordination service.
+
+Each value is a node, `/pulsemark/catalog/KIND/-KEY`, and each broker has all of them in memory. A
+change is one transaction: the values, each only if it has still the version that this broker knows,
+and a record that names them, `/pulsemark/changes/c-NUMBER`. Every broker watches the list of these
+records, and reads what they name. So a change is in force everywhere within moments, and of two
+brokers that change the same value at once the second fails and can try again.
+
+Records are removed when there are many newer ones. A broker that missed some reads everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from ..coordination import (
+    ConnectionLossError,
+    Coordination,
+    CoordinationError,
+    Create,
+    Delete,
+    NodeExistsError,
+    NodeMissingError,
+    Operation,
+    Set,
+    VersionConflictError,
+    Watch,
+)
+from ..ledger import CatalogError
+from ..ledger.store import MetadataStore
+
+ROOT = "/pulsemark/catalog"
+CHANGES = "/pulsemark/changes"
+MAX_VALUE_BYTES = 900_000
+"""ZooKeeper takes a little more than a million bytes in one request."""
+KEPT_CHANGES = 1_000
+
+log = logging.getLogger(__name__)
+
+Change = tuple[str, str, bytes | None]
+Hearer = Callable[[str, str, bytes | None], None]
+
+
+class ChangedElsewhereError(CatalogError):
+    """Another broker has changed the same value at the same time; nothing was changed."""
+
+
+class SharedCatalog(MetadataStore):
+    """The shared values. `get` and `items` read memory; changes block, and not on the loop."""
+
+    def __init__(self, session: Coordination) -> None:
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._values: dict[str, dict[str, tuple[bytes, int]]] = {}
+        self._known_kinds: set[str] = set()
+        self._seen = -1
+        self._watch: Watch | None = None
+        self._following = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.name = Path("the cluster's metadata")
+        #: Called on the loop with each value that another broker has changed.
+        self.on_change: list[Hearer] = []
+
+    async def load(self) -> None:
+        """Read everything, and follow the changes from now on. Raises CoordinationError."""
+        for path in (ROOT, CHANGES):
+            await _ensure(self._session, path)
+        self._watch = await self._session.watch(CHANGES, self._look_again, children=True)
+        await self._read_all()
+
+    def close(self) -> None:
+        """Follow no more."""
+        if self._watch is not None:
+            self._watch.close()
+        for task in self._tasks:
+            task.cancel()
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, int]:
+        """None: topics' ids are a matter of the stores."""
+        return {}
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """The value stored under (kind, key); None if there is none."""
+        with self._lock:
+            found = self._values.get(kind, {}).get(key)
+            return None if found is None else found[0]
+
+    def items(self, kind: str) -> list[tuple[str, bytes]]:
+        """All (key, value) pairs of a kind, ordered by key."""
+        with self._lock:
+            return sorted((key, value) for key, (value, _) in self._values.get(kind, {}).items())
+
+    # -- changing ---------------------------------------------------------------------------------
+
+    def create_topic(self, name: str) -> int:
+        """Not for this catalog."""
+        raise NotImplementedError("topics' ids are a matter of the stores")
+
+    def create_topics(self, names: Sequence[str]) -> dict[str, int]:
+        """Not for this catalog."""
+        raise NotImplementedError("topics' ids are a matter of the stores")
+
+    def reserve_ledger_ids(self, count: int) -> int:
+        """Not for this catalog."""
+        raise NotImplementedError("ledgers' ids are a matter of the stores")
+
+    def delete(self, kind: str, key: str) -> bool:
+        """Remove (kind, key); returns whether it was there."""
+        was_there = self.get(kind, key) is not None
+        self.write([(kind, key, None)])
+        return was_there
+
+    def write(self, changes: Iterable[Change]) -> None:
+        """Store several values, or remove them (None), all of them or none.
+
+        Raises ChangedElsewhereError, and CatalogError without the coordination service.
+        """
+        wanted = {
+            (kind, key): None if value is None else bytes(value) for kind, key, value in changes
+        }
+        for (kind, key), value in wanted.items():
+            if value is not None and len(value) > MAX_VALUE_BYTES:
+                reason = f"{kind} {key!r} has {len(value)} bytes, above {MAX_VALUE_BYTES}"
+                raise CatalogError(self.name, reason)
+        work = self._write(wanted)
+        try:
+            asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except CoordinationError as error:
+            raise CatalogError(self.name, str(error)) from error
+
+    async def _write(self, wanted: dict[tuple[str, str], bytes | None]) -> None:
+        for kind in {kind for kind, _ in wanted} - self._known_kinds:
+            await _ensure(self._session, f"{ROOT}/{kind}")
+            self._known_kinds.add(kind)
+        operations = {
+            place: _operation(place, value, version)
+            for place, value in wanted.items()
+            if (version := self._version(place)) is not None or value is not None
+        }
+        if not operations:
+            return
+        record = Create(f"{CHANGES}/c-", json.dumps(list(wanted)).encode(), sequence=True)
+        try:
+            results = await self._session.transaction([*operations.values(), record])
+        except (VersionConflictError, NodeExistsError, NodeMissingError) as error:
+            await self._read(wanted)
+            raise ChangedElsewhereError(
+                self.name, f"another broker has changed it meanwhile ({error}); try again"
+            ) from error
+        except ConnectionLossError as error:
+            await self._find_out(wanted, error)
+            return
+        for place, result in zip(operations, results, strict=False):
+            self._take(place, wanted[place], result if isinstance(result, int) else 0)
+        self._trim(int(str(results[-1])[-10:]))
+
+    def _version(self, place: tuple[str, str]) -> int | None:
+        with self._lock:
+            found = self._values.get(place[0], {}).get(place[1])
+            return None if found is None else found[1]
+
+    async def _find_out(
+        self, wanted: dict[tuple[str, str], bytes | None], error: ConnectionLossError
+    ) -> None:
+        """The change may have been made or not: read what is stored now."""
+        for place, value in wanted.items():
+            stored, version = await self._stored(place)
+            if stored != value:
+                raise CatalogError(self.name, str(error)) from error
+            self._take(place, value, version)
+
+    def _trim(self, number: int) -> None:
+        """Now and then remove the oldest records."""
+        if number % (KEPT_CHANGES // 4) == 0 and number:
+            self._spawn(self._remove_before(number - KEPT_CHANGES))
+
+    async def _remove_before(self, limit: int) -> None:
+        for name in await self._session.children(CHANGES):
+            if int(name[-10:]) < limit:
+                try:
+                    await self._session.delete(f"{CHANGES}/{name}")
+                except NodeMissingError:
+                    continue
+
+    # -- following --------------------------------------------------------------------------------
+
+    def _look_again(self) -> None:
+        self._spawn(self._follow())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(_logged(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _follow(self) -> None:
+        """Read what the records since the last look name."""
+        async with self._following:
+            numbers = sorted(int(name[-10:]) for name in await self._session.children(CHANGES))
+            new = [number for number in numbers if number > self._seen]
+            if not new:
+                return
+            if self._seen >= 0 and new[0] != self._seen + 1:
+                await self._read_all()
+                return
+            for number in new:
+                try:
+                    data, _ = await self._session.get(f"{CHANGES}/c-{number:010d}")
+                except NodeMissingError:
+                    await self._read_all()
+                    return
+                await self._read([(kind, key) for kind, key in json.loads(data)])
+                self._seen = number
+
+    async def _read_all(self) -> None:
+        numbers = [int(name[-10:]) for name in await self._session.children(CHANGES)]
+        seen = max(numbers, default=-1)
+        places = {(kind, key) for kind, values in self._values.items() for key in values}
+        for kind in await self._session.children(ROOT):
+            self._known_kinds.add(kind)
+            for name in await self._session.children(f"{ROOT}/{kind}"):
+                places.add((kind, unquote(name[1:])))
+        ordered = sorted(places)
+        for at in range(0, len(ordered), 256):
+            await self._read(ordered[at : at + 256])
+        self._seen = max(self._seen, seen)
+
+    async def _stored(self, place: tuple[str, str]) -> tuple[bytes | None, int]:
+        try:
+            return await self._session.get(_path(place))
+        except NodeMissingError:
+            return None, -1
+
+    async def _read(self, places: Iterable[tuple[str, str]]) -> None:
+        """Take over what is stored under these places; report what others have changed."""
+        ordered = list(places)
+        stored = await asyncio.gather(*(self._stored(place) for place in ordered))
+        for place, (value, version) in zip(ordered, stored, strict=True):
+            if self._take(place, value, version) != value:
+                for hear in self.on_change:
+                    hear(*place, value)
+
+    def _take(self, place: tuple[str, str], value: bytes | None, version: int) -> bytes | None:
+        """Know a value from now on; returns the one that was known."""
+        with self._lock:
+            values = self._values.setdefault(place[0], {})
+            before = values.pop(place[1], None)
+            if value is not None:
+                values[place[1]] = (value, version)
+            return None if before is None else before[0]
+
+
+def _operation(place: tuple[str, str], value: bytes | None, version: int | None) -> Operation:
+    path = _path(place)
+    if value is None:
+        assert version is not None
+        return Delete(path, version)
+    return Create(path, value) if version is None else Set(path, value, version)
+
+
+def _path(place: tuple[str, str]) -> str:
+    return f"{ROOT}/{place[0]}/-{quote(place[1], safe='')}"
+
+
+async def _ensure(session: Coordination, path: str) -> None:
+    try:
+        await session.create(path, make_parents=True)
+    except NodeExistsError:
+        return
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except CoordinationError as error:
+        # With the next connection the watch reports again.
+        log.warning("changes of the cluster's metadata were not read: %s", error)
+    except Exception:
+        log.exception("changes of the cluster's metadata were not taken over")

@@ -1,0 +1,136 @@
+"""What one broker of a cluster stores in: the shared catalog, and the stores of its bundles.
+
+There are two kinds. On a shared engine each bundle is a store of its own: opening it takes it over,
+which fences the broker that had it before. With one data folder for each worker all bundles of a
+worker are in its one store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import TypeVar
+
+from ..broker.storage import CacheFigures
+from ..broker.topics.refreshing import TOPIC_KIND
+from ..ledger import Cursor, LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
+from .shared_catalog import SharedCatalog
+
+T = TypeVar("T")
+
+
+class ClusterStore:
+    """The stores of the bundles that this broker owns now, as one `Storage`."""
+
+    is_whole = False
+
+    def __init__(self, catalog: SharedCatalog, bundle_of: Callable[[str], str], name: str) -> None:
+        self.catalog = catalog
+        self.owner_id = os.urandom(16).hex()
+        self.name = name
+        self.stores: dict[str, TopicStore] = {}
+        """By bundle. Changed on the event loop only."""
+        self._bundle_of = bundle_of
+        self.cursors = _Cursors(self)
+        self.tail_cache: CacheFigures = _Caches(self)
+
+    def distinct(self) -> list[TopicStore]:
+        """Each open store once."""
+        return list({id(store): store for store in tuple(self.stores.values())}.values())
+
+    def store_of(self, topic: str) -> TopicStore:
+        """The store of a topic's bundle. Raises TopicNotFoundError if it is not this broker's."""
+        store = self.stores.get(self._bundle_of(topic))
+        if store is None:
+            raise TopicNotFoundError(topic)
+        return store
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    def topic_names(self) -> list[str]:
+        """Full names of all topics of the cluster, sorted."""
+        return [key for key, _ in self.catalog.items(TOPIC_KIND)]
+
+    def add_topics(self, names: Sequence[str]) -> None:
+        """Make the names known to all brokers. The stores create topics when they open them."""
+        new = [name for name in names if self.catalog.get(TOPIC_KIND, name) is None]
+        if new:
+            self.catalog.write([(TOPIC_KIND, name, b"") for name in new])
+
+    def open_topic(self, name: str) -> ManagedLedger:
+        """A topic's ledger. Raises as `TopicStore.open_topic`."""
+        if self.catalog.get(TOPIC_KIND, name) is None:
+            self.add_topics([name])
+        return self.store_of(name).open_topic(name)
+
+    def open_internal(self, name: str) -> ManagedLedger:
+        """No broker of a cluster has such logs yet. Raises LedgerError."""
+        raise LedgerError(f"{name}: a broker of a cluster keeps no logs of its own")
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic. Raises as `TopicStore.delete_topic`."""
+        self.store_of(name).delete_topic(name)
+        self.catalog.delete(TOPIC_KIND, name)
+
+    # -- the whole --------------------------------------------------------------------------------
+
+    def freeing(self, work: Callable[[], T]) -> T:
+        """Do work that changes the shared catalog: there is no disk to be full here."""
+        return work()
+
+    def probe(self) -> None:
+        """Check whether all stores take writes. Raises OSError."""
+        for store in self.distinct():
+            store.probe()
+
+    def wake_committer(self) -> None:
+        """Have committed what was appended without waking the committers."""
+        for store in self.stores.values():
+            store.wake_committer()
+
+    def reads_are_due(self) -> bool:
+        """Whether readers of old entries must take turns now."""
+        return any(store.reads_are_due() for store in self.stores.values())
+
+    def close(self) -> None:
+        """Close all stores."""
+        for store in self.distinct():
+            store.close()
+        self.stores.clear()
+
+
+class _Cursors:
+    def __init__(self, whole: ClusterStore) -> None:
+        self._whole = whole
+
+    def changed(self) -> Iterable[Cursor]:
+        """The durable cursors of all stores with changes that are not stored."""
+        return [cursor for store in self._whole.distinct() for cursor in store.cursors.changed()]
+
+
+class _Caches:
+    """The sum of the stores' tail caches."""
+
+    def __init__(self, whole: ClusterStore) -> None:
+        self._whole = whole
+
+    def _sum(self, name: str) -> int:
+        figure = attrgetter(f"tail_cache.{name}")
+        return sum(figure(store) for store in self._whole.distinct())
+
+    hit_entries = property(lambda self: self._sum("hit_entries"))
+    hit_bytes = property(lambda self: self._sum("hit_bytes"))
+    missed_entries = property(lambda self: self._sum("missed_entries"))
+    missed_bytes = property(lambda self: self._sum("missed_bytes"))
+    evictions = property(lambda self: self._sum("evictions"))
+    used_size_bytes = property(lambda self: self._sum("used_size_bytes"))
+    entry_count = property(lambda self: self._sum("entry_count"))
+    inserted_entries = property(lambda self: self._sum("inserted_entries"))
+    evicted_entries = property(lambda self: self._sum("evicted_entries"))
+    max_size_bytes = property(lambda self: self._sum("max_size_bytes"))
+
+    def evict_old(self) -> None:
+        """Drop the entries that are too old."""
+        for store in self._whole.distinct():
+            store.tail_cache.evict_old()

@@ -1,0 +1,250 @@
+"""The supervisor of several workers: starts them, restarts one that dies, ends them together.
+
+It serves what the workers share, and nothing to clients. The first worker has the configured ports,
+the next one ports that are higher by 1, and so on; with port 0 each gets free ones, and keeps them
+when it is restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ..broker import BrokerConfig
+from ..coordination.durable import DurableTree
+from ..coordination.local_server import LocalServer
+from .errors import WorkersError
+from .worker import WorkerSpec
+from .worker_folder import WorkersFolder
+
+log = logging.getLogger(__name__)
+
+START_LIMIT_S = 60.0
+END_GRACE_S = 10.0
+RESTART_DELAYS_S = (0.1, 0.5, 2.0, 5.0)
+"""Before the first restart, the second one ...; a worker that ran for a minute begins anew."""
+STEADY_S = 60.0
+REFUSED = {
+    "grpc_port": "each worker would search its own topics only",
+    "kafka_port": "Kafka's clients would see one worker's topics only",
+}
+
+
+class Supervisor:
+    """Runs the workers during an `async with` block."""
+
+    def __init__(self, config: BrokerConfig, workers: int, *, log_level: str = "warning") -> None:
+        """Raises WorkersError for settings that do not go with workers."""
+        _check(config)
+        assert config.data_dir is not None
+        self.config = config
+        self.workers = workers
+        self._log_level = log_level
+        self._folder = WorkersFolder(config.data_dir, workers)
+        self._runtime: Path | None = None
+        self._tree: DurableTree | None = None
+        self._server: LocalServer | None = None
+        self._running: list[_Running] = []
+        self._is_ending = False
+
+    @property
+    def facts(self) -> list[dict[str, Any]]:
+        """What each worker says of itself: URLs, process id, data folder."""
+        return [running.facts for running in self._running]
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _start(self) -> None:
+        # Not in the data folder, whose path may be too long for a socket's.
+        self._runtime = Path(tempfile.mkdtemp(prefix="pulsemark-workers-"))
+        self._tree = DurableTree(self._folder.shared)
+        self._server = LocalServer(self._tree, self._runtime / "shared")
+        await self._server.start()
+        self._running = [
+            _Running(number, self._config_of(number), self) for number in range(self.workers)
+        ]
+        await asyncio.gather(*(running.start() for running in self._running))
+        for running in self._running:
+            running.watch()
+
+    def _config_of(self, number: int) -> BrokerConfig:
+        config, security = self.config, self.config.security
+
+        def port(configured: int | None) -> int | None:
+            return configured + number if configured else configured
+
+        return replace(
+            config,
+            data_dir=self._folder.of_worker(number),
+            port=port(config.port),
+            http_port=port(config.http_port),
+            security=replace(
+                security,
+                tls_port=port(security.tls_port),
+                http_tls_port=port(security.http_tls_port),
+            ),
+        )
+
+    def spec_file(self, number: int, config: BrokerConfig) -> Path:
+        """The file that tells a worker what it is."""
+        assert self._runtime is not None
+        spec = WorkerSpec(config, self._runtime / "shared", number, self.workers, self._log_level)
+        file = self._runtime / f"worker-{number}"
+        file.write_bytes(pickle.dumps(spec))
+        return file
+
+    async def close(self) -> None:
+        """End all workers in good order, then what they share. A second call does nothing."""
+        if self._is_ending:
+            return
+        self._is_ending = True
+        limit_s = self.config.shutdown_timeout_ms / 1000 + END_GRACE_S
+        await asyncio.gather(*(running.end(limit_s) for running in self._running))
+        if self._server is not None:
+            await self._server.close()
+        if self._tree is not None:
+            self._tree.close()
+        if self._runtime is not None:
+            shutil.rmtree(self._runtime, ignore_errors=True)
+        self._folder.close()
+
+
+class _Running:
+    """One worker's process, and the next one after it died."""
+
+    def __init__(self, number: int, config: BrokerConfig, supervisor: Supervisor) -> None:
+        self.number = number
+        self.facts: dict[str, Any] = {}
+        self._config = config
+        self._supervisor = supervisor
+        self._process: asyncio.subprocess.Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._is_ending = False
+
+    async def start(self) -> None:
+        """Start the process, and return when it is ready. Raises WorkersError."""
+        file = self._supervisor.spec_file(self.number, self._config)
+        command = [sys.executable, "-m", "pulsemark.cluster.worker", str(file)]
+        self._process = process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            # Its signals come from the supervisor alone, also those of a terminal.
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            process.kill()
+            raise WorkersError(
+                f"worker {self.number} is not ready after {START_LIMIT_S:.0f} s"
+            ) from None
+        if not line:
+            code = await process.wait()
+            raise WorkersError(f"worker {self.number} ended at its start, with {code}: see the log")
+        self.facts = json.loads(line)
+        self._keep_ports()
+
+    def _keep_ports(self) -> None:
+        """The next process gets the same ports, so that clients find it again."""
+        security = self._config.security
+        self._config = replace(
+            self._config,
+            port=_port(self.facts["service_url"], self._config.port),
+            http_port=_port(self.facts["http_url"], self._config.http_port),
+            security=replace(
+                security,
+                tls_port=_port(self.facts["service_url_tls"], security.tls_port),
+                http_tls_port=_port(self.facts["http_url_tls"], security.http_tls_port),
+            ),
+        )
+
+    def watch(self) -> None:
+        """Restart the process whenever it dies."""
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        deaths, began_s = 0, loop.time()
+        while True:
+            assert self._process is not None
+            code = await self._process.wait()
+            if self._is_ending:
+                return
+            deaths = 0 if loop.time() - began_s > STEADY_S else deaths
+            delay_s = RESTART_DELAYS_S[min(deaths, len(RESTART_DELAYS_S) - 1)]
+            deaths += 1
+            log.error("worker %d has died (%s): restarted in %s s", self.number, code, delay_s)
+            await asyncio.sleep(delay_s)
+            began_s = loop.time()
+            try:
+                await self.start()
+            except (WorkersError, OSError) as error:
+                log.error("worker %d was not restarted: %s", self.number, error)
+            else:
+                log.warning("worker %d runs again", self.number)
+
+    async def end(self, limit_s: float) -> None:
+        """SIGTERM, and SIGKILL after a while."""
+        self._is_ending = True
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(limit_s):
+                    await process.wait()
+            except TimeoutError:
+                log.error("worker %d does not end: it is killed", self.number)
+                process.kill()
+                await process.wait()
+        if self._watching is not None:
+            self._watching.cancel()
+
+
+def _port(url: str | None, configured: int | None) -> int | None:
+    return int(url.rpartition(":")[2]) if url else configured
+
+
+def _check(config: BrokerConfig) -> None:
+    if config.storage != "files" or config.data_dir is None:
+        raise WorkersError("--workers needs a data folder: workers share no memory")
+    for name, why in REFUSED.items():
+        if getattr(config, name) is not None:
+            raise WorkersError(f"--{name.replace('_', '-')} does not go with --workers: {why}")
+    security = config.security
+    if security.grpc_tls_port is not None or security.kafka_tls_port is not None:
+        raise WorkersError("gRPC and Kafka do not go with --workers: a worker has a part of all")
+    used = [
+        port
+        for port in (config.port, config.http_port, security.tls_port, security.http_tls_port)
+        if port
+    ]
+    if len(used) != len(set(used)):
+        raise WorkersError(f"ports {used} are not different")

@@ -1,0 +1,89 @@
+"""One worker: `python -m pulsemark.cluster.worker FILE`, started by the supervisor alone.
+
+The file has the worker's configuration. When the worker is ready it prints one line of JSON; it
+ends with SIGTERM, or when the supervisor has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import pickle
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..broker import Broker, BrokerConfig, new_event_loop
+from ..broker.collector import Collector
+from ..coordination import State
+from .joining import worker_member
+from .member import ClusterMember
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a worker needs to know."""
+
+    config: BrokerConfig
+    socket: Path
+    worker: int
+    workers: int
+    log_level: str
+
+
+def main() -> int:
+    """Run the worker that the file describes."""
+    # The supervisor has written the file into a folder that only its user can use.
+    spec: WorkerSpec = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301
+    logging.basicConfig(
+        level=spec.log_level.upper(),
+        stream=sys.stderr,
+        format=f"%(asctime)s worker {spec.worker} %(levelname)s %(name)s: %(message)s",
+    )
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(spec))
+    return 0
+
+
+async def _serve(spec: WorkerSpec) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    member = worker_member(spec.socket, spec.worker, spec.workers)
+    async with (
+        Broker(spec.config, member) as broker,
+        Collector(lambda: broker.services.is_idle),
+    ):
+        watch = member.session.listen(lambda state: _ended(state, stop))
+        _announce(broker, member)
+        await stop.wait()
+        watch.close()
+
+
+def _ended(state: State, stop: asyncio.Event) -> None:
+    if state is State.LOST:
+        log.error("the supervisor has gone: this worker ends")
+        stop.set()
+
+
+def _announce(broker: Broker, member: ClusterMember) -> None:
+    facts = {
+        "worker": member.placement.worker,
+        "pid": os.getpid(),
+        "service_url": broker.service_url,
+        "http_url": broker.http_url,
+        "service_url_tls": broker.service_url_tls or None,
+        "http_url_tls": broker.http_url_tls or None,
+        "data_dir": str(broker.config.data_dir),
+    }
+    print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

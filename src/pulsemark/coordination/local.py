@@ -1,0 +1,198 @@
+"""`Coordination` with the tree that another process of this machine serves (`local_server`).
+
+The session is the connection: when it ends, the session is lost, and there is no new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+from .errors import (
+    ConnectionLossError,
+    CoordinationClosedError,
+    CoordinationUnavailableError,
+    SessionExpiredError,
+)
+from .local_protocol import MAX_LINE_BYTES, bytes_of, error_of, line_of, packed, text_of
+from .protocol import ANY_VERSION, Coordination, Operation, Stat, State, Versioned, Watch
+
+SESSION_TIMEOUT_MS = 6_000
+
+
+class LocalCoordination(Coordination):
+    """A session over a Unix socket. Made by `connect`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._state = State.CONNECTED
+        self._is_closed = False
+        self._number = 0
+        self._session_id = 0
+        self._waiting: dict[int, tuple[asyncio.Future[Any], str]] = {}
+        self._looks: dict[int, Callable[[], None]] = {}
+        self._listeners: list[_Listener] = []
+        self._reading: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def connect(cls, socket: Path) -> Self:
+        """Open a session. Raises CoordinationUnavailableError."""
+        try:
+            streams = await asyncio.open_unix_connection(str(socket), limit=MAX_LINE_BYTES)
+            self = cls(*streams)
+            self._session_id = json.loads(await self._reader.readline())["session"]
+        except (OSError, ValueError) as error:
+            raise CoordinationUnavailableError("", f"{socket}: {error}") from error
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+        return self
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return SESSION_TIMEOUT_MS
+
+    async def get(self, path: str) -> Versioned:
+        data, version = await self._ask("get", path)
+        return Versioned(bytes_of(data), version)
+
+    async def exists(self, path: str) -> Stat | None:
+        found = await self._ask("exists", path)
+        return None if found is None else Stat(*found)
+
+    async def children(self, path: str) -> list[str]:
+        return list(await self._ask("children", path))
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        flags = {"ephemeral": ephemeral, "sequence": sequence, "make_parents": make_parents}
+        return str(await self._ask("create", path, data=text_of(data), **flags))
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        return int(await self._ask("set", path, data=text_of(data), version=version))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._ask("delete", path, version=version)
+
+    async def transaction(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        path = operations[0].path if operations else ""
+        return list(
+            await self._ask("transaction", path, operations=[packed(one) for one in operations])
+        )
+
+    async def watch(
+        self, path: str, look_again: Callable[[], None], *, children: bool = False
+    ) -> Watch:
+        number = self._number + 1
+        self._looks[number] = look_again
+        try:
+            await self._ask("watch", path, children=children)
+        except BaseException:
+            self._looks.pop(number, None)
+            raise
+        return _Watch(self, number)
+
+    def unwatch(self, number: int) -> None:
+        """Report nothing more of a watch."""
+        if self._looks.pop(number, None) is not None and self._state is State.CONNECTED:
+            self._number += 1
+            self._writer.write(line_of({"id": self._number, "do": "unwatch", "watch": number}))
+
+    def listen(self, changed: Callable[[State], None]) -> Watch:
+        return _Listener(self._listeners, changed)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._writer.close()
+        if self._reading is not None:
+            self._reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._reading
+        self._end()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _ask(self, what: str, path: str, **more: object) -> Any:
+        if self._is_closed:
+            raise CoordinationClosedError(path)
+        if self._state is State.LOST:
+            raise SessionExpiredError(path)
+        self._number += 1
+        number = self._number
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer, path
+        self._writer.write(line_of({"id": number, "do": what, "path": path, **more}))
+        return await answer
+
+    async def _read(self) -> None:
+        try:
+            while line := await self._reader.readline():
+                self._take(json.loads(line))
+        except OSError:
+            pass
+        self._end()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "watch" in message:
+            look_again = self._looks.get(message["watch"])
+            if look_again is not None:
+                look_again()
+            return
+        answer, _ = self._waiting.pop(message["id"], (None, ""))
+        if answer is None or answer.done():
+            return
+        if "error" in message:
+            answer.set_exception(error_of(message["error"], message["path"], message["reason"]))
+        else:
+            answer.set_result(message["is"])
+
+    def _end(self) -> None:
+        if self._state is State.LOST:
+            return
+        self._state = State.LOST
+        for answer, path in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(ConnectionLossError(path))
+        self._waiting.clear()
+        for listener in tuple(self._listeners):
+            listener.changed(State.LOST)
+
+
+class _Watch:
+    def __init__(self, session: LocalCoordination, number: int) -> None:
+        self._session = session
+        self._number = number
+
+    def close(self) -> None:
+        self._session.unwatch(self._number)
+
+
+class _Listener:
+    def __init__(self, holders: list[_Listener], changed: Callable[[State], None]) -> None:
+        self.changed = changed
+        self._holders = holders
+        holders.append(self)
+
+    def close(self) -> None:
+        if self in self._holders:
+            self._holders.remove(self)

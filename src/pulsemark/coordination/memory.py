@@ -1,0 +1,247 @@
+"""A coordination service in memory: sessions that a test can cut, expire and delay.
+
+    tree = MemoryTree()
+    first, second = tree.session(), tree.session()
+    second.expire()         # its ephemeral nodes go
+
+There is no clock in it: a session ends when a test says so, or, with `cut(expire_after_ms=...)`, by
+the timer of the loop on which the session is used. A seeded loop makes the whole deterministic.
+`tree.fault` is asked before and after each request's effect, and may wait or raise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, TypeVar
+
+from .errors import ConnectionLossError, CoordinationClosedError, SessionExpiredError
+from .memory_tree import Nodes
+from .protocol import (
+    ANY_VERSION,
+    Coordination,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    Stat,
+    State,
+    Versioned,
+    Watch,
+)
+
+T = TypeVar("T")
+
+Fault = Callable[["MemoryCoordination", str, str, Literal["before", "after"]], Awaitable[None]]
+"""Asked with the session, the request's name, its path, and whether its effect is still to come."""
+
+
+class MemoryTree(Nodes):
+    """The service: its nodes, and its sessions."""
+
+    def __init__(self, *, session_timeout_ms: int = 6_000) -> None:
+        super().__init__()
+        self.session_timeout_ms = session_timeout_ms
+        self.fault: Fault | None = None
+
+    def session(self) -> MemoryCoordination:
+        """A new session."""
+        return MemoryCoordination(self)
+
+
+class _MemoryWatch:
+    """One callback, and what it is to be called for."""
+
+    def __init__(self, holders: list[_MemoryWatch], path: str, *, is_list: bool) -> None:
+        self.path = path
+        self.is_list = is_list
+        self._holders = holders
+        holders.append(self)
+        self.call: Callable[[], None] = lambda: None
+
+    def run(self) -> None:
+        """Call it, unless it was closed meanwhile."""
+        if self in self._holders:
+            self.call()
+
+    def close(self) -> None:
+        """Report nothing more."""
+        if self in self._holders:
+            self._holders.remove(self)
+
+
+class MemoryCoordination(Coordination):
+    """A session with a `MemoryTree`."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        self._tree = tree
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._state = State.CONNECTED
+        self._is_closed = False
+        self._watches: list[_MemoryWatch] = []
+        self._listeners: dict[_MemoryWatch, Callable[[State], None]] = {}
+        self._listening: list[_MemoryWatch] = []
+        self._expiring: asyncio.TimerHandle | None = None
+        self._session_id = tree.admit(self)
+
+    # -- what a test does to it -------------------------------------------------------------------
+
+    def cut(self, *, expire_after_ms: int | None = None) -> None:
+        """Lose the connection. The session ends after that time by the loop's timer, if given."""
+        self._become(State.SUSPENDED)
+        if expire_after_ms is not None:
+            loop = asyncio.get_running_loop()
+            self._expiring = loop.call_later(expire_after_ms / 1000, self.end_silently)
+
+    def end_silently(self) -> None:
+        """The service ends the session, while this side, which is cut off, knows nothing of it."""
+        self._tree.dismiss(self._session_id)
+
+    def heal(self) -> None:
+        """Connect again: to the same session if it lives, else to a new one, as ZooKeeper does."""
+        if self._expiring is not None:
+            self._expiring.cancel()
+            self._expiring = None
+        if not self._tree.has_session(self._session_id):
+            self.expire()
+            return
+        self._become(State.CONNECTED)
+        self._report_all()
+
+    def expire(self) -> None:
+        """The session is lost; a new one follows at once."""
+        self._tree.dismiss(self._session_id)
+        self._become(State.LOST)
+        self._session_id = self._tree.admit(self)
+        self._become(State.CONNECTED)
+        self._report_all()
+
+    # -- the session ------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self._tree.session_timeout_ms
+
+    async def get(self, path: str) -> Versioned:
+        return await self._request("get", path, lambda: self._tree.read(path))
+
+    async def exists(self, path: str) -> Stat | None:
+        return await self._request("exists", path, lambda: self._tree.stat(path))
+
+    async def children(self, path: str) -> list[str]:
+        return await self._request("children", path, lambda: self._tree.names(path))
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        create = Create(path, data, ephemeral, sequence)
+
+        def apply() -> str:
+            if make_parents:
+                self._tree.make_parents(path)
+            return str(self._tree.apply([create], self._session_id)[0])
+
+        return await self._request("create", path, apply)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        one = Set(path, data, version)
+        results = await self._request(
+            "set", path, lambda: self._tree.apply([one], self._session_id)
+        )
+        assert isinstance(results[0], int)
+        return results[0]
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        one = Delete(path, version)
+        await self._request("delete", path, lambda: self._tree.apply([one], self._session_id))
+
+    async def transaction(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        path = operations[0].path if operations else ""
+        return await self._request(
+            "transaction", path, lambda: self._tree.apply(operations, self._session_id)
+        )
+
+    async def watch(
+        self, path: str, look_again: Callable[[], None], *, children: bool = False
+    ) -> Watch:
+        def add() -> Watch:
+            if children:
+                self._tree.node(path)
+            watch = _MemoryWatch(self._watches, path, is_list=children)
+            watch.call = look_again
+            return watch
+
+        return await self._request("watch", path, add)
+
+    def listen(self, changed: Callable[[State], None]) -> Watch:
+        self._loop = self._loop or asyncio.get_running_loop()
+        watch = _MemoryWatch(self._listening, "", is_list=False)
+        self._listeners[watch] = changed
+        return watch
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._tree.dismiss(self._session_id)
+        self._become(State.LOST)
+        self._watches.clear()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _request(self, name: str, path: str, effect: Callable[[], T]) -> T:
+        self._loop = self._loop or asyncio.get_running_loop()
+        await asyncio.sleep(0)
+        if (fault := self._tree.fault) is not None:
+            await fault(self, name, path, "before")
+        if self._is_closed:
+            raise CoordinationClosedError(path)
+        self._need_connection(path)
+        if not self._tree.has_session(self._session_id):
+            raise SessionExpiredError(path)
+        result = effect()
+        if fault is not None:
+            await fault(self, name, path, "after")
+        self._need_connection(path)
+        return result
+
+    def _need_connection(self, path: str) -> None:
+        if self._state is State.SUSPENDED:
+            raise ConnectionLossError(path)
+
+    def report(self, path: str, *, is_list: bool) -> None:
+        """From the tree, in any thread: call the watches of this path."""
+        if self._state is not State.CONNECTED:
+            return
+        for watch in tuple(self._watches):
+            if watch.path == path and watch.is_list == is_list:
+                self._call(watch.run)
+
+    def _report_all(self) -> None:
+        for watch in tuple(self._watches):
+            self._call(watch.run)
+
+    def _become(self, state: State) -> None:
+        if state is self._state:
+            return
+        self._state = state
+        for watch in tuple(self._listening):
+            self._call(self._listeners[watch], state)
+
+    def _call(self, function: Callable[..., None], *arguments: State) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)

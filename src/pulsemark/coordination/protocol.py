@@ -1,0 +1,167 @@
+"""The interface of a coordination service, and its values.
+
+It is ZooKeeper's data model: a tree of nodes, each with up to 1 MB of data and a version that grows
+by 1 with each `set`. A change can demand a version, and several changes can be one transaction. An
+ephemeral node belongs to the session that created it and goes with it. A watch says that something
+has changed, never what: its user looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+ANY_VERSION = -1
+"""Instead of a version: whatever it is."""
+
+
+class Versioned(NamedTuple):
+    """A node's data, with the version to demand of the next change."""
+
+    data: bytes
+    version: int
+
+
+class Stat(NamedTuple):
+    """What is known of a node without its data."""
+
+    version: int
+    ephemeral_owner: int
+    """Session id of the creator of an ephemeral node; 0 for a persistent one."""
+    children_count: int
+
+
+class State(Enum):
+    """The session's state, as far as this side knows."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    """The connection is lost, and the session may go on or end. Requests fail or wait."""
+    LOST = "lost"
+    """The session is over, its ephemeral nodes are gone. CONNECTED follows, with a new session id,
+    unless the session was closed by this side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a node. `sequence` appends ten digits, which grow, to the path."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Replace a node's data, if it has this version."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a node, if it has this version."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Let the transaction fail unless the node has this version."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Set | Delete | Check
+
+
+class Watch(Protocol):
+    """A watch that goes on until it is closed. It may report more often than things change."""
+
+    def close(self) -> None:
+        """Report nothing more, from now on."""
+
+
+class Coordination(Protocol):
+    """A session with the service. All its methods belong to one event loop.
+
+    Besides those named, each coroutine raises ConnectionLossError (a change may have been made or
+    not), SessionExpiredError and CoordinationClosedError (nothing was done).
+    """
+
+    @property
+    def state(self) -> State:
+        """The session's state."""
+
+    @property
+    def session_id(self) -> int:
+        """The session's id; another one after the session was lost. 0 before the first one."""
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """How long the service keeps a session of which it hears nothing."""
+
+    async def get(self, path: str) -> Versioned:
+        """Data and version. Raises NodeMissingError."""
+
+    async def exists(self, path: str) -> Stat | None:
+        """The node's facts; None if there is no such node."""
+
+    async def children(self, path: str) -> list[str]:
+        """The names of a node's children, sorted. Raises NodeMissingError."""
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """Create a node; returns its path, with the digits of `sequence`.
+
+        Raises NodeExistsError, NodeMissingError (the parent's path), ParentEphemeralError.
+        """
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        """Replace the data; returns the new version. Raises NodeMissingError,
+        VersionConflictError.
+        """
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """Delete a node. Raises NodeMissingError, VersionConflictError, NotEmptyError."""
+
+    async def transaction(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        """All operations, or none. Returns, for each, the path created, the version set, or None.
+
+        Raises the error of the first operation that cannot be done; nothing has changed then.
+        """
+
+    async def watch(
+        self, path: str, look_again: Callable[[], None], *, children: bool = False
+    ) -> Watch:
+        """Call `look_again` on the loop after each change of the node's data and existence.
+
+        With `children` after each change of the list of its children; raises NodeMissingError then.
+        What changes after this call returns is reported, also what changed while the connection was
+        lost. One report may stand for several changes.
+        """
+
+    def listen(self, changed: Callable[[State], None]) -> Watch:
+        """Call `changed` on the loop with each new state of the session."""
+
+    async def close(self) -> None:
+        """End the session: its ephemeral nodes go at once. A second call does nothing."""
+
+
+def parent_of(path: str) -> str:
+    """The path of a node's parent; "/" is its own."""
+    return path.rpartition("/")[0] or "/"

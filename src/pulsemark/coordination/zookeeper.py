@@ -1,0 +1,335 @@
+"""`Coordination` on ZooKeeper, through kazoo.
+
+kazoo works in threads of its own. Its answers and events come to the event loop by
+`call_soon_threadsafe`; nothing here blocks the loop or runs in kazoo's threads but that.
+
+ZooKeeper's watches report once. A `Watch` sets its own again after each report, and then has its
+user look: so no change between two reports is missed. kazoo reports all watches when the connection
+is lost, and they are set again with the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+from .errors import (
+    ConnectionLossError,
+    CoordinationClosedError,
+    CoordinationError,
+    CoordinationUnavailableError,
+    NodeExistsError,
+    NodeMissingError,
+    NotEmptyError,
+    ParentEphemeralError,
+    SessionExpiredError,
+    VersionConflictError,
+)
+from .protocol import (
+    ANY_VERSION,
+    Coordination,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    Stat,
+    State,
+    Versioned,
+    Watch,
+    parent_of,
+)
+
+log = logging.getLogger(__name__)
+
+ERRORS: dict[str, type[CoordinationError]] = {
+    "NoNodeError": NodeMissingError,
+    "NodeExistsError": NodeExistsError,
+    "BadVersionError": VersionConflictError,
+    "NotEmptyError": NotEmptyError,
+    "NoChildrenForEphemeralsError": ParentEphemeralError,
+    "ConnectionLoss": ConnectionLossError,
+    "OperationTimeoutError": ConnectionLossError,
+    "ConnectionDropped": ConnectionLossError,
+    "SessionExpiredError": SessionExpiredError,
+    "SessionMovedError": SessionExpiredError,
+    "ConnectionClosedError": CoordinationClosedError,
+}
+"""By kazoo's names, because kazoo is imported only to connect."""
+NOT_TO_BLAME = ("RolledBackError", "RuntimeInconsistency")
+"""Errors of a transaction's operations, that another one of it has failed."""
+
+
+class ZooKeeperCoordination(Coordination):
+    """A session with ZooKeeper. Made by `connect`."""
+
+    def __init__(self, client: Any, session_timeout_ms: int) -> None:
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._timeout_ms = session_timeout_ms
+        self._state = State.CONNECTED
+        self._is_closed = False
+        self._listeners: list[_Listener] = []
+        self._watches: list[_Watch] = []
+        self._arming: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def connect(cls, hosts: str, *, session_timeout_ms: int, connect_timeout_ms: int) -> Self:
+        """Open a session. Raises CoordinationUnavailableError."""
+        try:
+            from kazoo.client import KazooClient
+            from kazoo.retry import KazooRetry
+        except ImportError as error:
+            reason = f"needs kazoo (pip install 'pulsemark[bookkeeper]'): {error}"
+            raise CoordinationUnavailableError("", reason) from error
+        client = KazooClient(
+            hosts=hosts,
+            timeout=session_timeout_ms / 1000,
+            # It reconnects for as long as it takes; a quarter of a second between attempts at most.
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=0.25),
+        )
+        self = cls(client, session_timeout_ms)
+        client.add_listener(self._on_kazoo_state)
+        started = client.start_async()
+        try:
+            is_up = await asyncio.to_thread(started.wait, connect_timeout_ms / 1000)
+        except BaseException:
+            await asyncio.to_thread(self._stop)
+            raise
+        if not is_up:
+            self._is_closed = True
+            await asyncio.to_thread(self._stop)
+            reason = f"no server of {hosts} answered within {connect_timeout_ms} ms"
+            raise CoordinationUnavailableError("", reason)
+        # The server may have granted another timeout than was asked for.
+        self._timeout_ms = int(client._session_timeout)
+        return self
+
+    # -- the session's state ----------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def client_id(self) -> tuple[int, bytes] | None:
+        """The session's id and password: with these another connection can take it over."""
+        identity: tuple[int, bytes] | None = self._client.client_id
+        return identity
+
+    @property
+    def session_id(self) -> int:
+        identity = self.client_id
+        return 0 if identity is None else int(identity[0])
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self._timeout_ms
+
+    def listen(self, changed: Callable[[State], None]) -> Watch:
+        return _Listener(self._listeners, changed)
+
+    def _on_kazoo_state(self, kazoo_state: str) -> None:
+        """In kazoo's thread."""
+        self._on_loop(self._become, State(kazoo_state.lower()))
+
+    def _become(self, state: State) -> None:
+        if state is self._state:
+            return
+        self._state = state
+        if state is State.CONNECTED:
+            for watch in tuple(self._watches):
+                self._arm_later(watch)
+        for listener in tuple(self._listeners):
+            listener.changed(state)
+
+    def _on_loop(self, function: Callable[..., object], *arguments: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def get(self, path: str) -> Versioned:
+        data, stat = await self._ask(path, "get_async", path)
+        return Versioned(data, stat.version)
+
+    async def exists(self, path: str) -> Stat | None:
+        stat = await self._ask(path, "exists_async", path)
+        if stat is None:
+            return None
+        return Stat(stat.version, stat.ephemeralOwner, stat.numChildren)
+
+    async def children(self, path: str) -> list[str]:
+        return sorted(await self._ask(path, "get_children_async", path))
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        arguments = (path, data, None, ephemeral, sequence)
+        try:
+            return str(await self._ask(path, "create_async", *arguments))
+        except NodeMissingError:
+            if not make_parents:
+                raise NodeMissingError(parent_of(path)) from None
+        with suppress(NodeExistsError):  # Somebody else has made it meanwhile.
+            await self.create(parent_of(path), make_parents=True)
+        return str(await self._ask(path, "create_async", *arguments))
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        stat = await self._ask(path, "set_async", path, data, version)
+        return int(stat.version)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._ask(path, "delete_async", path, version)
+
+    async def transaction(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        request = self._client.transaction()
+        for one in operations:
+            if isinstance(one, Create):
+                request.create(one.path, one.data, None, one.ephemeral, one.sequence)
+            elif isinstance(one, Set):
+                request.set_data(one.path, one.data, one.version)
+            elif isinstance(one, Delete):
+                request.delete(one.path, one.version)
+            else:
+                request.check(one.path, one.version)
+        path = operations[0].path if operations else ""
+        results = await self._answer(path, request.commit_async)
+        for one, result in zip(operations, results, strict=True):
+            # The one that failed; those before and after it have errors that only say so.
+            if isinstance(result, Exception) and type(result).__name__ not in NOT_TO_BLAME:
+                raise _typed(result, one.path)
+        return [self._result(one, result) for one, result in zip(operations, results, strict=True)]
+
+    def _result(self, operation: Operation, result: Any) -> str | int | None:
+        if isinstance(operation, Create):
+            return str(self._client.unchroot(result))
+        return int(result.version) if isinstance(operation, Set) else None
+
+    async def _ask(self, path: str, method: str, *arguments: object) -> Any:
+        return await self._answer(path, getattr(self._client, method), *arguments)
+
+    async def _answer(self, path: str, method: Callable[..., Any], *arguments: object) -> Any:
+        """What kazoo answers, or a typed error; ConnectionLossError after twice the timeout."""
+        if self._is_closed:
+            raise CoordinationClosedError(path)
+        if self._state is State.SUSPENDED:
+            raise ConnectionLossError(path, "not connected")
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        method(*arguments).rawlink(lambda result: self._on_loop(_resolve, answer, result, path))
+        try:
+            async with asyncio.timeout(2 * self._timeout_ms / 1000):
+                return await answer
+        except TimeoutError:
+            raise ConnectionLossError(path, "no answer in time") from None
+
+    # -- watches ----------------------------------------------------------------------------------
+
+    async def watch(
+        self, path: str, look_again: Callable[[], None], *, children: bool = False
+    ) -> Watch:
+        watch = _Watch(self._watches, path, look_again, children)
+        self._watches.append(watch)
+        try:
+            await self._arm(watch)
+        except BaseException:
+            watch.close()
+            raise
+        return watch
+
+    async def _arm(self, watch: _Watch) -> None:
+        """Have ZooKeeper report the next change."""
+
+        def fired(_event: object) -> None:
+            """In kazoo's thread. A lost connection is reported, too: `_become` sees to that."""
+            self._on_loop(self._on_report, watch)
+
+        # One function for each watch: ZooKeeper's client keeps a set of them for each path.
+        watch.fired = watch.fired or fired
+        method = "get_children_async" if watch.children else "exists_async"
+        await self._ask(watch.path, method, watch.path, watch.fired)
+
+    def _on_report(self, watch: _Watch) -> None:
+        if self._state is State.CONNECTED:
+            self._arm_later(watch)
+
+    def _arm_later(self, watch: _Watch) -> None:
+        if watch not in self._watches or self._is_closed:
+            return
+        task = self._loop.create_task(self._arm_and_look(watch))
+        self._arming.add(task)
+        task.add_done_callback(self._arming.discard)
+
+    async def _arm_and_look(self, watch: _Watch) -> None:
+        try:
+            await self._arm(watch)
+        except CoordinationError as error:
+            # With the next connection it is set again. A list's node that is gone has no changes.
+            log.debug("watch of %s not set: %s", watch.path, error)
+        if watch in self._watches:
+            watch.look_again()
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._watches.clear()
+        for task in self._arming:
+            task.cancel()
+        await asyncio.to_thread(self._stop)
+        self._become(State.LOST)
+
+    def _stop(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+
+class _Listener:
+    def __init__(self, holders: list[_Listener], changed: Callable[[State], None]) -> None:
+        self.changed = changed
+        self._holders = holders
+        holders.append(self)
+
+    def close(self) -> None:
+        if self in self._holders:
+            self._holders.remove(self)
+
+
+class _Watch:
+    def __init__(
+        self, holders: list[_Watch], path: str, look_again: Callable[[], None], children: bool
+    ) -> None:
+        self.path = path
+        self.look_again = look_again
+        self.children = children
+        self.fired: Callable[[object], None] | None = None
+        self._holders = holders
+
+    def close(self) -> None:
+        if self in self._holders:
+            self._holders.remove(self)
+
+
+def _resolve(answer: asyncio.Future[Any], result: Any, path: str) -> None:
+    """On the loop: what kazoo's result says."""
+    if answer.done():
+        return
+    if result.exception is None:
+        answer.set_result(result.value)
+    else:
+        answer.set_exception(_typed(result.exception, path))
+
+
+def _typed(error: Exception, path: str) -> Exception:
+    name = type(error).__name__
+    return ERRORS.get(name, CoordinationError)(path, str(error) or name)

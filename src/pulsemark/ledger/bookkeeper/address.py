@@ -1,0 +1,47 @@
+"""Where a store is: `zk://HOST:PORT[,HOST:PORT...]/ledgers`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SCHEME = "zk://"
+DEFAULT_ROOT = "/pulsemark"
+
+
+class StoreAddressError(ValueError):
+    """A store's address cannot be understood."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        self.address = address
+        self.reason = reason
+        super().__init__(f"store address {address!r}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """ZooKeeper's servers, and the path of BookKeeper's own nodes."""
+
+    hosts: str
+    """HOST:PORT, several of them separated by commas."""
+    ledgers_root: str
+
+    @classmethod
+    def parse(cls, address: str) -> StoreAddress:
+        """The parts of an address. Raises StoreAddressError."""
+        if not address.startswith(_SCHEME):
+            raise StoreAddressError(address, f"it must begin with {_SCHEME}")
+        hosts, slash, path = address[len(_SCHEME) :].partition("/")
+        root = f"/{path.rstrip('/')}" if slash and path.rstrip("/") else "/ledgers"
+        for host in hosts.split(","):
+            name, colon, port = host.rpartition(":")
+            if not (colon and name and port.isdigit() and 0 < int(port) < 65536):
+                raise StoreAddressError(address, f"{host!r} is no HOST:PORT")
+        return cls(hosts, root)
+
+    def __str__(self) -> str:
+        return f"{_SCHEME}{self.hosts}{self.ledgers_root}"
+
+
+def is_store_address(text: str) -> bool:
+    """Whether this names a store in BookKeeper, and no folder."""
+    return text.startswith(_SCHEME)

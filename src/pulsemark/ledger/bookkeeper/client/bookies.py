@@ -1,0 +1,170 @@
+"""Requests to bookies: connections that come up on demand, and which bookies failed lately."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from ....coordination.errors import CoordinationError
+from ....proto.bookkeeper_wire_pb2 import Response
+from .connection import BookieConnection
+from .errors import (
+    BookieOverloadedError,
+    BookieUnreachableError,
+    BookKeeperError,
+    ClientClosedError,
+    MetadataError,
+)
+from .exchange import Answer, Done
+from .frames import Outgoing
+from .options import ClientOptions
+
+Resolve = Callable[[str], Awaitable[tuple[str, int]]]
+
+
+class _Link:
+    """What leads to one bookie: a connection, or requests that wait for one."""
+
+    __slots__ = ("connecting", "connection", "down_error", "down_until_s", "queue", "queued_bytes")
+
+    def __init__(self) -> None:
+        self.connection: BookieConnection | None = None
+        self.connecting: asyncio.Task[None] | None = None
+        self.queue: list[tuple[Outgoing, Done]] = []
+        self.queued_bytes = 0
+        self.down_until_s = 0.0
+        self.down_error: BookKeeperError | None = None
+
+
+class Bookies:
+    """All connections of one client, one for each bookie.
+
+    Args:
+        resolve: finds the host and port of a bookie's id.
+    """
+
+    def __init__(self, resolve: Resolve, options: ClientOptions) -> None:
+        self._resolve = resolve
+        self._options = options
+        self._links: dict[str, _Link] = {}
+        self._suspected_s: dict[str, float] = {}
+        self._closed = False
+
+    def send(self, bookie: str, request: Outgoing, done: Done) -> None:
+        """Send a request; `done` is called once, with the answer or the error."""
+        link = self._links.get(bookie)
+        if link is None:
+            link = self._links[bookie] = _Link()
+        if link.connection is not None:
+            link.connection.send(request, done)
+            return
+        if self._closed:
+            done(ClientClosedError(bookie=bookie))
+        elif link.connecting is None and self._now() < link.down_until_s:
+            assert link.down_error is not None
+            done(link.down_error)
+        elif link.queued_bytes + request.size_bytes > self._options.max_bookie_bytes:
+            waiting = f"{link.queued_bytes} bytes wait for a connection"
+            done(BookieOverloadedError(waiting, bookie=bookie))
+        else:
+            link.queue.append((request, done))
+            link.queued_bytes += request.size_bytes
+            if link.connecting is None:
+                link.connecting = asyncio.ensure_future(self._connect(bookie, link))
+
+    async def ask(self, bookie: str, request: Outgoing) -> Response:
+        """Send a request and wait. Raises the error that stands for a failure or a status."""
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: Answer) -> None:
+            if future.done():
+                return  # nobody waits any more
+            if isinstance(answer, BookKeeperError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        self.send(bookie, request, answered)
+        return await future
+
+    # -- bookies that failed ----------------------------------------------------------------------
+
+    def suspect(self, bookie: str) -> None:
+        """A write to this bookie failed: for a while it is chosen only where there is no other."""
+        self._suspected_s[bookie] = self._now()
+
+    def suspected(self) -> frozenset[str]:
+        """The bookies to which a write failed lately."""
+        since = self._now() - self._options.quarantine_ms / 1000
+        self._suspected_s = {one: at for one, at in self._suspected_s.items() if at > since}
+        return frozenset(self._suspected_s)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _connect(self, bookie: str, link: _Link) -> None:
+        loop = asyncio.get_running_loop()
+
+        def ended(connection: BookieConnection) -> None:
+            if link.connection is connection:
+                link.connection = None
+
+        try:
+            async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
+                host, port = await self._resolve(bookie)
+                _, connection = await loop.create_connection(
+                    lambda: BookieConnection(bookie, self._options, loop, ended), host, port
+                )
+        except (OSError, TimeoutError, BookieUnreachableError, MetadataError,
+                CoordinationError) as error:  # fmt: skip
+            reason = str(error) or "no connection in time"
+            link.down_error = BookieUnreachableError(reason, bookie=bookie)
+            link.down_until_s = self._now() + self._options.reconnect_delay_ms / 1000
+            self._end_connecting(link, None, link.down_error)
+        except asyncio.CancelledError:
+            self._end_connecting(link, None, ClientClosedError(bookie=bookie))
+            raise
+        else:
+            self._end_connecting(link, connection, None)
+
+    def _end_connecting(
+        self, link: _Link, connection: BookieConnection | None, error: BookKeeperError | None
+    ) -> None:
+        """Send what waits for the connection, or fail it."""
+        link.connecting = None
+        if connection is not None and connection.is_open:
+            link.connection = connection
+        queue, link.queue, link.queued_bytes = link.queue, [], 0
+        for request, done in queue:
+            if connection is not None:
+                connection.send(request, done)
+            else:
+                assert error is not None
+                done(error)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def close(self) -> None:
+        """End all connections; what waits fails with ClientClosedError."""
+        self._closed = True
+        tasks = [link.connecting for link in self._links.values() if link.connecting is not None]
+        for task in tasks:
+            task.cancel()
+        for bookie, link in self._links.items():
+            if link.connection is not None:
+                link.connection.close(ClientClosedError(bookie=bookie))
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def ask_all(
+    bookies: Bookies, places: Mapping[int, str], request: Outgoing
+) -> asyncio.Queue[tuple[int, Answer]]:
+    """Send a request to several bookies; the queue gets each one's answer, with its place.
+
+    Who needs no more answers just drops the queue.
+    """
+    answers: asyncio.Queue[tuple[int, Answer]] = asyncio.Queue()
+    for place, bookie in places.items():
+        bookies.send(bookie, request, lambda got, place=place: answers.put_nowait((place, got)))  # type: ignore[misc]
+    return answers

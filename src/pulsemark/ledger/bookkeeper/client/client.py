@@ -1,0 +1,163 @@
+"""The client: creates, opens and deletes ledgers of an Apache BookKeeper cluster."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+
+from ....coordination.protocol import Coordination
+from .bookies import Bookies
+from .core import ClientCore
+from .digests import DigestType, digest_of
+from .errors import WrongKeyError
+from .last_confirmed import read_last_confirmed
+from .ledger_nodes import LedgerNodes, VersionedMetadata
+from .ledger_paths import check_ledger_id
+from .metadata import LedgerMetadata, Segment
+from .options import ClientOptions
+from .placement import new_ensemble
+from .reader import LedgerReader
+from .recovery import RecoveryRules, recover
+from .registry import BookieRegistry
+from .writer import LedgerWriter
+
+
+class BookKeeperClient:
+    """A client of one cluster, for one event loop. The coordination session stays its caller's.
+
+    Args:
+        coordination: a session with the cluster's ZooKeeper.
+        root: the path of the cluster's metadata.
+        options: limits and times.
+        random: what bookies and tokens are chosen by; a seeded one in simulations.
+        clock_ms: milliseconds since 1970, for creation times.
+        rules: changed only by control runs that must lose entries.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        root: str = "/ledgers",
+        *,
+        options: ClientOptions | None = None,
+        random: random.Random | None = None,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        rules: RecoveryRules | None = None,
+    ) -> None:
+        options = options or ClientOptions()
+        chance = random or _system_random()
+        registry = BookieRegistry(coordination, root, options)
+        self._core = ClientCore(
+            nodes=LedgerNodes(coordination, root, options, chance),
+            registry=registry,
+            bookies=Bookies(registry.address, options),
+            options=options,
+            random=chance,
+        )
+        self._clock_ms = clock_ms
+        self._rules = rules or RecoveryRules()
+
+    async def create_ledger(
+        self,
+        *,
+        ensemble_size: int = 3,
+        write_quorum_size: int = 3,
+        ack_quorum_size: int = 2,
+        digest_type: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+    ) -> LedgerWriter:
+        """Create a ledger, with a new id or the one given, and return its only writer.
+
+        Raises NotEnoughBookiesError, LedgerExistsError, InvalidRequestError, UnknownLayoutError.
+        """
+        core = self._core
+        if ledger_id is not None:
+            check_ledger_id(ledger_id)
+        await core.nodes.check_layout()
+        # Checked before an id is taken, and before bookies are looked for.
+        unplaced = LedgerMetadata(
+            ledger_id=ledger_id or 0,
+            ensemble_size=ensemble_size,
+            write_quorum_size=write_quorum_size,
+            ack_quorum_size=ack_quorum_size,
+            segments=(Segment(0, ("",) * ensemble_size),),
+            digest_type=digest_type,
+            password=password,
+            created_ms=self._clock_ms(),
+            custom_metadata=dict(custom_metadata or {}),
+            creation_token=core.nodes.new_token(),
+        )
+        ensemble = new_ensemble(
+            ensemble_size,
+            await core.registry.writable(),
+            suspected=core.bookies.suspected(),
+            random=core.random,
+        )
+        if ledger_id is None:
+            ledger_id = await core.nodes.new_ledger_id()
+        created = await core.nodes.create(unplaced.placed(ledger_id, ensemble))
+        return LedgerWriter(core, created, password)
+
+    async def open_ledger(self, ledger_id: int, *, password: bytes = b"") -> LedgerReader:
+        """Open a ledger to read all of it. One that is not closed is recovered: its writer is
+        fenced, and the ledger is closed after its last entry.
+
+        Raises LedgerMissingError, WrongKeyError, RecoveryFailedError (try later), MetadataError.
+        """
+        await self._core.nodes.check_layout()
+        found = await recover(self._core, ledger_id, password, self._rules)
+        _check_password(found.metadata, password)
+        return LedgerReader(self._core, found, password, found.metadata.last_entry_id)
+
+    async def open_ledger_no_recovery(
+        self, ledger_id: int, *, password: bytes = b""
+    ) -> LedgerReader:
+        """Open a ledger to read what is confirmed of it so far. It is neither fenced nor changed.
+
+        Raises LedgerMissingError, WrongKeyError, NotEnoughBookiesError, MetadataError.
+        """
+        await self._core.nodes.check_layout()
+        found = await self._core.nodes.read(ledger_id)
+        _check_password(found.metadata, password)
+        if found.metadata.is_closed:
+            return LedgerReader(self._core, found, password, found.metadata.last_entry_id)
+        digest = digest_of(found.metadata.digest_type, password)
+        last = await read_last_confirmed(self._core, found.metadata, digest)
+        return LedgerReader(self._core, found, password, last)
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        """A ledger's metadata. Raises LedgerMissingError, MetadataError."""
+        return (await self.versioned_metadata(ledger_id)).metadata
+
+    async def versioned_metadata(self, ledger_id: int) -> VersionedMetadata:
+        """A ledger's metadata, with its node's version."""
+        check_ledger_id(ledger_id)
+        return await self._core.nodes.read(ledger_id)
+
+    async def writable_bookies(self) -> list[str]:
+        """The ids of the bookies that take writes now, sorted."""
+        return await self._core.registry.writable()
+
+    async def delete_ledger(self, ledger_id: int) -> None:
+        """Delete a ledger. Bookies delete its entries some time later. Raises LedgerMissingError.
+
+        What reads or writes it is not stopped; delete a closed ledger that is in no list any more.
+        """
+        await self._core.nodes.delete(ledger_id)
+
+    async def close(self) -> None:
+        """End all connections. What is under way fails; ledgers stay as they are."""
+        await self._core.bookies.close()
+
+
+def _system_random() -> random.Random:
+    return random.Random()  # noqa: S311  chooses bookies, keeps no secret
+
+
+def _check_password(metadata: LedgerMetadata, password: bytes) -> None:
+    """Raises WrongKeyError; version 1 of the format does not say the password."""
+    if metadata.format_version > 1 and metadata.password != password:
+        raise WrongKeyError("the metadata has another password", ledger_id=metadata.ledger_id)

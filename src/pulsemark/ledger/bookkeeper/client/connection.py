@@ -1,0 +1,142 @@
+"""One connection to a bookie: frames out, answers in, time limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from ....metadata.buffers import Buffer
+from .errors import (
+    BookieOverloadedError,
+    BookieProtocolError,
+    BookieUnreachableError,
+    BookKeeperError,
+)
+from .exchange import Done, Exchange
+from .frames import FrameReader, Outgoing, frame_start
+from .options import ClientOptions
+
+# An answer to a read is an entry that fitted into a frame once, and a few fields.
+_ANSWER_ROOM_BYTES = 64 * 1024
+
+
+class BookieConnection(asyncio.Protocol):
+    """A connection that is up, until `closed`.
+
+    Args:
+        bookie: its id, for errors.
+        loop: the loop that it belongs to.
+        ended: called once, when no request can be sent any more.
+    """
+
+    def __init__(
+        self,
+        bookie: str,
+        options: ClientOptions,
+        loop: asyncio.AbstractEventLoop,
+        ended: Callable[[BookieConnection], None],
+    ) -> None:
+        self._bookie = bookie
+        self._options = options
+        self._loop = loop
+        self._ended = ended
+        self._exchange = Exchange(bookie)
+        self._reader = FrameReader(options.max_frame_bytes + _ANSWER_ROOM_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._out: list[Buffer] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        self._heard_s = 0.0
+        self._error: BookKeeperError | None = None
+
+    # -- for the user -----------------------------------------------------------------------------
+
+    def send(self, request: Outgoing, done: Done) -> None:
+        """Send a request; `done` hears of it later, or at once if the connection is over."""
+        if self._error is not None:
+            done(self._error)
+            return
+        if self._exchange.waiting_bytes + request.size_bytes > self._options.max_bookie_bytes:
+            waiting = f"{self._exchange.waiting_bytes} bytes wait for its answers"
+            done(BookieOverloadedError(waiting, bookie=self._bookie))
+            return
+        now = self._loop.time()
+        number = self._exchange.begin(request, done, now)
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(frame_start(request, number))
+        self._out.extend(request.parts)
+        due = now + request.timeout_ms / 1000
+        if self._timer is None or due < self._timer_s:
+            self._set_timer(due)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can still be sent."""
+        return self._error is None
+
+    def close(self, error: BookKeeperError) -> None:
+        """End the connection: everything that waits fails with this error."""
+        if self._error is not None:
+            return
+        self._error = error
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._out.clear()
+        if self._transport is not None:
+            self._transport.abort()
+        self._ended(self)
+        self._exchange.fail_all(error)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        if self._transport is not None and self._out:
+            out, self._out = self._out, []
+            self._transport.writelines(out)
+
+    def _set_timer(self, due_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_s = due_s
+        self._timer = self._loop.call_at(due_s, self._look_at_times)
+
+    def _look_at_times(self) -> None:
+        """Fail what is due. A bookie that has said nothing at all meanwhile is disconnected."""
+        self._timer = None
+        if self._exchange.expire(self._loop.time(), self._heard_s):
+            reason = "it sent nothing since the request"
+            self.close(BookieUnreachableError(reason, bookie=self._bookie))
+            return
+        due = self._exchange.next_deadline_s()
+        if due is not None and self._error is None:
+            # Not for each request: what is due is looked for a few times a second.
+            self._set_timer(max(due, self._loop.time() + 0.05))
+
+    # -- asyncio.Protocol -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is up."""
+        self._transport = cast("asyncio.Transport", transport)
+        # Requests wait in our own list and are bounded there; the transport takes all of it.
+        self._transport.set_write_buffer_limits(high=self._options.max_bookie_bytes)
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; what is no protocol ends the connection."""
+        self._heard_s = self._loop.time()
+        try:
+            for frame in self._reader.feed(data):
+                self._exchange.receive(frame)
+                if self._error is not None:
+                    return
+        except BookieProtocolError as error:
+            error.bookie = self._bookie
+            self.close(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is over."""
+        reason = f"the connection broke: {exc}" if exc is not None else "it closed the connection"
+        self.close(BookieUnreachableError(reason, bookie=self._bookie))

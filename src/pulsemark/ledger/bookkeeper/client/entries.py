@@ -1,0 +1,89 @@
+"""An entry as bookies keep it: ledger, entry, last confirmed entry, length, digest, payload.
+
+Bookies check none of it, so that a reader must. Source: BookKeeper's DigestManager.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ....metadata.buffers import Buffer
+from .digests import Digest
+from .errors import DigestMismatchError
+
+HEADER = struct.Struct(">qqqq")
+_EXPLICIT = struct.Struct(">qq")
+
+NO_ENTRY = -1
+"""The id that stands for no entry: the last one of an empty ledger."""
+
+
+class LedgerEntry(NamedTuple):
+    """An entry that was read and whose digest is right."""
+
+    entry_id: int
+    payload: bytes
+    length: int
+    """Bytes of payload of the ledger, up to and with this entry."""
+    last_confirmed: int
+    """The last entry that its writer knew to be confirmed when it packed this one; -1: none."""
+
+
+def pack_entry(
+    digest: Digest,
+    ledger_id: int,
+    entry_id: int,
+    last_confirmed: int,
+    length: int,
+    payload: Sequence[Buffer],
+) -> list[Buffer]:
+    """The buffers of an entry's body, one after another; those of the payload are not copied."""
+    header = HEADER.pack(ledger_id, entry_id, last_confirmed, length)
+    return [header + digest.compute((header, *payload)), *payload]
+
+
+def unpack_entry(
+    digest: Digest, body: bytes, *, ledger_id: int, entry_id: int | None, bookie: str | None = None
+) -> LedgerEntry:
+    """The entry in a body that a bookie sent.
+
+    `entry_id` is the one asked for; None if the bookie's last one was asked for. Raises
+    DigestMismatchError if the body is too short, its digest is wrong or it is another entry.
+    """
+
+    def damaged(reason: str) -> DigestMismatchError:
+        return DigestMismatchError(reason, ledger_id=ledger_id, entry_id=entry_id, bookie=bookie)
+
+    start = HEADER.size + digest.size_bytes
+    if len(body) < start:
+        raise damaged(f"{len(body)} bytes are less than header and digest, {start}")
+    view = memoryview(body)
+    header, payload = view[: HEADER.size], view[start:]
+    if digest.compute((header, payload)) != view[HEADER.size : start]:
+        raise damaged("the digest is wrong")
+    of_ledger, entry, last_confirmed, length = HEADER.unpack(header)
+    if of_ledger != ledger_id:
+        raise damaged(f"it belongs to ledger {of_ledger}")
+    if entry_id is not None and entry != entry_id:
+        raise damaged(f"it is entry {entry}")
+    # An entry is never confirmed before it is written, and its payload is part of the length.
+    if entry < 0 or not NO_ENTRY <= last_confirmed < entry or length < len(payload):
+        raise damaged(f"impossible values: entry {entry}, {last_confirmed=}, {length=}")
+    return LedgerEntry(entry, body[start:], length, last_confirmed)
+
+
+def unpack_last_confirmed(
+    digest: Digest, body: bytes, *, ledger_id: int, bookie: str | None = None
+) -> int:
+    """The last confirmed entry in a record that a writer sent by itself (WRITE_LAC)."""
+    size = _EXPLICIT.size + digest.size_bytes
+    if len(body) < size or digest.compute((body[: _EXPLICIT.size],)) != body[_EXPLICIT.size : size]:
+        reason = "the record of the last confirmed entry is damaged"
+        raise DigestMismatchError(reason, ledger_id=ledger_id, bookie=bookie)
+    of_ledger, last_confirmed = _EXPLICIT.unpack_from(body)
+    if of_ledger != ledger_id:
+        reason = f"the last confirmed entry is one of ledger {of_ledger}"
+        raise DigestMismatchError(reason, ledger_id=ledger_id, bookie=bookie)
+    return int(last_confirmed)

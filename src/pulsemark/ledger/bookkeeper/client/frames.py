@@ -1,0 +1,199 @@
+"""Frames of BookKeeper's protocol, version 3, as bytes: a length of four bytes, then the message.
+
+No I/O is done here. An add's body is not copied for each replica: the part of the frame that they
+share is encoded once, and only the header with the request's number is each connection's own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from ....metadata.buffers import Buffer
+from ....proto.bookkeeper_wire_pb2 import ReadLacRequest, ReadRequest, Response
+from .errors import BookieProtocolError
+
+READ_ENTRY = 1
+ADD_ENTRY = 2
+READ_LAC = 7
+HIGH_PRIORITY = 100
+
+FENCE = 1
+PIGGYBACK = 2
+
+_LENGTH = struct.Struct(">I")
+_LEN = 2  # protobuf's wire type of bytes and messages
+# Below this size the parts of a frame are joined: many small buffers cost more than one copy.
+_JOIN_BYTES = 16 * 1024
+
+
+class Outgoing(NamedTuple):
+    """A request without its number: the same for every bookie that it goes to."""
+
+    operation: int
+    ledger_id: int
+    entry_id: int
+    parts: Sequence[Buffer]
+    """The message after its header."""
+    size_bytes: int
+    """Of the parts."""
+    timeout_ms: int
+    high_priority: bool = False
+
+
+def varint(value: int) -> bytes:
+    """A number that is not negative, as protobuf writes it."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _int64(value: int) -> bytes:
+    """An int64: a negative one as its two's complement of 64 bits."""
+    return varint(value & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def _tag(number: int, wire_type: int = 0) -> bytes:
+    return varint(number << 3 | wire_type)
+
+
+_READ = _tag(100, _LEN)
+_ADD = _tag(101, _LEN)
+_READ_LAC_FIELD = _tag(104, _LEN)
+_LEDGER, _ENTRY, _KEY, _BODY = _tag(1), _tag(2), _tag(3, _LEN), _tag(4, _LEN)
+_RECOVERY_FLAG = _tag(100) + b"\x01"
+
+
+def add_request(
+    ledger_id: int,
+    entry_id: int,
+    master_key: bytes,
+    body: Sequence[Buffer],
+    *,
+    timeout_ms: int,
+    recovery: bool = False,
+) -> Outgoing:
+    """An ADD of an entry's body; with `recovery` one that a fence does not stop."""
+    body_bytes = sum(map(len, body))
+    flag = _RECOVERY_FLAG if recovery else b""
+    head = b"".join(
+        (_LEDGER, _int64(ledger_id), _ENTRY, _int64(entry_id), flag,
+         _KEY, varint(len(master_key)), master_key, _BODY, varint(body_bytes))
+    )  # fmt: skip
+    before = _ADD + varint(len(head) + body_bytes) + head
+    parts: Sequence[Buffer] = (before, *body)
+    if body_bytes < _JOIN_BYTES:
+        parts = (b"".join(parts),)
+    size = len(before) + body_bytes
+    return Outgoing(ADD_ENTRY, ledger_id, entry_id, parts, size, timeout_ms, recovery)
+
+
+def read_request(
+    ledger_id: int,
+    entry_id: int,
+    *,
+    timeout_ms: int,
+    master_key: bytes | None = None,
+    fence: bool = False,
+    beyond: int | None = None,
+    wait_ms: int = 0,
+    high_priority: bool = False,
+) -> Outgoing:
+    """A READ of an entry (-1: the last one that the bookie holds).
+
+    With `fence` the bookie refuses every later add of the ledger that is no recovery's. With
+    `beyond` it answers after its last confirmed entry is beyond that one, or after `wait_ms`.
+    """
+    message = ReadRequest(ledgerId=ledger_id, entryId=entry_id)
+    if master_key is not None:
+        message.masterKey = master_key
+    if fence:
+        message.flag = FENCE
+    elif beyond is not None:
+        message.flag = PIGGYBACK
+        message.previousLAC = beyond
+        message.timeOut = wait_ms
+    encoded = message.SerializeToString()
+    part = _READ + varint(len(encoded)) + encoded
+    timeout = timeout_ms + wait_ms
+    return Outgoing(READ_ENTRY, ledger_id, entry_id, (part,), len(part), timeout, high_priority)
+
+
+def read_lac_request(ledger_id: int, *, timeout_ms: int) -> Outgoing:
+    """A READ_LAC: what the bookie knows of the ledger's last confirmed entry."""
+    encoded = ReadLacRequest(ledgerId=ledger_id).SerializeToString()
+    part = _READ_LAC_FIELD + varint(len(encoded)) + encoded
+    return Outgoing(READ_LAC, ledger_id, -1, (part,), len(part), timeout_ms)
+
+
+def frame_start(request: Outgoing, number: int) -> bytes:
+    """A frame's bytes before the request's parts: its length, and the header with the number."""
+    header = b"\x08\x03\x10" + bytes((request.operation,)) + b"\x18" + varint(number)
+    if request.high_priority:
+        header += b"\x20" + bytes((HIGH_PRIORITY,))
+    size = 2 + len(header) + request.size_bytes
+    return _LENGTH.pack(size) + b"\x0a" + bytes((len(header),)) + header
+
+
+class FrameReader:
+    """Cuts received bytes into frames.
+
+    Args:
+        max_frame_bytes: a frame that says it is longer is refused at its length.
+    """
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max = max_frame_bytes
+        self._parts: list[bytes] = []
+        self._held = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The frames that end in these bytes, without their lengths.
+
+        Raises BookieProtocolError for a frame that is too long.
+        """
+        self._parts.append(data)
+        self._held += len(data)
+        if self._held < self._needed():
+            return
+        data = b"".join(self._parts)
+        start, end = 0, len(data)
+        while end - start >= 4:
+            size = self._checked(_LENGTH.unpack_from(data, start)[0])
+            if end - start - 4 < size:
+                break
+            start += 4 + size
+            yield data[start - size : start]
+        rest = data[start:]
+        self._parts, self._held = ([rest] if rest else []), len(rest)
+
+    def _needed(self) -> int:
+        """How many bytes the next frame has, its length with it, as far as is known."""
+        first = self._parts[0]
+        if len(first) < 4:
+            return 4
+        return 4 + self._checked(int(_LENGTH.unpack_from(first)[0]))
+
+    def _checked(self, size: int) -> int:
+        if size > self._max:
+            raise BookieProtocolError(f"a frame of {size} bytes is above {self._max}")
+        return size
+
+
+def parse_response(frame: bytes) -> Response:
+    """The answer in a frame. Raises BookieProtocolError."""
+    try:
+        response = Response.FromString(frame)
+    except DecodeError as error:
+        raise BookieProtocolError(f"a frame of {len(frame)} bytes is no answer") from error
+    if response.header.version != 3:
+        raise BookieProtocolError(f"version {response.header.version} instead of 3")
+    return response

@@ -1,0 +1,218 @@
+"""Ledgers' nodes in the coordination service: ids, create, read, change, delete.
+
+After a lost connection a change may have been made or not. It is then decided by what the node
+holds: by its creation token, or by version and content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+from ....coordination.errors import (
+    ConnectionLossError,
+    NodeExistsError,
+    NodeMissingError,
+    SessionExpiredError,
+    VersionConflictError,
+)
+from ....coordination.protocol import Coordination, Watch
+from .errors import (
+    LedgerExistsError,
+    LedgerMissingError,
+    MetadataConflictError,
+    UnknownLayoutError,
+)
+from .ledger_paths import LONG_IDS, ledger_path
+from .metadata import LedgerMetadata
+from .metadata_codec import decode_metadata, encode_metadata
+from .options import ClientOptions
+
+LAYOUT = "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
+_ANY = TypeVar("_ANY")
+
+
+class VersionedMetadata(NamedTuple):
+    """A ledger's metadata with the version of its node."""
+
+    metadata: LedgerMetadata
+    version: int
+
+
+async def retried(request: Callable[[], Awaitable[_ANY]], options: ClientOptions) -> _ANY:
+    """A request that does no harm when it is made twice, again after a lost connection."""
+    delay_s = options.metadata_retry_ms / 1000
+    for left in range(options.metadata_attempts - 1, -1, -1):
+        try:
+            return await request()
+        except (ConnectionLossError, SessionExpiredError):
+            if not left:
+                raise
+        await asyncio.sleep(delay_s)
+        delay_s *= 2
+    raise AssertionError("unreachable")
+
+
+class LedgerNodes:
+    """The nodes of ledgers below a root.
+
+    Args:
+        random: makes creation tokens; a seeded one in simulations.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        root: str,
+        options: ClientOptions,
+        random: random.Random,
+    ) -> None:
+        self._coordination = coordination
+        self._root = root.rstrip("/")
+        self._options = options
+        self._random = random
+        self._layout_checked = False
+
+    async def check_layout(self) -> None:
+        """Raises UnknownLayoutError unless ledgers are laid out as this client knows."""
+        if self._layout_checked:
+            return
+        path = f"{self._root}/LAYOUT"
+        try:
+            data, _ = await retried(lambda: self._coordination.get(path), self._options)
+        except NodeMissingError:
+            raise UnknownLayoutError(f"there is no node {path}: no cluster here") from None
+        if data.rstrip() != f"2\n{LAYOUT}:1".encode():
+            raise UnknownLayoutError(f"{path} says {data[:120]!r}")
+        self._layout_checked = True
+
+    # -- ids --------------------------------------------------------------------------------------
+
+    async def new_ledger_id(self) -> int:
+        """An id that no ledger had before."""
+        if await retried(lambda: self._coordination.exists(f"{self._root}/idgen-long"),
+                         self._options) is None:  # fmt: skip
+            number = await self._next_number(f"{self._root}/idgen/ID-")
+            if 0 <= number < LONG_IDS:
+                return number
+        return await self._new_long_id()
+
+    async def _new_long_id(self) -> int:
+        """An id of two halves: the upper one is a folder's, the lower one comes from within it."""
+        top = f"{self._root}/idgen-long"
+        try:
+            folders = await retried(lambda: self._coordination.children(top), self._options)
+        except NodeMissingError:
+            folders = []
+        highs = [int(name[4:]) for name in folders if name.startswith("HOB-")]
+        high = max(highs, default=1)
+        while True:
+            low = await self._next_number(f"{top}/HOB-{high:010d}/ID-")
+            if 0 <= low < LONG_IDS:
+                return high << 32 | low
+            high += 1
+
+    async def _next_number(self, path: str) -> int:
+        """The next number of a sequence. One that a lost answer named is not used."""
+        made = await retried(
+            lambda: self._coordination.create(
+                path, ephemeral=True, sequence=True, make_parents=True
+            ),
+            self._options,
+        )
+        # Otherwise it goes with the session.
+        with contextlib.suppress(ConnectionLossError, SessionExpiredError, NodeMissingError):
+            await self._coordination.delete(made)
+        return int(made[len(path) :])
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    async def create(self, metadata: LedgerMetadata) -> VersionedMetadata:
+        """Create a ledger's node. `metadata` has a creation token. Raises LedgerExistsError."""
+        path = ledger_path(self._root, metadata.ledger_id)
+        data = encode_metadata(metadata)
+        try:
+            await retried(
+                lambda: self._coordination.create(path, data, make_parents=True), self._options
+            )
+        except NodeExistsError:
+            # An earlier attempt may have made it, whose answer was lost.
+            found = await self.read(metadata.ledger_id)
+            if found.metadata.creation_token != metadata.creation_token:
+                raise LedgerExistsError(ledger_id=metadata.ledger_id) from None
+            return found
+        return VersionedMetadata(metadata, 0)
+
+    def new_token(self) -> int:
+        """A random creation token."""
+        return self._random.getrandbits(62)
+
+    async def read(self, ledger_id: int) -> VersionedMetadata:
+        """A ledger's metadata. Raises LedgerMissingError, MetadataError."""
+        path = ledger_path(self._root, ledger_id)
+        try:
+            data, version = await retried(lambda: self._coordination.get(path), self._options)
+        except NodeMissingError:
+            raise LedgerMissingError(ledger_id=ledger_id) from None
+        return VersionedMetadata(decode_metadata(ledger_id, data), version)
+
+    async def watch(self, ledger_id: int, look_again: Callable[[], None]) -> Watch:
+        """Call `look_again` after each change of a ledger's node."""
+        path = ledger_path(self._root, ledger_id)
+        return await retried(lambda: self._coordination.watch(path, look_again), self._options)
+
+    async def change(
+        self, metadata: LedgerMetadata, version: int, *, must_be_ours: bool = False
+    ) -> int:
+        """Replace a ledger's metadata that has this version; returns the new version.
+
+        With `must_be_ours`, the same content written by somebody else is a conflict too. Raises
+        MetadataConflictError, LedgerMissingError.
+        """
+        path = ledger_path(self._root, metadata.ledger_id)
+        data = encode_metadata(metadata)
+        lost = 0
+        while True:
+            try:
+                return await self._coordination.set(path, data, version)
+            except NodeMissingError:
+                raise LedgerMissingError(ledger_id=metadata.ledger_id) from None
+            except VersionConflictError:
+                if not lost or must_be_ours:
+                    raise MetadataConflictError(ledger_id=metadata.ledger_id) from None
+            except (ConnectionLossError, SessionExpiredError):
+                lost += 1
+                if lost >= self._options.metadata_attempts:
+                    raise
+                await asyncio.sleep(self._options.metadata_retry_ms / 1000 * 2 ** (lost - 1))
+            found, now = await self._found(path, metadata.ledger_id)
+            if now == version:
+                continue
+            if found == data and now == version + 1 and not must_be_ours:
+                return now
+            raise MetadataConflictError(ledger_id=metadata.ledger_id)
+
+    async def _found(self, path: str, ledger_id: int) -> tuple[bytes, int]:
+        try:
+            return await retried(lambda: self._coordination.get(path), self._options)
+        except NodeMissingError:
+            raise LedgerMissingError(ledger_id=ledger_id) from None
+
+    async def delete(self, ledger_id: int) -> None:
+        """Delete a ledger's node: bookies delete its entries later. Raises LedgerMissingError."""
+        path = ledger_path(self._root, ledger_id)
+        attempts = 0
+
+        async def attempt() -> None:
+            nonlocal attempts
+            attempts += 1
+            try:
+                await self._coordination.delete(path)
+            except NodeMissingError:
+                if attempts == 1:
+                    raise LedgerMissingError(ledger_id=ledger_id) from None
+
+        await retried(attempt, self._options)

@@ -1,0 +1,297 @@
+"""Entries on their way to bookies: replicas, quorums, confirmation in order, ensemble changes.
+
+The pipeline of a writer and of recovery are the same, but for two things: recovery's adds are not
+stopped by a fence, and its ensemble changes stay in memory until the ledger is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+
+from ....metadata.buffers import Buffer
+from .core import ClientCore
+from .digests import digest_of, master_key
+from .entries import pack_entry
+from .errors import (
+    BackPressureError,
+    BookKeeperError,
+    EntryTooLargeError,
+    LedgerFencedError,
+    NotEnoughBookiesError,
+    WrongKeyError,
+)
+from .exchange import Answer
+from .frames import Outgoing, add_request
+from .metadata import LedgerMetadata
+from .placement import replacements
+
+# A frame's bytes beside an entry's body: length, header, ids, key and tags.
+_FRAME_ROOM_BYTES = 128
+
+CommitEnsemble = Callable[[LedgerMetadata], Awaitable[LedgerMetadata]]
+"""Makes a new ensemble known before anything is written to it; returns what is then in force."""
+
+
+class _Pending:
+    """An entry that is not confirmed."""
+
+    __slots__ = ("acks", "entry_id", "future", "length", "request")
+
+    def __init__(
+        self, entry_id: int, length: int, request: Outgoing, future: asyncio.Future[int]
+    ) -> None:
+        self.entry_id = entry_id
+        self.length = length
+        self.request = request
+        self.future = future
+        self.acks = 0
+        """One bit for each place in the ensemble."""
+
+
+class WritePipeline:
+    """Writes entries of one ledger, from the entry after `confirmed` on.
+
+    Args:
+        commit_ensemble: called with the metadata of each new ensemble.
+        recovery: entries are written again, past a fence.
+        confirmed: the last entry that is written already, and confirmed.
+        length: the ledger's with that entry.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        metadata: LedgerMetadata,
+        password: bytes,
+        commit_ensemble: CommitEnsemble,
+        *,
+        confirmed: int = -1,
+        length: int = 0,
+        recovery: bool = False,
+    ) -> None:
+        self._core = core
+        self._loop = asyncio.get_running_loop()
+        self.metadata = metadata
+        self._commit_ensemble = commit_ensemble
+        self._recovery = recovery
+        self._digest = digest_of(metadata.digest_type, password)
+        self._key = master_key(password)
+        self._max_body = core.options.max_frame_bytes - _FRAME_ROOM_BYTES
+        self.confirmed = confirmed
+        self.confirmed_length = length
+        self._start = confirmed
+        self._next_id = confirmed + 1
+        self._length = length
+        self._pending: deque[_Pending] = deque()
+        self._in_flight = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self.error: BookKeeperError | None = None
+        self._ensemble = metadata.last_segment.bookies
+        self._down: set[int] = set()
+        """Places whose bookies failed; nothing is sent there until they are replaced."""
+        self._fresh: set[int] = set()
+        """Those of them that no ensemble change has seen yet."""
+        self._change: asyncio.Task[None] | None = None
+        self._is_ending = False
+        self._again: asyncio.TimerHandle | None = None
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of entries that are not confirmed."""
+        return self._in_flight
+
+    def append(self, payload: Sequence[Buffer], length: int | None = None) -> asyncio.Future[int]:
+        """Send an entry; `length` is the ledger's with it, by default the last plus the payload's.
+
+        Raises the pipeline's error, BackPressureError or EntryTooLargeError; nothing is sent then.
+        """
+        if self.error is not None:
+            raise self.error
+        entry_id, ledger_id = self._next_id, self.metadata.ledger_id
+        if self._in_flight >= self._core.options.max_in_flight_bytes:
+            raise BackPressureError(f"{self._in_flight} bytes", ledger_id=ledger_id)
+        size = sum(map(len, payload))
+        if size + 32 + self._digest.size_bytes > self._max_body:
+            reason = f"{size} bytes do not fit into a frame of {self._core.options.max_frame_bytes}"
+            raise EntryTooLargeError(reason, ledger_id=ledger_id, entry_id=entry_id)
+        if length is None:
+            length = self._length + size
+        # What recovery confirms is held by ensembles that only it knows until the ledger is closed.
+        # If it ends early, the next one must not take these entries for confirmed.
+        last_confirmed = self._start if self._recovery else self.confirmed
+        body = pack_entry(self._digest, ledger_id, entry_id, last_confirmed, length, payload)
+        request = add_request(
+            ledger_id, entry_id, self._key, body,
+            timeout_ms=self._core.options.add_timeout_ms, recovery=self._recovery,
+        )  # fmt: skip
+        pending = _Pending(entry_id, length, request, self._loop.create_future())
+        self._next_id, self._length = entry_id + 1, length
+        self._pending.append(pending)
+        self._in_flight += request.size_bytes
+        if self._in_flight >= self._core.options.max_in_flight_bytes:
+            self._room.clear()
+        for place in self.metadata.write_set(entry_id):
+            self._send(pending, place)
+        return pending.future
+
+    async def ready(self) -> None:
+        """Wait until `append` takes an entry. Raises the pipeline's error."""
+        await self._room.wait()
+        if self.error is not None:
+            raise self.error
+
+    def _send(self, pending: _Pending, place: int) -> None:
+        if place in self._down:
+            return
+        bookie = self._ensemble[place]
+        self._core.bookies.send(
+            bookie, pending.request, partial(self._answered, pending, place, bookie)
+        )
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _answered(self, pending: _Pending, place: int, bookie: str, answer: Answer) -> None:
+        if self.error is not None or self._ensemble[place] != bookie:
+            return
+        if not isinstance(answer, BookKeeperError):
+            pending.acks |= 1 << place
+            if pending is self._head():
+                self._confirm()
+        elif isinstance(answer, LedgerFencedError | WrongKeyError):
+            self.fail(answer)
+        else:
+            self._core.bookies.suspect(bookie)
+            self._bookie_failed(place)
+
+    def _head(self) -> _Pending | None:
+        return self._pending[0] if self._pending else None
+
+    def _confirm(self) -> None:
+        """Confirm from the head on what has its quorum, but never while the ensemble changes.
+
+        The new segment begins after the last confirmed entry, so this must stay the last one.
+        """
+        if self._change is not None:
+            return
+        quorum = self.metadata.ack_quorum_size
+        while self._pending and self._pending[0].acks.bit_count() >= quorum:
+            entry = self._pending.popleft()
+            self.confirmed, self.confirmed_length = entry.entry_id, entry.length
+            self._in_flight -= entry.request.size_bytes
+            if not entry.future.done():
+                entry.future.set_result(entry.entry_id)
+        if self._in_flight < self._core.options.max_in_flight_bytes:
+            self._room.set()
+
+    def fail(self, error: BookKeeperError) -> None:
+        """End the pipeline: what is pending fails, its outcome unknown."""
+        if self.error is not None:
+            return
+        self.error = error
+        if self._again is not None:
+            self._again.cancel()
+        pending, self._pending = self._pending, deque()
+        self._in_flight = 0
+        self._room.set()
+        for entry in pending:
+            if not entry.future.done():
+                entry.future.set_exception(error)
+
+    async def end(self, error: BookKeeperError) -> None:
+        """Fail what is pending, after an ensemble change that is under way; no other one begins."""
+        self._is_ending = True
+        if self._change is not None:
+            await asyncio.wait([self._change])
+        self.fail(error)
+
+    # -- ensemble changes -------------------------------------------------------------------------
+
+    def _bookie_failed(self, place: int) -> None:
+        """A bookie of the ensemble failed an add: look for another one, now or with the others."""
+        if place in self._down:
+            return
+        self._down.add(place)
+        self._fresh.add(place)
+        if self._change is None and not self._is_ending:
+            self._start_change()
+
+    def _start_change(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        self._change = asyncio.ensure_future(self._change_ensemble())
+        self._change.add_done_callback(self._change_ended)
+
+    def _change_ended(self, task: asyncio.Task[None]) -> None:
+        self._change = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, BookKeeperError):
+            self.fail(error)
+        elif error is not None:
+            reason = f"the ensemble could not be changed: {error}"
+            self.fail(NotEnoughBookiesError(reason, ledger_id=self.metadata.ledger_id))
+        if self.error is not None or self._is_ending:
+            return
+        if self._fresh:
+            self._start_change()
+            return
+        self._confirm()
+        if self._down:
+            delay_s = self._core.options.replace_delay_ms / 1000
+            self._again = self._loop.call_later(delay_s, self._start_change)
+
+    async def _change_ensemble(self) -> None:
+        """Replace the failed bookies for which there are others; go on without the rest."""
+        fresh, self._fresh = self._fresh, set()
+        down = sorted(self._down)
+        writable = await self._core.registry.writable()
+        chosen = replacements(
+            len(down),
+            writable,
+            excluded=self._ensemble,
+            suspected=self._core.bookies.suspected(),
+            random=self._core.random,
+        )
+        replaced = dict(zip(down, chosen, strict=False))
+        # Where there is no other bookie, the one that failed a while ago is tried again.
+        again = {one for one in down[len(chosen) :] if self._ensemble[one] in writable} - fresh
+        self._check_quorums(set(down) - replaced.keys() - again)
+        if replaced and self.error is None:
+            ensemble = tuple(replaced.get(i, one) for i, one in enumerate(self._ensemble))
+            changed = self.metadata.with_ensemble(self.confirmed + 1, ensemble)
+            self.metadata = await self._commit_ensemble(changed)
+            self._ensemble = ensemble
+        if self.error is None:
+            self._down -= replaced.keys() | again
+            self._fresh -= replaced.keys() | again
+            self._resend(replaced.keys(), again)
+
+    def _check_quorums(self, without: AbstractSet[int]) -> None:
+        """Raises NotEnoughBookiesError if some entry could not get its quorum any more."""
+        metadata = self.metadata
+        for entry_id in range(metadata.ensemble_size):
+            left = [place for place in metadata.write_set(entry_id) if place not in without]
+            if len(left) < metadata.ack_quorum_size:
+                failed = ", ".join(self._ensemble[place] for place in sorted(without))
+                reason = f"there is no replacement for {failed}"
+                raise NotEnoughBookiesError(reason, ledger_id=metadata.ledger_id)
+
+    def _resend(self, replaced: AbstractSet[int], again: AbstractSet[int]) -> None:
+        """Send pending entries to bookies that are new, or that are tried again."""
+        for entry in list(self._pending):
+            for place in self.metadata.write_set(entry.entry_id):
+                if place in replaced:
+                    # An ack from the bookie before says nothing of the new one.
+                    entry.acks &= ~(1 << place)
+                    self._send(entry, place)
+                elif place in again and not entry.acks >> place & 1:
+                    self._send(entry, place)

@@ -1,0 +1,66 @@
+"""Which bookies there are, and where: the nodes that bookies keep while they live."""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from ....coordination.errors import NodeMissingError
+from ....coordination.protocol import Coordination
+from ....proto.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
+from .errors import BookieUnreachableError, MetadataError
+from .ledger_nodes import retried
+from .options import ClientOptions
+
+_PROTOCOL = "bookie-rpc"
+
+
+def parse_service_info(bookie: str, data: bytes) -> tuple[str, int]:
+    """Host and port in a bookie's node; an empty node means that the id says them.
+
+    Raises MetadataError.
+    """
+    if not data:
+        host, _, port = bookie.rpartition(":")
+        if not host or not port.isdigit() or int(port) > 65_535:
+            raise MetadataError("its node is empty, and its id is no address", bookie=bookie)
+        return host, int(port)
+    try:
+        info = BookieServiceInfoFormat.FromString(data)
+    except DecodeError as error:
+        raise MetadataError("its node is no service info", bookie=bookie) from error
+    for endpoint in info.endpoints:
+        if endpoint.protocol == _PROTOCOL:
+            return endpoint.host, endpoint.port
+    raise MetadataError(f"it has no endpoint for {_PROTOCOL}", bookie=bookie)
+
+
+class BookieRegistry:
+    """The bookies below a root, as the coordination service knows them at this moment."""
+
+    def __init__(self, coordination: Coordination, root: str, options: ClientOptions) -> None:
+        self._coordination = coordination
+        self._available = f"{root.rstrip('/')}/available"
+        self._options = options
+
+    async def writable(self) -> list[str]:
+        """The ids of the bookies that take writes, sorted."""
+        try:
+            names = await retried(
+                lambda: self._coordination.children(self._available), self._options
+            )
+        except NodeMissingError:
+            return []
+        return sorted(name for name in names if name != "readonly")
+
+    async def address(self, bookie: str) -> tuple[str, int]:
+        """Host and port of a bookie. Raises BookieUnreachableError if it is not registered."""
+        for path in (f"{self._available}/{bookie}", f"{self._available}/readonly/{bookie}"):
+            try:
+                data, _ = await retried(
+                    lambda path=path: self._coordination.get(path),  # type: ignore[misc]
+                    self._options,
+                )
+            except NodeMissingError:
+                continue
+            return parse_service_info(bookie, data)
+        raise BookieUnreachableError("it is not registered", bookie=bookie)

@@ -1,0 +1,348 @@
+"""The engine on BookKeeper, as a `LedgerStore`.
+
+The order of steps keeps it safe. A ledger is created, then it is added to its topic's list, then
+the first entry is written. A list is changed only by the store's owner (`owned_tree`). A new owner
+first takes the store over, then recovers all ledgers that may be open, which fences them; so the
+one before can neither write nor add a ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ...coordination import Delete, Operation
+from ..commit.group_commit import GroupCommit
+from ..errors import CatalogError, LedgerError, OwnershipLostError
+from ..run import Run, RunHeader
+from .access import LedgerAccess
+from .client.errors import NotEnoughBookiesError
+from .failures import FAILURES
+from .logs import Logs
+from .metadata import ZooKeeperMetadata
+from .run import BookKeeperRun
+from .writer import BookKeeperWriter
+
+if TYPE_CHECKING:
+    from .client import BookKeeperClient, LedgerWriter
+    from .loop_thread import LoopThread
+    from .owned_tree import OwnedTree
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class LedgerOptions:
+    """How ledgers are replicated. Raises ValueError unless E >= Qw >= Qa >= 1."""
+
+    ensemble_size: int = 3
+    """On how many bookies a ledger is spread."""
+    write_quorum_size: int = 3
+    """How many bookies get each entry."""
+    ack_quorum_size: int = 2
+    """How many of them must have it on disk before it is acknowledged."""
+
+    def __post_init__(self) -> None:
+        sizes = self.ensemble_size, self.write_quorum_size, self.ack_quorum_size
+        if not sizes[0] >= sizes[1] >= sizes[2] >= 1:
+            raise ValueError(
+                "ensemble_size >= write_quorum_size >= ack_quorum_size >= 1 must hold, "
+                f"not {sizes[0]}/{sizes[1]}/{sizes[2]}"
+            )
+
+
+class BookKeeperLedgers:
+    """Ledgers on bookies, and their lists in ZooKeeper. Creating it takes the store over.
+
+    Raises CatalogError, UnsupportedVersionError.
+    """
+
+    def __init__(
+        self,
+        thread: LoopThread,
+        client: BookKeeperClient,
+        tree: OwnedTree,
+        metadata: ZooKeeperMetadata,
+        options: LedgerOptions,
+    ) -> None:
+        self.thread = thread
+        self.client = client
+        self.tree = tree
+        self.metadata = metadata
+        self.options = options
+        self.access = LedgerAccess(thread, client)
+        self.logs = Logs(tree, client)
+        self.writer = BookKeeperWriter(self)
+        self._writers: dict[int, LedgerWriter] = {}
+        self._begun: dict[int, list[BookKeeperRun]] = {}
+        """The runs that were begun, by ledger, until it is closed."""
+        self._sealed: list[BookKeeperRun] = []
+        """Sealed runs whose rows are still in memory."""
+        self._work: set[Future[Any]] = set()
+        thread.run(self._take_over())
+
+    @property
+    def name(self) -> str:
+        """What names the store in errors."""
+        return self.tree.paths.root
+
+    async def _take_over(self) -> None:
+        await self.tree.take_over()
+        await self.metadata.load()
+        await self.logs.settle_pending()
+
+    async def is_owner(self) -> bool:
+        """Whether no other owner is known to have taken over."""
+        try:
+            return await self.tree.is_owner()
+        except CatalogError:  # nobody says so; each change asks again
+            return True
+
+    def start(self, committer: GroupCommit) -> None:
+        """Nothing to do: what fails is fenced by the batch that fails."""
+
+    # Ledgers
+
+    def create(self, header: RunHeader) -> BookKeeperRun:
+        """A run; its ledger is created with the first entries that are written to it."""
+        return BookKeeperRun(header, self)
+
+    def open(self, name: str, topic_id: int) -> list[Run]:
+        """The runs that count; their newest ledger is recovered. Raises CatalogError, OSError."""
+        return list(self.thread.run(self._open(topic_id)))
+
+    async def _open(self, topic_id: int) -> list[BookKeeperRun]:
+        make = partial(BookKeeperRun, owner=self)
+        try:
+            return await self.logs.open(topic_id, make, self.access)
+        except FAILURES as error:
+            raise OSError(errno.EIO, str(error)) from error
+
+    def began(self, run: Run) -> None:
+        """The run's ledger stays open until this run is sealed, too."""
+        self._begun.setdefault(run.ledger_id, []).append(cast("BookKeeperRun", run))
+
+    def sealed(self, run: Run) -> None:
+        """Close the ledger once its pending entries are written."""
+        mine = cast("BookKeeperRun", run)
+        mine.is_sealed = True
+        self._loop_call(self.close_if_sealed, mine)
+
+    def void(self, run: Run) -> None:
+        """Remove the run from the list, and its ledger, unless nothing was written yet."""
+        run.mark_removed()
+        mine = cast("BookKeeperRun", run)
+        mine.is_sealed = True
+        mine.assigned_count = 0
+        self._begin(self._void(mine))
+
+    def _loop_call(self, call: Callable[[BookKeeperRun], None], run: BookKeeperRun) -> None:
+        self.thread.loop.call_soon_threadsafe(call, run)
+
+    async def _void(self, run: BookKeeperRun) -> None:
+        self.close_if_sealed(run)
+        topic_id = run.header.topic_id
+        if self.logs.has(topic_id, run):
+            await self.logs.remove(topic_id, [run])
+            await self.logs.delete_gone(self.access)
+
+    # Writing: on the loop
+
+    async def make_ready(self, runs: Sequence[BookKeeperRun]) -> dict[BookKeeperRun, Exception]:
+        """Create the ledgers of runs that have none yet, and list them; the errors of those
+        that cannot be written to. Raises OwnershipLostError.
+        """
+        new = [run for run in runs if not self.logs.has(run.header.topic_id, run)]
+        if not new:
+            return {}
+        errors: dict[BookKeeperRun, Exception] = {}
+        begun = {run.ledger_id: run for run in new if run.ledger_id not in self._writers}
+        try:
+            await self.logs.note_new(list(begun))
+            made = await asyncio.gather(*map(self._make, begun.values()), return_exceptions=True)
+            for ledger_id, result in zip(begun, made, strict=True):
+                if isinstance(result, FAILURES):
+                    errors.update((run, result) for run in new if run.ledger_id == ledger_id)
+                elif isinstance(result, BaseException):
+                    raise result
+            await self.logs.add([run for run in new if run not in errors])
+        except CatalogError as error:
+            errors.update((run, error) for run in new)
+        return errors
+
+    async def _make(self, run: BookKeeperRun) -> None:
+        """Create a run's ledger; with fewer bookies if there are too few, down to the ack quorum.
+
+        What is acknowledged is on that many bookies in any case.
+        """
+        options = self.options
+        ensemble, quorum = options.ensemble_size, options.write_quorum_size
+        while True:
+            try:
+                self._writers[run.ledger_id] = await self.client.create_ledger(
+                    ensemble_size=ensemble,
+                    write_quorum_size=quorum,
+                    ack_quorum_size=options.ack_quorum_size,
+                    custom_metadata=self.logs.metadata_of(run.header),
+                    ledger_id=run.ledger_id,
+                )
+            except NotEnoughBookiesError:
+                if ensemble <= options.ack_quorum_size:
+                    raise
+                ensemble -= 1
+                quorum = min(quorum, ensemble)
+            else:
+                return
+
+    def writer_of(self, run: BookKeeperRun) -> LedgerWriter:
+        """What adds entries to a run's ledger."""
+        return self._writers[run.ledger_id]
+
+    async def end_failed(self, runs: Sequence[BookKeeperRun]) -> None:
+        """Entries after those that are shown do not count, also if bookies have them."""
+        for run in runs:
+            run.is_failed = True
+        await self.logs.end([run for run in runs if self.logs.has(run.header.topic_id, run)])
+
+    def close_if_sealed(self, run: BookKeeperRun) -> None:
+        """Close a run's ledger in the background if nothing more is to be written."""
+        if not run.is_sealed or run.written_count < run.assigned_count:
+            return
+        shown = [each for each in self._sealed if each.entry_count == each.written_count]
+        for each in shown:
+            each.forget_rows()
+        self._sealed = [each for each in self._sealed if each not in shown] + [run]
+        if all(
+            each.is_sealed and each.written_count >= each.assigned_count
+            for each in self._begun.get(run.ledger_id, ())
+        ):
+            self._begun.pop(run.ledger_id, None)
+            self._begin(self._close(run.ledger_id))
+
+    async def _close(self, ledger_id: int) -> None:
+        writer = self._writers.pop(ledger_id, None)
+        if writer is None:
+            return
+        try:
+            await writer.close()
+        except FAILURES as error:
+            _log.warning("ledger %d: not closed, the next owner does it: %s", ledger_id, error)
+            return
+        self.logs.closed(ledger_id)
+
+    # Background work
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        future = self.thread.begin(_logged(work))
+        self._work.add(future)
+        future.add_done_callback(self._work.discard)
+
+    # Removing
+
+    def remove(self, topic_id: int, runs: Sequence[Run]) -> Callable[[], None]:
+        """As `LedgerStore.remove`: one change of the topic's list."""
+        mine = cast("Sequence[BookKeeperRun]", runs)
+        self.thread.run(self.logs.remove(topic_id, mine))
+        for run in mine:
+            run.mark_removed()
+        return self._delete_gone
+
+    def remove_topic(
+        self, topic_id: int, runs: Sequence[Run], note: tuple[str, str]
+    ) -> Callable[[], None]:
+        """As `LedgerStore.remove_topic`: the topic, its list and the note in one change."""
+        self.thread.run(self._remove_topic(topic_id, note))
+        self.metadata.forget(topic_id)
+        for run in runs:
+            run.mark_removed()
+        return self._delete_gone
+
+    async def _remove_topic(self, topic_id: int, note: tuple[str, str]) -> None:
+        kind, key = note
+        operations: list[Operation] = await self.metadata.operations([(kind, key, b"")])
+        operations.append(Delete(self.tree.paths.topic(topic_id)))
+        for ledger_id in await self.logs.remove_topic(topic_id, operations):
+            await self._close(ledger_id)
+
+    def _delete_gone(self) -> None:
+        self.thread.run(self.logs.delete_gone(self.access))
+
+    def cut_run(self, run: BookKeeperRun, rows: int) -> None:
+        """As `RunOwner.cut_run`."""
+        self.thread.run(self.logs.cut(run, rows))
+
+    def freeing(self, work: Callable[[], T]) -> T:
+        """Only calls ``work``: what is removed here needs no space on bookies."""
+        return work()
+
+    # The whole
+
+    def probe(self) -> None:
+        """Write an entry to a ledger of its own. Raises OSError."""
+        self.thread.run(self._probe())
+
+    async def _probe(self) -> None:
+        quorum = self.options.ack_quorum_size
+        try:
+            writer = await self.client.create_ledger(
+                ensemble_size=quorum,
+                write_quorum_size=quorum,
+                ack_quorum_size=quorum,
+                custom_metadata={"application": b"pulsemark", "pulsemark-probe": b""},
+            )
+            await writer.append(b"probe")
+            await writer.close()
+            await self.client.delete_ledger(writer.ledger_id)
+        except FAILURES as error:
+            raise OSError(errno.EIO, str(error)) from error
+
+    def checkpoint(self) -> None:
+        """Note durably which ledgers are closed. Raises CatalogError."""
+        self.thread.run(self.logs.note_closed())
+
+    def finish(self) -> None:
+        """Wait until the ledgers are closed. Raises CatalogError."""
+        self.thread.run(_nothing())  # what `sealed` left to the loop has begun
+        for future in tuple(self._work):
+            future.result()
+        self.thread.run(self._finish())
+
+    async def _finish(self) -> None:
+        await asyncio.gather(*map(self._close, tuple(self._writers)))
+        try:
+            await self.logs.note_closed()
+        except OwnershipLostError:
+            _log.warning("%s: the new owner closes the ledgers", self.name)
+
+    def close(self) -> None:
+        """End the sessions; ledgers that are still open are left to the next owner."""
+        if self.thread.loop.is_closed():
+            return
+        try:
+            self.thread.run(self._end())
+        finally:
+            self.thread.stop()
+
+    async def _end(self) -> None:
+        try:
+            await self.client.close()
+        finally:
+            await self.tree.coordination.close()
+
+
+async def _nothing() -> None:
+    """Something to wait for."""
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    """Background work: what fails is done by the next owner."""
+    try:
+        await work
+    except (LedgerError, *FAILURES, OSError) as error:
+        _log.warning("left to the next owner: %s", error)

@@ -1,0 +1,318 @@
+"""The lists of the topics' ledgers, and the ledgers that still have to be closed or deleted.
+
+A node below ``ledgers`` stands for each ledger that is not closed yet (``new``, ``open``) or that
+no topic has any more (``gone``). So a crash leaves nothing that the next owner does not find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from ...coordination import Create, Delete, Operation, Set
+from ..chain import Link, chain_of
+from ..run import RunHeader
+from .failures import FAILURES
+from .client.errors import LedgerMissingError
+from .nodes import RunRecord, cut, ended, header_metadata, pack_log, unpack_log
+from .stored_entry import BadEntryError, read_facts
+
+if TYPE_CHECKING:
+    from .access import LedgerAccess
+    from .client import BookKeeperClient
+    from .owned_tree import OwnedTree
+    from .run import BookKeeperRun
+
+_log = logging.getLogger(__name__)
+NEW, OPEN, GONE = b"new", b"open", b"gone"
+_AT_ONCE = 64
+
+
+class Logs:
+    """The lists of one store. Its coroutines belong to the loop; it knows what its owner changed."""
+
+    def __init__(self, tree: OwnedTree, client: BookKeeperClient) -> None:
+        self._tree = tree
+        self._client = client
+        self._records: dict[int, list[RunRecord]] = {}
+        """The lists of the topics that were opened or written to."""
+        self._pending: dict[int, bytes] = {}
+        """The ledgers that have a node, and its data."""
+        self._closed: set[int] = set()
+        """Closed ledgers that still have a node."""
+        self._changing = asyncio.Lock()
+
+    def metadata_of(self, header: RunHeader) -> dict[str, bytes]:
+        """A ledger's custom metadata."""
+        return header_metadata(header)
+
+    # Taking over
+
+    async def settle_pending(self) -> None:
+        """Fence and close what may be open, and delete what no topic has. Raises CatalogError."""
+        paths = self._tree.paths
+        names = await self._tree.children(paths.ledgers)
+        data = await self._tree.get_all([f"{paths.ledgers}/{name}" for name in names])
+        self._pending = {
+            int(name): value for name, value in zip(names, data, strict=True) if value is not None
+        }
+        slots = asyncio.Semaphore(_AT_ONCE)
+        found = tuple(self._pending.items())
+        await asyncio.gather(*(self._settle(each, state, slots) for each, state in found))
+        await self.note_closed()
+
+    async def _settle(self, ledger_id: int, state: bytes, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            try:
+                if state == OPEN:
+                    await self._client.open_ledger(ledger_id)
+                else:
+                    await self._client.delete_ledger(ledger_id)
+            except LedgerMissingError:
+                pass
+            except FAILURES as error:
+                _log.warning("ledger %d: tried again when it is opened: %s", ledger_id, error)
+                return
+            self._closed.add(ledger_id)
+
+    # Opening a topic
+
+    async def open(
+        self,
+        topic_id: int,
+        make: Callable[[RunHeader], BookKeeperRun],
+        access: LedgerAccess,
+    ) -> list[BookKeeperRun]:
+        """A topic's runs that count. The newest ledger is recovered; runs that do not count go.
+
+        Raises CatalogError, OSError, and FAILURES.
+        """
+        path = self._tree.paths.log(topic_id)
+        data = await self._tree.get(path)
+        records = unpack_log(path, data) if data is not None else []
+        counts: dict[RunHeader, int] = {}
+        kept = list(records)
+        links: list[Link[RunHeader]] = []
+        while kept and not links:
+            links = await self._counting(kept, counts)
+        by_header = {record.header: record for record in kept}
+        runs = []
+        for link, following in zip_longest(links, [link.header for link in links[1:]]):
+            run = make(link.header)
+            run.cut_rows = by_header[link.header].cut_rows
+            await _show(run, link, following, counts.get(link.header), access)
+            runs.append(run)
+        counting = {link.header for link in links}
+        self._records[topic_id] = records
+        if len(counting) < len(records):
+            async with self._changing:
+                await self._remove(topic_id, [r for r in records if r.header not in counting])
+            await self.delete_gone(access)
+        return runs
+
+    async def _counting(
+        self, kept: list[RunRecord], counts: dict[RunHeader, int]
+    ) -> list[Link[RunHeader]]:
+        """The chain from the newest ledger on, with entries; [] after dropping one without."""
+        newest = max(record.header.ledger_id for record in kept)
+        end = await self._end_of(newest, kept)
+        links = chain_of(record.header for record in kept)
+        last = [link for link in links if link.header.ledger_id == newest]
+        for link in last:
+            stop = end if link.end_entry_id is None else min(end, link.end_entry_id)
+            counts[link.header] = max(0, stop - link.header.first_entry_id)
+        if not any(counts[link.header] for link in last):
+            kept[:] = [record for record in kept if record.header.ledger_id != newest]
+            return []
+        return [link for link in links if counts.get(link.header, 1)]
+
+    async def _end_of(self, ledger_id: int, records: Iterable[RunRecord]) -> int:
+        """One past the last entry of a ledger that counts, after recovering it."""
+        try:
+            reader = await self._client.open_ledger(ledger_id)
+        except LedgerMissingError:
+            return 0
+        if ledger_id in self._pending:
+            self._closed.add(ledger_id)
+        ends = [r.end_entry_id for r in records if r.header.ledger_id == ledger_id]
+        marked = [end for end in ends if end >= 0]
+        return int(min([reader.last_confirmed + 1, *marked]))
+
+    # Changing lists
+
+    def has(self, topic_id: int, run: BookKeeperRun) -> bool:
+        """Whether the topic's list has the run."""
+        return any(record.header == run.header for record in self._records.get(topic_id, ()))
+
+    async def note_new(self, ledger_ids: Sequence[int]) -> None:
+        """These ledgers are about to be created. Raises CatalogError, OwnershipLostError."""
+        if not ledger_ids:
+            return
+        paths = self._tree.paths
+        async with self._changing:
+            await self._change([Create(paths.ledger(each), NEW) for each in ledger_ids])
+            self._pending.update((each, NEW) for each in ledger_ids)
+
+    async def add(self, runs: Sequence[BookKeeperRun]) -> None:
+        """Add runs, whose ledgers exist, to the lists of their topics."""
+        if runs:
+            async with self._changing:
+                await self._add(runs)
+
+    async def _add(self, runs: Sequence[BookKeeperRun]) -> None:
+        begun = [run.ledger_id for run in runs if self._pending.get(run.ledger_id) == NEW]
+        operations: list[Operation] = [Set(self._tree.paths.ledger(each), OPEN) for each in begun]
+        changed = {run.header.topic_id: self._known(run.header.topic_id) for run in runs}
+        for run in runs:
+            topic_id = run.header.topic_id
+            changed[topic_id] = [*changed[topic_id], RunRecord(run.header)]
+        await self._store(changed, operations)
+        self._pending.update((each, OPEN) for each in begun)
+
+    async def end(self, runs: Sequence[BookKeeperRun]) -> None:
+        """Entries of these runs after those that are shown do not count."""
+        async with self._changing:
+            await self._end(runs)
+
+    async def _end(self, runs: Sequence[BookKeeperRun]) -> None:
+        changed = {run.header.topic_id: self._known(run.header.topic_id) for run in runs}
+        ends = {run.header: run.first_entry_id + run.written_count for run in runs}
+        for topic_id, records in changed.items():
+            changed[topic_id] = [
+                ended(r, ends[r.header]) if r.header in ends else r for r in records
+            ]
+        if changed:
+            await self._store(changed, [])
+
+    async def cut(self, run: BookKeeperRun, rows: int) -> None:
+        """Remove a run's first rows. Raises CatalogError, OwnershipLostError."""
+        topic_id = run.header.topic_id
+        async with self._changing:
+            records = self._known(topic_id)
+            new = [cut(each, rows) if each.header == run.header else each for each in records]
+            await self._store({topic_id: new}, [])
+
+    async def remove(self, topic_id: int, runs: Sequence[BookKeeperRun]) -> None:
+        """Remove runs; their ledgers are to be deleted, once no run is left in them."""
+        gone = {run.header for run in runs}
+        async with self._changing:
+            await self._remove(topic_id, [r for r in self._known(topic_id) if r.header in gone])
+
+    async def _remove(self, topic_id: int, records: Sequence[RunRecord]) -> None:
+        if not records:
+            return
+        gone = {record.header for record in records}
+        kept = [each for each in self._known(topic_id) if each.header not in gone]
+        left = {record.header.ledger_id for record in kept}
+        ledgers = {record.header.ledger_id for record in records} - left
+        await self._store({topic_id: kept}, self._to_delete(ledgers))
+        self._pending.update((each, GONE) for each in ledgers)
+
+    async def remove_topic(self, topic_id: int, operations: list[Operation]) -> list[int]:
+        """Remove a topic's list in the same change as ``operations``; the ledgers it had."""
+        async with self._changing:
+            records = self._known(topic_id)
+            ledgers = {record.header.ledger_id for record in records}
+            if records:
+                operations.append(Delete(self._tree.paths.log(topic_id)))
+            await self._change([*operations, *self._to_delete(ledgers)])
+            self._pending.update((each, GONE) for each in ledgers)
+            self._records.pop(topic_id, None)
+            return sorted(ledgers)
+
+    def _to_delete(self, ledger_ids: Iterable[int]) -> list[Operation]:
+        paths = self._tree.paths
+        return [
+            Set(paths.ledger(each), GONE)
+            if each in self._pending
+            else Create(paths.ledger(each), GONE)
+            for each in ledger_ids
+        ]
+
+    def _known(self, topic_id: int) -> list[RunRecord]:
+        return self._records.get(topic_id, [])
+
+    async def _store(
+        self, changed: dict[int, list[RunRecord]], operations: list[Operation]
+    ) -> None:
+        for topic_id, records in changed.items():
+            path, old = self._tree.paths.log(topic_id), self._known(topic_id)
+            if not records:
+                operations += [Delete(path)] if old else []
+                continue
+            header = records[-1].header
+            data = pack_log(header.topic, topic_id, records)
+            operations.append(Set(path, data) if old else Create(path, data))
+        await self._change(operations)
+        self._records.update(changed)
+
+    async def _change(self, operations: Sequence[Operation]) -> None:
+        """One change, which also removes the nodes of ledgers that were closed meanwhile."""
+        named = {one.path for one in operations}
+        paths = self._tree.paths
+        done = [each for each in self._closed if paths.ledger(each) not in named][:1000]
+        await self._tree.change([*operations, *(Delete(paths.ledger(each)) for each in done)])
+        for each in done:
+            self._closed.discard(each)
+            self._pending.pop(each, None)
+
+    # Ledgers that were closed, and that are to be deleted
+
+    def closed(self, ledger_id: int) -> None:
+        """A ledger of this owner was closed."""
+        if self._pending.get(ledger_id) == OPEN:
+            self._closed.add(ledger_id)
+
+    async def note_closed(self) -> None:
+        """Remove the nodes of closed and deleted ledgers. Raises CatalogError."""
+        async with self._changing:
+            while self._closed:
+                await self._change([])
+
+    async def delete_gone(self, access: LedgerAccess) -> None:
+        """Delete the ledgers that no topic has any more. Raises OSError, CatalogError."""
+        gone = [each for each, state in self._pending.items() if state == GONE]
+        access.forget(gone)
+        for ledger_id in gone:
+            try:
+                await self._client.delete_ledger(ledger_id)
+            except LedgerMissingError:
+                pass
+            except FAILURES as error:
+                raise OSError(f"ledger {ledger_id} cannot be deleted: {error}") from error
+            self._closed.add(ledger_id)
+        await self.note_closed()
+
+
+async def _show(
+    run: BookKeeperRun,
+    link: Link[RunHeader],
+    following: RunHeader | None,
+    count: int | None,
+    access: LedgerAccess,
+) -> None:
+    """Show an opened run. The next run's header says how it ends, else its last entry does."""
+    header = run.header
+    if count is None:
+        assert link.end_entry_id is not None, "a later header says where the run ends"
+        count = link.end_entry_id - header.first_entry_id
+    is_told = link.end_entry_id == header.first_entry_id + count
+    if following is not None and link.end_index is not None and is_told:
+        run.show_opened(
+            count,
+            link.end_index - header.first_index,
+            following.stamp_floor_ms,
+            following.entry_time_floor_ms,
+        )
+        return
+    last_id = header.first_entry_id + count - 1
+    entry = (await access.entries(header.ledger_id, last_id, last_id, 1))[0]
+    try:
+        facts = read_facts(entry.payload)
+    except BadEntryError as error:
+        raise OSError(f"ledger {header.ledger_id}: entry {last_id}: {error}") from error
+    next_message = facts.index + 1 - header.first_index
+    run.show_opened(count, next_message, facts.append_time_ms, facts.time_max_ms)

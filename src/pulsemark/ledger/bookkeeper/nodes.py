@@ -1,0 +1,140 @@
+"""The nodes of a store in ZooKeeper: their paths and contents (docs/formats.md)."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from ..errors import CatalogError, UnsupportedVersionError
+from ..run import RunHeader
+
+FORMAT = 1
+MAX_CHANGE_BYTES = 1_000_000
+"""ZooKeeper takes 1 MB (jute.maxbuffer), with all operations of a change together."""
+_PLAIN_BELOW_BYTES = 16 * 1024
+_COMPRESSED = b"zlib\n"
+
+
+class Paths:
+    """The paths below a store's root."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.format = f"{root}/format"
+        self.owner = f"{root}/owner"
+        self.next_topic_id = f"{root}/next-topic-id"
+        self.topics = f"{root}/topics"
+        self.logs = f"{root}/logs"
+        self.ledgers = f"{root}/ledgers"
+        self.values = f"{root}/values"
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The nodes that only have children."""
+        return self.topics, self.logs, self.ledgers, self.values
+
+    def topic(self, topic_id: int) -> str:
+        """The node with a topic's name."""
+        return f"{self.topics}/{topic_id:010d}"
+
+    def log(self, topic_id: int) -> str:
+        """The node with a topic's list of runs."""
+        return f"{self.logs}/{topic_id:010d}"
+
+    def ledger(self, ledger_id: int) -> str:
+        """The node of a ledger that has to be closed or deleted."""
+        return f"{self.ledgers}/{ledger_id:019d}"
+
+    def kind(self, kind: str) -> str:
+        """The parent of a kind's values."""
+        return f"{self.values}/{_name(kind)}"
+
+    def value(self, kind: str, key: str) -> str:
+        """The node of a value."""
+        return f"{self.kind(kind)}/{_name(key)}"
+
+    def as_path(self) -> Path:
+        """What names the store in errors."""
+        return Path(self.root)
+
+
+def _name(text: str) -> str:
+    """A node's name for any text: the empty one, "." and ".." are no names for ZooKeeper."""
+    return "=" + quote(text, safe="")
+
+
+def text_of(name: str) -> str:
+    """The text that a node's name stands for."""
+    return unquote(name[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run in a topic's list."""
+
+    header: RunHeader
+    cut_rows: int = 0
+    """How many of its first entries were removed."""
+    end_entry_id: int = -1
+    """Entries from here on were not acknowledged and do not count; -1: all of them count."""
+
+
+def pack_log(name: str, topic_id: int, records: list[RunRecord]) -> bytes:
+    """A topic's list, as its node has it."""
+    rows = [
+        [
+            r.header.ledger_id,
+            r.header.segment_no,
+            r.header.first_entry_id,
+            r.header.first_index,
+            r.header.entry_time_floor_ms,
+            r.header.stamp_floor_ms,
+            r.header.previous_ledger_id,
+            r.header.previous_entry_count,
+            r.header.epoch,
+            r.cut_rows,
+            r.end_entry_id,
+        ]
+        for r in records
+    ]
+    content = {"version": FORMAT, "topic": name, "id": topic_id, "runs": rows}
+    data = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    return data if len(data) < _PLAIN_BELOW_BYTES else _COMPRESSED + zlib.compress(data)
+
+
+def unpack_log(path: str, data: bytes) -> list[RunRecord]:
+    """The runs of a topic's list. Raises CatalogError, UnsupportedVersionError."""
+    try:
+        plain = zlib.decompress(data[len(_COMPRESSED) :]) if data[:5] == _COMPRESSED else data
+        content = json.loads(plain)
+        version = content["version"]
+        if version > FORMAT:
+            raise UnsupportedVersionError(Path(path), "list of ledgers", version, FORMAT)
+        name, topic_id = content["topic"], content["id"]
+        return [
+            RunRecord(RunHeader(name, topic_id, *row[:9]), row[9], row[10])
+            for row in content["runs"]
+        ]
+    except (ValueError, KeyError, TypeError, IndexError, zlib.error) as error:
+        raise CatalogError(Path(path), f"it is no list of ledgers: {error!r}") from error
+
+
+def header_metadata(header: RunHeader) -> dict[str, bytes]:
+    """A ledger's custom metadata: what one needs to make a lost list again."""
+    names = ("topic", "topic_id", "first_index", "entry_time_floor_ms", "stamp_floor_ms")
+    names += ("previous_ledger_id", "previous_entry_count", "epoch")
+    facts = {f"pulsemark-{name}": str(getattr(header, name)).encode() for name in names}
+    return {"application": b"pulsemark", **facts}
+
+
+def cut(record: RunRecord, rows: int) -> RunRecord:
+    """The record with that many rows removed from its head."""
+    return replace(record, cut_rows=rows)
+
+
+def ended(record: RunRecord, end_entry_id: int) -> RunRecord:
+    """The record of a run whose entries from ``end_entry_id`` on do not count."""
+    return replace(record, end_entry_id=end_entry_id)

@@ -1,0 +1,215 @@
+"""A store's nodes in ZooKeeper, changed by their one owner.
+
+The owner's node names the owner and counts its changes. Each change is one transaction, whose first
+operation sets that node from the version known: so a change of an owner that has lost the store
+fails as a whole. The count also answers what became of a change whose answer was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from ...coordination import (
+    ConnectionLossError,
+    Coordination,
+    CoordinationError,
+    Create,
+    NodeExistsError,
+    NodeMissingError,
+    Operation,
+    SessionExpiredError,
+    Set,
+    VersionConflictError,
+)
+from ..errors import CatalogError, OwnershipLostError, UnsupportedVersionError
+from .nodes import FORMAT, MAX_CHANGE_BYTES, Paths
+
+T = TypeVar("T")
+_PAUSE_S = 0.05
+_PAUSE_MAX_S = 1.0
+_OF_OPERATION_BYTES = 64
+
+
+class OwnedTree:
+    """The nodes below a store's root. All coroutines belong to the loop of ``coordination``."""
+
+    def __init__(
+        self, coordination: Coordination, root: str, owner_id: str, *, limit_s: float = 30.0
+    ) -> None:
+        """``limit_s``: how long a call tries, while the service does not answer."""
+        self.coordination = coordination
+        self.paths = Paths(root)
+        self._owner_id = owner_id
+        self._limit_s = limit_s
+        self._lock = asyncio.Lock()
+        self._version = -1
+        self._changes = 0
+        self._lost: str | None = None
+
+    # Reading
+
+    async def get(self, path: str) -> bytes | None:
+        """A node's data; None if there is no such node. Raises CatalogError."""
+        try:
+            return (await self._asked(lambda: self.coordination.get(path))).data
+        except NodeMissingError:
+            return None
+
+    async def children(self, path: str) -> list[str]:
+        """The names of a node's children; none without the node. Raises CatalogError."""
+        try:
+            return await self._asked(lambda: self.coordination.children(path))
+        except NodeMissingError:
+            return []
+
+    async def get_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        """The data of many nodes, asked for together."""
+        found: list[bytes | None] = []
+        for start in range(0, len(paths), 500):
+            found += await asyncio.gather(*map(self.get, paths[start : start + 500]))
+        return found
+
+    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What the service answers, once it does. Raises NodeMissingError, CatalogError."""
+        limit = asyncio.get_running_loop().time() + self._limit_s
+        pause_s = _PAUSE_S
+        while True:
+            try:
+                return await ask()
+            except (ConnectionLossError, SessionExpiredError) as error:
+                if asyncio.get_running_loop().time() > limit:
+                    raise self._error(str(error)) from error
+            except NodeMissingError:
+                raise
+            except CoordinationError as error:
+                raise self._error(str(error)) from error
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+    # Owning
+
+    async def take_over(self) -> None:
+        """Become the owner; the one before cannot change anything from now on.
+
+        Raises CatalogError, UnsupportedVersionError.
+        """
+        await self._make_root()
+        while True:
+            data, version = await self._asked(lambda: self.coordination.get(self.paths.owner))
+            mine = self._mark(0)
+            if data == mine:  # an answer was lost
+                self._version = version
+                return
+            try:
+                self._version = await self.coordination.set(self.paths.owner, mine, version)
+            except (ConnectionLossError, SessionExpiredError, VersionConflictError):
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            except CoordinationError as error:
+                raise self._error(str(error)) from error
+            return
+
+    async def _make_root(self) -> None:
+        text = str(FORMAT).encode()
+        for path, data in (
+            (self.paths.format, text),
+            (self.paths.owner, b"{}"),
+            (self.paths.next_topic_id, b"1"),
+            *((folder, b"") for folder in self.paths.folders),
+        ):
+            try:
+                await self._asked(
+                    lambda path=path, data=data: self.coordination.create(  # type: ignore[misc]
+                        path, data, make_parents=True
+                    )
+                )
+            except CatalogError as error:
+                if not isinstance(error.__cause__, NodeExistsError):
+                    raise
+        found = await self.get(self.paths.format) or b""
+        if not found.isdigit():
+            raise self._error(f"{self.paths.format} says {found!r}: it is no store of pulsemark")
+        if int(found) > FORMAT:
+            raise UnsupportedVersionError(
+                self.paths.as_path(), "metadata format", int(found), FORMAT
+            )
+
+    def _mark(self, change: int) -> bytes:
+        return json.dumps({"owner": self._owner_id, "change": change}).encode()
+
+    async def is_owner(self) -> bool:
+        """Whether no other owner has taken over yet. Raises CatalogError."""
+        if self._lost is None and await self.get(self.paths.owner) != self._mark(self._changes):
+            async with self._lock:  # a change of our own may have been on its way
+                if await self.get(self.paths.owner) != self._mark(self._changes):
+                    self._lost = "another owner has taken over"
+        return self._lost is None
+
+    # Changing
+
+    async def change(self, operations: Sequence[Operation]) -> None:
+        """Make all these changes, or none.
+
+        Raises OwnershipLostError; CatalogError: nothing has changed then.
+        """
+        size = sum(
+            len(one.path) + len(getattr(one, "data", b"")) + _OF_OPERATION_BYTES
+            for one in operations
+        )
+        if size > MAX_CHANGE_BYTES:
+            raise self._error(
+                f"a change of {size} bytes is above the {MAX_CHANGE_BYTES} that ZooKeeper takes"
+            )
+        async with self._lock:
+            await self._change(operations)
+
+    async def _change(self, operations: Sequence[Operation]) -> None:
+        number = self._changes + 1
+        first = Set(self.paths.owner, self._mark(number), self._version)
+        limit = asyncio.get_running_loop().time() + self._limit_s
+        while True:
+            if self._lost is not None:
+                raise OwnershipLostError(self.paths.root)
+            try:
+                results = await self.coordination.transaction([first, *operations])
+                self._changes, self._version = number, int(results[0] or 0)
+                return
+            except SessionExpiredError as error:
+                reason = str(error)
+            except CoordinationError as error:
+                if await self._became_of(number, limit):
+                    return
+                if not isinstance(error, ConnectionLossError):
+                    raise self._error(str(error)) from error
+                reason = str(error)
+            if asyncio.get_running_loop().time() > limit:
+                raise self._error(reason)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _became_of(self, number: int, limit: float) -> bool:
+        """Whether a change without an answer was made. Raises OwnershipLostError."""
+        while True:
+            try:
+                data, version = await self.coordination.get(self.paths.owner)
+            except (ConnectionLossError, SessionExpiredError) as error:
+                if asyncio.get_running_loop().time() > limit:
+                    # Nobody knows whether it was made: going on could contradict it.
+                    self._lost = "the outcome of a change is not known"
+                    raise OwnershipLostError(f"{self.paths.root} ({self._lost})") from error
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            if data == self._mark(number):
+                self._changes, self._version = number, version
+                return True
+            if data != self._mark(number - 1):
+                self._lost = "another owner has taken over"
+                raise OwnershipLostError(self.paths.root)
+            return False
+
+    def _error(self, reason: str) -> CatalogError:
+        return CatalogError(self.paths.as_path(), reason)
+
+

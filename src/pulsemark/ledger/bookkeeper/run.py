@@ -1,0 +1,325 @@
+"""A run of entries in one of BookKeeper's ledgers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ...metadata import Buffer, PrefixError, peek
+from ..entry import Entry, EntryKind, RecordHead
+from ..lru import Lru
+from ..position import Position
+from ..rows import DamagedRecordError, IoCount, Probe, Row
+from ..run import Run, RunHeader
+from .access import LedgerAccess, UnreadableEntryError
+from .rows import BLOCK_ROWS, Block, Blocks, WrittenRows, end_offset
+from .stored_entry import HEAD, BadEntryError, Facts, as_given, pack, read_facts, unpack_all
+
+if TYPE_CHECKING:
+    from ..commit.commit import Group
+    from .client import LedgerEntry
+
+_READ_BYTES = 4 << 20
+_FACTS_KEPT = 4096
+
+
+class _Place(NamedTuple):
+    """What one row's entry says."""
+
+    time_ms: int
+    next_message: int
+    append_time_ms: int
+    end_offset: int
+    size_bytes: int
+
+
+class RunOwner(Protocol):
+    """What a run asks of its engine."""
+
+    access: LedgerAccess
+
+    def cut_run(self, run: BookKeeperRun, rows: int) -> None:
+        """Store durably that a run's first rows are removed. Raises CatalogError."""
+
+
+class BookKeeperRun(Run):
+    """A run of entries. Rows of what this process wrote are in memory, others are read."""
+
+    overhead_bytes = (HEAD.size, HEAD.size)
+    entry_overhead_bytes = HEAD.size
+
+    def __init__(self, header: RunHeader, owner: RunOwner) -> None:
+        super().__init__(header)
+        self._owner = owner
+        self._written: WrittenRows | None = WrittenRows()
+        self._time_max_ms = header.entry_time_floor_ms
+        self._places: Lru[int, _Place] = Lru(_FACTS_KEPT)
+        self._blocks = Blocks(self._read_block)
+        self.is_sealed = False
+        """No entry follows after ``assigned_count``."""
+        self.is_failed = False
+        """A write failed: none may follow."""
+
+    def show_opened(
+        self, entry_count: int, next_message: int, append_time_ms: int, time_max_ms: int
+    ) -> None:
+        """The run was opened again, with that many entries."""
+        self._written = None
+        self._time_max_ms = time_max_ms
+        self.show_group(entry_count, next_message, append_time_ms)
+
+    def forget_rows(self) -> None:
+        """The run is sealed and all of it shown: its rows can be read again when needed."""
+        written = self._written
+        if written is not None and len(written):
+            self._time_max_ms = written.times[-1]
+            self._written = None
+
+    @property
+    def time_max_ms(self) -> int:
+        written = self._written
+        return written.times[-1] if written else self._time_max_ms
+
+    @property
+    def written_count(self) -> int:
+        written = self._written
+        return self.entry_count if written is None else len(written)
+
+    # Appending
+
+    def first_bytes(self) -> bytes:
+        """No bytes: the header stands in the topic's list and in the ledger's metadata."""
+        return b""
+
+    def pack(
+        self,
+        entry_id: int,
+        kind: EntryKind,
+        message_count: int,
+        append_time_ms: int,
+        index: int,
+        prefix: bytes,
+        body: Buffer,
+        body_check: int,
+    ) -> tuple[Buffer, ...]:
+        """Head, prefix and body; BookKeeper's digest guards them on the bookies."""
+        return pack(entry_id, kind, message_count, append_time_ms, index, prefix, body)
+
+    def unpacker(self) -> Callable[[bytes], list[Entry]]:
+        return partial(unpack_all, self.ledger_id)
+
+    def add_written(self, group: Group) -> None:
+        """The group's entries are acknowledged by their bookies."""
+        assert self._written is not None, "only an open run is written to"
+        self._written.add(group.rows)
+
+    # Rows
+
+    def row(self, row: int, io: IoCount | None = None) -> Row:
+        written = self._written
+        if written is not None:
+            return Row(
+                written.times[row], written.nexts[row], written.offsets[row], written.ends[row]
+            )
+        place = self._place(row, io)
+        return Row(
+            place.time_ms, place.next_message, place.end_offset - place.size_bytes, place.end_offset
+        )
+
+    def chunk(self, row: int, io: IoCount | None = None) -> WrittenRows | Block:
+        """All rows that are in memory, or a block of rows, read from its entries."""
+        return self._written or self._blocks.block(row, io)
+
+    def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
+        """As `Run.find_time`: one small read for each step of a bisection."""
+        written = self._written
+        if written is not None:
+            return bisect_left(written.times, time_ms, 0, limit)
+        return bisect_left(range(limit), time_ms, key=lambda row: self._place(row, io).time_ms)
+
+    def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
+        written = self._written
+        if written is not None:
+            return bisect_right(written.nexts, message, 0, limit)
+        return bisect_right(range(limit), message, key=lambda row: self._place(row, io).next_message)
+
+    def _place(self, row: int, io: IoCount | None = None) -> _Place:
+        place = self._places.get(row)
+        if place is None:
+            entry = self._fetch(row, row, _READ_BYTES)[0]
+            if io is not None:
+                io.add(len(entry.payload))
+            place = self._keep_place(row, entry, self._facts(row, entry))
+        return place
+
+    def _keep_place(self, row: int, entry: LedgerEntry, facts: Facts) -> _Place:
+        end = end_offset(entry.length, entry.entry_id)
+        place = _Place(
+            facts.time_max_ms,
+            facts.index + 1 - self.first_index,
+            facts.append_time_ms,
+            end,
+            len(entry.payload) + HEAD.size,
+        )
+        self._places.put(row, place)
+        return place
+
+    def _next_before(self, row: int) -> int:
+        """Messages of the run before a row."""
+        if row == 0:
+            return 0
+        written = self._written
+        return written.nexts[row - 1] if written is not None else self._place(row - 1).next_message
+
+    def _read_block(self, first_row: int, io: IoCount | None) -> Block:
+        block = Block(first_row, self._next_before(first_row))
+        last = min(first_row + BLOCK_ROWS, self.entry_count) - 1
+        row = first_row
+        while row <= last:
+            for entry in self._fetch(row, last, _READ_BYTES):
+                if io is not None:
+                    io.add(len(entry.payload))
+                place = self._keep_place(row, entry, self._facts(row, entry))
+                block.add(*place)
+                row += 1
+        return block
+
+    # Entries
+
+    def _fetch(self, row: int, last: int, max_bytes: int) -> list[LedgerEntry]:
+        """Entries as the bookies have them, at least one."""
+        first_id = self.first_entry_id
+        try:
+            return self._owner.access.read(
+                self.ledger_id, first_id + row, first_id + last, max(max_bytes, 1)
+            )
+        except UnreadableEntryError as error:
+            raise DamagedRecordError(row, str(error)) from error
+
+    def _facts(self, row: int, entry: LedgerEntry) -> Facts:
+        try:
+            return read_facts(entry.payload)
+        except BadEntryError as error:
+            raise DamagedRecordError(row, str(error)) from error
+
+    def _entries(self, row: int, max_entries: int, max_bytes: int) -> Iterator[tuple[int, Entry]]:
+        """Rows and entries; ends before a damaged one. Raises if the first one is."""
+        if row >= self.entry_count or row < self.cut_rows:
+            raise DamagedRecordError(row, "the entry was removed")
+        last = min(row + max_entries, self.entry_count) - 1
+        size, first_row, next_before = 0, row, -1
+        for stored in self._fetch(row, last, max_bytes):
+            try:
+                facts = self._facts(row, stored)
+                if next_before < 0 and facts.message_count < 0:
+                    next_before = self._next_before(row)
+                entry = self._entry(row, stored, facts, next_before)
+            except (DamagedRecordError, OSError):
+                if row > first_row:
+                    return
+                raise
+            size += len(entry.stored)
+            if row > first_row and size > max_bytes:
+                return
+            yield row, entry
+            next_before = self._keep_place(row, stored, facts).next_message
+            row += 1
+
+    def _entry(self, row: int, stored: LedgerEntry, facts: Facts, next_before: int) -> Entry:
+        count = facts.message_count
+        if count < 0:
+            count = facts.index + 1 - self.first_index - next_before
+            if count < 0:
+                raise DamagedRecordError(row, f"index {facts.index} is below the one before")
+        try:
+            given, prefix_size = as_given(bytes(stored.payload))
+        except BadEntryError as error:
+            raise DamagedRecordError(row, str(error)) from error
+        position = Position(self.ledger_id, self.first_entry_id + row)
+        return Entry(
+            position, facts.kind, count, facts.index, facts.append_time_ms, prefix_size, given
+        )
+
+    def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        return [entry for _, entry in self._entries(row, max_entries, max_bytes)]
+
+    def read_stored(
+        self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
+    ) -> list[memoryview]:
+        return [entry.stored for _, entry in self._entries(row, max_entries, max_bytes)]
+
+    def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
+        end = min(row + count, self.entry_count)
+        while row < end:
+            first = row
+            try:
+                for found, entry in self._entries(row, end - row, _READ_BYTES):
+                    io.add(len(entry.stored))
+                    row = found + 1
+                    yield Probe(
+                        found,
+                        _stamp_of(entry.prefix),
+                        entry.append_time_ms,
+                        entry.index,
+                        entry.message_count,
+                    )
+            except DamagedRecordError:
+                row = max(row, first + 1)
+
+    def head(self, row: int, io: IoCount | None = None) -> RecordHead:
+        entry = self.read(row, 1, 1)[0]
+        if io is not None:
+            io.add(len(entry.stored))
+        size = len(entry.stored)
+        return RecordHead(
+            entry.position,
+            entry.kind,
+            entry.message_count,
+            entry.index,
+            entry.append_time_ms,
+            entry.prefix,
+            size - entry.prefix_size_bytes,
+            size + HEAD.size,
+        )
+
+    # Removing
+
+    def is_gone(self, row: int) -> bool:
+        return self.removed or row < self.cut_rows
+
+    def truncate(self, entry_count: int) -> None:
+        last = self._last_place(entry_count)
+        written = self._written
+        if written is not None:
+            self._written = written.first(entry_count)
+        self._sample = self._own_times = None
+        self._time_max_ms = last.time_ms
+        self.entry_count = min(self.entry_count, entry_count)
+        self.show_group(entry_count, last.next_message, last.append_time_ms)
+        self._blocks = Blocks(self._read_block)
+
+    def _last_place(self, entry_count: int) -> _Place:
+        """Of the last of so many entries."""
+        header, written = self.header, self._written
+        if not entry_count:
+            return _Place(header.entry_time_floor_ms, 0, header.stamp_floor_ms, 0, 0)
+        if written is None:
+            return self._place(entry_count - 1)
+        row = entry_count - 1
+        return _Place(written.times[row], written.nexts[row], written.append_times[row], 0, 0)
+
+    def cut_head(self, rows: int) -> None:
+        self._owner.cut_run(self, rows)
+        self.cut_rows = rows
+
+
+def _stamp_of(prefix: memoryview) -> int:
+    try:
+        metadata = peek(prefix)
+    except PrefixError:
+        return -1
+    if metadata is None or not metadata.HasField("broker_timestamp"):
+        return -1
+    return metadata.broker_timestamp

@@ -1,0 +1,175 @@
+"""A store whose ledgers are in BookKeeper, and whose lists and values are in ZooKeeper."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from ...coordination import Coordination, CoordinationError, connect
+from ...metadata import Clock, SystemClock
+from ..commit.delivery import Notify
+from ..errors import CatalogError
+from ..options import StoreOptions
+from ..store_core import StoreSetup
+from ..store_state import StoreState
+from ..topic_store import TopicStore
+from ..uninterrupted import make_uninterrupted
+from .address import DEFAULT_ROOT, StoreAddress
+from .client.errors import BookKeeperError
+from .ledger_ids import LedgerIds
+from .ledgers import BookKeeperLedgers, LedgerOptions
+from .loop_thread import LoopThread
+from .metadata import ZooKeeperMetadata
+from .owned_tree import OwnedTree
+
+if TYPE_CHECKING:
+    from .client import BookKeeperClient
+
+MAX_ENTRY_SIZE_BYTES = 5 * 1024 * 1024
+"""Bookies take frames up to 5 MiB and a little: as Pulsar's largest message."""
+MAX_LEDGER_ENTRIES = 50_000
+"""As Pulsar's managedLedgerMaxEntriesPerLedger: what recovery and a retention step work with."""
+
+Connection: TypeAlias = "tuple[Coordination, BookKeeperClient]"
+Connect: TypeAlias = Callable[[], Awaitable[Connection]]
+
+
+class BookKeeperStore(TopicStore):
+    """Topics in BookKeeper. Make one with ``BookKeeperStore.open``. Raises what a `TopicStore` does.
+
+    Several stores may have the same bookies, each with a root of its own. A store has one owner:
+    opening it takes it over, and fences the owner before.
+    """
+
+    engine: BookKeeperLedgers
+
+    @classmethod
+    def open(
+        cls,
+        address: str,
+        *,
+        root: str = DEFAULT_ROOT,
+        ledger_options: LedgerOptions | None = None,
+        clock: Clock | None = None,
+        options: StoreOptions | None = None,
+        notify: Notify | None = None,
+        threaded: bool = True,
+        session_timeout_ms: int = 6_000,
+    ) -> BookKeeperStore:
+        """Open the store at ``root`` of the ZooKeeper at ``address``; a missing one is made. Blocks.
+
+        Args:
+            address: `zk://HOST:PORT[,HOST:PORT...]/ledgers`, with the path of BookKeeper's nodes.
+            root: the path of the store's own nodes.
+            ledger_options: on how many bookies entries are.
+            clock: of the stamps.
+            options: as of other stores; entries are at most 5 MiB, and a ledger has one run.
+            notify: as in `StoreSetup`.
+            threaded: as in `StoreSetup`.
+            session_timeout_ms: of the session with ZooKeeper.
+
+        Raises StoreAddressError, CatalogError (no ZooKeeper, or no BookKeeper there),
+        UnsupportedVersionError, OSError.
+        """
+        where = StoreAddress.parse(address)
+        return cls.open_with(
+            partial(_connected, where, session_timeout_ms),
+            ledgers_root=where.ledgers_root,
+            root=root,
+            ledger_options=ledger_options,
+            setup=StoreSetup(clock or SystemClock(), _fitting(options), notify, threaded),
+        )
+
+    @classmethod
+    def open_with(
+        cls,
+        connecting: Connect,
+        *,
+        ledgers_root: str,
+        root: str,
+        ledger_options: LedgerOptions | None,
+        setup: StoreSetup,
+    ) -> BookKeeperStore:
+        """As ``open``, with sessions that ``connecting`` makes on the store's own event loop."""
+        opening = partial(
+            cls._open, connecting, ledgers_root, root, ledger_options or LedgerOptions(), setup
+        )
+        return make_uninterrupted(opening, cls.close) if setup.threaded else opening()
+
+    @classmethod
+    def _open(
+        cls,
+        connecting: Connect,
+        ledgers_root: str,
+        root: str,
+        ledger_options: LedgerOptions,
+        setup: StoreSetup,
+    ) -> BookKeeperStore:
+        thread = LoopThread("pulsemark-bookkeeper")
+        try:
+            coordination, client = thread.run(_connecting(connecting, root))
+        except BaseException:
+            thread.stop()
+            raise
+        try:
+            engine = thread_made(thread, coordination, client, ledgers_root, root, ledger_options)
+        except BaseException:
+            thread.run(_ended(coordination, client))
+            thread.stop()
+            raise
+        try:
+            return cls(engine, StoreState(Path(root)), setup)
+        except BaseException:
+            engine.close()
+            raise
+
+
+def thread_made(
+    thread: LoopThread,
+    coordination: Coordination,
+    client: BookKeeperClient,
+    ledgers_root: str,
+    root: str,
+    options: LedgerOptions,
+) -> BookKeeperLedgers:
+    """The engine on these sessions; takes the store over. Raises CatalogError."""
+    tree = OwnedTree(coordination, root, os.urandom(16).hex())
+    metadata = ZooKeeperMetadata(thread, tree, LedgerIds(coordination, ledgers_root))
+    return BookKeeperLedgers(thread, client, tree, metadata, options)
+
+
+def _fitting(options: StoreOptions | None) -> StoreOptions:
+    """The options, within what bookies take."""
+    options = options or StoreOptions(ledger_entries=MAX_LEDGER_ENTRIES)
+    return replace(
+        options, max_entry_size_bytes=min(options.max_entry_size_bytes, MAX_ENTRY_SIZE_BYTES)
+    )
+
+
+async def _connecting(connecting: Connect, root: str) -> Connection:
+    try:
+        return await connecting()
+    except (CoordinationError, BookKeeperError) as error:
+        raise CatalogError(Path(root), str(error)) from error
+
+
+async def _connected(address: StoreAddress, session_timeout_ms: int) -> Connection:
+    from .client import BookKeeperClient
+
+    coordination = await connect(address.hosts, session_timeout_ms=session_timeout_ms)
+    try:
+        return coordination, BookKeeperClient(coordination, address.ledgers_root)
+    except BaseException:
+        await coordination.close()
+        raise
+
+
+async def _ended(coordination: Coordination, client: BookKeeperClient) -> None:
+    try:
+        await client.close()
+    finally:
+        await coordination.close()

@@ -1,0 +1,181 @@
+"""An entry's bytes: as a batch has them, and as a bookie stores them.
+
+In memory an entry is *packed*: a head with its facts, then prefix and body. On a bookie there is no
+head. An ordinary entry is stored as Pulsar stores it, because everything about it can be had
+without: append time and index are in its stamp, and its count is the difference to the index before
+it. Any other entry gets one more field at the end of its prefix, number 121, which says it all:
+
+    0xca 0x07 0x1d   field 121, 29 bytes
+    u8    kind; bit 7: the entry has no prefix of its own
+    u32   messages
+    u64   append time, milliseconds
+    u64   highest entry time of the topic up to and with this entry, milliseconds
+    i64   index of the last message
+
+So each entry says its place in time and index by itself. A search needs no index of the ledger.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...metadata import Buffer, PrefixError, pack_stamp, peek
+from ..commit.commit import ROW_FIELDS, Group
+from ..entry import LAST_KIND, Entry, EntryKind
+from ..position import Position
+
+HEAD = struct.Struct("<BIQqHII")
+"""Kind, message count, append time, index, prefix size, entry id, and the size of what follows."""
+FACTS_FIELD = 121
+_FACTS = struct.Struct(">BIQQq")
+_FACTS_TAG = b"\xca\x07" + bytes([_FACTS.size])
+_FACTS_SIZE = len(_FACTS_TAG) + _FACTS.size
+_PREFIX = struct.Struct(">HI")
+_MAGIC = 0x0E02
+_NO_PREFIX = 0x80
+_KINDS = tuple(EntryKind)
+
+
+class BadEntryError(Exception):
+    """The bytes of an entry are not what this engine writes."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """What an entry says about itself."""
+
+    kind: EntryKind
+    message_count: int
+    """-1: the index before it says it."""
+    append_time_ms: int
+    time_max_ms: int
+    """The highest entry time of the topic up to and with this entry."""
+    index: int
+
+
+# Packed
+
+
+def pack(
+    entry_id: int,
+    kind: EntryKind,
+    message_count: int,
+    append_time_ms: int,
+    index: int,
+    prefix: bytes,
+    body: Buffer,
+) -> tuple[Buffer, ...]:
+    """The packed entry: head, prefix and body."""
+    size = len(prefix) + len(body)
+    head = HEAD.pack(kind, message_count, append_time_ms, index, len(prefix), entry_id, size)
+    return head, prefix, body
+
+
+def unpack_all(ledger_id: int, data: bytes) -> list[Entry]:
+    """The packed entries in ``data``, which stand one after another; views on it."""
+    view, entries, at = memoryview(data), [], 0
+    while at < len(data):
+        kind, count, time_ms, index, prefix_size, entry_id, size = HEAD.unpack_from(data, at)
+        start = at + HEAD.size
+        stored = view[start : start + size]
+        position = Position(ledger_id, entry_id)
+        entries.append(Entry(position, _KINDS[kind], count, index, time_ms, prefix_size, stored))
+        at = start + size
+    return entries
+
+
+def payloads(group: Group) -> Iterator[tuple[Buffer, ...]]:
+    """What bookies store for each entry of a group, in order."""
+    data = group.buffers[0] if len(group.buffers) == 1 else b"".join(group.buffers)
+    view, start = memoryview(data), 0
+    rows = group.rows
+    for at in range(0, len(rows), ROW_FIELDS):
+        end = rows[at + 3] - group.offset
+        yield _payload(view[start:end], rows[at + 1])
+        start = end
+
+
+def _payload(packed: memoryview, time_max_ms: int) -> tuple[Buffer, ...]:
+    kind, count, append_time_ms, index, prefix_size, _, _ = HEAD.unpack_from(packed)
+    start = HEAD.size
+    prefix = packed[start : start + prefix_size]
+    if (
+        not kind
+        and count
+        and time_max_ms == append_time_ms
+        and prefix_size
+        and _begins_with_stamp(prefix, append_time_ms, index)
+        and prefix[-_FACTS_SIZE : -_FACTS.size] != _FACTS_TAG
+    ):
+        return (packed[start:],)
+    flags = kind if prefix_size else kind | _NO_PREFIX
+    facts = _FACTS.pack(flags, count, append_time_ms, time_max_ms, index)
+    fields = prefix[_PREFIX.size :]
+    begin = _PREFIX.pack(_MAGIC, len(fields) + _FACTS_SIZE)
+    return begin + bytes(fields) + _FACTS_TAG + facts, packed[start + prefix_size :]
+
+
+def _begins_with_stamp(prefix: memoryview, time_ms: int, index: int) -> bool:
+    stamp = pack_stamp(time_ms, index)
+    size = len(stamp)
+    return bytes(prefix[_PREFIX.size : size]) == stamp[_PREFIX.size :]
+
+
+# Stored
+
+
+def read_facts(payload: Buffer) -> Facts:
+    """What a stored entry says. Raises BadEntryError."""
+    fields_end = _fields_end(payload)
+    facts = _facts(payload, fields_end)
+    if facts is not None:
+        return facts[0]
+    try:
+        stamp = peek(payload)
+    except PrefixError as error:
+        raise BadEntryError(str(error)) from error
+    if stamp is None or not (stamp.HasField("broker_timestamp") and stamp.HasField("index")):
+        raise BadEntryError("it has neither a stamp nor the engine's own facts")
+    time_ms = stamp.broker_timestamp
+    return Facts(EntryKind.DATA, -1, time_ms, time_ms, stamp.index)
+
+
+def as_given(payload: bytes) -> tuple[memoryview, int]:
+    """Prefix and body as they were appended, and the size of the prefix. Raises BadEntryError."""
+    fields_end = _fields_end(payload)
+    view = memoryview(payload)
+    facts = _facts(payload, fields_end)
+    if facts is None:
+        return view, fields_end
+    if not facts[1]:
+        return view[fields_end:], 0
+    fields = view[_PREFIX.size : fields_end - _FACTS_SIZE]
+    begin = _PREFIX.pack(_MAGIC, len(fields))
+    return memoryview(b"".join((begin, fields, view[fields_end:]))), len(begin) + len(fields)
+
+
+def _fields_end(payload: Buffer) -> int:
+    """Where the prefix ends; 0 without one. Raises BadEntryError."""
+    if len(payload) < _PREFIX.size:
+        return 0
+    magic, size = _PREFIX.unpack_from(payload)
+    if magic != _MAGIC:
+        return 0
+    end: int = _PREFIX.size + size
+    if end > len(payload):
+        raise BadEntryError(f"a prefix of {size} bytes in an entry of {len(payload)}")
+    return end
+
+
+def _facts(payload: Buffer, fields_end: int) -> tuple[Facts, bool] | None:
+    """The engine's facts, and whether the entry has a prefix of its own; None: they are not there."""
+    start = fields_end - _FACTS_SIZE
+    if start < _PREFIX.size or bytes(payload[start : start + len(_FACTS_TAG)]) != _FACTS_TAG:
+        return None
+    flags, count, append_ms, max_ms, index = _FACTS.unpack_from(payload, start + len(_FACTS_TAG))
+    kind = flags & ~_NO_PREFIX
+    if kind > LAST_KIND:
+        raise BadEntryError(f"its kind, {kind}, is not known")
+    return Facts(_KINDS[kind], count, append_ms, max_ms, index), not flags & _NO_PREFIX

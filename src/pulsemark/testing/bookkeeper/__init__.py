@@ -1,0 +1,1 @@
+"""Fake bookies, and a seeded simulation of BookKeeper's protocol in virtual time."""

@@ -1,0 +1,88 @@
+"""An event loop whose time is made up: it jumps to the next timer when nothing else is to be done.
+
+What runs on it is real code, and the same seed gives the same history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+_ANY = TypeVar("_ANY")
+
+
+class _NoFiles(selectors.BaseSelector):
+    """A selector that waits for no file: waiting moves the loop's clock instead."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.stalled = False
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, 0, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, 0, 0, None)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise StalledError("nothing is left to do, and no timer is set")
+        self.now_s += max(0.0, timeout)
+        return []
+
+    def get_map(self) -> Any:
+        return {}
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        raise KeyError(fileobj)
+
+    def close(self) -> None:
+        pass
+
+
+class StalledError(Exception):
+    """The program waits for something that can never happen."""
+
+
+Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Coroutine[Any, Any, Any]]
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """The loop. Its connections are made by `connect`, which a simulated network sets."""
+
+    def __init__(self) -> None:
+        self._files = _NoFiles()
+        super().__init__(self._files)
+        self.connect: Connect | None = None
+        # The clock's steps are exact here: no timer may come early.
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        """The made-up time, in seconds."""
+        return self._files.now_s
+
+    async def create_connection(self, factory: Any, host: Any = None, port: Any = None,  # type: ignore[override]
+                                **others: Any) -> Any:  # fmt: skip
+        """A connection of the simulated network."""
+        assert self.connect is not None
+        return await self.connect(factory, host, port)
+
+
+def run_virtually(main: Callable[[VirtualLoop], Coroutine[Any, Any, _ANY]]) -> _ANY:
+    """Run a coroutine to its end on a loop of its own, and all its tasks."""
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(main(loop))
+    finally:
+        _cancel_all(loop)
+        loop.close()
+
+
+def _cancel_all(loop: VirtualLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

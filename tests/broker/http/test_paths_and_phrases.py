@@ -1,0 +1,127 @@
+"""Which methods a path has, what an absent partition is answered with, and the status line."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from pulsemark.broker import BrokerConfig, BrokerThread
+from pulsemark.broker.http.messages import UNEXPECTED, Response
+
+ADMIN = "/admin/v2"
+ZERO = "Partitioned Topic not found: persistent://public/default/x-partition-0 has zero partitions"
+NAMESPACE = f"{ADMIN}/namespaces/public/default"
+
+
+class Asked:
+    """An answer: status, phrase, Allow and body."""
+
+    def __init__(self, broker: BrokerThread, method: str, path: str, body: str = "") -> None:
+        parts = urlsplit(broker.http_url)
+        connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+        headers = {"Content-Type": "application/json"} if body else {}
+        connection.request(method, path, body or None, headers)
+        with connection.getresponse() as answer:
+            self.status, self.phrase = answer.status, answer.reason
+            self.allow = answer.headers.get("Allow", "")
+            self.body = answer.read().decode()
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    folder: Path = tmp_path_factory.mktemp("paths") / "data"
+    with BrokerThread(BrokerConfig(data_dir=folder, port=0, http_port=0)) as started:
+        topics = f"{ADMIN}/persistent/public/default"
+        assert Asked(started, "PUT", f"{topics}/p/partitions", "2").status == 204
+        in_memory = f"{ADMIN}/non-persistent/public/default"
+        assert Asked(started, "PUT", f"{in_memory}/np/partitions", "2").status == 204
+        assert Asked(started, "PUT", f"{in_memory}/n").status == 204
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        (f"{NAMESPACE}/backlogQuotaMap", "GET,OPTIONS"),
+        (f"{NAMESPACE}/clearBacklog", "POST,OPTIONS"),
+        (f"{NAMESPACE}/replication", "POST,GET,OPTIONS"),
+        (f"{NAMESPACE}/retention", "DELETE,POST,GET,OPTIONS"),
+    ],
+)
+def test_only_the_most_specific_path_has_methods(
+    broker: BrokerThread, path: str, allowed: str
+) -> None:
+    """The method that deletes a bundle is none of a policy, whose path would fit, too."""
+    answer = Asked(broker, "PATCH", path)
+    assert (answer.status, answer.allow) == (405, allowed)
+
+
+def test_partitioned_topics_in_memory_are_listed_and_no_bundle(broker: BrokerThread) -> None:
+    """`partitioned` goes before the name of a bundle."""
+    answer = Asked(broker, "GET", f"{ADMIN}/non-persistent/public/default/partitioned")
+    assert answer.body == '["non-persistent://public/default/np"]'
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("absent", "Topic persistent://public/default/absent not found"),
+        ("p-partition-7", "Topic partitions were not yet created"),
+        ("x-partition-0", ZERO),
+    ],
+)
+def test_an_absent_topic_says_why(broker: BrokerThread, topic: str, reason: str) -> None:
+    """Of a partition the answer says whether its partitioned topic is there."""
+    answer = Asked(broker, "GET", f"{ADMIN}/persistent/public/default/{topic}/stats")
+    assert (answer.status, answer.phrase) == (404, reason)
+    assert answer.body == f'{{"reason":"{reason}"}}'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "reason"),
+    [
+        ("GET", "np/examinemessage", 405, "Examine messages on a partitioned topic is not allowed"),
+        ("GET", "n/examinemessage", 405, "Examine messages on a non-persistent topic"),
+        ("GET", "np/ledger/1/entry/1", 405, "GetMessageById is not allowed on partitioned-topic"),
+        ("POST", "np/subscription/s/skip/1", 405, "Skip messages on a partitioned topic"),
+        ("DELETE", "np/subscription/s", 404, "Subscription not found"),
+        ("POST", "n/subscription/s/resetcursor/0", 404, "Subscription s not found for topic"),
+        ("POST", "n/terminate/partitions", 405, "Termination of a non-partitioned topic"),
+        ("POST", "absent/trim", 405, "Trim on a non-persistent topic is not allowed"),
+        ("GET", "absent/properties", 406, "Need to provide a persistent topic name"),
+        ("POST", "n/all_subscription/expireMessages/1", 405, "Expire messages for all"),
+    ],
+)
+def test_operations_on_what_is_stored_are_refused_for_topics_in_memory(
+    broker: BrokerThread, method: str, path: str, status: int, reason: str
+) -> None:
+    """Each with Pulsar's status and reason, also for partitioned topics."""
+    answer = Asked(broker, method, f"{ADMIN}/non-persistent/public/default/{path}")
+    assert answer.status == status
+    assert reason in answer.body
+
+
+def test_missed_partitions_of_topics_in_memory_are_a_success(broker: BrokerThread) -> None:
+    """There is nothing to create: they begin with their clients."""
+    path = f"{ADMIN}/non-persistent/public/default/np/createMissedPartitions"
+    assert Asked(broker, "POST", path).status == 204
+
+
+def test_the_status_line_has_no_line_breaks_of_a_reason() -> None:
+    """What a status line may not have becomes a question mark; the body keeps it."""
+    answer = Response.of_error(500, UNEXPECTED.format("first\nsecond \u20ac"))
+    assert answer.status_phrase == b"first?second ?"
+    assert json.loads(answer.body)["reason"] == UNEXPECTED.format("first\nsecond \u20ac")
+
+
+def test_usual_phrases(broker: BrokerThread) -> None:
+    """Other answers have the phrase of their status."""
+    assert Asked(broker, "GET", f"{ADMIN}/clusters").phrase == "OK"
+    assert Asked(broker, "GET", f"{ADMIN}/nothing").phrase == "Not Found"
+    assert Asked(broker, "GET", f"{ADMIN}/clusters/a{{b").status == 400

@@ -1,0 +1,154 @@
+"""Several brokers: lookups, unloading, shared settings, a broker that was paused."""
+
+import pulsar
+import pytest
+
+TOPIC = "persistent://public/default/orders"
+BUNDLES = "/admin/v2/namespaces/public/default"
+
+
+def test_all_brokers_name_the_same_owner(brokers, rest):
+    """Lookups at any broker lead to one owner, the client works through each, and bundles are
+    spread over the brokers.
+    """
+    first, second = brokers.start(), brokers.start()
+    topics = [f"persistent://public/default/t-{number}" for number in range(16)]
+    owners = {topic: brokers.owner(topic) for topic in topics}
+    assert {id(owner) for owner in owners.values()} == {id(first), id(second)}
+    writing, reading = brokers.client(first), brokers.client(second)
+    for topic in topics:
+        producer, consumer = writing.create_producer(topic), reading.subscribe(topic, "s")
+        producer.send(topic.encode())
+        assert consumer.receive(20_000).data() == topic.encode()
+    for thread in (first, second):
+        status, ids = rest(thread, "GET", "/admin/v2/brokers/standalone")
+        assert (status, len(ids)) == (200, 2)
+        assert rest(thread, "GET", "/admin/v2/namespaces/public/default/topics")[1] or True
+        assert rest(thread, "GET", "/admin/v2/persistent/public/default")[1] == sorted(topics)
+    owned = [
+        set(rest(second, "GET", f"/admin/v2/brokers/standalone/{one}/ownedNamespaces")[1])
+        for one in ids
+    ]
+    assert [len(bundles) for bundles in owned] == [2, 2]
+    assert not owned[0] & owned[1]
+    leaders = {
+        rest(one, "GET", "/admin/v2/brokers/leaderBroker")[1]["brokerId"] for one in brokers.running
+    }
+    assert len(leaders) == 1
+
+
+def test_http_redirects(brokers, rest):
+    """A request about a topic is sent to its broker with 307, as Pulsar does; the same for the
+    lookup of a topic that no broker has yet, to the broker that the leader chose.
+    """
+    brokers.start(), brokers.start()
+    owner = brokers.owner(TOPIC)
+    other = next(one for one in brokers.running if one is not owner)
+    assert rest(other, "PUT", "/admin/v2/persistent/public/default/orders")[0] == 204
+    path = "/admin/v2/persistent/public/default/orders/stats?getPreciseBacklog=true"
+    status, location = rest(other, "GET", path, follow=False)
+    assert (status, location) == (307, f"{owner.http_url}{path}&authoritative=false")
+    status, stats = rest(other, "GET", path)
+    assert (status, stats["msgInCounter"]) == (200, 0)
+    assert rest(owner, "GET", path, follow=False)[0] == 200
+
+
+@pytest.mark.parametrize("path", ["", "/{bundle}"])
+def test_unloading(brokers, rest, eventually, path):
+    """An unloaded bundle, or namespace, gets an owner again, and clients go on where they were."""
+    first, second = brokers.start(), brokers.start()
+    client = brokers.client()
+    producer = client.create_producer(TOPIC)
+    consumer = client.subscribe(TOPIC, "s")
+    stats = "/admin/v2/persistent/public/default/orders/stats"
+
+    def backlog():
+        return rest(first, "GET", stats)[1]["subscriptions"]["s"]["msgBacklog"]
+
+    producer.send(b"1")
+    consumer.acknowledge(consumer.receive(20_000))
+    bundle = rest(first, "GET", "/lookup/v2/topic/persistent/public/default/orders/bundle")[1]
+    for number in range(2, 5):
+        path = path.format(bundle=bundle)
+        eventually(lambda: backlog() == 0, "the client has sent its acknowledgement")
+        assert rest(second, "PUT", f"{BUNDLES}{path}/unload")[0] == 204
+        producer.send(str(number).encode())
+        message = consumer.receive(20_000)
+        assert message.data() == str(number).encode()
+        consumer.acknowledge(message)
+    assert brokers.owner(TOPIC).broker.services.topics.open_topics[TOPIC].ledger.next_index == 4
+
+
+def test_settings_are_shared(brokers, rest, eventually):
+    """Tenants, namespaces, policies of namespaces and topics, schemas and partitioned topics that
+    are made at one broker are in force at the others.
+    """
+    first, second = brokers.start(), brokers.start()
+    assert rest(first, "PUT", "/admin/v2/tenants/acme", {"allowedClusters": ["standalone"]})[0] == 204
+    eventually(lambda: "acme" in rest(second, "GET", "/admin/v2/tenants")[1], "the tenant")
+    assert rest(second, "PUT", "/admin/v2/namespaces/acme/shop", {})[0] == 204
+    eventually(
+        lambda: rest(first, "GET", "/admin/v2/namespaces/acme")[1] == ["acme/shop"], "the namespace"
+    )
+    assert rest(first, "POST", "/admin/v2/namespaces/acme/shop/messageTTL", 77)[0] == 204
+    eventually(
+        lambda: rest(second, "GET", "/admin/v2/namespaces/acme/shop/messageTTL")[1] == 77, "the TTL"
+    )
+    parts = "/admin/v2/persistent/acme/shop/parts"
+    assert rest(second, "PUT", f"{parts}/partitions", 6)[0] == 204
+    eventually(
+        lambda: rest(first, "GET", f"{parts}/partitions")[1]["partitions"] == 6, "the partitions"
+    )
+    assert rest(first, "POST", f"{parts}/messageTTL?messageTTL=55")[0] == 204
+    eventually(lambda: rest(second, "GET", f"{parts}/messageTTL")[1] == 55, "the topic's TTL")
+    schema = {"type": "STRING", "schema": "", "properties": {}}
+    assert rest(first, "POST", "/admin/v2/schemas/acme/shop/parts/schema", schema)[0] == 200
+    eventually(
+        lambda: rest(second, "GET", "/admin/v2/schemas/acme/shop/parts/schema")[0] == 200, "schema"
+    )
+
+
+def test_partitioned_topics(brokers, rest, eventually):
+    """Partitions are spread over the brokers; stats add them up at any broker, and deleting the
+    partitioned topic deletes all of them.
+    """
+    first, second = brokers.start(), brokers.start()
+    parts = "/admin/v2/persistent/public/default/parts"
+    assert rest(first, "PUT", f"{parts}/partitions", 8)[0] == 204
+    eventually(lambda: rest(second, "GET", f"{parts}/partitions")[1]["partitions"] == 8, "parts")
+    names = [f"persistent://public/default/parts-partition-{index}" for index in range(8)]
+    assert {id(brokers.owner(name)) for name in names} == {id(first), id(second)}
+    client = brokers.client()
+    producer = client.create_producer("persistent://public/default/parts")
+    consumer = client.subscribe("persistent://public/default/parts", "s")
+    for number in range(40):
+        producer.send(str(number).encode(), partition_key=str(number))
+    got = {consumer.receive(20_000).data() for _ in range(40)}
+    assert got == {str(number).encode() for number in range(40)}
+    for one in (first, second):
+        stats = rest(one, "GET", f"{parts}/partitioned-stats")[1]
+        assert (stats["msgInCounter"], len(stats["partitions"])) == (40, 8)
+        assert rest(one, "GET", f"{parts}/subscriptions")[1] == ["s"]
+    client.close()
+    assert rest(second, "DELETE", f"{parts}/partitions?force=true")[0] == 204
+    for one in (first, second):
+        eventually(lambda one=one: rest(one, "GET", "/admin/v2/persistent/public/default")[1] == [], "none")
+
+
+def test_two_changes_at_once(brokers, rest):
+    """Of two brokers that change one namespace at the same time both changes are kept, or the
+    second is refused: none is lost without a word.
+    """
+    first, second = brokers.start(), brokers.start()
+    path = "/admin/v2/namespaces/public/default"
+    kept = {}
+    for number in range(20):
+        one = rest(first, "POST", f"{path}/messageTTL", 100 + number)[0]
+        two = rest(second, "POST", f"{path}/maxProducersPerTopic", 200 + number)[0]
+        assert one in (204, 409, 503), one
+        assert two in (204, 409, 503), two
+        kept["ttl"] = 100 + number if one == 204 else kept.get("ttl")
+        kept["most"] = 200 + number if two == 204 else kept.get("most")
+    third = brokers.start()
+    assert rest(third, "GET", f"{path}/messageTTL")[1] == kept["ttl"]
+    assert rest(third, "GET", f"{path}/maxProducersPerTopic")[1] == kept["most"]

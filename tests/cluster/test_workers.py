@@ -1,0 +1,139 @@
+"""`pulsemark standalone --workers N`, as a user runs it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pulsar
+import pytest
+
+TOPICS = [f"persistent://public/default/t-{number}" for number in range(8)]
+LIMIT_S = 60
+
+
+class Workers:
+    """Runs the command, and ends it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.log = folder.with_suffix(".log")
+
+    def command(self, *options):
+        """The command's words."""
+        words = [sys.executable, "-m", "pulsemark", "standalone", "--json", "--port", "0"]
+        return [*words, "--http-port", "0", "--data-dir", str(self.folder), *options]
+
+    def __call__(self, *options):
+        """Start it; what it says of itself."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(*options), stdout=subprocess.PIPE, stderr=log
+            )
+        line = self.process.stdout.readline()
+        assert line, self.log.read_text()
+        return json.loads(line)
+
+    def refused(self, *options):
+        """Start it, which fails; what it says."""
+        done = subprocess.run(
+            self.command(*options), capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        assert done.returncode == 2, done.stderr
+        return done.stderr
+
+    def end(self):
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(LIMIT_S)
+        self.process.stdout.close()
+        return code
+
+
+@pytest.fixture
+def workers(tmp_path):
+    """Starts workers on a folder of their own, and ends them."""
+    made = Workers(tmp_path / "data")
+    yield made
+    process = getattr(made, "process", None)
+    if process is not None and process.poll() is None:
+        made.end()
+
+
+class At:
+    """Where REST calls go."""
+
+    def __init__(self, facts):
+        self.http_url = facts["http_url"]
+
+
+def test_workers_divide_the_topics(workers, rest, eventually):
+    """Topics are divided among the workers and found through each of them; a worker that is killed
+    comes back with its topics, and so do all after an orderly end.
+    """
+    ready = workers("--workers", "2")
+    first, second = ready["workers"]
+    client = pulsar.Client(ready["service_url"], operation_timeout_seconds=30)
+    producers = {topic: client.create_producer(topic) for topic in TOPICS}
+    for topic, producer in producers.items():
+        producer.send(topic.encode())
+    owners = {topic: owner(rest, first, topic) for topic in TOPICS}
+    assert set(owners.values()) == {first["service_url"], second["service_url"]}
+    assert owners == {topic: owner(rest, second, topic) for topic in TOPICS}
+    assert rest(At(first), "GET", "/admin/v2/persistent/public/default")[1] == sorted(TOPICS)
+    assert len(rest(At(second), "GET", "/admin/v2/brokers")[1]) == 2
+    os.kill(second["pid"], signal.SIGKILL)
+    eventually(lambda: len(rest(At(first), "GET", "/admin/v2/brokers")[1]) == 1, "one worker")
+    eventually(lambda: len(rest(At(first), "GET", "/admin/v2/brokers")[1]) == 2, "two workers")
+    for topic, producer in producers.items():
+        producer.send(topic.encode() + b" again")
+    client.close()
+    assert workers.end() == 0
+    assert not psutil.pid_exists(first["pid"])
+    again = workers("--workers", "2")
+    client = pulsar.Client(again["service_url"], operation_timeout_seconds=30)
+    for topic in TOPICS:
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        assert [reader.read_next(20_000).data() for _ in range(2)] == [
+            topic.encode(),
+            topic.encode() + b" again",
+        ]
+    client.close()
+
+
+def owner(rest, worker, topic):
+    """The worker of a topic, as one of them says."""
+    status, body = rest(At(worker), "GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
+    assert status == 200, body
+    return body["brokerUrl"]
+
+
+def test_what_does_not_go_with_workers(workers, tmp_path):
+    """Another number of workers, a folder of a broker alone, a broker alone on the workers' folder,
+    and settings of which a worker has only a part are refused, and say why.
+    """
+    workers("--workers", "2")
+    assert "in use by other workers" in workers.refused("--workers", "2")
+    assert workers.end() == 0
+    assert "start it with --workers 2" in workers.refused("--workers", "3")
+    assert "several workers" in workers.refused()
+    assert "--kafka-port does not go with --workers" in workers.refused(
+        "--workers", "2", "--kafka-port", "0"
+    )
+    assert "1 to 4 workers" in workers.refused("--workers", "9")
+    alone = Workers(tmp_path / "alone")
+    alone()
+    assert alone.end() == 0
+    assert "a folder of their own" in alone.refused("--workers", "2")
+
+
+def test_workers_end_with_their_supervisor(workers, eventually):
+    """If the supervisor is killed, no worker stays behind."""
+    ready = workers("--workers", "2")
+    workers.process.kill()
+    workers.process.wait(LIMIT_S)
+    workers.process.stdout.close()
+    for one in ready["workers"]:
+        eventually(lambda pid=one["pid"]: not psutil.pid_exists(pid), "the worker has ended")

@@ -1,0 +1,98 @@
+"""Applications in Go and Java are tested with the broker as docs/other-languages.md says.
+
+The tests use no network: what Go and Maven need has to be in their caches. The guide's commands,
+run once, bring it there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+GUIDE = (ROOT / "docs" / "other-languages.md").read_text(encoding="utf-8")
+LIMIT_S = 240
+
+BROKER = """\
+#!/bin/sh
+PYTHONPATH={path} exec {python} -m pulsemark "$@"
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The environment with the program `pulsemark` of this checkout, as `PULSEMARK`."""
+    program = tmp_path / "pulsemark"
+    path = os.pathsep.join(filter(None, sys.path))
+    program.write_text(BROKER.format(path=path, python=sys.executable))
+    program.chmod(0o755)
+    return {**os.environ, "PULSEMARK": str(program)}
+
+
+def program(name: str, *other_places: str) -> str:
+    """Where a program is; the test is skipped without it."""
+    found = shutil.which(name) or next((p for p in other_places if Path(p).exists()), None)
+    if found is None:
+        pytest.skip(f"{name} is not on this machine")
+    return found
+
+
+def run(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in a folder, and return what it printed."""
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        timeout=LIMIT_S,
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(LIMIT_S + 60)
+def test_a_go_application_is_tested(tmp_path: Path, environment: dict[str, str]) -> None:
+    """`go test` starts a broker of its own, and the official client publishes and receives."""
+    go = program("go", "/usr/local/go/bin/go")
+    folder = shutil.copytree(EXAMPLES / "go_application", tmp_path / "application")
+    environment |= {"GOPROXY": "off", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
+    listed = run([go, "list", "-test", "-deps", "./..."], folder, environment)
+    if listed.returncode != 0:
+        pytest.skip("Go's modules are not in its cache: `go mod download` in the example's folder")
+    tested = run([go, "test", "-count=1", "-v", "./..."], folder, environment)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "--- PASS: TestAnOrderIsPublished" in tested.stdout
+
+
+@pytest.mark.timeout(LIMIT_S + 60)
+def test_a_java_application_is_tested(tmp_path: Path, environment: dict[str, str]) -> None:
+    """`mvn test` does the same with JUnit."""
+    maven = program("mvn")
+    program("javac")
+    ignore = shutil.ignore_patterns("target")
+    folder = shutil.copytree(EXAMPLES / "java_application", tmp_path / "application", ignore=ignore)
+    tested = run([maven, "--offline", "--batch-mode", "test"], folder, environment)
+    if re.search(r"in offline mode|has not been downloaded", tested.stdout):
+        pytest.skip("Maven's artifacts are not in its cache: `mvn test` in the example's folder")
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert "Tests run: 1, Failures: 0" in tested.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "language"),
+    [
+        ("go_application/broker_test.go", "go"),
+        ("java_application/src/test/java/orders/Broker.java", "java"),
+    ],
+)
+def test_the_guide_shows_what_is_run(path: str, language: str) -> None:
+    """The pieces of code in the guide are lines of the examples."""
+    lines = {line.strip() for line in (EXAMPLES / path).read_text(encoding="utf-8").splitlines()}
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+    assert blocks
+    shown = {line.strip() for block in blocks for line in block.splitlines() if line.strip()}
+    assert shown - lines == set()

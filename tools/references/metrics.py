@@ -1,0 +1,167 @@
+"""docs/metrics.md: every metric, from the page of a broker that has something of everything."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.request
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from pulsemark.testing import RawClient, running_broker
+
+__all__ = ["Metric", "metrics_of", "metrics_page", "scrape", "unit_of"]
+
+INTRODUCTION = """\
+# Metrics
+
+The metrics of `GET /metrics`, made from a broker's own page by `tools/write_references.py`; do not
+edit it. How to collect and to watch them is in [operations.md](operations.md).
+
+Metrics that begin with `pulsar_` have Pulsar's names and labels. Like Pulsar's, all of them are
+gauges, also where they only rise. `_total` at the end marks a counter of pulsemark or of the
+process. All counters begin at 0 when the broker starts. A topic that is not open has no series.
+"""
+
+LABELS = """
+## Labels
+
+| label | value |
+|---|---|
+| `cluster` | the broker's cluster (`clusterName`), on every metric |
+| `namespace` | tenant and namespace, such as `public/default` |
+| `topic` | the topic's full name, such as `persistent://public/default/orders` |
+| `subscription` | the subscription's name |
+| `broker`, `metric` | the broker's host, and what Pulsar calls the figure |
+| `tag_...` | a tag of `audit_tags`, each in its own label; the rest series has `rest="true"` |
+"""
+
+#: How long the audit may take to count one message.
+WAIT_S = 60
+
+SECTIONS = (
+    ("The process", r"process_"),
+    ("The audit", r"pulsemark_audit_"),
+    ("Kafka's clients", r"pulsemark_kafka_"),
+    ("The whole broker", None),
+    ("Namespaces", ("namespace",)),
+    ("Topics", ("namespace", "topic")),
+    ("Subscriptions", ("namespace", "topic", "subscription")),
+)
+
+#: The first pattern that is found in a metric's name gives its unit.
+UNITS = (
+    (r"_le_|_overflow$|_seconds_count$|_latency_count$|entry_size_count$", "entries"),
+    (r"storage_write_latency|_ms$|in_mills$", "milliseconds"),
+    (r"timestamp$", "milliseconds since 1970, 0: never"),
+    (r"start_time_seconds$", "seconds since 1970"),
+    (r"_seconds(_total)?$|limit_time$", "seconds"),
+    (r"throughput", "bytes per second"),
+    (r"storage_(write|read)_rate$|cache_(hits|misses)_rate$", "entries per second"),
+    (r"_rate(_in|_out)?$", "messages per second"),
+    (r"health$|is_well$|blocked_on|version_info$", "0 or 1"),
+    (r"entries_size$|entry_size_sum$|_bytes(_|$)|Size$|_size$|quota_limit$", "bytes"),
+    (r"evictions$", "evictions"),
+    (r"entries|failed_publishes$|cache_hits_total$|cache_misses_total$", "entries"),
+    (r"audit_(missing|uncounted)$", "indexes"),
+    (r"audit_(messages|out_of_order|left|dropped_messages)$", "messages"),
+    (r"audit_rows$", "rows"),
+    (r"_failures_total$", "failures"),
+    (r"rounds_total$", "rounds"),
+    (r"headers_parsed", "headers"),
+    (r"topics_count$|ml_count$", "topics"),
+    (r"producers_count$", "producers"),
+    (r"consumers_count$", "consumers"),
+    (r"subscriptions_count$", "subscriptions"),
+    (r"connection", "connections"),
+    (r"kafka_groups$", "groups"),
+    (r"kafka_sets|kafka_(de)?compressions$", "record sets"),
+    (r"converted_records$", "records"),
+    (r"compaction_(succeed|failed)_count$", "compactions"),
+    (r"removed_event_count$|messages|Messages|back_log|backlog$|_msg_", "messages"),
+    (r"txn_tb_", "transactions"),
+    (r"_fds$", "file descriptors"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric of a page."""
+
+    name: str
+    kind: str
+    text: str
+    labels: tuple[str, ...]
+
+
+def unit_of(name: str) -> str:
+    """A metric's unit, by its name.
+
+    Raises:
+        ValueError: no pattern of UNITS fits: give it one.
+    """
+    for pattern, unit in UNITS:
+        if re.search(pattern, name):
+            return unit
+    raise ValueError(f"no unit for {name}: add a pattern to UNITS")
+
+
+def scrape() -> str:
+    """The page of a broker with a topic, a subscription, Kafka's endpoint and an audit."""
+    topic = "persistent://public/default/orders"
+    with running_broker(audit_enabled=True, kafka_port=0) as broker:
+        address = urlsplit(broker.service_url)
+        with RawClient(address.hostname or "", address.port or 0) as client:
+            client.subscribe(topic, "billing")
+            client.create_producer(topic, producer_name="shop").send(b"an order")
+            deadline_s = time.monotonic() + WAIT_S
+            while True:
+                with urllib.request.urlopen(f"{broker.http_url}/metrics", timeout=30) as answer:
+                    page = str(answer.read().decode())
+                if "pulsemark_audit_messages{" in page:
+                    return page
+                if time.monotonic() > deadline_s:
+                    raise TimeoutError(f"the audit counted nothing within {WAIT_S} s")
+                time.sleep(0.05)
+
+
+def metrics_of(page: str) -> list[Metric]:
+    """The metrics of a page, in its order, with the labels of their first series."""
+    found: list[Metric] = []
+    family = re.compile(r"# HELP (\S+) (.*)\n# TYPE \1 (\w+)\n(?:\1\{(.*)\} \S+)?", re.MULTILINE)
+    for name, text, kind, labels in family.findall(page):
+        names = tuple(re.findall(r'(\w+)="', labels or ""))
+        found.append(Metric(name, kind, text, names))
+    return found
+
+
+def metrics_page() -> str:
+    """The page of docs/."""
+    metrics = metrics_of(scrape())
+    parts = [INTRODUCTION, LABELS]
+    left = list(metrics)
+    for title, which in SECTIONS:
+        chosen = [metric for metric in left if _belongs(metric, which)]
+        left = [metric for metric in left if metric not in chosen]
+        if chosen:
+            parts.append(f"\n## {title}\n\n")
+            parts.append("| metric | type | labels | unit | meaning |\n|---|---|---|---|---|\n")
+            parts += map(_row, chosen)
+    assert not left, left
+    return "".join(parts)
+
+
+def _belongs(metric: Metric, which: str | tuple[str, ...] | None) -> bool:
+    if isinstance(which, str):
+        return re.match(which, metric.name) is not None
+    labels = set(metric.labels)
+    if which is None:
+        return not labels & {"namespace", "topic"}
+    return labels & {"namespace", "topic", "subscription"} == set(which)
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels if label != "cluster")
+    text = metric.text.replace("|", "\\|")
+    unit = unit_of(metric.name)
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {unit} | {text} |\n"
