@@ -75,6 +75,8 @@ UNITS = (
     (r"subscriptions_count$", "subscriptions"),
     (r"connection", "connections"),
     (r"kafka_groups$", "groups"),
+    (r"kafka_fetch_session_partitions$", "partitions"),
+    (r"kafka_fetch_sessions", "fetch sessions"),
     (r"kafka_sets|kafka_(de)?compressions$", "record sets"),
     (r"converted_records$", "records"),
     (r"compaction_(succeed|failed)_count$", "compactions"),
