@@ -84,7 +84,9 @@ def test_settings_are_shared(brokers, rest, eventually):
     are made at one broker are in force at the others.
     """
     first, second = brokers.start(), brokers.start()
-    assert rest(first, "PUT", "/admin/v2/tenants/acme", {"allowedClusters": ["standalone"]})[0] == 204
+    assert (
+        rest(first, "PUT", "/admin/v2/tenants/acme", {"allowedClusters": ["standalone"]})[0] == 204
+    )
     eventually(lambda: "acme" in rest(second, "GET", "/admin/v2/tenants")[1], "the tenant")
     assert rest(second, "PUT", "/admin/v2/namespaces/acme/shop", {})[0] == 204
     eventually(
@@ -132,7 +134,9 @@ def test_partitioned_topics(brokers, rest, eventually):
     client.close()
     assert rest(second, "DELETE", f"{parts}/partitions?force=true")[0] == 204
     for one in (first, second):
-        eventually(lambda one=one: rest(one, "GET", "/admin/v2/persistent/public/default")[1] == [], "none")
+        eventually(
+            lambda one=one: rest(one, "GET", "/admin/v2/persistent/public/default")[1] == [], "none"
+        )
 
 
 def test_two_changes_at_once(brokers, rest):

@@ -64,7 +64,9 @@ def test_a_paused_owner_cannot_write(brokers, eventually):
     owner.call(_doing(session.heal))
     assert done.wait(30), "the late message was neither stored nor refused"
     reader = other_client.create_reader(TOPIC, pulsar.MessageId.earliest)
-    expected = [b"before", b"after the takeover"] + ([b"late"] if outcome == [pulsar.Result.Ok] else [])
+    expected = [b"before", b"after the takeover"] + (
+        [b"late"] if outcome == [pulsar.Result.Ok] else []
+    )
     got = [reader.read_next(20_000).data() for _ in expected]
     assert got == expected
     assert not reader.has_message_available()
@@ -103,7 +105,10 @@ def test_a_lost_session(brokers, eventually):
     only.call(_doing(only.member.session.expire))
     producer.send(b"2")
     assert only.broker.services.topics.open_topics[TOPIC].ledger.next_index == 2
-    eventually(lambda: only.call(lambda _: only.member.brokers()) == [only.member.broker_id], "registered again")
+    eventually(
+        lambda: only.call(lambda _: only.member.brokers()) == [only.member.broker_id],
+        "registered again",
+    )
 
 
 def test_balance(brokers, eventually):

@@ -16,6 +16,7 @@ from .cleaning.worker import Cleaning
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .dynamic_settings import put_in_force, stored_settings
 from .lifetimes import Lifetimes
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
@@ -59,7 +60,7 @@ async def make_services(
     auditor: Auditor = Auditor(topics, config, store.reads_are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     await topics.load()
-    return Services(
+    services = Services(
         config=config,
         topics=topics,
         schemas=schemas,
@@ -76,7 +77,10 @@ async def make_services(
         cache=CacheMeter(store.tail_cache),
         run_blocking=run_blocking,
         incarnation=await run_blocking(_next_incarnation, store),
+        dynamic=await run_blocking(stored_settings, store.catalog),
     )
+    put_in_force(services)
+    return services
 
 
 def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:

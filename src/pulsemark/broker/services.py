@@ -59,6 +59,10 @@ class Services:
     http_url_tls: str = ""
     #: Who clients are; None: the broker has no authentication.
     authenticator: Authenticator | None = None
+    #: What file, environment and command line say; `config` is what is in force.
+    configured: BrokerConfig = field(init=False)
+    #: Settings that were changed over REST, by Pulsar's names.
+    dynamic: dict[str, str] = field(default_factory=dict)
     #: The brokers that share the topics; None: this broker serves all of them.
     cluster: Cluster | None = None
     #: How often a broker was started on this data folder. It is a part of generated producer
@@ -73,6 +77,9 @@ class Services:
     #: The metrics page that is being made. Requests that come meanwhile get the same page.
     metrics_page: asyncio.Task[bytes] | None = None
     _names_given: int = 0
+
+    def __post_init__(self) -> None:
+        self.configured = self.config
 
     @property
     def is_idle(self) -> bool:

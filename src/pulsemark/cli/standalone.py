@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
 from ..broker.collector import Collector
-from ..broker.configuration.reloading import changed_fields, reload_policies
+from ..broker.configuration.reloading import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
+from ..broker.dynamic_settings import put_in_force, with_settings
 from ..finder.addresses import is_loopback
 from ..ledger import LedgerError, LocalStore, MemoryStore
 from ..metadata.stamper_names import split_stamper_names
@@ -254,19 +255,20 @@ def _print_remarks(args: argparse.Namespace, found: Loaded) -> None:
         print(f"pulsemark: warning: {warning}", file=sys.stderr)
 
 
-def _reload(broker: Broker, args: argparse.Namespace, in_force: list[BrokerConfig]) -> None:
+def _reload(broker: Broker, args: argparse.Namespace) -> None:
     """Read the settings again, and put those in force that may change (SIGHUP)."""
+    services = broker.services
+    before = services.config
     try:
-        wanted = replace(_config(args), clock=in_force[0].clock)
+        services.configured = replace(_config(args), clock=before.clock)
     except (CliError, BrokerError, OSError) as error:
         log.error("the configuration was not read again, and nothing has changed: %s", error)
         return
-    before = in_force[0]
-    in_force[0] = reload_policies(broker.services.topics.policies, before, wanted)
-    set_up_logs(in_force[0].log_level, in_force[0].log_format)
-    changed = changed_fields(before, in_force[0])
+    put_in_force(services)
+    set_up_logs(services.config.log_level, services.config.log_format)
+    changed = changed_fields(before, services.config)
     log.warning("the configuration was read again; changed: %s", ", ".join(changed) or "nothing")
-    left = changed_fields(in_force[0], wanted)
+    left = changed_fields(services.config, with_settings(services.configured, services.dynamic))
     if left:
         log.warning("these settings have changed and need a restart: %s", ", ".join(left))
 
@@ -286,8 +288,7 @@ async def _serve(
                 "authentication is off (see docs/security.md)",
                 file=sys.stderr,
             )
-        in_force = [config]
-        loop.add_signal_handler(signal.SIGHUP, lambda: _reload(broker, args, in_force))
+        loop.add_signal_handler(signal.SIGHUP, _reload, broker, args)
         _announce(broker, as_json=args.json)
         await stop.wait()
 

@@ -6,7 +6,9 @@ from collections.abc import Generator
 from typing import Any
 
 from ...ledger import LedgerError
-from ..configuration.settings import runtime_settings
+from .. import dynamic_settings
+from ..configuration.dynamic_names import DYNAMIC_NAMES
+from ..configuration.settings import SettingError, runtime_settings
 from ..version import SERVER_VERSION
 from .bundles import boundaries_of, bundle_of
 from .messages import HttpError, Request, Response
@@ -85,23 +87,33 @@ async def configuration(request: Request) -> Response:
 
 
 async def dynamic_names(request: Request) -> Response:
-    """The names of settings that can be changed while the broker runs: there are none."""
-    return Response.of_json([])
+    """The names of settings that can be changed while the broker runs."""
+    return Response.of_json(sorted(DYNAMIC_NAMES))
 
 
 async def dynamic_values(request: Request) -> Response:
-    """The settings that were changed while the broker runs: there are none."""
-    return Response.of_json({})
+    """The settings that were changed while the broker runs, with their values."""
+    return Response.of_json(request.services.dynamic)
 
 
 async def change_setting(request: Request, name: str, value: str) -> Response:
-    """Refused: settings are read at the start."""
-    raise HttpError(412, "Can't update non-dynamic configuration")
+    """Change a setting; the change is durable. As in Pulsar the value is a part of the path."""
+    try:
+        await dynamic_settings.change_setting(request.services, name, value)
+    except KeyError as error:
+        raise HttpError(412, "Can't update non-dynamic configuration") from error
+    except SettingError as error:
+        raise HttpError(412, f" Invalid dynamic-config value: {error}") from error
+    return Response(200)
 
 
 async def unset_setting(request: Request, name: str) -> Response:
-    """Refused: settings are read at the start."""
-    raise HttpError(412, "Can't delete non-dynamic configuration")
+    """Take back the change of a setting."""
+    try:
+        await dynamic_settings.change_setting(request.services, name, None)
+    except KeyError as error:
+        raise HttpError(412, "Can't delete non-dynamic configuration") from error
+    return Response(200)
 
 
 async def internal_configuration(request: Request) -> Response:

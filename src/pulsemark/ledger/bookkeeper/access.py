@@ -6,12 +6,12 @@ import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .failures import FAILURES
 from .client.errors import (
     DigestMismatchError,
     EntryMissingError,
     LedgerMissingError,
 )
+from .failures import FAILURES
 from .loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -76,8 +76,6 @@ class LedgerAccess:
             self._readers.pop(ledger_id, None)
 
 
-async def _read(
-    reader: LedgerReader, first: int, last: int, max_bytes: int
-) -> list[LedgerEntry]:
+async def _read(reader: LedgerReader, first: int, last: int, max_bytes: int) -> list[LedgerEntry]:
     reader.know_confirmed(last)
     return await reader.read(first, last, max_bytes=max_bytes)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
+
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
     """How ledgers are replicated. Raises ValueError unless E >= Qw >= Qa >= 1."""

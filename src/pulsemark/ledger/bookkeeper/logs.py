@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from ...coordination import Create, Delete, Operation, Set
 from ..chain import Link, chain_of
 from ..run import RunHeader
-from .failures import FAILURES
 from .client.errors import LedgerMissingError
+from .failures import FAILURES
 from .nodes import RunRecord, cut, ended, header_metadata, pack_log, unpack_log
 from .stored_entry import BadEntryError, read_facts
 

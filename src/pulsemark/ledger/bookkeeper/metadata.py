@@ -101,9 +101,7 @@ class ZooKeeperMetadata(MetadataStore):
     async def _write(self, changes: Sequence[tuple[str, str, bytes | None]]) -> None:
         await self._tree.change(await self.operations(changes))
 
-    async def operations(
-        self, changes: Iterable[tuple[str, str, bytes | None]]
-    ) -> list[Operation]:
+    async def operations(self, changes: Iterable[tuple[str, str, bytes | None]]) -> list[Operation]:
         """The operations that store these values. Raises CatalogError."""
         last = {(kind, key): value for kind, key, value in changes}
         paths, operations = self._tree.paths, list[Operation]()
@@ -119,5 +117,3 @@ class ZooKeeperMetadata(MetadataStore):
                 data = bytes(value)
                 operations.append(Set(path, data) if is_there else Create(path, data))
         return operations
-
-

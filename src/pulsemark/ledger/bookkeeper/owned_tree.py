@@ -16,7 +16,6 @@ from ...coordination import (
     ConnectionLossError,
     Coordination,
     CoordinationError,
-    Create,
     NodeExistsError,
     NodeMissingError,
     Operation,
@@ -211,5 +210,3 @@ class OwnedTree:
 
     def _error(self, reason: str) -> CatalogError:
         return CatalogError(self.paths.as_path(), reason)
-
-

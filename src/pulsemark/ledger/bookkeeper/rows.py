@@ -58,7 +58,9 @@ class Block:
         self.ends: array[int] = array("I")
         self.append_times: array[int] = array("Q")
 
-    def add(self, time_ms: int, next_message: int, append_time_ms: int, end: int, size: int) -> None:
+    def add(
+        self, time_ms: int, next_message: int, append_time_ms: int, end: int, size: int
+    ) -> None:
         """Add the next row."""
         self.nexts.append(next_message)
         self.append_times.append(append_time_ms)

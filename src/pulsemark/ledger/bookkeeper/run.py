@@ -143,7 +143,9 @@ class BookKeeperRun(Run):
         written = self._written
         if written is not None:
             return bisect_right(written.nexts, message, 0, limit)
-        return bisect_right(range(limit), message, key=lambda row: self._place(row, io).next_message)
+        return bisect_right(
+            range(limit), message, key=lambda row: self._place(row, io).next_message
+        )
 
     def _place(self, row: int, io: IoCount | None = None) -> _Place:
         place = self._places.get(row)

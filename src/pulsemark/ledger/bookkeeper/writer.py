@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 from ..commit.commit import Batch, Group, Owner
 from ..commit.entry_writer import Outcome
 from ..errors import LedgerError, OwnershipLostError
-from .failures import FAILURES
 from .client.errors import BackPressureError
+from .failures import FAILURES
 from .run import BookKeeperRun
 from .stored_entry import payloads
 
@@ -101,7 +101,9 @@ class BookKeeperWriter:
         error = outcome.error
         if isinstance(error, OwnershipLostError) or not await ledgers.is_owner():
             raise OwnershipLostError(ledgers.name) from error
-        _log.warning("%s: %d groups of entries failed: %s", ledgers.name, len(outcome.failed), error)
+        _log.warning(
+            "%s: %d groups of entries failed: %s", ledgers.name, len(outcome.failed), error
+        )
         outcome.error = OSError(errno.EIO, str(error))
         try:
             await ledgers.end_failed([cast("BookKeeperRun", g.run) for g in outcome.failed])
