@@ -77,6 +77,8 @@ UNITS = (
     (r"kafka_groups$", "groups"),
     (r"fetch_sessions(_evicted)?$", "sessions"),
     (r"fetch_session_partitions$", "partitions"),
+    (r"kafka_fetch_session_partitions$", "partitions"),
+    (r"kafka_fetch_sessions", "fetch sessions"),
     (r"kafka_sets|kafka_(de)?compressions$", "record sets"),
     (r"converted_records$", "records"),
     (r"compaction_(succeed|failed)_count$", "compactions"),

@@ -250,7 +250,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
     for name, text, value in (
         (
             "pulsemark_storage_is_well",
-            "1: the disk takes writes. 0: a write failed, so producers wait until a test write succeeds",
+            "1: the disk takes writes. 0: a write failed, and producers wait for a test write",
             services.storage.is_healthy,
         ),
         *_memory_figures(services),
@@ -262,7 +262,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
         ),
         (
             "pulsemark_durability_sync_interval_ms",
-            "0: acknowledged entries are on disk. Above 0: a power cut may lose the entries of so long",
+            "0: acknowledged entries are on disk. Else a power cut may lose those of so long",
             services.config.store_options.sync_interval_ms,
         ),
         ("pulsar_ml_count", "Open topics", len(services.topics.open_topics)),
