@@ -75,8 +75,6 @@ UNITS = (
     (r"subscriptions_count$", "subscriptions"),
     (r"connection", "connections"),
     (r"kafka_groups$", "groups"),
-    (r"fetch_sessions(_evicted)?$", "sessions"),
-    (r"fetch_session_partitions$", "partitions"),
     (r"kafka_fetch_session_partitions$", "partitions"),
     (r"kafka_fetch_sessions", "fetch sessions"),
     (r"kafka_sets|kafka_(de)?compressions$", "record sets"),
