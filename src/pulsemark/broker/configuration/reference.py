@@ -10,17 +10,24 @@ import inspect
 from types import ModuleType
 
 from ...ledger import options
-from . import config, policy_defaults, security_config
+from . import bookkeeper_config, config, policy_defaults, security_config
 from .fields import SettingField, setting_fields
 from .reloading import RELOADABLE
 
 __all__ = ["meanings", "settings_table"]
 
-_MODULES: tuple[ModuleType, ...] = (config, policy_defaults, security_config, options)
+_MODULES: tuple[ModuleType, ...] = (
+    config,
+    policy_defaults,
+    security_config,
+    bookkeeper_config,
+    options,
+)
 _GROUPS = {
     "": "The broker",
     "store_options": "The store",
     "security": "Authentication, authorisation and TLS",
+    "bookkeeper": "Apache BookKeeper",
 }
 
 
