@@ -210,7 +210,8 @@ class ClusterMember(Membership, Cluster):
     async def _check_for_ever(self) -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
-            await self._check()
+            # The checks go on whatever one of them meets.
+            await _logged(self._check())
 
     async def _check(self) -> None:
         """Close what another broker has fenced, or may have taken over meanwhile."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,7 +92,8 @@ class Registration:
             mine = await self._session.exists(self._path)
             if mine is not None and mine.ephemeral_owner != self._session.session_id:
                 # Left by this broker's life before; the service has not noticed its end yet.
-                await self._session.delete(self._path)
+                with suppress(NodeMissingError):
+                    await self._session.delete(self._path)
                 mine = None
             if mine is None:
                 await self._session.create(self._path, data, ephemeral=True, make_parents=True)

@@ -164,6 +164,8 @@ class SharedCatalog(MetadataStore):
                 self.name, f"another broker has changed it meanwhile ({error}); try again"
             ) from error
         except ConnectionLossError as error:
+            # If the change was made after all, its record is to count as another broker's.
+            self._origin = os.urandom(8).hex()
             await self._find_out(wanted, error)
             return
         for place, result in zip(operations, results, strict=False):
@@ -250,12 +252,14 @@ class SharedCatalog(MetadataStore):
 
     async def _read(self, places: Iterable[tuple[str, str]]) -> None:
         """Take over what is stored under these places; report what others have changed."""
-        ordered = list(places)
-        stored = await asyncio.gather(*(self._stored(place) for place in ordered))
-        for place, (value, version) in zip(ordered, stored, strict=True):
-            if self._take(place, value, version) != value:
-                for hear in self.on_change:
-                    hear(*place, value)
+        await asyncio.gather(*(self._read_one(place) for place in places))
+
+    async def _read_one(self, place: tuple[str, str]) -> None:
+        # Taken at once: a change of this broker's own may be answered before the other reads are.
+        value, version = await self._stored(place)
+        if self._take(place, value, version) != value:
+            for hear in self.on_change:
+                hear(*place, value)
 
     def _take(self, place: tuple[str, str], value: bytes | None, version: int) -> bytes | None:
         """Know a value from now on; returns the one that was known."""

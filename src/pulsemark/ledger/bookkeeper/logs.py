@@ -209,7 +209,7 @@ class Logs:
         left = {record.header.ledger_id for record in kept}
         ledgers = {record.header.ledger_id for record in records} - left
         await self._store({topic_id: kept}, self._to_delete(ledgers))
-        self._pending.update((each, GONE) for each in ledgers)
+        self._mark_gone(ledgers)
 
     async def remove_topic(self, topic_id: int, operations: list[Operation]) -> list[int]:
         """Remove a topic's list in the same change as ``operations``; the ledgers it had."""
@@ -219,9 +219,14 @@ class Logs:
             if records:
                 operations.append(Delete(self._tree.paths.log(topic_id)))
             await self._change([*operations, *self._to_delete(ledgers)])
-            self._pending.update((each, GONE) for each in ledgers)
+            self._mark_gone(ledgers)
             self._records.pop(topic_id, None)
             return sorted(ledgers)
+
+    def _mark_gone(self, ledger_ids: set[int]) -> None:
+        """These are to be deleted, which is more than to note that they were closed."""
+        self._pending.update((each, GONE) for each in ledger_ids)
+        self._closed -= ledger_ids
 
     def _to_delete(self, ledger_ids: Iterable[int]) -> list[Operation]:
         paths = self._tree.paths

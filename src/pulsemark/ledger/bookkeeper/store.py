@@ -81,7 +81,7 @@ class BookKeeperStore(TopicStore):
             ledgers_root=where.ledgers_root,
             root=root,
             ledger_options=ledger_options,
-            setup=StoreSetup(clock or SystemClock(), _fitting(options), notify, threaded),
+            setup=StoreSetup(clock or SystemClock(), fitting(options), notify, threaded),
         )
 
     @classmethod
@@ -142,11 +142,14 @@ def engine_on(
     return BookKeeperLedgers(thread, client, tree, metadata, options)
 
 
-def _fitting(options: StoreOptions | None) -> StoreOptions:
-    """The options, within what bookies take."""
-    options = options or StoreOptions(ledger_entries=MAX_LEDGER_ENTRIES)
+def fitting(options: StoreOptions | None) -> StoreOptions:
+    """The options, within what bookies take, and with ledgers as short as Pulsar's by default."""
+    options = options or StoreOptions()
+    is_default = options.ledger_entries == StoreOptions().ledger_entries
     return replace(
-        options, max_entry_size_bytes=min(options.max_entry_size_bytes, MAX_ENTRY_SIZE_BYTES)
+        options,
+        ledger_entries=MAX_LEDGER_ENTRIES if is_default else options.ledger_entries,
+        max_entry_size_bytes=min(options.max_entry_size_bytes, MAX_ENTRY_SIZE_BYTES),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from ....coordination.errors import CoordinationError
 from ....proto.bookkeeper_wire_pb2 import Response
 from .connection import BookieConnection
 from .errors import (
@@ -13,7 +12,6 @@ from .errors import (
     BookieUnreachableError,
     BookKeeperError,
     ClientClosedError,
-    MetadataError,
 )
 from .exchange import Answer, Done
 from .frames import Outgoing
@@ -119,8 +117,7 @@ class Bookies:
                 _, connection = await loop.create_connection(
                     lambda: BookieConnection(bookie, self._options, loop, ended), host, port
                 )
-        except (OSError, TimeoutError, BookieUnreachableError, MetadataError,
-                CoordinationError) as error:  # fmt: skip
+        except Exception as error:  # noqa: BLE001 - those that wait must hear of any error
             reason = str(error) or "no connection in time"
             link.down_error = BookieUnreachableError(reason, bookie=bookie)
             link.down_until_s = self._now() + self._options.reconnect_delay_ms / 1000
