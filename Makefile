@@ -13,6 +13,7 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.pulsemark-setup
+DEMO_STAMP := $(VENV)/.pulsemark-demo-setup
 
 PYTEST_ARGS ?=
 # One process for each of the machine's cores; a class of tests is never torn apart.
@@ -29,7 +30,10 @@ PULSAR_HOME ?=
 PEER_ADMIN_URL ?= http://127.0.0.1:8080
 PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 
-.PHONY: help setup docs pictures demo demo-kafka demo-cluster test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
+# Histories of `make bookkeeper-simulation`, of each kind.
+SIMULATION_SEEDS ?= 3000
+
+.PHONY: bookkeeper-simulation help setup docs pictures demo demo-kafka demo-cluster test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
 	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-admin clean
 
 help: ## Say what each target does
@@ -41,15 +45,27 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { \
 		echo "pulsemark needs Python 3.11 or newer with venv; set PYTHON=/path/to/python" >&2; \
 		exit 1; }
+	@echo "Setting up $(VENV) with all that pulsemark, its tests and its tools use: about 1 GB."
 	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt setuptools
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(BIN)/python -m pip install -c constraints.txt setuptools
+	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@ $(DEMO_STAMP)
+
+# Less than the whole set-up, which the demos can use as well.
+$(DEMO_STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { \
+		echo "pulsemark needs Python 3.11 or newer with venv; set PYTHON=/path/to/python" >&2; \
+		exit 1; }
+	@echo "Setting up $(VENV) with what the demos use, without tools for development; the largest part is Spark."
+	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt setuptools
+	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e '.[demo]'
 	@touch $@
 
-demo: $(STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit, offload and draw them
+demo: $(DEMO_STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit, offload and draw them
 	PYTHONPATH=examples $(BIN)/python -m demo $(DEMO_ARGS)
 
-demo-kafka: $(STAMP) ## Old and new Kafka clients and a Pulsar client live through KIP-31's phases
+demo-kafka: $(DEMO_STAMP) ## Old and new Kafka clients and a Pulsar client live through KIP-31's phases
 	PYTHONPATH=examples $(BIN)/python -m demo_kafka $(DEMO_ARGS)
 
 test: $(STAMP) ## Run all tests
@@ -81,6 +97,12 @@ proto: $(STAMP) ## Generate the protobuf code anew
 demo-cluster: $(STAMP) ## ZooKeeper, three bookies and brokers on them: kills, and nothing is lost (needs Java and Maven)
 	$(BIN)/python tools/demo_cluster.py $(DEMO_ARGS)
 
+bookkeeper-simulation: $(STAMP) ## Seeded histories of the BookKeeper client in virtual time, and the control runs that must lose entries
+	$(BIN)/python tools/bookkeeper_simulation.py --seeds $(SIMULATION_SEEDS)
+	$(BIN)/python tools/bookkeeper_simulation.py --duels --seeds $(SIMULATION_SEEDS)
+	$(BIN)/python tools/bookkeeper_simulation.py --duels --seeds 1200 --without fence
+	$(BIN)/python tools/bookkeeper_simulation.py --seeds 100 --without floor
+
 bench: $(STAMP) ## Run the measurements, each against a limit taken in the same run
 	@set -e; for program in bench/bench_*.py; do \
 		echo "== $$program"; $(BIN)/python "$$program" $(BENCH_ARGS); done
@@ -105,7 +127,7 @@ compare-pulsar: $(STAMP) ## Measure the speed table beside a real Pulsar, in 12 
 
 pipeline-kills: $(STAMP) ## Kill Spark's writing jobs, drivers and workers, and run them again: SEED=1 CYCLES=100
 	$(BIN)/python tools/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python tools/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 14
+	$(BIN)/python tools/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 18
 
 campaigns: torture fuzz ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \

@@ -16,6 +16,7 @@ from pathlib import Path
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.pipeline import audit, local_session
+from pulsemark.pipeline.session import BRIEF_SETTINGS
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message
 
@@ -45,7 +46,7 @@ def publish(folder: Path) -> None:
 def main(folder: Path) -> None:
     """Publish, count, read."""
     publish(folder)
-    spark = local_session("spark_audit")
+    spark = local_session("spark_audit", conf=BRIEF_SETTINGS)
 
     counted = audit(spark, folder, bucket="15 minutes")
     counted.select("bucket_start", "count", "min_index", "max_index", "missing").show()

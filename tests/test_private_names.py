@@ -25,8 +25,6 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "broker/test_long_work.py": {"_leaving"},
         "broker/topics/test_catalog_writer.py": {
             "_epochs",
-            "_marks",
-            "_partitioned",
             "_run_blocking",
         },
         "wire/test_frames.py": {"_block"},

@@ -16,6 +16,8 @@ FUNCTION_LINES = 40
 
 #: Longer because a table or a format stands in them as a whole.
 LONGER = {
+    "cli/completion_scripts.py: bash": "the script as a whole",
+    "cli/completion_scripts.py: zsh": "the script as a whole",
     "kafka/records/scan.py: _scan": "the fields of a record in their order",
     "wire/encoding.py: message_header": "a MESSAGE frame's bytes in their order",
     "wire/requests.py: subscribe": "the fields of SUBSCRIBE, each named twice",

@@ -35,6 +35,9 @@ async def run(peer: BookKeeperPeer) -> int:
     """The whole check."""
     session = await connect(peer.zookeeper, session_timeout_ms=10_000)
     client = BookKeeperClient(session)
+    async with asyncio.timeout(LIMIT_S):
+        while len(await client.writable_bookies()) < 3:  # noqa: ASYNC110 - they register by themselves
+            await asyncio.sleep(0.1)
     closed, left_open = await write(client), await write(client)
     await closed.close()
     ledgers = [closed.ledger_id, left_open.ledger_id]

@@ -229,6 +229,8 @@ class BookKeeperPeer:
             settings.write_text(
                 f"metadataServiceUri=zk+hierarchical://{self.zookeeper}{ROOT}\nhttpServerEnabled=false\n"
                 "openLedgerRereplicationGracePeriod=5000\nlostBookieRecoveryDelay=0\n"
+                # Without this it ends at once on a machine whose address is a loopback one.
+                "allowLoopback=true\nadvertisedAddress=127.0.0.1\n"
             )
             main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
             return [*self._java(96), main, "--conf", str(settings)]

@@ -34,7 +34,7 @@ from differential.policy_scenarios import POLICY_SCENARIOS
 from differential.rest_scenarios import CLUSTER_WIDE, REST_SCENARIOS
 from differential.schema_scenarios import SCHEMA_SCENARIOS
 from differential.topic_scenarios import TOPIC_SCENARIOS
-from differential.wire_scenarios import SCENARIOS, Scenario
+from differential.wire_scenarios import SCENARIOS, WALKS, Scenario
 
 FLAGS = pb.FeatureFlags(supports_broker_entry_metadata=True)
 Steps: TypeAlias = list[tuple[str, Any]]
@@ -53,6 +53,8 @@ def main() -> int:
     }
     if args.cluster_wide:
         scenarios |= CLUSTER_WIDE
+    if args.walks:
+        scenarios = dict(WALKS)
     patterns = args.only or ["*"]
     chosen = [name for name in scenarios if any(fnmatchcase(name, pattern) for pattern in patterns)]
     with (
@@ -111,6 +113,11 @@ def _arguments() -> argparse.Namespace:
         "--batch-index-acks",
         action="store_true",
         help="the peer has acknowledgmentAtBatchIndexLevelEnabled=true",
+    )
+    parser.add_argument(
+        "--walks",
+        action="store_true",
+        help="instead, commands in random orders",
     )
     parser.add_argument("--jobs", type=int, default=1, help="scenarios that run at the same time")
     parser.add_argument("--json", type=Path, help="write every answer of both here")

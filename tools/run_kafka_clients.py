@@ -5,7 +5,8 @@
 The console tools of Kafka's releases from 0.8.2 to 4.x (Java), kcat, three clients in Go and one in
 JavaScript. What is not on the machine comes from Maven Central, the Go module proxy and npm into
 ``~/.cache/pulsemark-kafka-clients`` (PULSEMARK_KAFKA_CLIENTS); what cannot be had is passed over
-and said. Prints a table, client by action. Exit code 1 if an action failed.
+and said. Prints a table, client by action; the last column counts the fetch sessions (KIP-227) that
+a client began. Exit code 1 if an action failed.
 
 Without ``--bootstrap`` a broker is started, whose topics' first messages come from each client by
 itself; at the end all clients, with every magic from 0 to 2, have written to one topic, and those
@@ -42,23 +43,29 @@ def main() -> int:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that runs")
     args = parser.parse_args()
     results: dict[str, dict[str, str]] = {}
-    with _broker(args.bootstrap) as bootstrap:
+    with _broker(args.bootstrap) as (bootstrap, begun):
         clients = _clients(bootstrap)
         chosen = args.only or list(clients)
+        sessions = dict.fromkeys(chosen, 0)
         for name in chosen:
+            before = begun()
             results[name] = {
                 action: _outcome(name, action, run) for action, run in clients[name].items()
             }
+            sessions[name] += begun() - before
         for name in chosen:
+            before = begun()
             results[name]["shared"] = _outcome(name, "shared", _shared_reader(name, bootstrap))
+            results[name]["sessions"] = str(sessions[name] + begun() - before)
     print(_table(results))
     return int(any(each == "FAILED" for row in results.values() for each in row.values()))
 
 
 @contextmanager
-def _broker(given: str | None) -> Iterator[str]:
+def _broker(given: str | None) -> Iterator[tuple[str, Callable[[], int]]]:
+    """Its address, and a count of the fetch sessions that began; 0 if it is not ours."""
     if given is not None:
-        yield given
+        yield given, lambda: 0
         return
     with tempfile.TemporaryDirectory() as folder:
         config = BrokerConfig(
@@ -66,7 +73,9 @@ def _broker(given: str | None) -> Iterator[str]:
             kafka_group_initial_rebalance_delay_ms=0,
         )  # fmt: skip
         with BrokerThread(config) as broker:
-            yield broker.kafka_url
+            kafka = broker.broker.services.kafka
+            assert kafka is not None
+            yield broker.kafka_url, lambda: kafka.fetch_sessions.begun
 
 
 def _clients(bootstrap: str) -> dict[str, Actions]:

@@ -37,9 +37,10 @@ class Offloaded:
 def spark_session(log_path: Path) -> Iterator[SparkSession]:
     """The one session of the demo. What Spark has to say while it works goes to `log_path`."""
     from pulsemark.pipeline import local_session
+    from pulsemark.pipeline.session import BRIEF_SETTINGS
 
     with _stderr_into(log_path):
-        spark = local_session("pulsemark demo")
+        spark = local_session("pulsemark demo", conf=BRIEF_SETTINGS)
         try:
             yield spark
         finally:

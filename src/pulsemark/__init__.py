@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .ledger import CallbackError as CallbackError
     from .ledger import CatalogError as CatalogError
     from .ledger import CatalogFullError as CatalogFullError
+    from .ledger import ChangedElsewhereError as ChangedElsewhereError
     from .ledger import Commit as Commit
     from .ledger import CompactionFailedError as CompactionFailedError
     from .ledger import CompactionRunningError as CompactionRunningError
@@ -127,6 +128,7 @@ _EXPORTS = {
         "CallbackError",
         "CatalogError",
         "CatalogFullError",
+        "ChangedElsewhereError",
         "Commit",
         "CompactionFailedError",
         "CompactionRunningError",
@@ -195,6 +197,7 @@ __all__ = [
     "CallbackError",
     "CatalogError",
     "CatalogFullError",
+    "ChangedElsewhereError",
     "ChecksumError",
     "Commit",
     "CompactionFailedError",

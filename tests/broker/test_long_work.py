@@ -16,6 +16,7 @@ from pulsemark.broker.http import broker_stats
 from pulsemark.broker.long_work import PIECE_IDS, LongWork, Turns
 from pulsemark.broker.statistics import internal_stats, stats
 from pulsemark.broker.subscriptions import closing
+from pulsemark.broker.subscriptions.closing import CLOSED_AT_ONCE
 from pulsemark.broker.subscriptions.subscription import Subscription
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient
@@ -343,7 +344,7 @@ def test_a_seek_closes_the_one_who_asked_last(raw, broker, topic, turns):
     raw.create_producer(topic).send(b"x")
     with RawClient.from_url(broker.service_url) as other:
         asking = raw.subscribe(topic, "s", sub_type=Shared)
-        others = [other.subscribe(topic, "s", sub_type=Shared) for _ in range(COUNT)]
+        others = [other.subscribe(topic, "s", sub_type=Shared) for _ in range(CLOSED_AT_ONCE)]
         closed = []
 
         def noting(tell, consumer):
@@ -362,7 +363,7 @@ def test_a_seek_closes_the_one_who_asked_last(raw, broker, topic, turns):
         held = broker.call(watch)
         asking.seek(publish_time_ms=0)
         other.ping()
-    assert len(closed) == COUNT + 1
+    assert len(closed) == CLOSED_AT_ONCE + 1
     assert closed[-1] is held
     assert all(consumer.is_closed for consumer in others)
 

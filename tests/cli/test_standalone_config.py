@@ -69,9 +69,7 @@ def test_a_file_of_pulsars_starts_a_broker(pulsemark: Command, tmp_path: Path) -
         stats = broker.get(f"/admin/v2/{TOPIC.replace('://', '/')}/stats?ownFigures=true")
         assert stats["durability"] == {"mode": "interval", "syncIntervalMs": 40}
     (ignored,) = broker.said.splitlines()
-    assert ignored == (
-        f"pulsemark: {config}: settings that this broker ignores: metadataStoreUrl, numIOThreads"
-    )
+    assert ignored == (f"pulsemark: {config}: settings that this broker ignores: numIOThreads")
     (row,) = pulsemark("dump", tmp_path / "kept here", "--json").json()
     assert row["prefix_size_bytes"] == 0
 

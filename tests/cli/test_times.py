@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.cli.errors import CliError
-from pulsemark.cli.times import MAX_TIME_MS, MIN_TIME_NUMBER, UNIT_MS, parse_time, show_time
+from pulsemark.cli.times import MAX_TIME_MS, MIN_TIME_NUMBER, parse_time, show_time
+from pulsemark.finder.relative_time import UNIT_MS
 from pulsemark.pipeline.option_values import parse_time_ms
 
 BERLIN = ZoneInfo("Europe/Berlin")

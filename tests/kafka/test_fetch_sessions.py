@@ -323,8 +323,8 @@ def test_a_session_belongs_to_its_client(clock):
 def test_epochs_begin_again_after_the_last_number(clock):
     """2^31 - 1 is followed by 1: 0 begins a session."""
     sessions = FetchSessions(clock.now_s, 10, 100)
-    session = begin(sessions, 0)
-    kept: FetchSession = sessions._sessions[session]
-    kept.epoch = 2**31 - 1
-    assert code_of(sessions, session, 2**31 - 1) is Code.NONE
-    assert code_of(sessions, session, 1) is Code.NONE
+    session = FetchSession(0, None, 0.0, 0.0, epoch=2**31 - 1)
+    session.update({("t", 0): PLACE}, ())
+    assert sessions.add(session)
+    assert code_of(sessions, session.id, 2**31 - 1) is Code.NONE
+    assert code_of(sessions, session.id, 1) is Code.NONE

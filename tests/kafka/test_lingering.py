@@ -50,7 +50,8 @@ def test_a_client_that_goes_on_sending_is_cut_off(kafka_broker, raw):
     kafka = kafka_broker.broker.services.kafka
     raw.call(MetadataRequest, 1, topics=[])  # by then the broker has accepted it
     known = set(kafka.sessions)
-    with socket.create_connection(raw._socket.getpeername(), WAIT_S) as stubborn:
+    host, _, port = kafka_broker.kafka_url.rpartition(":")
+    with socket.create_connection((host, int(port)), WAIT_S) as stubborn:
         stubborn.sendall(BAD_SIZE)
         assert not _takes_for_long(stubborn)
     until_s = time.monotonic() + WAIT_S

@@ -14,7 +14,7 @@ from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from pulsemark.kafka import publishing
 from pulsemark.ledger import LocalStore
-from pulsemark.metadata import peek
+from pulsemark.metadata import crc32c, peek
 from pulsemark.proto.broker_entry_pb2 import SourceFormat
 from pulsemark.testing import running_broker
 from pulsemark.testing.faulty_files import FaultyFiles
@@ -82,6 +82,27 @@ def test_refusals_have_kafkas_codes(raw, made, records, version, acks, code):
     """What a real Kafka answers; nothing is stored."""
     assert raw.produce(made, records, version=version, acks=acks).error_code == code
     assert raw.fetch(made, 0).high_watermark == 0
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_codecs_that_no_kafka_knows_are_refused(raw, made, codec):
+    """With 87; Kafka answers -1."""
+    batch = bytearray(record_set([b"x"]))
+    batch[22] = codec
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    assert raw.produce(made, bytes(batch)).error_code == 87
+    assert raw.fetch(made, 0).high_watermark == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("no-such-topic", 3), ("a/b", 17), ("", 17), (".", 17), ("x" * 250, 17)]
+)
+def test_topics_that_are_not_there(raw, name, code):
+    """Produce gets 3 also where no topic can have the name, which Metadata says with 17."""
+    assert raw.produce(name, record_set([b"x"])).error_code == 3
+    asked = [MetadataRequest.MetadataRequestTopic(name=name)]
+    answer = raw.call(MetadataRequest, 4, topics=asked, allow_auto_topic_creation=False)
+    assert answer.topics[0].error_code == code
 
 
 def test_an_empty_set_of_an_old_client_is_no_error(raw, made):
@@ -273,7 +294,7 @@ def test_a_disk_that_stays_full_leaves_no_message_of_librdkafka_without_a_report
         assert producer.flush(30) == 0
     assert len(reports) == 202
     assert (reports[0], reports[-1]) == (None, None)
-    assert {error.code() for error in reports[1:-1]} == {confluent_kafka.KafkaError._MSG_TIMED_OUT}
+    assert {error.name() for error in reports[1:-1]} == {"_MSG_TIMED_OUT"}
 
 
 def test_a_batch_is_not_stored_twice_if_a_commit_fails_while_its_request_is_prepared(

@@ -6,11 +6,15 @@ the rows that they must become. Nothing that is under test takes part in that.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import pickle
 import shutil
+import subprocess
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pulsemark.finder.server import ServerOptions
+from pulsemark.finder.standalone import folder_server
 from pulsemark.ledger import (
     EARLIEST,
     Entry,
@@ -533,6 +539,43 @@ def tools() -> Any:
     return type("Tools", (), {name: staticmethod(globals()[name]) for name in _TOOLS})
 
 
+@contextmanager
+def serving(path: Path, options: ServerOptions | None = None) -> Iterator[str]:
+    """A seek service over a folder, on a loop of its own; yields its target."""
+    ready, stop = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+    targets: list[str] = []
+
+    async def serve() -> None:
+        async with folder_server(path, options) as server:
+            targets.append(server.target)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(30), "the service did not start"
+        yield targets[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+        loop.close()
+
+
+def make_certificate(folder: Path) -> None:
+    """A certificate of an authority and of a server in one, ``ca.pem``, and its key ``key.pem``."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("making certificates takes the openssl program")
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=ca", "-keyout", "key.pem", "-out", "ca.pem",
+         "-addext", "subjectAltName=DNS:seek.test,IP:127.0.0.1"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+
+
 _TOOLS = (
     "Folder",
     "arrow_schema",
@@ -542,9 +585,11 @@ _TOOLS = (
     "entries_by_hand",
     "messages_by_hand",
     "mixed_folder",
+    "make_certificate",
     "only",
     "plain",
     "rows_of",
+    "serving",
     "spark_schema",
 )
 
@@ -556,11 +601,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     modules, and a session costs some ten seconds.
     """
     from pulsemark.pipeline import local_session
+    from pulsemark.pipeline.session import BRIEF_SETTINGS
 
-    # Small data and many short queries: compiling less is what makes them quick.
     conf = {
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.sql.codegen.wholeStage": "false",
+        **BRIEF_SETTINGS,
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     session = local_session("pulsemark tests", cores=2, conf=conf)

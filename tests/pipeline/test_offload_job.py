@@ -61,14 +61,23 @@ def test_each_format_has_its_table() -> None:
         (["nope://x"], "option target = 'nope://x': is not a place for files"),
         (["file://elsewhere/x"], "option target = 'file://elsewhere/x': names another host"),
         (["/o", "--format", "delta", "--columns", "value"], "a Delta table needs __index"),
+        (["/o", "--columns", "nope"], "option columns = 'nope'"),
+        (["/o", "--columns", "value,value"], "option columns = 'value,value'"),
+        (["s3://"], "option target = 's3://': names no bucket or folder"),
+        (["DATA"], "DATA': is inside the data folder"),
+        (["DATA/x", "--format", "delta"], "DATA/x': is inside the data folder"),
+        (["DATA/PULSEMARK/x"], "is inside the data folder"),
+        ([__file__], "test_offload_job.py': is a file; name a folder"),
+        ([f"{__file__}/x/y"], "test_offload_job.py; name a folder"),
     ],
 )
 def test_nonsense_is_refused_by_name(folder: Any, arguments: list[str], message: str) -> None:
     """Exit code 2 and one line that names the option, before a session is started."""
     folder.topic("a").single(b"x")
-    err = io.StringIO()
-    assert run_job("offload", [str(folder.path), *arguments], err=err) == 2
-    assert message in err.getvalue()
+    err, data = io.StringIO(), str(folder.path)
+    arguments = [each.replace("DATA", data) for each in arguments]
+    assert run_job("offload", [data, *arguments], err=err) == 2
+    assert message.replace("DATA", data) in err.getvalue()
     assert err.getvalue().count("\n") == 1
 
 

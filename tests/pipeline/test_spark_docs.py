@@ -16,6 +16,8 @@ import pytest
 
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.compaction.current_view import newest_view
+from pulsemark.finder.server import ServerOptions
+from pulsemark.finder.server_tls import ServerTls
 from pulsemark.ledger import FolderReader
 from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline import JOBS, run_job
@@ -29,8 +31,8 @@ PRICE_KEYS = 7
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 FIRST_MS = int(datetime(2026, 3, 1, 10, tzinfo=UTC).timestamp() * 1000)
 COMMAND = "pulsemark pipeline "
-ELSEWHERE = ("Without the folder: over gRPC",)
-"""A section whose example needs what is not here: a broker with certificates."""
+GRPC = "Without the folder: over gRPC"
+TOKEN = "s3cret"
 ORDER = Schema(
     name="order",
     type=Schema.Json,
@@ -69,6 +71,8 @@ class World:
     broker: Path
     url: str
     http_url: str
+    grpc_url: str
+    """Of a service over the data folder, with TLS, that asks for the token."""
 
     def placed(self, text: str) -> str:
         """The text with this test's places instead of the document's.
@@ -79,6 +83,8 @@ class World:
         text = text.replace("/var/lib/pulsemark", str(self.broker if by_broker else self.data))
         text = text.replace("pulsar://127.0.0.1:6650", self.url)
         text = text.replace("http://127.0.0.1:8080", self.http_url)
+        text = text.replace("grpcs://broker:6680", self.grpc_url)
+        text = text.replace("/etc/pulsemark/", f"{self.path}/etc/")
         return text.replace("/mnt/", f"{self.path}/mnt/")
 
     def run_python(self, block: Block, names: dict[str, Any]) -> None:
@@ -152,9 +158,15 @@ def world(
     config = BrokerConfig(
         data_dir=path / "broker", port=0, http_port=0, broker_deduplication_enabled=True
     )
-    with BrokerThread(config) as broker:
+    (path / "etc").mkdir()
+    tools.make_certificate(path / "etc")
+    (path / "etc" / "token").write_text(f"{TOKEN}\n")
+    tls = ServerTls(certificate=path / "etc" / "ca.pem", key=path / "etc" / "key.pem")
+    options = ServerOptions(tls=tls, token=TOKEN)
+    with BrokerThread(config) as broker, tools.serving(path / "data", options) as target:
         places = path, path / "data", path / "broker"
-        yield lambda: World(spark, *places, broker.service_url, broker.http_url)
+        urls = broker.service_url, broker.http_url, f"grpcs://{target}"
+        yield lambda: World(spark, *places, *urls)
 
 
 def test_every_example_runs(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,12 +176,12 @@ def test_every_example_runs(world: Any, monkeypatch: pytest.MonkeyPatch) -> None
     names: dict[str, Any] = {}
     commands = 0
     for block in blocks():
-        if block.section in ELSEWHERE:
-            continue
         if block.language == "python":
             here.run_python(block, names)
             if not block.section:
                 assert names["orders"].count() == 167
+            if block.section == GRPC:
+                assert names["orders"].count() == 300
         elif block.language == "sh":
             commands += len(here.run_commands(block))
     assert commands >= len(JOBS)
@@ -199,10 +211,7 @@ def compacted(here: World) -> None:
 def test_every_job_has_an_example() -> None:
     """Every job has a command line that the test above runs, and no other job is shown."""
     lines = [
-        line
-        for block in blocks()
-        if block.language == "sh" and block.section not in ELSEWHERE
-        for line in block.text.split("\n")
+        line for block in blocks() if block.language == "sh" for line in block.text.split("\n")
     ]
     shown = {line.removeprefix(COMMAND).split()[0] for line in lines if line.startswith(COMMAND)}
     assert shown == set(JOBS)

@@ -20,9 +20,10 @@ pytestmark = pytest.mark.timeout(300)
 _QUERY = """
 import sys
 from pulsemark.pipeline import local_session
+from pulsemark.pipeline.session import BRIEF_SETTINGS
 
 folder, out, checkpoint = sys.argv[1:]
-spark = local_session("killed", cores=2)
+spark = local_session("killed", cores=2, conf=BRIEF_SETTINGS)
 frame = (
     spark.readStream.format("pulsar-ledger")
     .options(topicsPattern=".*", startingOffsets="earliest", maxOffsetsPerTrigger=10,

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsemark.ledger import TopicNotFoundError
+from pulsemark.metadata import StamperChain
 from pulsemark.pipeline.errors import DataLossError, OptionError
 from pulsemark.pipeline.options import StreamOptions
 from pulsemark.pipeline.source import LedgerSource
-from pulsemark.testing.raw_messages import BatchMember
+from pulsemark.testing.raw_messages import BatchMember, unbatched_message
 
 
 class Query:
@@ -310,3 +311,22 @@ def test_batch_reads_do_not_take_a_stream_s_options(folder: Any, tools: Any) -> 
     folder.topic("a").single(b"x")
     with pytest.raises(OptionError, match="maxOffsetsPerTrigger = '5': is for readStream only"):
         tools.rows_of(folder.path, topic="a", maxOffsetsPerTrigger=5)
+
+
+def test_a_thousand_topics_are_few_tasks(tools: Any, folder: Any) -> None:
+    """A micro-batch over all of them has all their rows, in fewer tasks than one for 100 topics."""
+    for number in range(1000):
+        topic = folder.store.open_topic(f"persistent://public/default/t{number}")
+        topic.stampers = StamperChain.from_names(["broker-time", "index"])
+        for each in range(2):
+            last = topic.append(unbatched_message(b"%d" % each, publish_time_ms=1))
+    last.commit.wait(60)
+    query = Query(tools, folder, topicsPattern=".*")
+    start = query.offset
+    rows = query.step()
+    assert len(query.reader.partitions(start, query.offset)) < 10
+    assert sorted(rows) == sorted(
+        (f"persistent://public/default/t{number}", each)
+        for number in range(1000)
+        for each in (0, 1)
+    )

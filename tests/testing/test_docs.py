@@ -1,4 +1,4 @@
-"""docs/testing.md and the README's part on tests: their examples are run as a user's tests."""
+"""The tutorial, the guides to testing and the README's part on it: their examples are run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,26 @@ from pulsemark.testing.faults import Faults
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "testing.md").read_text()
+FRAMEWORKS = (ROOT / "docs" / "testing-frameworks.md").read_text()
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 README = (ROOT / "README.md").read_text()
 SOURCES = str(Path(pulsemark.__file__).parents[1])
 
 
 @pytest.mark.parametrize(
-    ("text", "least"), [(TEXT, 8), (README[: README.index("### In your program")], 1)]
+    ("text", "least"),
+    [
+        (TEXT, 8),
+        (TUTORIAL, 2),
+        (FRAMEWORKS, 3),
+        (README[: README.index("### In your program")], 1),
+    ],
 )
 def test_the_examples_pass(tmp_path, text, least):
     """All blocks together are one module; each test in it passes, without a warning."""
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "test_app.py").write_text("\n\n".join(blocks))
-    tests = len(re.findall(r"^def test_", "\n".join(blocks), re.MULTILINE))
+    tests = len(re.findall(r"^ *def test_", "\n".join(blocks), re.MULTILINE))
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider",
          "-p", "pulsemark.testing.plugin"],

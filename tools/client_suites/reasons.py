@@ -28,7 +28,7 @@ REASONS: dict[str, dict[str, str]] = {
         r"test_user_scram_credentials": "needs SCRAM credentials (KIP-554)",
         r"::test_basic_operations$": "needs ACL requests",
         r"::test_incremental_alter_configs$": "expects min.insync.replicas from a Kafka 4.1",
-        r"::test_list_offsets$": "needs ListOffsets 7, which finds the latest time (KIP-734)",
+        r"::test_list_offsets$": BROKER_TIME,
         r"consumer_upgrade_downgrade": "needs the consumer protocol of KIP-848",
     },
     "aiokafka": {

@@ -38,6 +38,15 @@ METADATA = "metadata are in the data folder"
 BUNDLE = "one broker owns all bundles"
 CATALOG = "versions are in the catalog"
 SERVLET = "there is no servlet"
+PAGE = "the broker has a page there"
+UNSET = "it is not set"
+OFFLOADING = "offloading is stored only"
+VIEW = "a compacted cursor begins at the first entry of the view"
+KEYS = "a schema that cannot be read gets an answer"
+PEER = "the peer's default retention, and what others have set in it"
+LATER = "the peer stores a topic's policies later than it answers"
+TENANT = "the namespace is looked for first"
+QUOTA = "the backlog is checked a moment later"
 
 KNOWN: tuple[tuple[str, str, str], ...] = (
     ("handshake", "connect", VERSION),
@@ -87,7 +96,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("topic_non_persistent_partitioned", "NON_PERSISTENT", ORDER),
     ("topic_non_persistent_partitioned", "ALL", ORDER),
     ("topic_peek", "*peek 2", ORDER),
-    ("topic_peek", "examine*position=2", ORDER),
+    ("topic_peek", "examine*Position=2", ORDER),
     ("topic_peek", "by id 1", ORDER),
     ("rest_topics_in_detail", "GET *includeSystemTopic=true", SYSTEM),
     ("topic_peek", "no subscription", PEEK),
@@ -110,6 +119,28 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("rest_namespaces_and_bundles", "*/0x80000000_0xc0000000*", BUNDLE),
     ("schema_rest", "GET metadata*", CATALOG),
     ("rest_accept", "application/json: *", SERVLET),
+    ("rest_clusters_and_brokers", "GET /", PAGE),
+    ("rest_tenants_and_bodies", "GET /tenants/%zz", SERVLET),
+    ("rest_odd_paths", "GET /non-persistent/<tenant>/n2/0x00000000_0x20000000", BUNDLE),
+    ("rest_odd_paths", "GET /persistent/<tenant>/n2", ORDER),
+    ("rest_*_policies", "subscriptionTypesEnabled after *", ORDER),
+    ("rest_topic_policies", "subscriptionTypesEnabled unset", UNSET),
+    ("rest_topic_policies", "subscriptionTypesEnabled applied", UNSET),
+    ("rest_topic_policies", "retention after None", LATER),
+    ("rest_topic_policies", "retention applied", PEER),
+    ("rest_namespace_policies", "all policies", OFFLOADING),
+    ("rest_reads_of_the_cluster", "GET */namespaceIsolationPolicies*", PEER),
+    ("rest_absent_topics_and_namespaces", "GET * absent/absent maxMessageSize", TENANT),
+    ("compacted_reading", "last id", VIEW),
+    ("a_full_backlog", "send more", QUOTA),
+    ("a_full_backlog", "partitions", QUOTA),
+    ("schema_strategies_key_value", "producer * broken", KEYS),
+    ("schema_wire_types", "* KeyValue", KEYS),
+    ("schema_wire_types", "* External", KEYS),
+    ("schema_wire_types", "consumer ProtobufNative", KEYS),
+    ("schema_wire_types", "producer ProtobufNative", JAVA),
+    ("schema_wire_types", "get", KEYS),
+    ("schema_wire", "producer avro *", JAVA),
 )
 
 

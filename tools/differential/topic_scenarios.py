@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import urllib.error
 import urllib.request
 from typing import Any
@@ -13,6 +15,8 @@ from .peers import Recorder
 from .rest_scenarios.registry import ADMIN, path_of, unique
 from .wire_scenarios import SUB, Scenario, batch, fill, message, produce, send, subscribe
 
+#: A ledger's id in a text: "ledger/5/", "5:1".
+LEDGER = re.compile(r"(?<=ledger/)\d+(?=/)|\b\d+(?=:\d)")
 TOPIC_SCENARIOS: dict[str, Scenario] = {}
 
 
@@ -40,8 +44,14 @@ def message_over_rest(broker: Recorder, method: str, path: str, label: str) -> N
         for name, value in headers.items()
         if name.lower().startswith("x-pulsar") or name.lower() == "content-type"
     }
-    text = broker.normalizer.text(raw.decode(errors="backslashreplace"))
-    broker.record(label, {"status": status, "headers": shown, "body": repr(text[:300])})
+    try:
+        body = broker.normalizer.json(json.loads(raw))
+    except ValueError:
+        body = broker.normalizer.text(raw.decode(errors="backslashreplace"))
+    broker.record(
+        label,
+        {"status": status, "headers": shown, "body": LEDGER.sub("<ledger>", repr(body))[:300]},
+    )
 
 
 def rest_all(broker: Recorder, method: str, topic: str, routes: dict[str, Any]) -> None:

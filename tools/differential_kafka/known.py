@@ -19,6 +19,14 @@ class Known(NamedTuple):
     why: str
 
 
+#: Lines of a set that Kafka stores and this broker refuses, and the reverse.
+REFUSED = (
+    r"error_code: (2|32|53|87), theirs 0$|base_offset: -1, theirs ('end|\d)"
+    r"|^: None, theirs \{'error': (0|76),"
+)
+STORED = (
+    r"error_code: 0, theirs (-1|2|87)$|base_offset: ('end|\d)|^: \{'error': (0|76),.* theirs None$"
+)
 SETS = "conversion-matrix|bad-sets|missing-sets|mixed-log|idempotence"
 KNOWN = [
     # Record sets
@@ -34,31 +42,44 @@ KNOWN = [
     Known(SETS, "", "log_start_offset: ", "a refusal has the log's start, or has it not"),
     Known(SETS, "", "error_code: 87, theirs -1", "a bad set is not an error in the broker"),
     Known(SETS, "size 20", "error_code: 2, theirs -1", "a bad set is not an error in the broker"),
-    Known(SETS, "null records", "", "null records are 87, or an empty set; Kafka fails on them"),
-    Known(SETS, "wrapper of a cut set", "", "a wrapper with a cut message is refused"),
-    Known(SETS, r"deltas \d, \d to", "", "plain records not numbered 0, 1, 2 are refused"),
-    Known(SETS, r"deltas \d, \d, gzip", "", "compressed records are numbered anew (KIP-31)"),
-    Known(SETS, "LogAppendTime", "", "a producer cannot say that it is the broker's time"),
+    Known(
+        SETS,
+        "null records",
+        "theirs '<closed>'$|error_code: 0, theirs -1$",
+        "null records are 87, or an empty set; Kafka fails on them",
+    ),
+    Known(SETS, "wrapper of a cut set", REFUSED, "a wrapper with a cut message is refused"),
+    Known(SETS, r"deltas \d, \d to", REFUSED, "plain records not numbered 0, 1, 2 are refused"),
+    Known(SETS, r"deltas \d, \d, gzip", STORED, "compressed records are numbered anew (KIP-31)"),
+    Known(SETS, "LogAppendTime", REFUSED, "a producer cannot say that it is the broker's time"),
     Known(SETS, "flag of KIP-87", r"records\[0\]\[3\]", "the flag makes the value null (KIP-87)"),
     Known(SETS, "to format 2", "bytes: ", "a null value of magic 0, 1 gets the flag (KIP-87)"),
-    Known(SETS, "transactional", "", "there are no transactions"),
-    Known(SETS, "a transactional id|one of two topics|what is stored", "", "no transactions"),
+    Known(SETS, "transactional", REFUSED, "there are no transactions"),
+    Known(
+        SETS,
+        "a transactional id|one of two topics|what is stored",
+        r"error_code: 53|base_offset: \d|records: \d+ items",
+        "no transactions",
+    ),
     Known(
         "idempotence", "repeated|again", "log_append_time_ms", "a repeated batch has no broker time"
     ),
     Known(
         "mixed-log",
         "client of magic [01]",
-        "",
+        r"^\[\d+\]\[1\]: None, theirs -?\d+$",
         "after a rollback Kafka sends new formats to old clients: it goes by the topic's setting",
     ),
     # Fetch
     Known(
         "fetches", r"v[0123]\)", "records|complete", "a converted answer is not cut at old sizes"
     ),
-    Known("fetches", "twice", "", "a partition that is asked for twice is answered twice"),
-    Known("fetches", "at most (-1|0)|isolation level 9", "", "odd limits and levels are lenient"),
-    Known("fetches", "session", "session_id", "there are no fetch sessions"),
+    Known(
+        "fetches",
+        "at most (-1|0)|isolation level 9",
+        r"theirs -1$|records: |aborted_transactions: ",
+        "odd limits and levels are lenient",
+    ),
     Known(
         "fetches|deletions",
         "partition|below the start|from ",
@@ -66,16 +87,47 @@ KNOWN = [
         "no list of aborted transactions beside an error",
     ),
     # Offsets
-    Known("list-offsets", r"time -\d+ of", "", "negative times are refused as by 3.x, not 2.8"),
+    Known(
+        "list-offsets|newest-times",
+        r"time -3\b",
+        r"offset: \d|timestamp: \d",
+        "times are the broker's",
+    ),
+    Known(
+        "list-offsets|newest-times",
+        r"time -\d",
+        r"error_code: 35, theirs 0$|(offset|timestamp): -1, theirs \d|leader_epoch: |old_style",
+        "negative times are those of 4.x, not of 2.8",
+    ),
     Known("list-offsets", "time 0", "timestamp|offset", "times are the broker's"),
     Known("list-offsets", "twice", "items", "a refused repetition is answered twice (4.x: once)"),
-    Known("list-offsets", "at most -1", "", "a negative count of offsets is 0"),
+    Known(
+        "list-offsets",
+        "at most -1",
+        "error_code: 0, theirs -1$",
+        "a negative count of offsets is 0",
+    ),
     # Topics and settings
     Known("topics", "the same twice", "items", "a topic that is named twice is answered once"),
-    Known("topics", "the same setting twice", "", "a setting that is named twice is refused"),
-    Known("topics", "null value|empty value", "", "a setting without a value is refused"),
+    Known(
+        "topics",
+        "the same setting twice",
+        "error_code: 40, theirs 0$|error_message",
+        "a setting that is named twice is refused",
+    ),
+    Known(
+        "topics",
+        "null value|empty value",
+        "error_code: 40, theirs 42$|error_message",
+        "a setting without a value is refused",
+    ),
     Known("topics|settings|each-setting", "", "error_message", "a refusal has a text"),
-    Known("topics", "assigned", "", "assignments are checked strictly"),
+    Known(
+        "topics",
+        "assigned",
+        "error_code: 39, theirs 0$|theirs '<nothing>'$|error_message",
+        "assignments are checked strictly",
+    ),
     Known(
         "settings",
         "bad|null|twice|illegal topic|append to",
@@ -119,25 +171,49 @@ KNOWN = [
         "Kafka 4.1 and later set min.insync.replicas for the cluster",
     ),
     Known("disks", "", r"topics: \d+ items", "2.8 names every topic, without partitions"),
-    Known("newest-times", r"time -\d", "", "negative times are refused as by 3.x, not 2.8"),
     Known("settings", "v0", "is_default", "version 0 says which values are defaults"),
-    Known("settings", "operation 9", "", "an unknown operation is 42"),
+    Known(
+        "settings",
+        "operation 9",
+        "error_code: 42, theirs -1$|error_message",
+        "an unknown operation is 42",
+    ),
     Known("settings", "none", "items", "Kafka has more settings"),
     Known("discovery", "coordinator", "error_message", "no text beside success"),
-    Known("discovery", "mechanism", "", "SASL without a configured mechanism"),
+    Known(
+        "discovery",
+        "mechanism",
+        "error_code: 33, theirs 34$",
+        "SASL without a configured mechanism",
+    ),
     # Groups
     Known("two-members", "", "members", "members have another order"),
-    Known("committed-offsets", r"\(v0\)", "", "version 0 of commits is like version 1"),
     Known(
-        "committed-offsets", r"groups with offsets", "", "version 0 of commits is like version 1"
+        "committed-offsets",
+        r"\(v0\)",
+        r"error_code: (0, theirs (-1|3|35)|12, theirs 35)$|committed_offset: |items",
+        "version 0 of commits is like version 1",
     ),
-    Known("committed-offsets", "one good, one bad", "items", "topics that are named twice"),
+    Known(
+        "committed-offsets",
+        "groups with offsets",
+        "items, theirs",
+        "version 0 of commits is like version 1",
+    ),
     # Bytes
     Known(
-        "frames", "null|negative array", "", "null lists are empty lists, null names are illegal"
+        "frames",
+        "null|negative array",
+        "theirs '<closed>'$|^.0.: '0+4d0+1.* theirs '0+4d0+1",
+        "null lists are empty lists, null names are illegal",
     ),
-    Known("frames", "length -2", "", "a negative length is null"),
-    Known("frames", "not UTF-8", "", "text that is no UTF-8 ends the connection"),
+    Known("frames", "length -2", "theirs '<closed>'$", "a negative length is null"),
+    Known(
+        "frames",
+        "not UTF-8",
+        "('<closed>'|None), theirs '0+4d",
+        "text that is no UTF-8 ends the connection",
+    ),
 ]
 
 

@@ -6,6 +6,7 @@ import argparse
 import re
 
 from pulsemark import cli
+from pulsemark.cli.examples import EXAMPLES
 
 __all__ = ["commands_page"]
 
@@ -28,10 +29,13 @@ def commands_page() -> str:
     """The page."""
     rows = [f"| [{name}](#{name}) | {text} |\n" for name, text in cli.COMMANDS.items()]
     parts = [INTRODUCTION, *rows]
+    (whole,) = filter(_is_commands, cli.full_parser()._actions)
+    commands: dict[str, argparse.ArgumentParser] = dict(whole.choices or {})
     for name, text in cli.COMMANDS.items():
-        parser = argparse.ArgumentParser(prog=f"pulsemark {name}")
-        cli._load(name).add_arguments(parser)
-        parts += [f"\n## {name}\n\n{_sentence(text)}\n", *_parser(parser, level=3)]
+        parts += [f"\n## {name}\n\n{_sentence(text)}\n", *_parser(commands[name], level=3)]
+        if name in EXAMPLES:
+            examples = "\n".join(EXAMPLES[name])
+            parts.append(f"\nExamples:\n\n```sh\n{examples}\n```\n")
     return "".join(parts)
 
 

@@ -30,6 +30,9 @@ PACKAGES = (
     "pulsemark.wire",
 )
 
+#: A signature that is longer has a line for each parameter.
+LINE = 100
+
 INTRODUCTION = """\
 # The public names of pulsemark, with their signatures. A test compares this file with the code.
 # After a change that you want: python tools/write_references.py, and a line in CHANGELOG.md.
@@ -104,8 +107,14 @@ def _member(name: str, value: Any) -> str:
 
 
 def _signature(value: Any) -> str:
+    """In one line, or with a line for each parameter, so that changes are easy to merge."""
     try:
-        text = str(inspect.signature(value))
+        signature = inspect.signature(value)
     except (TypeError, ValueError):
         return "(...)"
-    return re.sub(r" at 0x[0-9a-f]+", "", text)
+    text = re.sub(r" at 0x[0-9a-f]+", "", str(signature))
+    if len(text) <= LINE:
+        return text
+    parameters = [re.sub(r" at 0x[0-9a-f]+", "", str(p)) for p in signature.parameters.values()]
+    shown = "".join(f"\n        {parameter}" for parameter in parameters)
+    return f"{shown}\n        -> {signature.return_annotation}"

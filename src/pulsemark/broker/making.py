@@ -43,17 +43,13 @@ async def make_services(
     *,
     broker_name: str,
 ) -> Services:
-    """Make the shared parts of a broker, and load topics and settings from the store's catalog.
-
-    The broker adds its URLs and its authenticator.
-    """
+    """Make a broker's shared parts, with its topics and settings; it adds URLs, authenticator."""
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
     schemas, places = Schemas(catalog_writer, config, run_blocking), MirrorPlaces(store.catalog)
-    forget_mirrors = partial(run_blocking, places.forget)
     make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
     topics: Topics = make_topics(
         before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
-        after_delete=lambda name: _forget(name, topics, auditor, schemas, forget_mirrors),
+        after_delete=lambda name: _forget(name, topics, auditor, schemas, places, run_blocking),
         broker_name=broker_name,
     )
     schemas.use_rules(SchemaRules(config, topics.policy_store))
@@ -79,8 +75,7 @@ async def make_services(
         incarnation=await run_blocking(_next_incarnation, store),
         dynamic=await run_blocking(stored_settings, store.catalog),
     )
-    put_in_force(services)
-    return services
+    return put_in_force(services)
 
 
 def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:
@@ -95,10 +90,11 @@ async def _forget(
     topics: Topics,
     auditor: Auditor,
     schemas: Schemas,
-    forget_mirrors: Callable[[str], Awaitable[None]],
+    places: MirrorPlaces,
+    run_blocking: RunBlocking,
 ) -> None:
     """A topic was deleted: what was kept about it goes, too."""
-    await forget_mirrors(str(name))
+    await run_blocking(places.forget, str(name))
     await auditor.forget(str(name))
     await schemas.forget(name)
     namespaces, full = topics.namespaces, str(name)

@@ -286,7 +286,7 @@ class Broker:
         self._seek_server = server
 
     async def run_blocking(self, function: Any, *arguments: Any) -> Any:
-        """What a function that blocks returns; it runs in the executor."""
+        """What a function that blocks returns; it runs in the executor. Raises BrokerStateError."""
         executor = _running(self._executor, self._state)
         return await asyncio.get_running_loop().run_in_executor(executor, function, *arguments)
 

@@ -130,7 +130,14 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # an OSError, but not bad input
         raise
     except command.ERRORS as error:
-        raise CliError(str(error)) from error
+        raise CliError(_reason_of(error)) from error
+
+
+def _reason_of(error: Exception) -> str:
+    """The error's text; that of the system without its number, and after the file's name."""
+    if isinstance(error, OSError) and error.strerror and str(error).startswith("[Errno"):
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,7 +1,8 @@
 """`pulsemark audit TOPIC`: what a topic's audit has counted; `pulsemark audit compare TOPIC`.
 
 The rows come from a running broker that keeps an audit (`--admin-url`), or are counted from a data
-folder, which needs no broker (`--data-dir`). `--by producer` divides them by tags. Exit code 1 if
+folder, which needs neither a broker nor Spark (`--data-dir`); without TOPIC, of all its topics.
+`--by producer` divides them by tags. Exit code 1 if
 messages are missing.
 
 `compare` puts the broker's counts beside those that consumers have posted. It judges buckets that
@@ -27,6 +28,7 @@ from ..wire import InvalidTopicNameError
 from .access import access_of, add_access
 from .admin import DEFAULT_ADMIN_URL, add_admin_url, admin_url, ask, target_path
 from .errors import CliError
+from .folder_topics import names_in
 from .options import add_data_dir, add_json, escaped, full_topic, json_line
 from .stores import add_store, reader_of
 from .times import parse_time, show_time
@@ -34,6 +36,8 @@ from .times import parse_time, show_time
 if TYPE_CHECKING:
     from ..audit.compare import Comparison
     from ..audit.report import Report
+    from ..ledger import FolderReader
+    from ..ledger.bookkeeper.reader import BookKeeperReader
 
 ERRORS = (LedgerError, AuditInputError, InvalidTopicNameError, OSError)
 
@@ -45,9 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
         "words",
-        nargs="+",
+        nargs="*",
         metavar="[compare] TOPIC",
-        help="short or full name; with the word compare before it, tiers are compared",
+        help="short or full name; with the word compare before it, tiers are compared; with "
+        "--data-dir all topics by default",
     )
     place = parser.add_mutually_exclusive_group()
     add_admin_url(place, default=None)
@@ -71,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the rows, or compare the tiers."""
+    is_local = args.data_dir is not None or args.store is not None
+    if is_local and COMPARE not in args.words:
+        return _folder(args)
+    if not args.words:
+        raise CliError("TOPIC is missing: only a folder (--data-dir) is counted as a whole")
     is_compare = args.words[0] == COMPARE and len(args.words) == 2
     if len(args.words) > 1 and not is_compare:
         raise CliError(f"{' '.join(args.words)!r} is neither TOPIC nor compare TOPIC")
@@ -79,34 +89,52 @@ def run(args: argparse.Namespace) -> int:
         return _compare(args, topic)
     if args.grace is not None:
         raise CliError("--grace is an option of compare")
-    is_local = args.data_dir is not None or args.store is not None
-    found = _from_folder(args, topic) if is_local else _from_broker(args, topic)
-    return _show(args, found)
+    return _show(args, _from_broker(args, topic))
 
 
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def _from_folder(args: argparse.Namespace, topic: str) -> Report:
+def _folder(args: argparse.Namespace) -> int:
+    """Count topics of a folder, by default all; 1 if messages are missing in one of them."""
+    if args.tier is not None:
+        raise CliError("--tier needs a broker: a folder has only the broker's entries")
+    if args.grace is not None:
+        raise CliError("--grace is an option of compare")
+    if len(args.words) > 1:
+        raise CliError("name one topic, or none for all topics")
+    tags, bucket_ms = parse_tags(args.by), parse_bucket_ms(args.bucket or "1 minute")
+    times = _times(args)
+    status = 0
+    with reader_of(args) as folder:
+        wanted = [full_topic(text) for text in args.words]
+        names = [name for topic in wanted for name in names_in(folder, topic)]
+        for number, topic in enumerate(names or (() if wanted else folder.topics())):
+            if not args.json and (len(names) > 1 or not wanted):
+                print(f"{chr(10) if number else ''}{topic}")
+            status = max(status, _show(args, _counted(folder, topic, tags, bucket_ms, times)))
+    return status
+
+
+def _counted(
+    folder: FolderReader | BookKeeperReader,
+    topic: str,
+    tags: tuple[str, ...],
+    bucket_ms: int,
+    times: tuple[int | None, int | None],
+) -> Report:
     from ..audit.report import report
     from ..audit.trail import count_log
 
-    if args.tier is not None:
-        raise CliError("--tier needs a broker: a folder has only the broker's entries")
-    tags = parse_tags(args.by)
-    bucket_ms = parse_bucket_ms(args.bucket or "1 minute")
-    start_ms, end_ms = _times(args)
-    with reader_of(args) as folder:
-        log = folder.log(topic)
-        trail = count_log(log, tags, bucket_ms)
-        return report(
-            topic,
-            trail,
-            tags,
-            log_first_index=log.first_index,
-            starting_time_ms=start_ms,
-            ending_time_ms=end_ms,
-        )
+    log = folder.log(topic)
+    return report(
+        topic,
+        count_log(log, tags, bucket_ms),
+        tags,
+        log_first_index=log.first_index,
+        starting_time_ms=times[0],
+        ending_time_ms=times[1],
+    )
 
 
 def _from_broker(args: argparse.Namespace, topic: str) -> Report:

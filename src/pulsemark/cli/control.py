@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
@@ -21,6 +22,7 @@ from ..metadata.control import CONTROL_TYPES
 from .access import access_of, add_access
 from .control_rows import HEADINGS, control_fields, control_line, epoch_lines
 from .errors import CliError
+from .folder_topics import one_log
 from .options import (
     DEFAULT_DATA_DIR,
     add_data_dir,
@@ -132,9 +134,11 @@ Found = tuple[Position, int, int, Control | None]
 
 
 def _list(args: argparse.Namespace, topic: str) -> None:
+    entries = _entries(args, topic)
+    first = list(islice(entries, 1))  # before the headings: the topic may not exist
     if not args.json:
         print(f"{topic}\n{HEADINGS}")
-    for number, (position, index, time_ms, control) in enumerate(_entries(args, topic)):
+    for number, (position, index, time_ms, control) in enumerate(chain(first, entries)):
         if number == args.limit:
             return
         if args.json:
@@ -158,7 +162,7 @@ def _entries(args: argparse.Namespace, topic: str) -> Iterator[Found]:
 
     reader = FolderReader(args.data_dir or DEFAULT_DATA_DIR)
     try:
-        log = reader.log(topic)
+        log = one_log(reader, topic)
         position, end = log.first_position, log.end_position
         while position is not None and position < end:
             entries = log.read(position, max_entries=READ_ENTRIES)
@@ -183,7 +187,7 @@ def _epochs(args: argparse.Namespace, topic: str) -> None:
 
         reader = FolderReader(args.data_dir or DEFAULT_DATA_DIR)
         try:
-            history = reader.log(topic).epoch_history()
+            history = one_log(reader, topic).epoch_history()
         finally:
             reader.close()
     for line in epoch_lines(topic, history, as_json=args.json):

@@ -1,7 +1,8 @@
 """`pulsemark dump PATH|TOPIC`: print the stored records.
 
-PATH is a data folder (all its topics) or one segment file. With `--data-dir`, the argument is a
-topic of that folder. The dump needs no broker and takes no lock. While a broker uses the folder,
+PATH is a data folder (all its topics) or one segment file. Any other argument, and with
+`--data-dir` every argument, is a topic of the data folder; of a partitioned topic all partitions
+are printed. The dump needs no broker and takes no lock. While a broker uses the folder,
 the dump ends at the last entry that was durable when the dump began. A single segment file is read
 without the rest of the folder, so the dump shows all whole records in it.
 
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
 from .control_rows import ControlPrinter, control_fields
 from .errors import CliError
+from .folder_topics import data_dir_of, names_in
 from .options import (
     add_data_dir,
     add_json,
@@ -54,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target", metavar="PATH|TOPIC", help="data folder, segment file, or topic of --data-dir"
     )
-    add_data_dir(parser, why="folder that TOPIC is in; without it the argument is a path")
+    add_data_dir(parser, why="folder that TOPIC is in")
     add_store(parser)
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
@@ -84,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
     path = Path(args.target)
     if args.store is not None:
         with reader_of(args) as store:
-            return _dump_topic(store, full_topic(args.target), args, printer)
+            names = names_in(store, full_topic(args.target))
+            return max(_dump_topic(store, name, args, printer) for name in names)
     if args.data_dir is None and path.is_file():
         if args.from_time is not None or args.from_index is not None:
             raise CliError(
@@ -92,12 +95,11 @@ def run(args: argparse.Namespace) -> int:
                 "folder"
             )
         return _dump_segment(path, args, printer)
-    if args.data_dir is None and not path.is_dir():
-        raise CliError(f"{path} does not exist (for a topic's name add --data-dir)")
-    folder = path if args.data_dir is None else args.data_dir
+    is_folder = args.data_dir is None and path.is_dir()
+    folder = path if is_folder else data_dir_of(args, args.target)
     reader = FolderReader(folder)
     try:
-        topics = reader.topics() if args.data_dir is None else [full_topic(args.target)]
+        topics = reader.topics() if is_folder else names_in(reader, full_topic(args.target))
         statuses = [_dump_topic(reader, topic, args, printer) for topic in topics]
     finally:
         reader.close()

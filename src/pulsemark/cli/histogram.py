@@ -74,7 +74,7 @@ class Histogram:
             counts[place] += self._counts[value]
         begin = self.min
         for edge, count in zip(edges, counts, strict=True):
-            end = self.max if edge == float("inf") else int(edge)
+            end = self.max if edge == float("inf") else max(begin, min(int(edge), self.max))
             if end > begin or count:
                 yield begin, end, count
             begin = end

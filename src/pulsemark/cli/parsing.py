@@ -48,14 +48,32 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         """As argparse's. What is left over is refused here, where it is known who refuses it."""
+        # Before anything else: who misspells an option need not hear what is missing.
+        unknown = self._first_unknown(args or ())
+        if unknown is not None:
+            self.error(f"there is no option {unknown}{closest(unknown, self._known_options())}")
         found, left = super().parse_known_args(args, namespace)
         if left:
             unknown = left[0].partition("=")[0].strip()
             what = "option" if unknown.startswith("-") else "argument"
-            self.error(
-                f"there is no {what} {unknown}{closest(unknown, self._option_string_actions)}"
-            )
+            self.error(f"there is no {what} {unknown}{closest(unknown, self._known_options())}")
         return found, left
+
+    def _known_options(self) -> list[str]:
+        return [name for action in self._actions for name in action.option_strings]
+
+    def _first_unknown(self, args: Sequence[str]) -> str | None:
+        """The first long option that this parser does not know, if it reads all of them itself."""
+        if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions):
+            return None
+        known = self._known_options()
+        for text in args:
+            name = text.partition("=")[0]
+            if text == "--":
+                return None
+            if text.startswith("--") and not any(each.startswith(name) for each in known):
+                return name
+        return None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -15,8 +15,9 @@ import time
 from functools import partial
 from typing import Any
 
+from ..client.errors import ClientError, ServiceUrlError
 from .access import access_of
-from .brokers import add_service
+from .brokers import add_service, service_of
 from .consume import SUB_TYPES
 from .errors import CliError
 from .histogram import PERCENTILES, Histogram
@@ -24,7 +25,7 @@ from .options import add_json, full_topic, json_line, not_negative, positive
 from .perf_runs import Limits, PerfClient, consume, produce, seek
 from .progress import size_text
 
-ERRORS = (OSError,)
+ERRORS = (ClientError, ServiceUrlError, OSError)
 _BAR_WIDTH = 40
 
 
@@ -107,6 +108,8 @@ def run(args: argparse.Namespace) -> int:
     access = access_of(args)
     if access.certificate is not None:
         raise CliError("perf cannot show a certificate of its own: use a token")
+    with service_of(args) as service:
+        service.first()  # the official client says only that it waited for ten seconds
     ca = None if access.ca is None else str(access.ca)
     perf = PerfClient(args.service_url, token=access.token, ca=ca)
     figures = _Figures(args)

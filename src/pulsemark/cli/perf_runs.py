@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .errors import CliError
@@ -111,12 +112,9 @@ def produce(
     places = threading.Semaphore(max_outstanding)
     done: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
 
-    def sent(due_s: float) -> Callable[[Any, Any], None]:
-        def answered(result: Any, _: Any) -> None:
-            done.put((result, int((time.monotonic() - due_s) * 1e6)))
-            places.release()
-
-        return answered
+    def sent(due_s: float, result: Any, _: Any) -> None:
+        done.put((result, int((time.monotonic() - due_s) * 1e6)))
+        places.release()
 
     def take() -> None:
         while not done.empty():
@@ -133,7 +131,7 @@ def produce(
         for due_s in limits.due_times():
             while not places.acquire(timeout=_POLL_S):
                 take()
-            producer.send_async(payload, sent(due_s))
+            producer.send_async(payload, partial(sent, due_s))
             take()
         producer.flush()
         producer.close()
@@ -195,9 +193,7 @@ def seek(perf: PerfClient, topic: str, limits: Limits, measured: Measured) -> No
     A latency is counted from the seek's beginning to the message. Raises CliError.
     """
     with perf.errors(topic):
-        reader = perf.client.create_reader(
-            topic, perf.pulsar.MessageId.earliest, receiver_queue_size=1
-        )
+        reader = perf.client.create_reader(topic, perf.pulsar.MessageId.earliest)
         if not reader.has_message_available():
             raise CliError(f"{topic} has no messages to seek to")
         first_ms = reader.read_next(_TIMEOUT_MS).publish_timestamp()
@@ -215,6 +211,7 @@ def _last_time(perf: PerfClient, topic: str) -> int:
         topic, perf.pulsar.MessageId.latest, start_message_id_inclusive=True
     )
     try:
+        reader.has_message_available()  # moves the reader to the last message
         return int(reader.read_next(_TIMEOUT_MS).publish_timestamp())
     finally:
         reader.close()

@@ -55,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
             _replay(noise)
             raise
         if status == 2:
-            raise CliError(_NAME.sub("", (said.getvalue().splitlines() or [""])[-1]))
+            reason = _NAME.sub("", (said.getvalue().splitlines() or [""])[-1])
+            of_parser = said.getvalue().startswith("usage:")
+            raise CliError(f"{reason} (see {_PROG} {args.job} --help)" if of_parser else reason)
         if status == 0:
             _replay(noise)
     for line in said.getvalue().splitlines():

@@ -110,6 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     unset = _action(actions, "unset", "go back to what the namespace, or the broker, has")
     _add_json(setting, unset)
+    for action in (setting, unset):
+        add_json(action)
 
 
 def _add_json(setting: argparse.ArgumentParser, unset: argparse.ArgumentParser) -> None:
@@ -181,10 +183,13 @@ def run(args: argparse.Namespace) -> int:
             raise CliError("--applied needs a topic, not a namespace")
         found = ask("GET", f"{url}?applied=true" if args.applied else url, access=access)
         _print(args, name, found)
-    elif args.action == "set":
+        return 0
+    if args.action == "set":
         _set(args, url, access, of_topic="://" in name)
     else:
         ask("DELETE", url, access=access)
+    if args.json:  # a change is silent otherwise
+        print(json_line({"target": name, "policy": args.policy, "done": args.action}))
     return 0
 
 

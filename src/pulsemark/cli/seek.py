@@ -2,7 +2,8 @@
 
 It searches a data folder (`--data-dir`; a broker may use it at the same time, but none is needed),
 or asks a seek service (`--grpc HOST:PORT`). The answer is the first entry whose broker time is not
-before TIME. If there is no such entry, it says so and prints the position of the next entry.
+before TIME. If there is no such entry, it says so and prints the position of the next entry. In a
+folder, a partitioned topic has an answer for each partition.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ..finder import Found, SearchMethod
 from ..finder.errors import InvalidFieldError, SeekCallError
 from ..ledger import LedgerError
 from .access import access_of, add_access
+from .folder_topics import names_in
 from .options import (
     add_data_dir,
     add_json,
@@ -55,10 +57,11 @@ def run(args: argparse.Namespace) -> int:
     topic = full_topic(args.topic)
     method = SearchMethod[args.method.upper()]
     if args.grpc:
-        found = _ask(args, topic, time_ms, method)
+        answers = [(topic, _ask(args, topic, time_ms, method))]
     else:
-        found = _search(args, topic, time_ms, method)
-    print(_as_json(topic, time_ms, found) if args.json else _as_text(topic, time_ms, found))
+        answers = _search(args, topic, time_ms, method)
+    shown = _as_json if args.json else _as_text
+    print("\n".join(shown(name, time_ms, found) for name, found in answers))
     return 0
 
 
@@ -70,12 +73,18 @@ def _ask(args: argparse.Namespace, topic: str, time_ms: int, method: SearchMetho
         return client.by_time(topic, time_ms, method=method)
 
 
-def _search(args: argparse.Namespace, topic: str, time_ms: int, method: SearchMethod) -> Found:
+def _search(
+    args: argparse.Namespace, topic: str, time_ms: int, method: SearchMethod
+) -> list[tuple[str, Found]]:
+    """What is found in the topic, or in each partition of a partitioned one."""
     from ..finder import Finder
 
     reader = reader_of(args)
     try:
-        return Finder(reader.log(topic)).by_time(time_ms, method=method)
+        return [
+            (name, Finder(reader.log(name)).by_time(time_ms, method=method))
+            for name in names_in(reader, topic)
+        ]
     finally:
         reader.close()
 

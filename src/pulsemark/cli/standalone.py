@@ -89,11 +89,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(may be empty), and keep the counts; see docs/audit.md",
     )
     parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
+    _add_logs(parser)
+    add_json(parser)
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", choices=LOG_LEVELS, help="(default: warning)")
     parser.add_argument(
         "--log-format", choices=("text", "json"), help="json: an object per line (default: text)"
     )
-    add_json(parser)
 
 
 def _add_addresses(parser: argparse.ArgumentParser) -> None:

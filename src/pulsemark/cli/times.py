@@ -14,16 +14,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, time, tzinfo
 
+from ..finder.relative_time import relative_time_ms
 from .errors import CliError
 
 MAX_TIME_MS = 2**63 - 1
 MIN_TIME_NUMBER = 100_000_000_000
 """As milliseconds in the year 1973; as seconds in the year 5138. The Spark options have it too."""
-UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_RELATIVE = re.compile(r"([+-])((?:\d+(?:ms|[smhdw]))+)", re.ASCII)
-_STEP = re.compile(r"(\d+)(ms|[smhdw])", re.ASCII)
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?", re.ASCII)
 
 
@@ -43,11 +41,8 @@ def parse_time(text: str, *, now: datetime | None = None, zone: tzinfo | None = 
     text = text.strip()
     if re.fullmatch(r"\d+", text, re.ASCII):
         time_ms = _number(text)
-    elif text == "now":
-        time_ms = _milliseconds(now)
-    elif match := _RELATIVE.fullmatch(text):
-        distance_ms = sum(int(n) * UNIT_MS[unit] for n, unit in _STEP.findall(match[2]))
-        time_ms = _milliseconds(now) + (distance_ms if match[1] == "+" else -distance_ms)
+    elif (relative_ms := relative_time_ms(text, _milliseconds(now))) is not None:
+        time_ms = relative_ms
     else:
         time_ms = _milliseconds(_calendar_time(text, now, zone))
     if not 0 <= time_ms <= MAX_TIME_MS:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from ..ledger import LedgerError
 from ..maintenance.finding import Finding, Severity
-from ..maintenance.verify import Checked, verify_folder
+from ..maintenance.verify import Checked, sizes_of_topics, verify_folder
 from .errors import CliError
+from .folder_topics import data_dir_of, partitions_among
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, full_topic, json_line
 from .stores import add_store, open_store_reader
 
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "targets",
         nargs="*",
         metavar="DATA_DIR|TOPIC",
-        help="a data folder; with --data-dir, topics of that folder (default: all)",
+        help="a data folder, or topics of --data-dir (default: all of it)",
     )
     add_data_dir(parser, why="folder that the topics are in")
     add_store(parser)
@@ -65,14 +66,19 @@ def _findings(args: argparse.Namespace, checked: Checked) -> Iterator[Finding]:
 
 def _what(args: argparse.Namespace) -> tuple[Path, list[str] | None]:
     """The folder, and the topics to verify; None means all."""
-    if args.data_dir is not None:
-        return args.data_dir, [full_topic(text) for text in args.targets] or None
-    if len(args.targets) > 1:
-        raise CliError("more than one folder was given (to name topics, add --data-dir)")
-    folder = Path(args.targets[0]) if args.targets else DEFAULT_DATA_DIR
-    if not folder.is_dir():
-        raise CliError(f"{folder} is not a folder (to name a topic, add --data-dir)")
-    return folder, None
+    folders = [text for text in args.targets if Path(text).is_dir()]
+    if args.data_dir is None and folders:
+        if len(args.targets) > 1:
+            raise CliError(f"{folders[0]} is a folder: name one folder, or topics of --data-dir")
+        return Path(folders[0]), None
+    if not args.targets:
+        return args.data_dir or DEFAULT_DATA_DIR, None
+    folder = data_dir_of(args, args.targets[0])
+    names = list(sizes_of_topics(folder))
+    topics: list[str] = []
+    for topic in map(full_topic, args.targets):
+        topics += [topic] if topic in names else partitions_among(names, topic) or [topic]
+    return folder, topics
 
 
 def _as_json(checked: Checked, count: Counter[Severity]) -> str:

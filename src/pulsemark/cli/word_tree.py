@@ -40,7 +40,8 @@ def word_tree(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> It
     """The words of a parser, and of all parsers below it."""
     commands: dict[str, str] = {}
     below: dict[str, argparse.ArgumentParser] = {}
-    options, arguments = [], []
+    options: list[Option] = []
+    arguments: list[Option] = []
     for action in parser._actions:  # argparse has no public way to see them
         if isinstance(action, argparse._SubParsersAction):
             commands |= {each.dest: each.help or "" for each in action._choices_actions}

@@ -145,8 +145,8 @@ class FetchSessions:
         #: The one that was not used for the longest time is first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._weight = 0
-        #: Sessions that had to make room for others.
-        self.evictions = 0
+        #: Sessions that began, and those that had to make room for others.
+        self.begun = self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -218,6 +218,7 @@ class FetchSessions:
         while not session.id or session.id in self._sessions:
             session.id = random.SystemRandom().randint(1, INT_MAX)
         session.began_s = session.used_s = self._now_s()
+        self.begun += 1
         self._sessions[session.id] = session
         self._weight += session.weight
         return True

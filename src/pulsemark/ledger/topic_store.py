@@ -24,6 +24,7 @@ from .run import Run
 from .store import CONTROL_NOTE_KIND, DELETING_KIND, SEEN_PROPERTY_KIND, LedgerStore
 from .store_core import StoreCore, StoreSetup
 from .store_state import StoreState
+from .topic_names import full_topic_name
 from .view_property import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX, BadViewError, unpack_property
 
 _log = logging.getLogger(__name__)
@@ -77,13 +78,21 @@ class TopicStore(StoreCore):
     def open_topic(self, name: str, *, create: bool = True) -> ManagedLedger:
         """The managed ledger of a topic, the same object each time. Blocks.
 
+        A short name is completed as by Pulsar's clients (`topic_names`): `orders` opens
+        `persistent://public/default/orders`.
+
         Raises TopicNotFoundError if there is no such topic and ``create`` is False,
         ReservedTopicError for a name of the store itself, ValueError for a new topic whose name is
-        empty or longer than a segment's header can hold, StoreClosedError, CatalogError, OSError.
+        empty, has a wrong number of parts, or is longer than a segment's header can hold,
+        StoreClosedError, CatalogError, OSError.
         """
         if _is_reserved(name):
             raise ReservedTopicError(name)
-        return self.open_view(name, create=create)
+        return self.open_view(self._full_name(name), create=create)
+
+    def _full_name(self, name: str) -> str:
+        """The name as it is kept. Folders of older versions may have topics with short names."""
+        return name if name in self._topic_ids else full_topic_name(name)
 
     def add_topics(self, names: Sequence[str]) -> None:
         """Create those of these topics that do not exist, in one change of the catalog. Blocks.
@@ -193,7 +202,7 @@ class TopicStore(StoreCore):
         """
         if _is_reserved(name):
             raise ReservedTopicError(name)
-        self.delete_view(name)
+        self.delete_view(self._full_name(name))
 
     def delete_view(self, name: str) -> None:
         """As `delete_topic`, for a compacted view's own topic."""

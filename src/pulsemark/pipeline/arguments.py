@@ -12,7 +12,7 @@ from ..ledger import FolderReader, TopicNotFoundError
 from .errors import OptionError
 from .options import ReadOptions, select_topics
 
-__all__ = ["Range", "checked_options", "pairs", "positive"]
+__all__ = ["Range", "check_folder", "checked_options", "pairs", "positive"]
 
 
 class Range(TypedDict, total=False):
@@ -61,6 +61,26 @@ def _check(options: ReadOptions) -> None:
         _, absent = select_topics(options.topics, folder.topics())
     if absent:
         raise TopicNotFoundError(absent[0])
+
+
+def check_folder(option: str, folder: Path, data: str | Path) -> None:
+    """Check before a long job that a folder is none of the data folder's, and is or can be one.
+
+    A broker would take strange files in its folder for what a crash left.
+
+    Raises:
+        OptionError: it is in the data folder, or it or a folder above it is a file.
+    """
+    try:
+        here, there = Path(data).resolve(), folder.resolve()
+        existing = next(each for each in (there, *there.parents) if each.exists())
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL, links in a circle
+        raise OptionError(option, str(folder), f"is no folder's path: {error}") from error
+    if here == there or here in there.parents:
+        raise OptionError(option, str(folder), "is inside the data folder")
+    if not existing.is_dir():
+        what = "is a file" if existing == there else f"is below a file, {existing}"
+        raise OptionError(option, str(folder), f"{what}; name a folder")
 
 
 def positive(text: str) -> int:

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from .arguments import checked_options, pairs
+from .arguments import check_folder, checked_options, pairs
 from .columns import DEFAULT_COLUMNS
 from .compact import (
     CompactedTopic,
@@ -105,12 +105,15 @@ def _check_target(given: argparse.Namespace) -> None:
     if not given.target:
         raise OptionError("target", given.target, "is empty")
     ReadOptions.parse({"path": "/", "topicsPattern": ".*", "columns": ",".join(_columns(given))})
+    place = place_of(given.target)
     if given.format == "delta":
         DeltaTarget(given.target, storage_options=pairs("--storage-option", given.storage_option))
+        if isinstance(place, LocalPlace):
+            check_folder("target", place.folder, given.path)
         return
-    place = place_of(given.target)
     if not isinstance(place, LocalPlace):
         raise OptionError("target", given.target, "is no folder of this machine")
+    check_folder("target", place.folder, given.path)
     check_new_folder(place.folder)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from pathlib import Path
 
+from ..finder.relative_time import relative_time_ms
 from .arguments import Range, checked_options
 from .errors import OptionError
 
@@ -46,12 +48,20 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
 def add_range(parser: argparse.ArgumentParser, *, offsets: bool = False) -> None:
     """The data folder, its topics, and a range of them."""
     add_topics(parser)
-    times = "ms since the epoch or ISO-8601, UTC unless it says otherwise"
-    parser.add_argument("--starting-time", metavar="TIME", help=f"begin here; {times}")
-    parser.add_argument("--ending-time", metavar="TIME", help="end here")
+    times = "ms since the epoch, ISO-8601 (UTC unless it says otherwise), or relative: -1h"
+    parser.add_argument(
+        "--starting-time", type=_moment, metavar="TIME", help=f"begin here; {times}"
+    )
+    parser.add_argument("--ending-time", type=_moment, metavar="TIME", help="end here")
     if offsets:
         parser.add_argument("--starting-offsets", metavar="INDEX", help="begin with this index")
         parser.add_argument("--ending-offsets", metavar="INDEX", help="end before this index")
+
+
+def _moment(text: str) -> str:
+    """The time, in milliseconds if it is relative to now: all tasks get the same moment."""
+    time_ms = relative_time_ms(text, time.time_ns() // 1_000_000)
+    return text if time_ms is None else str(max(time_ms, 0))
 
 
 def range_of(given: argparse.Namespace) -> Range:

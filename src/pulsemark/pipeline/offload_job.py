@@ -9,8 +9,9 @@ from .arguments import checked_options, pairs, positive
 from .columns import DEFAULT_COLUMNS
 from .errors import JobFailedError, OptionError
 from .offload import DeltaTarget, IcebergTarget, offload, truncate_offloaded, verify_offload
-from .offload.job import DEFAULT_ROWS_PER_FILE
+from .offload.job import DEFAULT_ROWS_PER_FILE, check_table
 from .offload.table import OffloadTable, table_of
+from .options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,9 +114,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def check(given: argparse.Namespace) -> None:
     """What can be checked before a session is started."""
-    checked_options(given.path, given.topic, ending_time=given.ending_time)
+    texts = checked_options(given.path, given.topic, ending_time=given.ending_time)
+    options = ReadOptions.parse({**texts, "columns": given.columns})
     table = table_from(given)
-    table.check_columns(given.columns.split(","))
+    check_table(table, options)
     table.load()
 
 

@@ -8,6 +8,7 @@
 - As many shuffle partitions as cores: Spark's default of 200 costs more than the work itself here.
 - Only errors are logged, from the start of the JVM on.
 - The archive of Spark's classes, if it was made (:mod:`.class_archive`).
+- A small compiler for the JVM that only makes Spark's command line.
 
 On a cluster this module is not needed: build the session as the cluster's operators say and pass it
 to :func:`~pulsemark.pipeline.register`.
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BUFFER_SIZE_BYTES = 4 << 20
+
+BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java options for work of seconds: code is compiled quickly rather than well."""
+BRIEF_SETTINGS = {
+    "spark.driver.defaultJavaOptions": BRIEF_JVM,
+    "spark.sql.codegen.wholeStage": "false",
+}
+"""``conf`` of a session for little data and short queries, such as demos and tests. It saves the
+work to compile what then runs for an instant; on much data it is slower."""
 
 _LOG4J_SETTINGS = """\
 rootLogger.level = error
@@ -72,6 +82,7 @@ def local_session(
     if spark is None:
         os.environ["JAVA_HOME"] = str(find_java().home)
         os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", BRIEF_JVM)
         # PySpark logs a page of JSON for every error that it also raises.
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name)

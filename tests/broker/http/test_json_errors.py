@@ -26,6 +26,8 @@ VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false'
             2,
         ),
         ("x", f"Unrecognized token 'x': was expecting {VALUES}", 2),
+        ("01", "Invalid numeric value: Leading zeroes not allowed", 2),
+        ("[1, 02]", "Invalid numeric value: Leading zeroes not allowed", 6),
         ("nul", f"Unrecognized token 'nul': was expecting {VALUES}", 4),
         ('{"a":["b"]} x', f"Unrecognized token 'x': was expecting {VALUES}", 14),
         (

@@ -35,6 +35,7 @@ class Asked:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    """A broker with a partitioned topic, and topics in memory."""
     folder: Path = tmp_path_factory.mktemp("paths") / "data"
     with BrokerThread(BrokerConfig(data_dir=folder, port=0, http_port=0)) as started:
         topics = f"{ADMIN}/persistent/public/default"
@@ -125,3 +126,43 @@ def test_usual_phrases(broker: BrokerThread) -> None:
     assert Asked(broker, "GET", f"{ADMIN}/clusters").phrase == "OK"
     assert Asked(broker, "GET", f"{ADMIN}/nothing").phrase == "Not Found"
     assert Asked(broker, "GET", f"{ADMIN}/clusters/a{{b").status == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "text"),
+    [
+        ("PUT", f"{ADMIN}/tenants/x", "[", 400, "from Array value (token `JsonToken.START_ARRAY`)"),
+        ("PUT", f"{ADMIN}/tenants/x", "NaN", 400, "Non-standard token 'NaN': enable `JsonRead"),
+        ("POST", f"{NAMESPACE}/replication", '["global"]', 412, "Cannot specify global"),
+        (
+            "POST",
+            f"{NAMESPACE}/persistence",
+            '{"bookkeeperEnsemble":6}',
+            400,
+            "Bookkeeper-Ensemble must be <= 5 and > 0.",
+        ),
+    ],
+)
+def test_bodies_that_are_refused_for_another_reason_first(
+    broker: BrokerThread, method: str, path: str, body: str, status: int, text: str
+) -> None:
+    """Pulsar's first reason is the answer."""
+    answer = Asked(broker, method, path, body)
+    assert answer.status == status
+    assert text in answer.body
+
+
+def test_unknown_fields_of_a_new_namespace_are_not_kept(broker: BrokerThread) -> None:
+    """The namespace's policies have only what Pulsar's have."""
+    path = f"{ADMIN}/namespaces/public/fields"
+    assert Asked(broker, "PUT", path, '{"zzz":1,"max_producers_per_topic":3}').status == 204
+    shown = json.loads(Asked(broker, "GET", path).body)
+    assert shown["max_producers_per_topic"] == 3
+    assert "zzz" not in shown
+
+
+def test_the_tenant_of_an_anti_affinity_group_has_its_own_name(broker: BrokerThread) -> None:
+    """Pulsar 2's query has `tenant`, Pulsar 1's `property`."""
+    path = f"{ADMIN}/namespaces/standalone/antiAffinity/g"
+    assert Asked(broker, "GET", f"{path}?tenant=public").status == 200
+    assert Asked(broker, "GET", f"{path}?property=public").status == 400

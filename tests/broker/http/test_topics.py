@@ -52,6 +52,77 @@ def test_stats_have_pulsars_fields_in_its_order(http, raw, topic):
     assert (bare["publishers"], bare["subscriptions"]["s"]["consumers"]) == ([], [])
 
 
+def test_stats_tell_when_something_was_consumed_and_acknowledged(http, raw, topic):
+    """The times of a consumer and its subscription are 0 before, and set afterwards."""
+
+    def times():
+        row = http("GET", path_of(topic, "/stats")).json["subscriptions"]["s"]
+        one = row["consumers"][0]
+        return [
+            row["lastMarkDeleteAdvancedTimestamp"] > 0,
+            *(shown["lastConsumedTimestamp"] > 0 for shown in (row, one)),
+            *(shown["lastAckedTimestamp"] > 0 for shown in (row, one)),
+        ]
+
+    raw.create_producer(topic).send(b"x")
+    consumer = raw.subscribe(topic, "s", earliest=True)
+    assert not any(times())
+    consumer.flow(1)
+    message = consumer.receive()
+    assert times() == [False, True, True, False, False]
+    consumer.ack(message.message_id)
+    assert all(times())
+
+
+def test_what_a_removed_subscription_sent_still_counts(http, raw, topic):
+    """The topic's counters do not go back when a subscription is deleted."""
+    raw.create_producer(topic).send(b"x")
+    consumer = raw.subscribe(topic, "s", earliest=True)
+    consumer.flow(1)
+    consumer.receive()
+    before = http("GET", path_of(topic, "/stats")).json
+    consumer.unsubscribe()
+    after = http("GET", path_of(topic, "/stats")).json
+    assert (before["msgOutCounter"], after["msgOutCounter"]) == (1, 1)
+    assert before["bytesOutCounter"] == after["bytesOutCounter"] > 0
+
+
+def test_an_empty_topics_subscription_is_before_its_first_entry(http, raw, topic):
+    """Its position names the topic's own ledger, over REST and to clients."""
+    consumer = raw.subscribe(topic, "s", earliest=True)
+    shown = http("GET", path_of(topic, "/internalStats")).json
+    ledger_id = shown["ledgers"][0]["ledgerId"]
+    cursor = shown["cursors"]["s"]
+    assert cursor["markDeletePosition"] == f"{ledger_id}:-1"
+    _, mark_delete = consumer.get_last_message_id()
+    assert (mark_delete.ledger_id, mark_delete.entry_id) == (ledger_id, -1)
+    assert not cursor["waitingReadOp"]
+    consumer.flow(1)
+    raw.ping()
+    shown = http("GET", path_of(topic, "/internalStats")).json
+    assert shown["cursors"]["s"]["waitingReadOp"]
+    assert shown["waitingCursorsCount"] == 1
+
+
+def test_key_shared_consumers_have_their_hashes_in_the_stats(http, raw, topic):
+    """One consumer has all of them; other types have none."""
+    raw.subscribe(topic, "s", sub_type=CommandSubscribe.Key_Shared)
+    raw.subscribe(topic, "other")
+    rows = http("GET", path_of(topic, "/stats")).json["subscriptions"]
+    shown = rows["s"]["consumers"][0]
+    assert (shown["keyHashRangeArrays"], shown["drainingHashes"]) == ([[1, 65535]], [])
+    assert "keyHashRangeArrays" not in rows["other"]["consumers"][0]
+
+
+def test_applied_backlog_quotas_are_the_brokers_without_a_policy(http, raw, topic):
+    """Both types, also without a limit, as Pulsar shows them."""
+    raw.create_producer(topic)
+    assert http("GET", path_of(topic, "/backlogQuotaMap")).json == {}
+    applied = http("GET", path_of(topic, "/backlogQuotaMap?applied=true")).json
+    assert sorted(applied) == ["destination_storage", "message_age"]
+    assert applied["message_age"]["policy"] == "producer_request_hold"
+
+
 def test_a_backlog_counts_entries(http, client, topic):
     """A batch of three is one entry, as in Pulsar; analyzeBacklog counts both."""
     client.subscribe(topic, "s").close()

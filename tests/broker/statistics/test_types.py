@@ -15,6 +15,7 @@ def test_own_totals_are_counters_and_all_others_gauges() -> None:
     counters = {name for name, kind in types.items() if kind == "counter"}
     assert "pulsemark_cleaning_rounds_total" in counters
     assert types["pulsar_in_messages_total"] == "gauge"
-    own = {n for n in types if n.startswith("pulsemark_") and n.endswith("_total")}
+    own = {n for n in types if not n.startswith("pulsar_") and n.endswith("_total")}
+    assert "process_cpu_seconds_total" in own
     assert counters == own
     assert set(types.values()) == {"counter", "gauge"}

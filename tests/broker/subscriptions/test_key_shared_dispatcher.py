@@ -6,6 +6,7 @@ import gc
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, cast
 
 import pulsar
@@ -252,6 +253,24 @@ def join_and_leave(selector, consumer):
 def owners(selector):
     """The consumers of some slots."""
     return [selector.select(slot) for slot in range(0, 65536, 97)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_ranges_are_what_select_answers(count):
+    """Each slot from 1 on is in one range, that of its consumer; also after one has left."""
+    selector = AutoSplit()
+    members = [member_named(f"c{number}") for number in range(count + 1)]
+    for member in members:
+        selector.add(member)
+    selector.remove(members[-1:])
+    found = list(selector.ranges())
+    for owner, first, last in found:
+        assert {selector.select(slot) for slot in (first, (first + last) // 2, last)} == {owner}
+    edges = [(first, last) for _, first, last in found]
+    assert [first for first, _ in edges][:1] == [1][:count]
+    assert [last for _, last in edges][-1:] == [65535][:count]
+    assert all(last + 1 == first for (_, last), (first, _) in pairwise(edges))
+    assert all(one != other for (one, _, _), (other, _, _) in pairwise(found))
 
 
 def test_a_join_costs_as_much_with_many_consumers_as_with_few(steps_of):

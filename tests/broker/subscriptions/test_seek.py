@@ -142,6 +142,26 @@ def test_every_consumer_is_closed_and_success_follows_at_once(raw, broker, topic
         assert list(range(5, 10)) == entries_after(second)
 
 
+def test_a_seek_on_failover_leaves_the_consumers_that_wait(broker, topic, ids):
+    """The active one is closed; another one keeps its permits, and takes over if it stays away."""
+    failover = CommandSubscribe.Failover
+    with (
+        RawClient.from_url(broker.service_url) as first,
+        RawClient.from_url(broker.service_url) as second,
+    ):
+        active = first.subscribe(topic, "s", sub_type=failover, earliest=True)
+        assert first.wait_unsolicited(BaseCommand.ACTIVE_CONSUMER_CHANGE).is_active
+        waiting = second.subscribe(topic, "s", sub_type=failover, priority_level=1)
+        assert not second.wait_unsolicited(BaseCommand.ACTIVE_CONSUMER_CHANGE).is_active
+        waiting.flow(100)
+        second.ping()
+        active.seek(message_id=ids[7])
+        first.wait_unsolicited(BaseCommand.CLOSE_CONSUMER)
+        second.ping()
+        assert not waiting.is_closed
+        assert [ids[7], ids[8], ids[9]] == [one.message_id for one in waiting.receive_many(3)]
+
+
 def test_close_and_success_are_one_piece_on_the_wire(broker, topic, ids):
     """Nothing comes between CLOSE_CONSUMER and SUCCESS, in this order."""
     import socket

@@ -86,3 +86,17 @@ def test_what_is_no_schema_of_a_topic(value):
     """Unions, numbers and incomplete definitions are refused."""
     with pytest.raises(InvalidSchemaError):
         definition(value)
+
+
+def test_a_definition_is_printed_in_the_order_of_avros_java_library() -> None:
+    """Type, name, namespace and doc first; of a field its name, type, doc and default."""
+    given = {
+        "fields": [{"default": "", "doc": "d", "type": "string", "name": "f"}],
+        "doc": "about",
+        "name": "A",
+        "type": "record",
+        "extra": 1,
+    }
+    shown = str(AvroDefinition(json.dumps(given).encode(), "AVRO"))
+    names = [line.split('"')[1] for line in shown.split("\n") if '" : ' in line]
+    assert names == ["type", "name", "doc", "fields", "name", "type", "doc", "default", "extra"]

@@ -186,6 +186,10 @@ def test_a_killed_run_shows_nothing(folder: Any, tmp_path: Path) -> None:
     assert len(rows_of(target)) == len(expected)
     with pytest.raises(OptionError, match="__error"):
         compact_to_table(folder.in_process(), folder.path, tmp_path / "x", columns=["__error"])
+    for inside in (folder.path / "x", DeltaTarget(folder.path / "x")):
+        with pytest.raises(OptionError, match="is inside the data folder"):
+            compact_to_table(folder.in_process(), folder.path, inside)
+    assert not (folder.path / "x").exists()
     with pytest.raises(OptionError, match="exists already"):
         compact_to_table(folder.in_process(), folder.path, target)
 

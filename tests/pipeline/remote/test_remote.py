@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
-import shutil
-import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +14,6 @@ from pulsemark.finder import SeekClient
 from pulsemark.finder.errors import SeekCallError, ServerUnavailableError, UnauthenticatedError
 from pulsemark.finder.server import ServerOptions
 from pulsemark.finder.server_tls import ServerTls
-from pulsemark.finder.standalone import folder_server
 from pulsemark.ledger import FolderReader, TopicNotFoundError
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.pipeline.columns import COLUMNS, ENTRY_COLUMNS
@@ -29,34 +23,10 @@ from pulsemark.pipeline.remote import remote_log
 from pulsemark.pipeline.stream import LedgerStreamReader
 
 
-@contextmanager
-def serving(path: Path, options: ServerOptions | None = None) -> Iterator[str]:
-    """A seek service over a folder, on a loop of its own; yields its target."""
-    ready, stop = threading.Event(), asyncio.Event()
-    loop = asyncio.new_event_loop()
-    targets: list[str] = []
-
-    async def serve() -> None:
-        async with folder_server(path, options) as server:
-            targets.append(server.target)
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    try:
-        assert ready.wait(30), "the service did not start"
-        yield targets[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
-        loop.close()
-
-
 @pytest.fixture(scope="module")
-def service(mixed: tuple[Path, list[str]]) -> Iterator[str]:
+def service(mixed: tuple[Path, list[str]], tools: Any) -> Iterator[str]:
     """The URL of a service over the mixed folder."""
-    with serving(mixed[0]) as target:
+    with tools.serving(mixed[0]) as target:
         yield f"grpc://{target}"
 
 
@@ -110,7 +80,7 @@ def test_damage_is_an_error_a_gap_or_a_row(tmp_path: Path, tools: Any) -> None:
     for end in ends:
         data[end - 6] ^= 1
     segment.path.write_bytes(data)
-    with serving(tmp_path) as target:
+    with tools.serving(tmp_path) as target:
         url = f"grpc://{target}"
         with pytest.raises(DataLossError, match="is damaged"):
             tools.rows_of(None, grpcUrl=url, topic="a")
@@ -127,7 +97,7 @@ def test_a_stream_follows_a_topic(tmp_path: Path, tools: Any) -> None:
     """Its offsets and rows are those of a stream of the folder, with a limit and while it grows."""
     folder = tools.Folder(tmp_path)
     topics = [folder.topic("parts", partition=number) for number in range(2)]
-    with serving(tmp_path) as target:
+    with tools.serving(tmp_path) as target:
         for topic in topics:
             tools.fill(topic, folder.clock)
         streams = []
@@ -200,20 +170,12 @@ def test_what_is_not_there_is_told(service: str, tools: Any) -> None:
 
 def test_tokens_and_tls(mixed: tuple[Path, list[str]], tools: Any, tmp_path: Path) -> None:
     """The token is given itself or in a file; the server's certificate is checked."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("making certificates takes the openssl program")
-    subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=ca", "-keyout", "key.pem", "-out", "ca.pem",
-         "-addext", "subjectAltName=DNS:seek.test"],
-        cwd=tmp_path, check=True, capture_output=True,
-    )  # fmt: skip
+    tools.make_certificate(tmp_path)
     path, topics = mixed
     tls = ServerTls(certificate=tmp_path / "ca.pem", key=tmp_path / "key.pem")
     (tmp_path / "token").write_text("s3cret\n")
     expected = tools.rows_of(path, topic=topics[0], columns="__index")
-    with serving(path, ServerOptions(tls=tls, token="s3cret")) as target:
+    with tools.serving(path, ServerOptions(tls=tls, token="s3cret")) as target:
         asked = {
             "grpcUrl": f"grpcs://{target}", "topic": topics[0], "columns": "__index",
             "tlsCa": tmp_path / "ca.pem", "tlsServerName": "seek.test",

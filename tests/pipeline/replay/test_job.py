@@ -246,6 +246,21 @@ def test_nonsense_is_refused_by_name(
     assert not (tmp_path / "cp").exists()
 
 
+def test_a_checkpoint_is_a_folder_of_its_own(folder: Any, kit: Any, tmp_path: Path) -> None:
+    """Not the data folder, nor one in it, nor a file."""
+    folder.topic("a").single(b"x")
+    (tmp_path / "file").touch()
+    for place, reason in (
+        (folder.path, "is inside the data folder"),
+        (folder.path / "x", "is inside the data folder"),
+        (tmp_path / "file", "is a file"),
+        (tmp_path / "file" / "x", "is below a file"),
+    ):
+        with pytest.raises(OptionError, match=f"option checkpoint = .*{reason}"):
+            kit.replayed(folder.path, "pulsar://127.0.0.1:1", place)
+    assert not (folder.path / "x").exists()
+
+
 def test_a_target_that_is_not_there(folder: Any, kit: Any, tmp_path: Path) -> None:
     """One error with its address, and no plan: the next run may go elsewhere."""
     folder.topic("a").single(b"x")

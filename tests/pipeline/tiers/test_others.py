@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from pulsemark.pipeline.errors import OptionError
+from pulsemark.pipeline.offload import offload
+from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
 from pulsemark.pipeline.tiers.others import TopicIndexes, kind_of, read_counts, table_indexes
 
 T = "persistent://public/default/a"
@@ -119,3 +121,22 @@ def test_a_table_that_knows_its_indexes() -> None:
         "b": TopicIndexes((), 0, 0),
     }
     assert table_indexes(table, {"a": 7}) == {"a": TopicIndexes((), 0, 0)}
+
+
+def test_a_table_in_an_object_store_is_a_tier(folder: Any, tmp_path: Path) -> None:
+    """By its URI: its files' indexes, a file that is gone is missing; another place is refused."""
+    topic = folder.topic("a")
+    for number in range(7):
+        topic.single(b"%d" % number)
+    uri = f"memory://{tmp_path.name}/out"
+    with pytest.raises(OptionError, match="has no table of an offload"):
+        kind_of(uri)
+    offload(folder.in_process(), folder.path, uri, rows_per_file=3)
+    assert kind_of(uri) == "table"
+    log_ids = {topic.name: topic.ledger.topic_id}
+    assert table_indexes(uri, log_ids) == {topic.name: TopicIndexes(((0, 7),), 0, 7)}
+    second = ParquetFolder(uri).load().files[1]
+    ParquetFolder(uri).place.remove(second.path)
+    assert table_indexes(uri, log_ids)[topic.name].ranges == ((0, 3), (6, 7))
+    with pytest.raises(OptionError, match=r"option against = 'nope://x'"):
+        kind_of("nope://x")

@@ -32,10 +32,12 @@ from .common import (
     send,
     subscribe,
 )
+from .random_walks import WALKS
 
 __all__ = [
     "SCENARIOS",
     "SUB",
+    "WALKS",
     "Scenario",
     "access_modes",
     "acknowledging",

@@ -33,10 +33,7 @@ NAME_LISTS = (
     ("audit_tags", "tag"),
     ("mirror_sources", "cluster"),
 )
-LOG_CHOICES = {
-    "log_level": ("debug", "info", "warning", "error"),
-    "log_format": ("text", "json"),
-}
+LOG_CHOICES = {"log_level": ("debug", "info", "warning", "error"), "log_format": ("text", "json")}
 #: Fields with these name endings hold amounts.
 AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
 #: Fields that may be lower than 1.
@@ -297,10 +294,9 @@ class BrokerConfig(PolicyDefaults):
             amount = spec.name.endswith(AMOUNTS) or spec.name.startswith("max_")
             if amount or spec.name in LOWEST:
                 _check_positive(spec.name, getattr(self, spec.name))
-        if not isinstance(self.leader_epochs_enabled, bool):
-            raise ConfigError(
-                "leader_epochs_enabled", self.leader_epochs_enabled, "must be True or False"
-            )
+        epochs: Any = self.leader_epochs_enabled
+        if not isinstance(epochs, bool):
+            raise ConfigError("leader_epochs_enabled", epochs, "must be True or False")
         for name, choices in {**CHOICES, **LOG_CHOICES}.items():
             if getattr(self, name) not in choices:
                 reason = f"must be one of {', '.join(choices)}"
@@ -312,10 +308,9 @@ class BrokerConfig(PolicyDefaults):
         _check_kafka(self)
         check_storage(self)
         _check_audit(self)
-        if self.max_message_size_bytes < 1024:
-            raise ConfigError(
-                "max_message_size_bytes", self.max_message_size_bytes, "must be at least 1024"
-            )
+        size_bytes = self.max_message_size_bytes
+        if size_bytes < 1024:
+            raise ConfigError("max_message_size_bytes", size_bytes, "must be at least 1024")
 
 
 def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:

@@ -1,4 +1,4 @@
-"""The page docs/configuration.md: its text, and the table of settings made from the fields.
+"""The table of all settings, made from the fields, for docs/settings.md and `config settings`.
 
 What a setting means is the comment above its field (``#:``), or the text below it.
 """
@@ -10,17 +10,24 @@ import inspect
 from types import ModuleType
 
 from ...ledger import options
-from . import config, policy_defaults, security_config
+from . import bookkeeper_config, config, policy_defaults, security_config
 from .fields import SettingField, setting_fields
 from .reloading import RELOADABLE
 
 __all__ = ["meanings", "settings_table"]
 
-_MODULES: tuple[ModuleType, ...] = (config, policy_defaults, security_config, options)
+_MODULES: tuple[ModuleType, ...] = (
+    config,
+    policy_defaults,
+    security_config,
+    bookkeeper_config,
+    options,
+)
 _GROUPS = {
     "": "The broker",
     "store_options": "The store",
     "security": "Authentication, authorisation and TLS",
+    "bookkeeper": "Apache BookKeeper",
 }
 
 

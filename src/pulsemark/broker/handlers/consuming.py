@@ -33,7 +33,7 @@ from ..statistics.stats import iso_time
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.end_of_topic import tell_if_ended, telling
 from ..subscriptions.non_persistent import NonPersistentSubscription
-from ..subscriptions.positions import position_of
+from ..subscriptions.positions import position_of, shown_mark_delete
 from ..subscriptions.redelivery import redeliver_pieces
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.creation import creates
@@ -307,7 +307,7 @@ async def _last_message_id(
     except (LedgerError, OSError) as error:
         raise RefusedError(ServerError.PersistenceError, str(error)) from error
     # Clients compare both. Control entries after the last message are not messages to pass.
-    mark_delete = subscription.cursor.mark_delete
+    mark_delete = shown_mark_delete(subscription.topic, subscription.cursor.mark_delete)
     if last.entry_id >= 0:
         mark_delete = min(mark_delete, Position(last.ledger_id, last.entry_id))
     session.write(

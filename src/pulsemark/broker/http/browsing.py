@@ -9,8 +9,9 @@ they have read `MAX_READ_BYTES`. Reading acknowledges nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from ...ledger import CorruptEntryError, Entry, EntryKind, Position, TopicLog
@@ -18,6 +19,7 @@ from ...metadata import (
     MessageFormatError,
     PrefixError,
     messages_of,
+    peek,
     prefix_fields,
     printable,
     read_message_metadata,
@@ -186,6 +188,8 @@ def _field(value: Any) -> Any:
 
 
 def _content(entry: Entry) -> dict[str, Any]:
+    if bytes(entry.body[:4]) == bytes(4):  # no Pulsar message begins so
+        return _record_set(entry)
     metadata = read_message_metadata(entry.body)
     shown = {
         "producer": metadata.producer_name,
@@ -193,19 +197,51 @@ def _content(entry: Entry) -> dict[str, Any]:
         "publishTime": metadata.publish_time,
     }
     found = messages_of(entry.body, max_bytes=MAX_SHOWN_PAYLOAD_BYTES)
-    messages = [
-        {
-            "key": None if one.key is None else one.key[:MAX_SHOWN_TEXT],
-            "properties": {
-                name[:MAX_SHOWN_TEXT]: value[:MAX_SHOWN_TEXT]
-                for name, value in list(one.properties.items())[:MAX_SHOWN_PROPERTIES]
-            },
-            "sizeBytes": 0 if one.value is None else len(one.value),
-            "text": None if one.value is None else _text(one.value),
-        }
-        for one in found[:MAX_SHOWN_MESSAGES]
-    ]
+    messages = [_message(one.key, one.properties, one.value) for one in found[:MAX_SHOWN_MESSAGES]]
     return {**shown, "messages": messages}
+
+
+def _record_set(entry: Entry) -> dict[str, Any]:
+    """A record set of a Kafka client. Its times are those of the records."""
+    from ...kafka.records import RecordSetError, magic_of, read
+
+    prefix = peek(entry.prefix)
+    magic = None if prefix is None else magic_of(prefix.source_format)
+    if prefix is None or magic is None:
+        raise MessageFormatError("a Kafka record set without the tag of its format", 0)
+    try:
+        records = read(entry.body, entry.first_index, MAX_SHOWN_PAYLOAD_BYTES)
+        first = list(islice(records, MAX_SHOWN_MESSAGES))
+    except RecordSetError as error:
+        return {"magic": magic, "error": str(error)}
+    return {
+        "magic": magic,
+        "producer": prefix.producer_name,
+        "publishTime": max((one.time_ms for one in first if one.time_ms >= 0), default=None),
+        "messages": [
+            {
+                "index": one.offset,
+                **_message(
+                    None if one.key is None else _text(one.key),
+                    {_text(name): _text(value or b"") for name, value in one.headers},
+                    one.value,
+                ),
+            }
+            for one in first
+        ],
+    }
+
+
+def _message(key: str | None, properties: Mapping[str, str], value: bytes | None) -> dict[str, Any]:
+    return {
+        "key": None if key is None else key[:MAX_SHOWN_TEXT],
+        "properties": {
+            name[:MAX_SHOWN_TEXT]: value[:MAX_SHOWN_TEXT]
+            for name, value in list(properties.items())[:MAX_SHOWN_PROPERTIES]
+        },
+        "sizeBytes": 0 if value is None else len(value),
+        "text": None if value is None else _text(value),
+    }
 
 
 def _text(value: bytes) -> str:

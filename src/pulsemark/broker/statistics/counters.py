@@ -52,6 +52,9 @@ class TopicCounters:
 
     messages_in: int = 0
     bytes_in: int = 0
+    #: What subscriptions sent that were removed.
+    removed_messages_out: int = 0
+    removed_bytes_out: int = 0
     #: Damaged entries that dispatch has met.
     damaged_entries: int = 0
     #: Publishes that were appended and could not be stored (the disk failed).

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...compaction.view import CompactedView
 from ...ledger import ManagedLedger, Position
+from ..subscriptions.positions import shown_mark_delete
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .stats import Pieces, iso_time, segment_size_bytes
@@ -97,9 +98,10 @@ def _cursor(subscription: Subscription, *, own: bool) -> dict[str, Any]:
     cursor, dispatcher = subscription.cursor, subscription.dispatcher
     read = cursor.first_unacked if dispatcher is None else dispatcher.read_position
     after = subscription.log.next_position(cursor.mark_delete)
-    waits = bool(subscription.consumers) and read >= subscription.topic.ledger.end_position
+    is_asked = any(consumer.permits > 0 for consumer in subscription.consumers)
+    waits = is_asked and read >= subscription.topic.ledger.end_position
     return {
-        "markDeletePosition": _text(cursor.mark_delete),
+        "markDeletePosition": _text(shown_mark_delete(subscription.topic, cursor.mark_delete)),
         "readPosition": _text(read),
         "waitingReadOp": waits,
         "pendingReadOps": 0,
@@ -110,7 +112,8 @@ def _cursor(subscription: Subscription, *, own: bool) -> dict[str, Any]:
         "cursorLedgerLastEntry": -1,
         "individuallyDeletedMessages": "[]",
         "lastLedgerSwitchTimestamp": iso_time(subscription.topic.opened_ms),
-        "state": "Open",
+        # It is in the broker's one ledger of cursors.
+        "state": "NoLedger",
         "active": bool(subscription.consumers),
         "numberOfEntriesSinceFirstNotAckedMessage": subscription.log.count_entries(after, read) + 1,
         "totalNonContiguousDeletedMessagesRange": cursor.acked_ranges,
@@ -135,7 +138,7 @@ def managed_ledger_info(topic: Topic) -> Pieces:
     cursors: dict[str, Any] = {}
     for subscription in tuple(topic.subscriptions.values()):
         if subscription.exists and subscription.durable:
-            place = subscription.cursor.mark_delete
+            place = shown_mark_delete(topic, subscription.cursor.mark_delete)
             cursors[subscription.name] = {
                 "version": 0,
                 "creationDate": created,

@@ -26,6 +26,11 @@ def kafka_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
             services.kafka.fetch_sessions.partitions,
         ),
         (
+            "pulsemark_kafka_fetch_sessions_begun",
+            "Fetch sessions that began since the broker was started",
+            services.kafka.fetch_sessions.begun,
+        ),
+        (
             "pulsemark_kafka_fetch_sessions_evicted",
             "Fetch sessions that made room for others",
             services.kafka.fetch_sessions.evictions,

@@ -250,7 +250,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
     for name, text, value in (
         (
             "pulsemark_storage_is_well",
-            "0: an append failed, and no probe could be written since; producers wait",
+            "1: the disk takes writes. 0: a write failed, and producers wait for a test write",
             services.storage.is_healthy,
         ),
         *_memory_figures(services),
@@ -262,7 +262,7 @@ def _broker_families(services: Services) -> Iterator[_Family]:
         ),
         (
             "pulsemark_durability_sync_interval_ms",
-            "0: entries are on disk before they are acknowledged; else what a power cut may lose",
+            "0: acknowledged entries are on disk. Else a power cut may lose those of so long",
             services.config.store_options.sync_interval_ms,
         ),
         ("pulsar_ml_count", "Open topics", len(services.topics.open_topics)),

@@ -22,6 +22,7 @@ from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode, ProducerAcc
 from ..cleaning.figures import CompactionFigures
 from ..configuration.config import BrokerConfig
 from ..subscriptions.consumer import Consumer
+from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from ..subscriptions.subscription import Subscription
 from ..topics.producers import Producer
 from ..topics.topic import Topic
@@ -74,6 +75,7 @@ class StatsOptions:
 REPLICATED_PROPERTY = "pulsar.replicated.subscription"
 
 EVERYTHING = StatsOptions()
+RANGES_AT_ONCE = 500
 
 
 def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
@@ -90,8 +92,10 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
         "bytesInCounter": counters.bytes_in,
         "msgInCounter": counters.messages_in,
         "systemTopicBytesInCounter": 0,
-        "bytesOutCounter": sum(row["bytesOutCounter"] for row in rows.values()),
-        "msgOutCounter": sum(row["msgOutCounter"] for row in rows.values()),
+        "bytesOutCounter": counters.removed_bytes_out
+        + sum(row["bytesOutCounter"] for row in rows.values()),
+        "msgOutCounter": counters.removed_messages_out
+        + sum(row["msgOutCounter"] for row in rows.values()),
         "bytesOutInternalCounter": 0,
         "averageMsgSize": size_bytes,
         "msgChunkPublished": False,
@@ -212,10 +216,7 @@ def publisher_stats(topic: Topic, producer: Producer, wanted: StatsOptions) -> d
 
 
 def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
-    consumers = []
-    for consumer in tuple(subscription.consumers):
-        consumers.append(consumer_stats(subscription, consumer))
-        yield
+    consumers = yield from _consumers(subscription)
     start = subscription.topic.ledger.next_position(subscription.cursor.mark_delete)
     backlog_bytes = yield from bytes_from(subscription.topic, start)
     backlog = subscription.cursor.backlog_entries
@@ -243,13 +244,40 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
         "lastExpireTimestamp": subscription.last_expired_ms,
         "lastConsumedFlowTimestamp": subscription.last_flow_ms,
         **_last_times(consumers),
-        "lastMarkDeleteAdvancedTimestamp": 0,
+        "lastMarkDeleteAdvancedTimestamp": subscription.last_advanced_ms,
         "consumers": consumers if wanted.consumers else [],
         **_nature(subscription),
         **own,
     }
     yield
     return row
+
+
+def _consumers(subscription: Subscription) -> Generator[None, None, list[dict[str, Any]]]:
+    rows = []
+    ranges = yield from _hash_ranges(subscription)
+    for consumer in tuple(subscription.consumers):
+        row = consumer_stats(subscription, consumer)
+        if ranges is not None:
+            row |= {"drainingHashes": [], "keyHashRangeArrays": ranges.get(consumer, [])}
+        rows.append(row)
+        yield
+    return rows
+
+
+def _hash_ranges(
+    subscription: Subscription,
+) -> Generator[None, None, dict[Consumer, list[list[int]]] | None]:
+    """Of Key_Shared: the hashes of the keys that each consumer gets."""
+    dispatcher = subscription.dispatcher
+    if not isinstance(dispatcher, KeySharedDispatcher):
+        return None
+    found: dict[Consumer, list[list[int]]] = {}
+    for done, (consumer, first, last) in enumerate(dispatcher.hash_ranges(), start=1):
+        found.setdefault(consumer, []).append([first, last])
+        if done % RANGES_AT_ONCE == 0:
+            yield
+    return found
 
 
 def _last_times(consumers: list[dict[str, Any]]) -> dict[str, int]:
@@ -315,11 +343,11 @@ def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, 
         "connectedSince": iso_time(consumer.connected_since_ms),
         "clientVersion": consumer.connection.client_version,
         "lastAckedTimestamp": consumer.last_acked_ms,
-        "lastConsumedTimestamp": 0,
+        "lastConsumedTimestamp": consumer.last_consumed_ms,
         "lastConsumedFlowTimestamp": consumer.last_flow_ms,
         "metadata": consumer.properties,
         "lastAckedTime": iso_time(consumer.last_acked_ms),
-        "lastConsumedTime": iso_time(0),
+        "lastConsumedTime": iso_time(consumer.last_consumed_ms),
     }
 
 

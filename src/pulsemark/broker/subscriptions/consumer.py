@@ -82,6 +82,7 @@ class Consumer:
         "has_left",
         "key_shared_meta",
         "last_acked_ms",
+        "last_consumed_ms",
         "last_flow_ms",
         "messages_out",
         "messages_redelivered",
@@ -135,7 +136,7 @@ class Consumer:
         self.unacked_messages = self.messages_redelivered = 0
         self.messages_out = self.bytes_out = self.entries_out = 0
         #: When it acknowledged something, and when it granted permits; 0: never.
-        self.last_acked_ms = self.last_flow_ms = 0
+        self.last_acked_ms = self.last_consumed_ms = self.last_flow_ms = 0
 
     def frame(
         self, entry: Entry, redelivery_count: int, ack_set: Sequence[int] = ()

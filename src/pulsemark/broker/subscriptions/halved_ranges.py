@@ -78,6 +78,14 @@ class HalvedRanges:
         """The slot of a sticky key's hash. Slot 0 is not used."""
         return sticky_hash % SLOTS or 1
 
+    def ranges(self) -> Iterator[tuple[Consumer, int, int]]:
+        """See `Selector.ranges`."""
+        first = 1
+        for end in tuple(self._ends):
+            if end in self._owners:
+                yield self._owners[end], first, end
+                first = end + 1
+
     def _size(self, at: int) -> int:
         return self._ends[at] - (self._ends[at - 1] if at else 0)
 

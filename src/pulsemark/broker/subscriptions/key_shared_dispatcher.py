@@ -17,7 +17,7 @@ consumer cannot make the broker read the whole topic into the queues.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...ledger import Entry, Position
@@ -27,7 +27,7 @@ from .consumer import Consumer
 from .refusals import check_key_shared_meta
 from .selectors import selector_for
 from .shared_dispatcher import SharedDispatcher
-from .sticky_keys import Selector, sticky_hash
+from .sticky_keys import HashRange, Selector, sticky_hash
 from .waiting_slots import WaitingSlots
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ OFFERED_SLOTS = 1_000
 
 class KeySharedDispatcher(SharedDispatcher):
     """Sends entries to the consumers of their slots."""
+
+    def hash_ranges(self) -> Iterator[HashRange]:
+        """Which consumer gets the keys of which hashes, in the order of the hashes."""
+        return self._selector.ranges()
 
     def __init__(self, subscription: Subscription, meta: KeySharedMeta) -> None:
         super().__init__(subscription)

@@ -175,6 +175,7 @@ class NonPersistentSubscription(Subscription):
         frame = consumer.frame(entry, 0)
         size_bytes = len(entry.stored)
         consumer.count_sent(messages, size_bytes)
+        consumer.last_consumed_ms = self.topic.config.clock.now_ms()
         self.messages_out += messages
         self.bytes_out += size_bytes
         consumer.connection.write_gathered(frame)
@@ -209,6 +210,7 @@ class NonPersistentSubscription(Subscription):
     def flow(self, consumer: Consumer, permits: int) -> None:
         """A consumer granted `permits` more messages."""
         consumer.permits += permits
+        consumer.last_flow_ms = self.topic.config.clock.now_ms()
 
     # -- what has no effect ---------------------------------------------------------------------
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from ...ledger import Position
 from ...metadata import Buffer, MessageFormatError, read_message_metadata
 from ...proto.pulsar_api_pb2 import MessageIdData, MessageMetadata
 from ...wire import to_signed
 
-__all__ = ["batch_size_of", "count_open", "messages_in", "position_of"]
+if TYPE_CHECKING:
+    from ..topics.topic import Topic
+
+__all__ = ["batch_size_of", "count_open", "messages_in", "position_of", "shown_mark_delete"]
 
 #: The batch size is searched in so many bytes; headers are usually a few hundred bytes.
 HEADER_PEEK_BYTES = 1024
@@ -20,6 +24,16 @@ WORD_MASK = (1 << 64) - 1
 def position_of(message_id: MessageIdData) -> Position:
     """The position in a message id, without its batch index."""
     return Position(to_signed(message_id.ledgerId), to_signed(message_id.entryId))
+
+
+def shown_mark_delete(topic: Topic, mark_delete: Position) -> Position:
+    """What clients see as the last acknowledged position.
+
+    Before the topic's first entry it is the place before it in the same ledger, as in Pulsar.
+    """
+    first = topic.ledger.first_position
+    ledger_id = (topic.ledger.end_position if first is None else first).ledger_id
+    return mark_delete if mark_delete.ledger_id >= ledger_id else Position(ledger_id, -1)
 
 
 def count_open(ack_set: Iterable[int]) -> int:

@@ -6,8 +6,9 @@ clients:
 1. The subscription is fenced: its consumers are disconnected from it, nothing is sent, and
    acknowledgements of entries sent before no longer count.
 2. The cursor is reset and made durable, so that a confirmed position survives a crash.
-3. CLOSE_CONSUMER is sent to every consumer of the subscription, and directly after it SUCCESS to
-   the client that asked: some clients hang if SUCCESS comes alone or much later. The consumers
+3. CLOSE_CONSUMER is sent to every consumer of the subscription (of Failover only to the active one
+   and the one that asked), and directly after it SUCCESS to the client that asked: some clients
+   hang if SUCCESS comes alone or much later. The consumers
    then subscribe again and start at the new position.
 
 A seek by id sets the cursor to that entry, inclusive or not: the client itself drops the first
@@ -28,7 +29,7 @@ from ...proto.pulsar_api_pb2 import CommandSeek, ServerError
 from ..background import Background
 from ..commits import durable
 from ..errors import RefusedError
-from .closing import closing
+from .closing import CLOSED_AT_ONCE, closing
 from .positions import position_of
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ async def reset_subscription(
 ) -> None:
     """Move the subscription's cursor durably; `then` runs directly after its consumers are closed.
 
-    They are closed in pieces. The consumer that asked is the last.
+    They are closed in their order; if that takes several pieces, the one that asked is the last.
 
     Raises `RefusedError`, also for a subscription that was removed meanwhile.
     """
@@ -108,7 +109,7 @@ async def reset_subscription(
         )
     if not subscription.durable:
         _keep_for_reader(subscription)
-    consumers = subscription.fence()
+    consumers = subscription.fence(asked_by)
     try:
         cursor = subscription.cursor
         cursor.reset(target.position)
@@ -118,7 +119,8 @@ async def reset_subscription(
         await Background().run_to_end(durable(cursor.persist()))
     finally:
         subscription.unfence()
-        if asked_by in consumers:
+        if asked_by in consumers and len(consumers) > CLOSED_AT_ONCE:
+            # Its CLOSE_CONSUMER must not be long before its SUCCESS.
             consumers.remove(asked_by)
             consumers.append(asked_by)
         await subscription.work.finished(closing(consumers))

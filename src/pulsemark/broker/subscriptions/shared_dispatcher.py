@@ -9,9 +9,8 @@ An entry is delivered again in three cases:
 - The subscription's last consumer leaves. All counts are forgotten, and the next consumer starts
   at the cursor.
 
-Entries in the replay queue are sent before new ones.
-
-A consumer with too many unacknowledged messages gets no more until it has acknowledged half of
+Entries in the replay queue are sent before new ones. A consumer with too many unacknowledged
+messages gets no more until it has acknowledged half of
 them. The whole subscription has such a limit, too, which is higher.
 
 The chunks of one message all go to one consumer (see `chunks`).
@@ -314,6 +313,7 @@ class SharedDispatcher(Dispatcher):
             else:
                 self._chunked.wait(taker, entry.position)
         for taker, buffers in outgoing.items():
+            taker.last_consumed_ms = self.config.clock.now_ms()
             taker.connection.write_gathered(buffers)
         return cost_bytes
 

@@ -37,6 +37,8 @@ class SingleActiveDispatcher(Dispatcher):
         super().__init__(subscription)
         self.exclusive = sub_type == CommandSubscribe.Exclusive
         self._switch: asyncio.TimerHandle | None = None
+        #: During a seek no consumer is active.
+        self._is_paused = False
         #: Chooses the active consumer of Failover on a topic without partitions.
         self._ring: FailoverRing | None = None
         if not self.exclusive and subscription.topic.partition_index < 0:
@@ -61,6 +63,27 @@ class SingleActiveDispatcher(Dispatcher):
             return
         if self._ring is not None:
             self._ring.remove(gone)
+        self._choose()
+
+    def pause(self, asked_by: Consumer | None) -> list[Consumer]:
+        """Remove the active consumer and the one that seeks, for a seek, and return them.
+
+        The others stay, as in Pulsar. None of them becomes active before `resume`.
+        """
+        leaving = [one for one in self.consumers if one is self.active or one is asked_by]
+        self.consumers.remove(leaving)
+        for consumer in leaving:
+            consumer.subscription = None
+        if self._ring is not None:
+            self._ring.remove(leaving)
+        self._is_paused = True
+        self.active = None
+        self._cancel_switch()
+        return leaving
+
+    def resume(self) -> None:
+        """The seek has ended: choose the active consumer."""
+        self._is_paused = False
         self._choose()
 
     @staticmethod
@@ -125,12 +148,13 @@ class SingleActiveDispatcher(Dispatcher):
             consumer.count_sent(messages, size_bytes)
             self.subscription.count_sent(messages, size_bytes)
             sent_bytes += self.cost_bytes(entry)
+        consumer.last_consumed_ms = self.config.clock.now_ms()
         consumer.connection.write_gathered(buffers)
         return sent_bytes
 
     def _choose(self) -> bool:
         """Choose the active consumer; True if it is another one than before."""
-        chosen = self._first_in_rank()
+        chosen = None if self._is_paused else self._first_in_rank()
         if chosen is self.active:
             return False
         self.active = chosen

@@ -87,6 +87,10 @@ def sticky_hash(headers_and_payload: Buffer) -> int:
     return murmur3_32(key)
 
 
+HashRange = tuple["Consumer", int, int]
+"""A consumer, and the first and last of some slots that it has."""
+
+
 class Selector(Protocol):
     """Assigns slots to consumers."""
 
@@ -108,6 +112,10 @@ class Selector(Protocol):
 
     def slot_of(self, sticky_hash: int) -> int:
         """The slot of a sticky key's hash."""
+        ...
+
+    def ranges(self) -> Iterator[HashRange]:
+        """The slots of each consumer, in order. Consumers may come and go meanwhile."""
         ...
 
 
@@ -185,6 +193,23 @@ class AutoSplit:
     def slot_of(self, sticky_hash: int) -> int:
         """The slot of a sticky key's hash."""
         return sticky_hash % (SLOTS - 1) + 1
+
+    def ranges(self) -> Iterator[HashRange]:
+        """See `Selector.ranges`."""
+        first, before = 1, self.select(1)
+        at = 1
+        while before is not None and at < SLOTS:
+            owner = self.select(at)
+            point = self._points.next_from(at)
+            if owner is None or point is None:
+                return
+            if owner is not before:
+                yield before, first, at - 1
+                first, before = at, owner
+            # The slots after the last point belong to the first one.
+            at = point + 1 if point >= at else SLOTS
+        if before is not None:
+            yield before, first, SLOTS - 1
 
     def _points_of(self, name: str, number: int) -> list[int]:
         """The points of a consumer. `number` tells consumers with the same name apart."""
@@ -267,6 +292,12 @@ class StickyRanges:
             insort(self._ranges, (start, end))
             self._owners[start] = consumer
         self._starts_of[consumer] = [start for start, _ in wanted]
+
+    def ranges(self) -> Iterator[HashRange]:
+        """See `Selector.ranges`."""
+        for start, end in tuple(self._ranges):
+            if start in self._owners:
+                yield self._owners[start], start, end
 
     def _owner_within(self, start: int, end: int) -> Consumer | None:
         """A consumer with a range that overlaps this one."""

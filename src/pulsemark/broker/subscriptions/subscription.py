@@ -65,13 +65,12 @@ class Subscription:
         self.log: ManagedLedger | CompactedLog = topic.ledger
         #: The number of expired messages, and the time of the last expiry.
         self.messages_expired = 0
-        self.last_expired_ms = self.last_flow_ms = 0
+        self.last_expired_ms = self.last_flow_ms = self.last_advanced_ms = 0
         self._is_stored = is_stored
         self.rates = DispatchRates()
         self.last_used_ms = topic.config.clock.now_ms()
         #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []
-        #: Acknowledgements and redeliveries of many messages.
         self.work = LongWork()
         self._waiting_persisted: list[Persisted] = []
 
@@ -234,18 +233,19 @@ class Subscription:
         yield
         yield from closing(consumers)
 
-    def fence(self) -> list[Consumer]:
-        """Begin a seek: disconnect all consumers, and refuse new ones until `unfence`.
-
-        Returns the disconnected consumers; the caller notifies their clients when the seek ends.
-        """
+    def fence(self, asked_by: Consumer | None = None) -> list[Consumer]:
+        """Begin a seek: disconnect consumers; of Failover the active one and the one that asked."""
         self.is_fenced = True
         self._resets += 1
-        return self.detach_all()
+        if not isinstance(self.dispatcher, SingleActiveDispatcher) or self.dispatcher.exclusive:
+            return self.detach_all()
+        return self.dispatcher.pause(asked_by)
 
     def unfence(self) -> None:
         """End a seek: consumers may connect again."""
         self.is_fenced = False
+        if isinstance(self.dispatcher, SingleActiveDispatcher):
+            self.dispatcher.resume()
 
     def rules_changed(self) -> None:
         """The topic's policies have changed: dispatch goes by the new ones."""
@@ -267,8 +267,6 @@ class Subscription:
     def type_name(self) -> str:
         """Pulsar's name of the subscription's type; "None" before the first consumer."""
         return "None" if self.sub_type is None else SubType.Name(self.sub_type)
-
-    # -- delivery -------------------------------------------------------------------------------
 
     def dispatch(self) -> None:
         """Send what can be sent now."""
@@ -324,6 +322,7 @@ class Subscription:
         if self.is_fenced or self.dispatcher is None:
             return
         consumer.last_acked_ms = self.topic.config.clock.now_ms()
+        before = self.cursor.mark_delete
         by_batch_index = self.topic.config.acknowledgment_at_batch_index_level_enabled
         for message_id in ids:
             position = position_of(message_id)
@@ -338,6 +337,8 @@ class Subscription:
                 continue
             # For an entry that is not in the log this does nothing: no consumer holds it.
             self.dispatcher.acked(consumer, position, remaining)
+        if self.cursor.mark_delete != before:
+            self.last_advanced_ms = consumer.last_acked_ms
 
     def ack_cumulatively(self, consumer: Consumer, message_id: MessageIdData) -> None:
         """Acknowledge all messages up to and including this one; ignored by Shared types.
@@ -346,7 +347,7 @@ class Subscription:
         """
         if self.is_fenced or self.dispatcher is None or self.sub_type in SHARING:
             return
-        consumer.last_acked_ms = self.topic.config.clock.now_ms()
+        consumer.last_acked_ms = self.last_advanced_ms = self.topic.config.clock.now_ms()
         position = position_of(message_id)
         if not message_id.ack_set:
             self.cursor.ack_cumulative(position)

@@ -305,6 +305,8 @@ class Topic:
         subscription.check_exists()
         commit = self.ledger.delete_cursor(subscription.name)
         del self.subscriptions[subscription.name]
+        self.counters.removed_messages_out += subscription.messages_out
+        self.counters.removed_bytes_out += subscription.bytes_out
         # All consumers are disconnected in this step; their clients are notified in pieces.
         consumers = subscription.detach_all()
         subscription.work.add(closing(consumers, but=asked_by))

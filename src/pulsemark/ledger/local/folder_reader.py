@@ -21,6 +21,7 @@ from typing import Self, cast
 from ..errors import CorruptFileError, TopicNotFoundError
 from ..run import Run
 from ..topic_log import TopicLog
+from ..topic_names import full_topic_name
 from .io.fd_cache import FdCache
 from .io.files import Files, OsFiles
 from .io.folder import (
@@ -129,8 +130,17 @@ class FolderReader:
             return [self._headers[each] for each in sorted(self._headers)]
 
     def log(self, topic: str) -> FolderLog:
-        """One topic, as it is now. Raises TopicNotFoundError when it has no entries."""
-        return FolderLog(self, topic)
+        """One topic, as it is now; a short name is completed as by `TopicStore.open_topic`.
+
+        Raises TopicNotFoundError when it has no entries, ValueError for a name that none can have.
+        """
+        try:
+            return FolderLog(self, topic)
+        except TopicNotFoundError:
+            full = full_topic_name(topic)
+            if full == topic:
+                raise
+        return FolderLog(self, full)
 
     def load(self, topic: str, *, known: Sequence[Segment] = ()) -> tuple[Segment, ...]:
         """The segments of a topic that count. Raises TopicNotFoundError.

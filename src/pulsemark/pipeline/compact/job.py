@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import FolderReader, Position
-from ..arguments import checked_options
+from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..durable_files import sync_folder
 from ..errors import OptionError
@@ -110,13 +110,15 @@ def compact_to_table(
     names = ReadOptions.parse(texts).columns
     if ERROR_COLUMN in names:
         raise OptionError("columns", ERROR_COLUMN, "has rows that are no messages")
+    place = target.place if isinstance(target, DeltaTarget) else place_of(target)
+    if isinstance(place, LocalPlace):
+        check_folder("target", place.folder, path)
     if isinstance(target, DeltaTarget):
         from .delta import overwrite
 
         files = _files(_results(spark, texts, rule, target.place.uri))
         overwrite(target, names, files)
         return files
-    place = place_of(target)
     if not isinstance(place, LocalPlace):
         raise OptionError("target", str(target), "is no folder of this machine")
     return _new_folder(spark, texts, rule, place.folder)

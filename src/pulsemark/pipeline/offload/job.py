@@ -21,15 +21,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import FolderReader
-from ..arguments import checked_options
+from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..errors import JobFailedError, OptionError
 from ..expected import expected_of
 from ..options import ReadOptions, select_topics
 from ..registration import require_spark
 from . import unfinished
+from .delta_table import DeltaTarget
 from .manifest import Manifest, OffloadedFile
+from .parquet_folder import ParquetFolder
 from .pieces import Piece, pieces_of, tasks_of
+from .places import LocalPlace
 from .table import OffloadTable, TableChangedError, table_of
 
 if TYPE_CHECKING:
@@ -105,7 +108,7 @@ def offload(
     if ERROR_COLUMN in options.columns:
         raise OptionError("columns", ERROR_COLUMN, "has rows that are no messages")
     table = table_of(target)
-    table.check_columns(options.columns)
+    check_table(table, options)
     table.create(table_schema(options.columns))
     with table.lock():
         for _ in range(_ATTEMPTS):
@@ -114,6 +117,13 @@ def offload(
             except TableChangedError as error:
                 changed = error
     raise JobFailedError(f"given up after {_ATTEMPTS} attempts: {changed}")
+
+
+def check_table(table: OffloadTable, options: ReadOptions) -> None:
+    """Check before any work whether a table fits. Raises OptionError."""
+    table.check_columns(options.columns)
+    if isinstance(table, ParquetFolder | DeltaTarget) and isinstance(table.place, LocalPlace):
+        check_folder("target", table.place.folder, options.path)
 
 
 def _run(

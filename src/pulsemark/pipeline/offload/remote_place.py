@@ -20,6 +20,8 @@ def remote_place(uri: str) -> RemotePlace:
         filesystem, path = _file_system(uri)
     except (pa.ArrowInvalid, ImportError, ValueError, OSError) as error:
         raise OptionError("target", uri, f"is not a place for files: {error}") from error
+    if not path.strip("/"):
+        raise OptionError("target", uri, "names no bucket or folder")
     return RemotePlace(uri.rstrip("/"), filesystem, path.rstrip("/"))
 
 

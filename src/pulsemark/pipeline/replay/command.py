@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..arguments import check_folder
 from ..job_arguments import TOKEN_VARIABLE, add_range, check_range, range_of, rate, token_of
 from .function import load_function, packed
 from .job import replay
@@ -96,6 +97,7 @@ def options_of(given: argparse.Namespace) -> ReplayOptions:
 def check(given: argparse.Namespace) -> None:
     """Check the arguments before a session is started."""
     check_range(given)
+    check_folder("checkpoint", Path(given.checkpoint), given.path)
     options = options_of(given)
     if options.function is not None:
         packed(options.function)

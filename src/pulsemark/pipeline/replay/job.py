@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Unpack
 from ...client import ClientError, RequestRefusedError
 from ...ledger import FolderReader, TopicNotFoundError
 from ...proto import pulsar_api_pb2 as pb
-from ..arguments import Range, checked_options
+from ..arguments import Range, check_folder, checked_options
 from ..errors import JobFailedError, OptionError, ReplayError
 from ..expected import expected_of
 from ..options import ReadOptions, select_topics
@@ -97,6 +97,7 @@ def replay(
     options = options.checked()
     texts = checked_options(path, topics, **bounds)
     texts["failOnDataLoss"] = str(fail_on_data_loss).lower()
+    check_folder("checkpoint", Path(checkpoint), path)
     names = [topics] if isinstance(topics, str) else topics
     function = None if options.function is None else name_of(options.function)
     settings = settings_of(path, names, texts, options, function)

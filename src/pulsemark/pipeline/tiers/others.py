@@ -15,6 +15,7 @@ from ..errors import MissingExtraError, OptionError
 from ..offload import DeltaTarget
 from ..offload.manifest import MANIFEST_FOLDER
 from ..offload.parquet_folder import ParquetFolder
+from ..offload.places import LocalPlace, Place, place_of
 from ..offload.table import OffloadTable
 from ..options import full_topic_name
 from .ranges import Range, merged, of_indexes
@@ -41,8 +42,13 @@ def kind_of(place: str | Path | OffloadTable) -> str:
     """``folder``, ``table`` or ``counts``. Raises OptionError for what is none of them."""
     if not isinstance(place, str | Path):
         return "table"
-    path = Path(place)
+    found = _place(place)
     try:
+        if not isinstance(found, LocalPlace):
+            if found.names(MANIFEST_FOLDER) or found.names(_DELTA_LOG):
+                return "table"
+            raise OptionError(OPTION, str(place), "has no table of an offload")
+        path = found.folder
         if (path / MARKER_NAME).exists():
             return "folder"
         if (path / MANIFEST_FOLDER).is_dir() or (path / _DELTA_LOG).is_dir():
@@ -55,8 +61,15 @@ def kind_of(place: str | Path | OffloadTable) -> str:
         if path.exists():
             reason = "is no data folder, no table of an offload, and no .json, .jsonl or .csv file"
     except OSError as error:
-        reason = f"cannot be read: {error.strerror}"
+        reason = f"cannot be read: {error.strerror or error}"
     raise OptionError(OPTION, str(place), reason)
+
+
+def _place(name: str | Path) -> Place:
+    try:
+        return place_of(name)
+    except OptionError as error:
+        raise OptionError(OPTION, str(name), error.reason) from error
 
 
 def table_indexes(
@@ -70,12 +83,12 @@ def table_indexes(
     Raises:
         OptionError: the manifest or a file cannot be read, or the files have no column `__index`.
     """
-    if isinstance(place, str | Path) and (Path(place) / _DELTA_LOG).is_dir():
-        place = DeltaTarget(Path(place).absolute())
+    if isinstance(place, str | Path) and _place(place).names(_DELTA_LOG):
+        place = DeltaTarget(str(place))
     if not isinstance(place, str | Path):
         return _indexes_by_table(place, log_ids)
-    path = Path(place).absolute()
-    manifest = ParquetFolder(path).load()
+    table = ParquetFolder(str(place))
+    manifest = table.load()
     ends = manifest.next_indexes()
     by_topic: dict[str, list[str]] = {topic: [] for topic in log_ids}
     for file in manifest.files:
@@ -83,7 +96,7 @@ def table_indexes(
             by_topic[file.topic].append(file.path)
     found = {}
     for topic, names in by_topic.items():
-        ranges, doubled = _indexes_of_files(path, names)
+        ranges, doubled = _indexes_of_files(table, names)
         end_index = ends.get((topic, log_ids[topic]))
         found[topic] = TopicIndexes(tuple(ranges), doubled, 0 if end_index is None else end_index)
     return found
@@ -102,7 +115,7 @@ def _indexes_by_table(table: OffloadTable, log_ids: Mapping[str, int]) -> dict[s
     return found
 
 
-def _indexes_of_files(path: Path, names: Iterable[str]) -> tuple[list[Range], int]:
+def _indexes_of_files(table: ParquetFolder, names: Iterable[str]) -> tuple[list[Range], int]:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -112,13 +125,14 @@ def _indexes_of_files(path: Path, names: Iterable[str]) -> tuple[list[Range], in
     doubled = 0
     for name in names:
         try:
-            column = parquet.read_table(path / name, columns=["__index"], partitioning=None)
+            with table.place.open(name) as source:
+                column = parquet.ParquetFile(source).read(["__index"])
             indexes = column.column(0).to_numpy()
         except FileNotFoundError:
             continue  # its messages are missing
         except (OSError, pa.ArrowException, IndexError) as error:
             reason = f"{name} cannot be read: {str(error).splitlines()[0]}"
-            raise OptionError(OPTION, str(path), reason) from error
+            raise OptionError(OPTION, table.name, reason) from error
         of_file, more = of_indexes(indexes)
         ranges += of_file
         doubled += more
@@ -144,7 +158,9 @@ def read_counts(place: str | Path, bucket_ms: int, topic: str | None) -> Counts:
     Raises:
         OptionError: the file cannot be read, or a row is not of this form.
     """
-    path = Path(place)
+    found = _place(place)
+    assert isinstance(found, LocalPlace), "kind_of says that it is a file of this machine"
+    path = found.folder
     counts = Counts(path.stem)
     try:
         for number, row in enumerate(_rows(path), start=1):

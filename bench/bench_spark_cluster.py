@@ -1,0 +1,204 @@
+"""The pipeline on a cluster: Spark's standalone master and two workers, on this machine.
+
+    python bench/bench_spark_cluster.py [--rows 1000000 10000000] [--topics 1 100 1000]
+
+Master and workers are processes of their own, from pyspark's jars; each worker has one core and one
+executor. The data folder is their shared file system. For each number of messages (in one topic),
+and the fewest messages in each number of topics, some jobs run one after another:
+
+    scan      sum(length(value)), sum(__index), max(__brokerPublishTime)
+    audit     the job
+    offload   the job, to Parquet, five columns
+    stream    Trigger.AvailableNow over all topics, into Spark's sink `noop`
+
+A row of Markdown for each gives the seconds of each job, the second time it runs. With the defaults
+this takes about five minutes on two quiet cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+
+from pulsemark.ledger import LocalStore
+from pulsemark.metadata import StamperChain
+from pulsemark.pipeline import audit, local_session, offload
+from pulsemark.pipeline.java import find_java
+from pulsemark.testing.raw_messages import unbatched_message
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START_S = 300
+MESSAGE_BYTES = 100
+NARROW = ("value", "__key", "__publishTime", "__index", "__brokerPublishTime")
+SUMS = ["sum(length(value))", "sum(__index)", "max(__brokerPublishTime)"]
+
+
+@contextmanager
+def cluster(folder: Path, workers: int) -> Iterator[str]:
+    """A master and its workers; yields the master's URL. They end with the block."""
+    with ExitStack() as stack:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        url = f"spark://127.0.0.1:{port}"
+        master = "org.apache.spark.deploy.master.Master"
+        log = stack.enter_context(
+            _running(folder / "master.log", master, "--port", str(port), "--host", "127.0.0.1")
+        )
+        _await(log, "I have been elected leader", 1)
+        worker = "org.apache.spark.deploy.worker.Worker"
+        for number in range(workers):
+            each = _running(
+                folder / f"worker-{number}.log",
+                *(worker, "--host", "127.0.0.1", "--cores", "1", "--memory", "1500m"),
+                *("--work-dir", str(folder / f"work-{number}"), url),
+            )
+            stack.enter_context(each)
+        _await(log, "Registering worker", workers)
+        yield url
+
+
+@contextmanager
+def _running(log: Path, *arguments: str) -> Iterator[Path]:
+    """A process of Spark's, with its log."""
+    settings = log.with_suffix(".properties")
+    settings.write_text(
+        "rootLogger.level = info\nrootLogger.appenderRef.console.ref = console\n"
+        "appender.console.type = Console\nappender.console.name = console\n"
+        "appender.console.layout.type = PatternLayout\nappender.console.layout.pattern = %m%n\n"
+    )
+    home = Path(pyspark.__file__).parent
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(find_java().home),
+        "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={settings}",
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [str(home / "bin" / "spark-class"), *arguments, "--webui-port", "0"],
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield log
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _await(log: Path, line: str, times: int) -> None:
+    deadline = time.monotonic() + START_S
+    while log.read_text().count(line) < times:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{log} does not say {line!r}:\n{log.read_text()[-2000:]}")
+        time.sleep(0.2)
+
+
+def session(url: str) -> SparkSession:
+    """A session on the cluster, whose executors find this Python's packages."""
+    conf = {
+        "spark.master": url,
+        "spark.executor.memory": "1g",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "spark.driver.memory": "1g",
+    }
+    return local_session("cluster bench", cores=2, conf=conf)
+
+
+def fill(path: Path, rows: int, topics: int) -> None:
+    """So many messages, in so many topics."""
+    bodies = [
+        unbatched_message(os.urandom(MESSAGE_BYTES), publish_time_ms=1_700_000_000_000 + number)
+        for number in range(50_000)
+    ]
+    with LocalStore.open(path) as store:
+        for number in range(topics):
+            topic = store.open_topic(f"persistent://public/default/topic-{number}")
+            topic.stampers = StamperChain.from_names(["broker-time", "index"])
+            for each in range(rows // topics):
+                last = topic.append(bodies[each % len(bodies)])
+        last.commit.wait()
+
+
+def jobs_of(spark: SparkSession, data: Path, out: Path) -> dict[str, Callable[[], int]]:
+    """The jobs; each returns the number of messages that it has seen."""
+
+    def scan() -> int:
+        reader = spark.read.format("pulsar-ledger").option("topicsPattern", ".*")
+        frame = reader.option("columns", "value,__index,__brokerPublishTime").load(str(data))
+        return int(frame.selectExpr("count(*)", *SUMS).collect()[0][0])
+
+    def counted() -> int:
+        return sum(row["count"] for row in audit(spark, data).select("count").collect())
+
+    def copied() -> int:
+        return offload(spark, data, out / "table", columns=NARROW).rows
+
+    def streamed() -> int:
+        reader = spark.readStream.format("pulsar-ledger").option("topicsPattern", ".*")
+        frame = reader.options(startingOffsets="earliest", columns="value,__index").load(str(data))
+        writer = frame.writeStream.format("noop").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(out / "checkpoint")).start()
+        query.awaitTermination()
+        return sum(each["numInputRows"] for each in query.recentProgress)
+
+    return {"scan": scan, "audit": counted, "offload": copied, "stream": streamed}
+
+
+def seconds(job: Callable[[], int], out: Path, expected: int) -> float:
+    """The seconds of a job's second run. Each run has an empty folder."""
+    for _ in range(2):
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        start = time.perf_counter()
+        seen = job()
+        taken = time.perf_counter() - start
+        assert seen == expected, f"{seen} messages, not {expected}"
+    return taken
+
+
+def main() -> None:
+    """Parse arguments, start, measure, print, stop."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="for data and tables; default: temporary")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    parser.add_argument("--topics", type=int, nargs="+", default=[1, 100, 1000])
+    parser.add_argument("--workers", type=int, default=2)
+    args = parser.parse_args()
+    sizes = [(rows, 1) for rows in args.rows]
+    sizes += [(min(args.rows), topics) for topics in args.topics if topics > 1]
+    with tempfile.TemporaryDirectory(dir=args.folder) as temporary, ExitStack() as stack:
+        folder = Path(temporary)
+        spark = session(stack.enter_context(cluster(folder, args.workers)))
+        stack.callback(spark.stop)
+        print("| messages | topics | scan | audit | offload | stream |")
+        print("|---|---|---|---|---|---|")
+        for rows, topics in sizes:
+            data, expected = folder / f"data-{rows}-{topics}", rows // topics * topics
+            fill(data, rows, topics)
+            cells = [
+                f"{seconds(job, folder / 'out', expected):.1f} s"
+                for job in jobs_of(spark, data, folder / "out").values()
+            ]
+            print(f"| {rows:,} | {topics:,} | {' | '.join(cells)} |", flush=True)
+            shutil.rmtree(data)
+
+
+if __name__ == "__main__":
+    main()
