@@ -15,6 +15,7 @@ from .errors import (
     CatalogError,
     CatalogFullError,
     ChangedElsewhereError,
+    CompactionFailedError,
     CompactionRunningError,
     CorruptCatalogError,
     CorruptEntryError,
