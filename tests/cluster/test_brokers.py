@@ -1,5 +1,9 @@
 """Several brokers: lookups, unloading, shared settings, a broker that was paused."""
 
+import threading
+from contextlib import contextmanager
+
+import pulsar
 import pytest
 
 TOPIC = "persistent://public/default/orders"
@@ -155,3 +159,45 @@ def test_two_changes_at_once(brokers, rest):
     third = brokers.start()
     assert rest(third, "GET", f"{path}/messageTTL")[1] == kept["ttl"]
     assert rest(third, "GET", f"{path}/maxProducersPerTopic")[1] == kept["most"]
+
+
+@contextmanager
+def held(store):
+    """Inside the block the store commits nothing."""
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold():
+        with store.committer.between_batches():
+            is_held.set()
+            is_over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert is_held.wait(30), "the store goes on committing"
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(30)
+
+
+def test_a_receipt_waits_for_its_own_bundles_store(brokers, eventually):
+    """A client publishes to topics of two bundles over one connection, and one bundle's store is
+    slow: only what the other one stored is acknowledged, until the slow one has stored its part.
+    """
+    thread = brokers.start()
+    names = [f"persistent://public/default/t-{number}" for number in range(16)]
+    client = brokers.client()
+    producers = {name: client.create_producer(name, batching_enabled=False) for name in names}
+    topics = thread.broker.services.topics.open_topics
+    slow = topics[names[0]].ledger.store
+    other = next(name for name in names if topics[name].ledger.store is not slow)
+    done = []
+    with held(slow):
+        producers[names[0]].send_async(b"slow", lambda result, _: done.append(result))
+        for _ in range(3):
+            producers[other].send(b"fast")
+        assert done == []
+        assert topics[names[0]].ledger.next_index == 0
+    eventually(lambda: done == [pulsar.Result.Ok], "the slow store's receipt")
+    assert topics[names[0]].ledger.next_index == 1

@@ -27,6 +27,7 @@ class Batch:
     """A batch of the ledger's that the test finishes."""
 
     def __init__(self) -> None:
+        self.done = False
         self.callbacks: list[Any] = []
 
     def add_done_callback(self, callback: Any) -> None:
@@ -35,6 +36,7 @@ class Batch:
 
     def finish(self) -> None:
         """All its commits are done."""
+        self.done = True
         for callback in self.callbacks:
             callback()
 
@@ -205,6 +207,10 @@ def test_counters_go_by_what_is_durable(publishing):
 class DoneBatch(Batch):
     """A batch that ended before it was asked to call back."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = True
+
     def add_done_callback(self, callback: Any) -> None:
         """Call at once."""
         callback()
@@ -228,6 +234,7 @@ def test_a_batch_that_was_done_already_does_not_overtake_the_one_before(publishi
     first = Batch()
     publishing.publish(0, 0, Commit(first))
     publishing.publish(1, 0, Commit(first))
+    first.done = True
     publishing.publish(0, 1, Commit(DoneBatch()))
     publishing.refuse(0, 2)
     first.finish()
@@ -237,3 +244,41 @@ def test_a_batch_that_was_done_already_does_not_overtake_the_one_before(publishi
     assert publishing.answers_of(0) == list(zip(kinds, range(4), strict=True))
     assert publishing.answers_of(1) == [("receipt", 0)]
     assert publishing.receipts.entries_in_flight == publishing.budget.bytes_in_flight == 0
+
+
+def test_a_batch_of_another_store_is_not_answered_with_the_one_that_is_done(publishing):
+    """The producers' topics are in two stores, whose batches end in any order: each publish is
+    answered when its own batch is done, and not before.
+    """
+    slow, fast = Batch(), Batch()
+    slow_commit, fast_commit = Commit(slow), Commit(fast)
+    for sequence_id in range(3):
+        publishing.publish(0, sequence_id, slow_commit)
+        publishing.publish(1, sequence_id, fast_commit)
+    fast.finish()
+    assert publishing.answers_of(1) == [("receipt", n) for n in range(3)]
+    assert publishing.answers_of(0) == []
+    assert publishing.receipts.entries_in_flight == 3
+    assert publishing.counters[0].messages_in == 0
+
+    slow_commit.error = OSError("the store's owner is another one")
+    slow.finish()
+    assert publishing.answers_of(0) == [("error", n) for n in range(3)]
+    assert publishing.receipts.entries_in_flight == publishing.budget.bytes_in_flight == 0
+    assert len(publishing.session.writes) == 2
+
+
+def test_a_batch_that_is_done_is_answered_once_when_its_own_call_comes_later(publishing):
+    """A batch found done with a later one has its answers then; its own call adds nothing."""
+    first, other, last = Batch(), Batch(), Batch()
+    publishing.publish(0, 0, Commit(first))
+    publishing.publish(1, 0, Commit(other))
+    publishing.publish(0, 1, Commit(last))
+    first.done = True
+    last.finish()
+    assert publishing.answers_of(0) == [("receipt", 0), ("receipt", 1)]
+    assert publishing.answers_of(1) == []
+    first.finish()
+    other.finish()
+    assert publishing.answers_of(0) == [("receipt", 0), ("receipt", 1)]
+    assert publishing.answers_of(1) == [("receipt", 0)]

@@ -2,7 +2,9 @@
 
 The ledger makes many entries durable with one sync (`Batch`), and reports success or failure for
 each topic in it (`Commit`). A session collects its receipts by batch, over all topics that it
-publishes to, and writes all receipts of a batch at once.
+publishes to, and writes all receipts of a batch at once. Batches of one store end in their order.
+The topics of a cluster's broker are in several stores, whose batches know nothing of each other: so
+a batch is answered only when it is done itself, whatever became of those that were begun later.
 
 The entries of one producer in one commit are a `Run`. The answer to a refused SEND must also keep
 the order: it follows the receipts of all earlier SENDs. A client that gets an answer out of order
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from functools import partial
 from typing import Protocol
 
@@ -169,8 +171,8 @@ class Receipts:
         self._session = session
         self._is_lost = False
         self._budget = budget
-        self._unanswered: deque[SentBatch] = deque()
-        """The oldest first; what is sent now joins the last one."""
+        self._unanswered: dict[Batch, SentBatch] = {}
+        """The oldest first. At most a few: those that gather, wait or are on their way."""
         self._max_entries = config.max_in_flight_publish_messages_per_connection
         self._max_bytes = config.max_in_flight_publish_bytes_per_connection
 
@@ -227,11 +229,11 @@ class Receipts:
     ) -> tuple[Run, SentBatch | None]:
         """A new run, and its `SentBatch` if this is the session's first run in the batch."""
         run = producer.run = Run(producer, counters, appended)
-        batch, unanswered, begun = appended.commit.batch, self._unanswered, None
-        if not unanswered or unanswered[-1].batch is not batch:
-            begun = SentBatch(batch)
-            unanswered.append(begun)
-        unanswered[-1].runs.append(run)
+        batch, begun = appended.commit.batch, None
+        sent = self._unanswered.get(batch)
+        if sent is None:
+            sent = begun = self._unanswered[batch] = SentBatch(batch)
+        sent.runs.append(run)
         return run, begun
 
     def answer_in_turn(self, producer: Producer, answer: bytes) -> None:
@@ -242,17 +244,23 @@ class Receipts:
             self._session.write(answer)
 
     def _settled(self, sent: SentBatch) -> None:
-        """A batch is durable, or parts of it failed: answer everything up to and with it.
+        """A batch is durable, or parts of it failed: answer it, after those before it of its store.
 
-        A batch that is done before its callback is added calls back at once. Those before it are
-        done then, too, but their calls may still be on their way to the loop.
+        A batch that is done before its callback is added calls back at once. Those before it in the
+        same store are done then, too, but their calls may still be on their way to the loop. Those
+        of other stores may not be done: whether they become durable is not known yet.
         """
-        while not sent.is_answered:
-            self._answer(self._unanswered.popleft())
+        for one in tuple(self._unanswered.values()):
+            # An answer may end a wait for room, and what is read then may have answered others.
+            if one.batch.done and not one.is_answered:
+                self._answer(one)
+            if one is sent:
+                return
 
     def _answer(self, sent: SentBatch) -> None:
         latency_ms = (time.monotonic() - sent.taken_at_s) * 1000
         sent.is_answered = True
+        del self._unanswered[sent.batch]
         self._session.write(b"".join([run.frames() for run in sent.runs]))
         failure: BaseException | None = None
         entries = failed_entries = size_bytes = 0
