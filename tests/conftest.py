@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -20,7 +20,7 @@ from pulsemark.testing.clock import A_TIME_MS, SettableClock
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 
-from bookkeeper_peer import BookKeeperPeer, missing
+from bookkeeper_peer import BookKeeperPeer, PeerError, missing
 
 # An example may take any time: the machine may have other work.
 settings.register_profile("no deadline", deadline=None)
@@ -65,12 +65,27 @@ def bookkeeper_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookKe
     if running:
         yield BookKeeperPeer(Path(running))
         return
-    peer = BookKeeperPeer(tmp_path_factory.mktemp("bookkeeper"))
-    try:
-        peer.start(3)
+    with started_peer(tmp_path_factory) as peer:
         yield peer
-    finally:
-        peer.stop()
+
+
+@contextmanager
+def started_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BookKeeperPeer]:
+    """Three bookies. Another test process may take a port that was free: then it is tried again."""
+    for attempt in range(3):
+        peer = BookKeeperPeer(tmp_path_factory.mktemp("bookkeeper"))
+        try:
+            peer.start(3)
+        except PeerError:
+            peer.stop()
+            if attempt == 2:
+                raise
+            continue
+        try:
+            yield peer
+        finally:
+            peer.stop()
+        return
 
 
 @pytest.fixture
