@@ -54,13 +54,12 @@ def put_in_force(services: Services) -> Services:
 async def change_setting(services: Services, name: str, value: str | None) -> None:
     """Store a setting and put it in force; None: what the configuration file says holds again.
 
-    Raises `KeyError` for a setting that cannot be changed while the broker runs, `SettingError` for
-    a wrong value, and `LedgerError`.
+    As in Pulsar a value that is not valid is stored too. It has no effect, and the log says so.
+
+    Raises `KeyError` for a setting that cannot be changed while the broker runs, and `LedgerError`.
     """
     if name not in DYNAMIC_NAMES:
         raise KeyError(name)
-    if value is not None:
-        parse_settings({name: value})
 
     def show() -> None:
         if value is None:

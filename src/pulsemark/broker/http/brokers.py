@@ -8,7 +8,7 @@ from typing import Any
 from ...ledger import LedgerError
 from .. import dynamic_settings
 from ..configuration.dynamic_names import DYNAMIC_NAMES
-from ..configuration.settings import SettingError, runtime_settings
+from ..configuration.settings import runtime_settings
 from ..version import SERVER_VERSION
 from .bundles import boundaries_of, bundle_of
 from .messages import HttpError, Request, Response
@@ -102,8 +102,6 @@ async def change_setting(request: Request, name: str, value: str) -> Response:
         await dynamic_settings.change_setting(request.services, name, value)
     except KeyError as error:
         raise HttpError(412, "Can't update non-dynamic configuration") from error
-    except SettingError as error:
-        raise HttpError(412, f" Invalid dynamic-config value: {error}") from error
     return Response(200)
 
 
