@@ -59,6 +59,7 @@ def test_a_value_that_is_not_valid_has_no_effect(broker, caplog):
     assert ask(broker, "GET", "/values") == (200, {"allowAutoSubscriptionCreation": "maybe"})
     assert broker.broker.services.config.allow_auto_subscription_creation is True
     assert "allowAutoSubscriptionCreation=maybe" in caplog.text
+    assert ask(broker, "DELETE", "/allowAutoSubscriptionCreation") == (200, None)
 
 
 @pytest.mark.parametrize(
