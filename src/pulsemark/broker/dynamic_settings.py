@@ -44,11 +44,10 @@ def with_settings(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerCon
     return config
 
 
-def put_in_force(services: Services) -> Services:
+def put_in_force(services: Services) -> None:
     """Use what the configuration file and the changed settings say, as far as it can change now."""
     wanted = with_settings(services.configured, services.dynamic)
     services.config = reload_policies(services.topics.policies, services.config, wanted)
-    return services
 
 
 async def change_setting(services: Services, name: str, value: str | None) -> None:

@@ -43,7 +43,10 @@ async def make_services(
     *,
     broker_name: str,
 ) -> Services:
-    """Make a broker's shared parts, with its topics and settings; it adds URLs, authenticator."""
+    """Make the shared parts of a broker, and load topics and settings from the store's catalog.
+
+    The broker adds its URLs and its authenticator.
+    """
     catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
     schemas, places = Schemas(catalog_writer, config, run_blocking), MirrorPlaces(store.catalog)
     make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
@@ -61,10 +64,7 @@ async def make_services(
         topics=topics,
         schemas=schemas,
         authorizer=_authorizer(config, topics),
-        budget=PublishBudget(config.max_in_flight_publish_bytes),
-        input=InputMemory(config.max_input_buffer_bytes),
-        output=OutputMemory(config.max_unsent_bytes),
-        kept=KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
+        **_bounds(config),
         storage=StorageHealth(partial(run_blocking, store.probe)),
         cleaning=Cleaning(topics, config, run_blocking, claims),
         lifetimes=Lifetimes(topics, config, run_blocking),
@@ -75,7 +75,18 @@ async def make_services(
         incarnation=await run_blocking(_next_incarnation, store),
         dynamic=await run_blocking(stored_settings, store.catalog),
     )
-    return put_in_force(services)
+    put_in_force(services)
+    return services
+
+
+def _bounds(config: BrokerConfig) -> dict[str, Any]:
+    """What limits the memory of all connections together."""
+    return {
+        "budget": PublishBudget(config.max_in_flight_publish_bytes),
+        "input": InputMemory(config.max_input_buffer_bytes),
+        "output": OutputMemory(config.max_unsent_bytes),
+        "kept": KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
+    }
 
 
 def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:
