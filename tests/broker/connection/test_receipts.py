@@ -9,7 +9,7 @@ import pytest
 from pulsemark.broker import BrokerConfig
 from pulsemark.broker.connection.receipts import PublishBudget, Receipts
 from pulsemark.broker.statistics.counters import TopicCounters
-from pulsemark.broker.topics.producers import Producer
+from pulsemark.broker.topics.producer import Producer
 from pulsemark.ledger import Appended
 from pulsemark.proto.pulsar_api_pb2 import (
     BaseCommand,

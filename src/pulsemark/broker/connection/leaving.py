@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from ..long_work import LongWork
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.subscription import Subscription
-from ..topics.producers import Producer
+from ..topics.producer import Producer
 
 __all__ = ["LEFT_AT_ONCE", "leave_together"]
 

@@ -11,7 +11,7 @@ from ..errors import java_refusal
 from ..security.identity import Credentials
 from ..security.principal import NOBODY
 from ..subscriptions.consumer import Consumer
-from ..topics.producers import Producer
+from ..topics.producer import Producer
 from ..topics.topic import Topic
 from ..topics.topic_watchers import TopicWatcher
 from .leaving import leave_together

@@ -27,7 +27,7 @@ from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ...wire import commands
 from ..configuration.config import BrokerConfig
 from ..statistics.counters import TopicCounters
-from ..topics.producers import Producer
+from ..topics.producer import Producer
 
 __all__ = ["PublishBudget", "PublishingSession", "Receipts", "Run"]
 

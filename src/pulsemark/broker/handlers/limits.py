@@ -16,7 +16,7 @@ from ..policies.backlog_quotas import BACKLOG_QUOTAS, HOLD
 if TYPE_CHECKING:
     from ..services import Services
     from ..subscriptions.consumer import Consumer
-    from ..topics.producers import Producer
+    from ..topics.producer import Producer
     from ..topics.topic import Topic
 
 __all__ = ["check_consumer", "check_producer", "last_stored"]

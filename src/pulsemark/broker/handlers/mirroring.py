@@ -16,7 +16,7 @@ from ...proto.pulsar_api_pb2 import CommandProducer, CommandSend, ServerError
 from ...wire import commands
 from ..errors import RefusedError
 from ..topics.mirrors import DuplicateError, Mirror, allows, not_allowed
-from ..topics.producers import Producer
+from ..topics.producer import Producer
 
 if TYPE_CHECKING:
     from ...ledger import Appended

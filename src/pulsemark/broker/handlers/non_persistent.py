@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..subscriptions.consumer import Consumer
     from ..subscriptions.non_persistent import NonPersistentSubscription
     from ..topics.non_persistent import NonPersistentTopic
-    from ..topics.producers import Producer
+    from ..topics.producer import Producer
 
 __all__ = ["add_listener", "publish", "unsubscribe_listener"]
 

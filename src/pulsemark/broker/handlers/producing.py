@@ -26,7 +26,7 @@ from ...wire import Send, TopicName, commands
 from ..errors import RefusedError
 from ..topics.creation import creates
 from ..topics.deduplication import DuplicateMessageError
-from ..topics.producers import Producer
+from ..topics.producer import Producer
 from .authorizing import check_again
 from .checks import check_name, check_properties, parse_topic, producer_state_bytes
 from .limits import check_producer, last_stored

@@ -12,7 +12,7 @@ from typing import Any
 from ..cleaning.figures import CompactionFigures
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
-from ..topics.producers import Producer
+from ..topics.producer import Producer
 from .stats import (
     EVERYTHING,
     Pieces,

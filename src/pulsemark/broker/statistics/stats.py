@@ -24,7 +24,7 @@ from ..configuration.config import BrokerConfig
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from ..subscriptions.subscription import Subscription
-from ..topics.producers import Producer
+from ..topics.producer import Producer
 from ..topics.topic import Topic
 from .counters import Rates
 from .zero_figures import NOT_DRAINING, NOT_FILTERED, NOT_OFFLOADED, NOT_THROTTLED

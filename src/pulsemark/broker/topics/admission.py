@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...metadata import Clock
     from ..topic_rates import PublishLimit, Throttled
     from .deduplication import Deduplication
-    from .producers import Producer
+    from .producer import Producer
     from .topic_rules import TopicRules
 
 __all__ = ["Admission"]

@@ -35,21 +35,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TypeVar
 
-from ...metadata import Sender
-from ...proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode, ServerError
+from ...proto.pulsar_api_pb2 import ProducerAccessMode, ServerError
 from ..background import Background
 from ..errors import RefusedError, java_refusal
-from ..subscriptions.consumer import ConsumerConnection
-from .mirrors import Mirror
+from .producer import Producer
 
-if TYPE_CHECKING:
-    from ..connection.memory import Reservation
-    from ..connection.receipts import Run
-
-__all__ = ["CLAIMED_EPOCH_MAX", "Producer", "ProducerConnection", "TopicProducers"]
+__all__ = ["CLAIMED_EPOCH_MAX", "TopicProducers"]
 
 
 log = logging.getLogger(__name__)
@@ -64,89 +57,6 @@ TERMINATED = (
 #: The highest topic epoch that a client may claim. Pulsar's epochs are signed 64-bit numbers, so
 #: this leaves half of them for later epochs.
 CLAIMED_EPOCH_MAX = 1 << 62
-
-
-class ProducerConnection(ConsumerConnection, Protocol):
-    """The connection of a producer."""
-
-    def close_producer(self, producer: Producer) -> None:
-        """Tell the client that the broker closed one of its producers."""
-        ...
-
-    def producer_fenced(self, producer: Producer) -> None:
-        """Another producer took over the topic: refuse this one's next SEND."""
-        ...
-
-    def producer_ready(self, producer: Producer) -> None:
-        """A waiting producer may publish now."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Producer:
-    """A producer on a connection."""
-
-    connection: ProducerConnection
-    producer_id: int
-    request_id: int
-    name: str
-    access_mode: ProducerAccessMode
-    epoch: int
-    user_provided_name: bool
-    #: The epoch that it claims when it reconnects; later the epoch that it owns.
-    topic_epoch: int | None
-    schema_version: bytes = b""
-    connected_since_ms: int = 0
-    properties: dict[str, str] = field(default_factory=dict)
-    messages_in: int = 0
-    bytes_in: int = 0
-    #: Whether it was added: it does not wait, and was not fenced.
-    may_publish: bool = False
-    is_waiting: bool = False
-    #: Its latest publishes that wait for the disk. Answers to later ones must come after them.
-    run: Run | None = None
-    #: Counts the memory that the broker needs for it.
-    reservation: Reservation | None = None
-    #: The facts about it that stampers get.
-    sender: Sender | None = None
-    #: Whether it encrypts its messages.
-    is_encrypted: bool = False
-    #: What it may do as a mirror; None: it is an ordinary producer.
-    mirror: Mirror | None = None
-    #: The topic's producers while this one is among them, added or waiting.
-    home: TopicProducers | None = None
-    #: Whether it was closed for ever: it must not enter a topic again.
-    has_left: bool = False
-    #: Whether another producer took over the topic.
-    is_fenced: bool = False
-    #: The broker closed it, and notifies its client later.
-    is_disconnected: bool = False
-
-    def leave(self) -> None:
-        """Leave: the client closed it, or its connection is lost. May be called twice."""
-        self.has_left = True
-        self.may_publish = False
-        if self.home is not None:
-            self.home.remove(self)
-
-    @classmethod
-    def from_command(
-        cls, connection: ProducerConnection, command: CommandProducer, name: str, now_ms: int
-    ) -> Producer:
-        """Make the producer for a PRODUCER command."""
-        return cls(
-            connection=connection,
-            producer_id=command.producer_id,
-            request_id=command.request_id,
-            name=name,
-            access_mode=command.producer_access_mode,
-            epoch=command.epoch,
-            user_provided_name=command.user_provided_producer_name,
-            topic_epoch=command.topic_epoch if command.HasField("topic_epoch") else None,
-            connected_since_ms=now_ms,
-            is_encrypted=command.encrypted,
-            properties={pair.key: pair.value for pair in command.metadata},
-        )
 
 
 class TopicProducers:
@@ -230,7 +140,7 @@ class TopicProducers:
         self.waiting.clear()
         self._empty()
         for producer in all_producers:
-            producer.home, producer.may_publish, producer.is_disconnected = None, False, True
+            producer.disconnect()
         yield
         for producer in all_producers:
             producer.connection.close_producer(producer)
@@ -238,14 +148,15 @@ class TopicProducers:
 
     def disconnect_those(self, concerned: Callable[[Producer], bool]) -> None:
         """Close some producers from the broker's side; their clients may open them again."""
-        for producer in [*filter(concerned, (*self.waiting, *self.by_name.values()))]:
+        chosen = [each for each in (*self.waiting, *self.by_name.values()) if concerned(each)]
+        for producer in chosen:
             self.detach(producer)
             producer.connection.close_producer(producer)
 
     def detach(self, producer: Producer) -> None:
         """Take a producer out; the caller notifies its client."""
-        producer.may_publish, producer.is_disconnected = False, True
         self.remove(producer)
+        producer.disconnect()
 
     def close(self) -> None:
         """The topic or the broker closes: no producer is added or promoted any more."""
