@@ -31,11 +31,12 @@ from .control import (
 )
 from .errors import SeekCallError
 from .messages import EntryAssembler, RemoteEntry
-from .requests import ClientTls, CursorPlace
+from .requests import CursorPlace
 from .search import Found, IndexPlace, IndexRange, SearchMethod
+from .stubs import SeekStubs
 
 
-class AsyncSeekClient:
+class AsyncSeekClient(SeekStubs):
     """Calls a seek server at ``target`` ("host:port").
 
     Raises InvalidFieldError (a ValueError) for another target, ValueError for a token that a header
@@ -49,27 +50,7 @@ class AsyncSeekClient:
     CorruptEntryError and the subclasses of SeekCallError.
     """
 
-    def __init__(
-        self,
-        target: str,
-        *,
-        token: str | None = None,
-        tls: ClientTls | None = None,
-        timeout_s: float = 10.0,
-    ) -> None:
-        self._timeout_s = timeout_s
-        self._metadata = (("authorization", rpc.bearer(token)),) if token is not None else ()
-        self._channel = _open_channel(target, tls)
-        self._by_time = self._unary("SeekByTime")
-        self._by_index = self._unary("SeekByIndex")
-        self._range = self._unary("Range")
-        self._reset_cursor = self._unary("ResetCursor")
-        self._append_control = self._unary("AppendControl")
-        self._epochs = self._unary("Epochs")
-        self._audit = self._unary("Audit")
-        self._read_entries = self._channel.unary_stream(
-            rpc.path("ReadEntries"), **rpc.client_codec("ReadEntries")
-        )
+    _grpc = grpc.aio
 
     async def by_time(
         self,
@@ -236,20 +217,9 @@ class AsyncSeekClient:
     ) -> None:
         await self.close()
 
-    def _unary(self, method: str) -> Any:
-        return self._channel.unary_unary(rpc.path(method), **rpc.client_codec(method))
-
     async def _call(self, call: Any, request: Any, timeout_s: float | None) -> Any:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             return await call(request, timeout=limit_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise requests.raised(error) from error
-
-
-def _open_channel(target: str, tls: ClientTls | None) -> grpc.aio.Channel:
-    target = requests.checked_target(target)
-    if tls is None:
-        return grpc.aio.insecure_channel(target, requests.channel_options(None))
-    credentials = requests.channel_credentials(tls)
-    return grpc.aio.secure_channel(target, credentials, requests.channel_options(tls))
