@@ -175,6 +175,8 @@ class BookKeeperPeer:
         pid = self.pids.get(name)
         if pid is None:
             return False
+        if (started := self._started.get(pid)) is not None:
+            return started.poll() is None
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
