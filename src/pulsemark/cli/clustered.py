@@ -55,10 +55,8 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
     if address is None:
         _refuse_workers_folder(config)
         return None
-    for name in ("grpc_port", "kafka_port"):
-        if getattr(config, name) is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise CliError(f"{option} does not go with --store: a broker has a part of all topics")
+    if config.grpc_port is not None or config.security.grpc_tls_port is not None:
+        raise CliError("gRPC does not go with --store: a broker has a part of all topics")
     if args.data_dir is not None:
         raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
     from ..cluster.joining import bookkeeper_member
@@ -103,11 +101,10 @@ def _announce(supervisor: Supervisor, *, as_json: bool) -> None:
     first, folder = supervisor.facts[0], supervisor.config.data_dir
     assert folder is not None
     if as_json:
-        names = ("service_url", "http_url", "service_url_tls", "http_url_tls")
+        names = ("service_url", "http_url", "kafka_url")
         ready = {
-            **{name: first[name] for name in names},
+            **{f"{name}{tls}": first[f"{name}{tls}"] for name in names for tls in ("", "_tls")},
             "grpc_url": None,
-            "kafka_url": None,
             "data_dir": str(Path(folder).resolve()),
             "pid": os.getpid(),
             "workers": supervisor.facts,

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..broker.storage import CacheFigures
 from ..broker.topics.refreshing import TOPIC_KIND
-from ..ledger import Cursor, LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
+from ..ledger import Cursor, ManagedLedger, TopicNotFoundError, TopicStore
 from .shared_catalog import SharedCatalog
 
 T = TypeVar("T")
@@ -65,8 +65,11 @@ class ClusterStore:
         return self.store_of(name).open_topic(name)
 
     def open_internal(self, name: str) -> ManagedLedger:
-        """No broker of a cluster has such logs yet. Raises LedgerError."""
-        raise LedgerError(f"{name}: a broker of a cluster keeps no logs of its own")
+        """A log beside the topics, in the store of the bundle that its name has as a topic.
+
+        Raises as `TopicStore.open_topic`.
+        """
+        return self.store_of(name).open_internal(name)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic. Raises as `TopicStore.delete_topic`."""

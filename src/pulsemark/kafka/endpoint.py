@@ -13,11 +13,14 @@ import logging
 
 from ..ledger import LedgerError
 from .deadlines import Deadlines
+from .errors import Code
 from .fetch_sessions import FetchSessions
 from .figures import Figures
 from .groups.coordinator import Coordinator
 from .groups.offsets import Offsets
+from .groups.residence import Residence
 from .handlers import HANDLERS
+from .nodes import Alone, ClusterPort
 from .options import KafkaOptions
 from .partitions import Partitions
 from .ports import Ports
@@ -36,9 +39,6 @@ CONVERTED_AT_ONCE = 8
 class Endpoint:
     """One broker's Kafka endpoint."""
 
-    offsets: Offsets
-    groups: Coordinator
-
     def __init__(self, ports: Ports, options: KafkaOptions) -> None:
         self.ports = ports
         self.options = options
@@ -56,16 +56,30 @@ class Endpoint:
         #: Fetches with an entry that is converted in a thread.
         self.conversions = asyncio.Semaphore(CONVERTED_AT_ONCE)
         self._rewriting: asyncio.Task[None] | None = None
+        self.cluster: ClusterPort = ports.cluster or Alone(options.host)
+        self._residence = Residence(ports, options, self.deadlines, self.cluster)
 
     async def start(self) -> None:
-        """Read the committed offsets. Raises LedgerError, OSError."""
-        options = self.options
-        journal = await self.ports.journal()
-        run_blocking = self.ports.run_blocking
-        self.offsets = Offsets(journal, run_blocking, options.max_committed_offsets)
-        await run_blocking(self.offsets.load)
-        self.groups = Coordinator(options, self.deadlines, self.offsets)
+        """Read the committed offsets, where they are this broker's. Raises LedgerError, OSError."""
+        if self.ports.cluster is None:
+            await self._residence.load()
+        else:
+            self.cluster.follow(self._residence.moved)
         self._check()
+
+    @property
+    def offsets(self) -> Offsets:
+        """The committed offsets; none while another broker coordinates groups."""
+        return self._residence.offsets
+
+    @property
+    def groups(self) -> Coordinator:
+        """The groups; none while another broker coordinates them."""
+        return self._residence.coordinator
+
+    def group_refusal(self) -> Code:
+        """Why requests about groups are refused; NONE: this broker coordinates them."""
+        return self._residence.refusal()
 
     def session(self, port: int) -> KafkaSession:
         """The protocol of a new connection. Its client is told this port to connect to."""
@@ -92,7 +106,7 @@ class Endpoint:
 
     def stop_reading(self) -> None:
         """Take no more requests, and let no group wait any longer."""
-        self.groups.close()
+        self._residence.close()
         for session in tuple(self.sessions):
             session.stop_reading()
 
