@@ -22,6 +22,7 @@ import argparse
 import json
 import logging
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -341,6 +342,7 @@ def main() -> int:
         help="how often each is chosen (default: kill=5,end=3,pause=2)",
     )
     parser.add_argument("--json", type=Path, help="write the result into this file, too")
+    parser.add_argument("--logs", type=Path, help="copy the brokers' logs into this folder")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="failover-") as name, ExitStack() as at_end:
         folder = Path(name)
@@ -352,6 +354,8 @@ def main() -> int:
             store = peer.store
         try:
             result = campaign(arguments, store, folder)
+            if arguments.logs is not None:
+                shutil.copytree(folder, arguments.logs, dirs_exist_ok=True)
         except BaseException:
             for log in sorted(folder.glob("broker-*.log")):
                 print(f"--- {log.name}\n{log.read_text()[-4000:]}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Kafka's clients of several brokers: each partition has its leader, and groups their coordinator."""
+"""Kafka's clients of several brokers: partitions have leaders, and groups a coordinator."""
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -14,6 +14,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from pulsemark.testing.raw_kafka import RawKafka
+from pulsemark.wire import TopicName
 
 PARTITIONS = 8
 NOT_LEADER, NOT_COORDINATOR, NOT_CONTROLLER = 6, 16, 41
@@ -31,7 +32,9 @@ def create(thread, topic, partitions=PARTITIONS):
         name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
     )
     with RawKafka.from_url(thread.kafka_url) as raw:
-        answer = raw.call(CreateTopicsRequest, 4, topics=[wanted], timeout_ms=1, validate_only=False)
+        answer = raw.call(
+            CreateTopicsRequest, 4, topics=[wanted], timeout_ms=1, validate_only=False
+        )
     assert answer.topics[0].error_code == 0
 
 
@@ -192,8 +195,7 @@ def test_a_takeover_begins_an_epoch(brokers):
         code, offset = produced(leader, "t", 0, record_set(b"v", (7, 0, number)))
         assert (code, offset) == (0, 2 * number)  # a control record is before each but the first
         ends.append(offset + 1)
-        name = "persistent://public/default/t-partition-0"
-        bundle = leader.call(lambda _, one=leader: _bundle(one, name))
+        bundle = leader.call(lambda _, one=leader: _bundle(one))
         leader.call(lambda _, one=leader, bundle=bundle: one.member.holdings.give(bundle))
         other = second if leader is first else first
         other.call(lambda _, one=other, bundle=bundle: one.member.holdings.take(bundle))
@@ -205,10 +207,8 @@ def test_a_takeover_begins_an_epoch(brokers):
     assert end == 2 * 3
 
 
-async def _bundle(thread, name):
-    from pulsemark.wire import TopicName
-
-    return thread.member.bundle_of(TopicName.parse(name))
+async def _bundle(thread):
+    return thread.member.bundle_of(TopicName.parse("persistent://public/default/t-partition-0"))
 
 
 @pytest.mark.parametrize("is_orderly", [True, False])

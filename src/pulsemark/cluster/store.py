@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import TypeVar
 
@@ -73,7 +74,9 @@ class ClusterStore:
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic. Raises as `TopicStore.delete_topic`."""
-        self.store_of(name).delete_topic(name)
+        store = self.store_of(name)
+        with suppress(TopicNotFoundError):  # it was made known, and never opened
+            store.delete_topic(name)
         self.catalog.delete(TOPIC_KIND, name)
 
     # -- the whole --------------------------------------------------------------------------------
