@@ -5,7 +5,7 @@ decompressed, is its messages one after another::
 
     [size u32 big-endian][SingleMessageMetadata][payload]  ...
 
-The payload's size stands in that metadata, so a batch can only be walked from its beginning. A
+The payload's size is in that metadata, so a batch can only be walked from its beginning. A
 batch may be rewritten with fewer messages, and every message keeps its place, since its place is
 a part of its id and of its index:
 
