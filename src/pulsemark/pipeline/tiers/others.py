@@ -39,7 +39,7 @@ class TopicIndexes:
 
 
 def kind_of(place: str | Path | OffloadTable) -> str:
-    """``folder``, ``table`` or ``counts``. Raises OptionError for what is none of them."""
+    """``folder``, ``table`` or ``counts``. Raises OptionError for anything else."""
     if not isinstance(place, str | Path):
         return "table"
     found = _place(place)
