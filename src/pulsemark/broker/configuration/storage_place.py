@@ -17,7 +17,7 @@ STORAGES = ("files", "memory")
 
 
 def check_storage(config: BrokerConfig) -> None:
-    """Raise ConfigError for a place that is none, or for two places."""
+    """Raise ConfigError if no storage has this name, or if two places are given."""
     storage, memory = config.storage, config.memory
     data_dir: Any = config.data_dir
     if isinstance(data_dir, str):
