@@ -429,7 +429,7 @@ def test_the_audit_refuses_bad_arguments_itself(spark: Any, folder: Any) -> None
 
 
 def test_a_job_s_topics_are_names_and_not_lists(spark: Any, folder: Any) -> None:
-    """A comma is a character of a name; a name that is not there is told in one line."""
+    """A comma is a character of a name; a name that is not there is an error of one line."""
     folder.topic("a,b").single(b"x")
     folder.topic("a").single(b"y")
     out, err = io.StringIO(), io.StringIO()

@@ -42,8 +42,8 @@ def test_the_broker_makes_the_view(broker: BrokerThread, tmp_path: Path) -> None
     assert done.bytes_after > 0
 
 
-def test_what_the_broker_refuses_is_told(broker: BrokerThread, tmp_path: Path) -> None:
-    """Unknown topics, nobody at that port, and URLs that are none."""
+def test_what_the_broker_refuses_is_reported(broker: BrokerThread, tmp_path: Path) -> None:
+    """Unknown topics, no broker at that port, and texts that are not URLs."""
     url = str(broker.http_url)
     with pytest.raises(TopicNotFoundError):
         compact_by_broker(url, tmp_path / "data", "nope")
