@@ -574,7 +574,7 @@ def test_a_folder_is_verified_in_parallel(spark: Any, folder: Any) -> None:
     assert run_job("verify", [str(folder.path), "--json"], out=out, err=err) == 1
     rows = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [row["entry_id"] for row in rows if row["severity"] == "damage"] == [7]
-    assert "findings of damage in" in err.getvalue()
+    assert "places of damage in" in err.getvalue()
     assert run_job("verify", [str(folder.path), "--topic", "a"], out=out, err=err) == 0
 
 

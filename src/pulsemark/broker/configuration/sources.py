@@ -143,7 +143,7 @@ def toml_value(name: str, value: Any) -> Any:
     spec = setting_fields().get(name)
     shown = toml_text(value)
     if isinstance(value, dict):
-        reason = "settings stand at the top of the file, without tables"
+        reason = "settings must be at the top of the file, without tables"
         raise SettingError(f"[{name}]", "...", reason)
     if spec is None:
         raise SettingError(name, shown, f"there is no such setting{meant(name)}")

@@ -32,5 +32,5 @@ def check_storage(config: BrokerConfig) -> None:
     if memory is not None and not isinstance(memory, MemoryFolder):
         raise ConfigError("memory", memory, "must be a MemoryFolder or None")
     if memory is not None and storage != "memory":
-        raise ConfigError("memory", memory, "goes with storage='memory' only")
+        raise ConfigError("memory", memory, "needs storage='memory'")
     config.bookkeeper.check(storage, data_dir)
