@@ -37,10 +37,12 @@ class ClientOptions:
     """How many entries recovery reads and writes at the same time."""
     recovery_attempts: int = 10
     """How often recovery begins again after somebody else changed the ledger's metadata."""
-    metadata_attempts: int = 8
-    """How often a metadata request is repeated after the connection was lost."""
-    metadata_retry_ms: int = 250
-    """How long to wait before the first repetition; twice as long before each further one."""
+    metadata_limit_ms: int = 30_000
+    """For how long a metadata request is repeated after the connection was lost."""
+    metadata_retry_ms: int = 100
+    """How long to wait before the first repetition; twice as long before each further one..."""
+    metadata_retry_max_ms: int = 1_000
+    """...but never longer than this."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

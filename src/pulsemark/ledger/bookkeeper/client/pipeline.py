@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
+from ....coordination.errors import CoordinationError
 from ....metadata.buffers import Buffer
 from .core import ClientCore
 from .digests import digest_of, master_key
@@ -98,6 +99,8 @@ class WritePipeline:
         self._has_news = False
         """A place came to `_down` that no ensemble change has seen yet."""
         self._change: asyncio.Task[None] | None = None
+        self._is_frozen = False
+        """A new segment is being written, which begins after what is confirmed now."""
         self._is_ending = False
         self._again: asyncio.TimerHandle | None = None
 
@@ -175,11 +178,12 @@ class WritePipeline:
         return self._pending[0] if self._pending else None
 
     def _confirm(self) -> None:
-        """Confirm from the head on what has its quorum, but never while the ensemble changes.
+        """Confirm from the head on what has its quorum, but never while a segment is written.
 
-        The new segment begins after the last confirmed entry, so this must stay the last one.
+        The new segment begins after the last confirmed entry, so this must stay the last one. While
+        bookies for it are still being chosen, nothing has to wait.
         """
-        if self._change is not None:
+        if self._is_frozen:
             return
         quorum = self.metadata.ack_quorum_size
         while self._pending and self._pending[0].acks.bit_count() >= quorum:
@@ -209,9 +213,14 @@ class WritePipeline:
                 entry.future.exception()
 
     async def end(self, error: BookKeeperError) -> None:
-        """Fail what is pending, after an ensemble change that is under way; no other one begins."""
+        """Fail what is pending, after an ensemble change that is under way; no other one begins.
+
+        A change that has written nothing yet is given up: its choice may wait for ZooKeeper.
+        """
         self._is_ending = True
         if self._change is not None:
+            if not self._is_frozen:
+                self._change.cancel()
             await asyncio.wait([self._change])
         self.fail(error)
 
@@ -234,7 +243,7 @@ class WritePipeline:
         self._change.add_done_callback(self._change_ended)
 
     def _change_ended(self, task: asyncio.Task[None]) -> None:
-        self._change = None
+        self._change, self._is_frozen = None, False
         if task.cancelled():
             return
         error = task.exception()
@@ -261,7 +270,7 @@ class WritePipeline:
         """
         self._has_news = False
         down = sorted(self._down)
-        writable = await self._core.registry.writable()
+        writable = await self._writable()
         chosen = replacements(
             len(down),
             writable,
@@ -275,12 +284,23 @@ class WritePipeline:
         self._check_quorums(set(down) - replaced.keys() - again)
         if replaced and self.error is None:
             ensemble = tuple(replaced.get(i, one) for i, one in enumerate(self._ensemble))
+            self._is_frozen = True
             changed = self.metadata.with_ensemble(self.confirmed + 1, ensemble)
             self.metadata = await self._commit_ensemble(changed)
             self._ensemble = ensemble
         if self.error is None:
             self._down -= replaced.keys() | again
             self._resend(replaced.keys(), again)
+
+    async def _writable(self) -> list[str]:
+        """The bookies that may be chosen; none while nobody says which there are.
+
+        What has a quorum without them goes on: the next look is made later.
+        """
+        try:
+            return await self._core.registry.writable()
+        except CoordinationError:
+            return []
 
     def _check_quorums(self, without: AbstractSet[int]) -> None:
         """Raises NotEnoughBookiesError if some entry could not get its quorum any more."""
