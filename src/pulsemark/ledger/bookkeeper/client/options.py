@@ -25,6 +25,8 @@ class ClientOptions:
     """For how long a bookie that failed is chosen only where there is no other."""
     replace_delay_ms: int = 1_000
     """How often a writer with a failed bookie looks for another one, if there was none."""
+    explicit_lac_ms: int = 200
+    """After so long without a new entry bookies are told the last confirmed one, for readers."""
     max_frame_bytes: int = 5 * 1024 * 1024
     """What the bookies' nettyMaxFrameSizeBytes says: a larger frame would break the connection."""
     max_in_flight_bytes: int = 64 * 1024 * 1024

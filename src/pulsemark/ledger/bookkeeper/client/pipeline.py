@@ -15,6 +15,7 @@ from functools import partial
 
 from ....coordination.errors import CoordinationError
 from ....metadata.buffers import Buffer
+from .confirmed_notice import ConfirmedNotice
 from .core import ClientCore
 from .digests import digest_of, master_key
 from .entries import pack_entry
@@ -75,7 +76,7 @@ class WritePipeline:
         length: int = 0,
         recovery: bool = False,
     ) -> None:
-        self._core = core
+        self.core = core
         self._loop = asyncio.get_running_loop()
         self.metadata = metadata
         self._commit_ensemble = commit_ensemble
@@ -103,6 +104,7 @@ class WritePipeline:
         """A new segment is being written, which begins after what is confirmed now."""
         self._is_ending = False
         self._again: asyncio.TimerHandle | None = None
+        self._notice = None if recovery else ConfirmedNotice(self, password)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -119,27 +121,29 @@ class WritePipeline:
         if self.error is not None:
             raise copy.copy(self.error)
         entry_id, ledger_id = self._next_id, self.metadata.ledger_id
-        if self._in_flight >= self._core.options.max_in_flight_bytes:
+        if self._in_flight >= self.core.options.max_in_flight_bytes:
             raise BackPressureError(f"{self._in_flight} bytes", ledger_id=ledger_id)
         size = sum(map(len, payload))
         if size + 32 + self._digest.size_bytes > self._max_body:
-            reason = f"{size} bytes do not fit into a frame of {self._core.options.max_frame_bytes}"
+            reason = f"{size} bytes do not fit into a frame of {self.core.options.max_frame_bytes}"
             raise EntryTooLargeError(reason, ledger_id=ledger_id, entry_id=entry_id)
         if length is None:
             length = self._length + size
         # What recovery confirms is held by ensembles that only it knows until the ledger is closed.
         # If it ends early, the next one must not take these entries for confirmed.
         last_confirmed = self._start if self._recovery else self.confirmed
+        if self._notice is not None:
+            self._notice.told = last_confirmed
         body = pack_entry(self._digest, ledger_id, entry_id, last_confirmed, length, payload)
         request = add_request(
             ledger_id, entry_id, self._key, body,
-            timeout_ms=self._core.options.add_timeout_ms, recovery=self._recovery,
+            timeout_ms=self.core.options.add_timeout_ms, recovery=self._recovery,
         )  # fmt: skip
         pending = _Pending(entry_id, length, request, self._loop.create_future())
         self._next_id, self._length = entry_id + 1, length
         self._pending.append(pending)
         self._in_flight += request.size_bytes
-        if self._in_flight >= self._core.options.max_in_flight_bytes:
+        if self._in_flight >= self.core.options.max_in_flight_bytes:
             self._room.clear()
         for place in self.metadata.write_set(entry_id):
             self._send(pending, place)
@@ -151,11 +155,15 @@ class WritePipeline:
         if self.error is not None:
             raise copy.copy(self.error)
 
+    def working_bookies(self) -> list[str]:
+        """The bookies of the ensemble that have not failed."""
+        return [one for place, one in enumerate(self._ensemble) if place not in self._down]
+
     def _send(self, pending: _Pending, place: int) -> None:
         if place in self._down:
             return
         bookie = self._ensemble[place]
-        self._core.bookies.send(
+        self.core.bookies.send(
             bookie, pending.request, partial(self._answered, pending, place, bookie)
         )
 
@@ -171,7 +179,7 @@ class WritePipeline:
         elif isinstance(answer, LedgerFencedError | WrongKeyError):
             self.fail(answer)
         else:
-            self._core.bookies.suspect(bookie)
+            self.core.bookies.suspect(bookie)
             self._bookie_failed(place)
 
     def _head(self) -> _Pending | None:
@@ -185,15 +193,17 @@ class WritePipeline:
         """
         if self._is_frozen:
             return
-        quorum = self.metadata.ack_quorum_size
+        quorum, before = self.metadata.ack_quorum_size, self.confirmed
         while self._pending and self._pending[0].acks.bit_count() >= quorum:
             entry = self._pending.popleft()
             self.confirmed, self.confirmed_length = entry.entry_id, entry.length
             self._in_flight -= entry.request.size_bytes
             if not entry.future.done():
                 entry.future.set_result(entry.entry_id)
-        if self._in_flight < self._core.options.max_in_flight_bytes:
+        if self._in_flight < self.core.options.max_in_flight_bytes:
             self._room.set()
+        if self._notice is not None and self.confirmed > before:
+            self._notice.confirmed()
 
     def fail(self, error: BookKeeperError) -> None:
         """End the pipeline: what is pending fails, its outcome unknown."""
@@ -202,6 +212,8 @@ class WritePipeline:
         self.error = error
         if self._again is not None:
             self._again.cancel()
+        if self._notice is not None:
+            self._notice.stop()
         pending, self._pending = self._pending, deque()
         self._in_flight = 0
         self._room.set()
@@ -259,7 +271,7 @@ class WritePipeline:
             return
         self._confirm()
         if self._down:
-            delay_s = self._core.options.replace_delay_ms / 1000
+            delay_s = self.core.options.replace_delay_ms / 1000
             self._again = self._loop.call_later(delay_s, self._start_change, True)
 
     async def _change_ensemble(self, is_retry: bool) -> None:
@@ -275,8 +287,8 @@ class WritePipeline:
             len(down),
             writable,
             excluded=self._ensemble,
-            suspected=self._core.bookies.suspected(),
-            random=self._core.random,
+            suspected=self.core.bookies.suspected(),
+            random=self.core.random,
         )
         replaced = dict(zip(down, chosen, strict=False))
         left = down[len(chosen) :]
@@ -298,7 +310,7 @@ class WritePipeline:
         What has a quorum without them goes on: the next look is made later.
         """
         try:
-            return await self._core.registry.writable()
+            return await self.core.registry.writable()
         except CoordinationError:
             return []
 
