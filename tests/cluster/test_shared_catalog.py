@@ -17,7 +17,7 @@ from pulsemark.ledger.errors import ChangedElsewhereError
 
 
 async def opened(tree):
-    """A broker's view of the catalog, and what it heard from others."""
+    """A broker's view of the catalog, and the changes of others."""
     catalog = SharedCatalog(tree.session())
     await catalog.load()
     heard = []
@@ -68,7 +68,7 @@ async def test_two_that_change_one_value():
     two, news = await opened(tree)
     await in_thread(one.put, "k", "a", b"0")
     await until(lambda: two.get("k", "a") == b"0")
-    two.close()  # it hears nothing more by itself
+    two.close()  # it gets no more changes by itself
     await in_thread(one.put, "k", "a", b"1")
     with pytest.raises(ChangedElsewhereError):
         await in_thread(two.write, [("k", "new", b"x"), ("k", "a", b"2")])

@@ -56,7 +56,7 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
         _refuse_workers_folder(config)
         return None
     if config.grpc_port is not None or config.security.grpc_tls_port is not None:
-        raise CliError("gRPC does not go with --store: a broker has a part of all topics")
+        raise CliError("gRPC does not go with --store: each broker has only a part of the topics")
     if args.data_dir is not None:
         raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
     from ..cluster.joining import bookkeeper_member

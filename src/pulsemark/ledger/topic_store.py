@@ -270,6 +270,10 @@ class TopicStore(StoreCore):
         self.state.check()
         self.uninterrupted.run(self.engine.checkpoint)
 
+    def abandon(self) -> None:
+        """Close a store that was lost to another owner; nothing more has to be stored. Blocks."""
+        self.close()
+
     def close(self) -> None:
         """Close the store; a second call waits for the first and does nothing. Blocks.
 

@@ -47,7 +47,7 @@ class Shuffled:
 
     async def _run(self) -> None:
         while self._waiting:
-            for _ in range(20):  # whoever has more to do says so first
+            for _ in range(20):  # tasks with more to do run first
                 await asyncio.sleep(0)
             place = self._random.randrange(len(self._waiting))
             function, arguments, done = self._waiting.pop(place)

@@ -170,7 +170,7 @@ class PolicyStore:
             await self._writer.write((TOPIC_POLICY_KIND, str(name), None))
         self.show(name, {})
         for policy in settings or ():
-            # A producer may have made the topic anew already.
+            # A producer may have created the topic again already.
             for changed in self.of_topic_changed:
                 changed(policy, name)
             self.announce(policy, lambda other: other.partitioned == name)
