@@ -10,7 +10,7 @@ import psutil
 import pulsar
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.admin import KafkaAdminClient, NewTopic
 
 TOPICS = [f"persistent://public/default/t-{number}" for number in range(8)]
 LIMIT_S = 60
@@ -148,11 +148,12 @@ def test_kafka_clients_of_workers(workers, eventually):
     ready = workers("--workers", "2", "--kafka-port", "0")
     urls = [one["kafka_url"].rpartition("/")[2] for one in ready["workers"]]
     assert ready["kafka_url"] == ready["workers"][0]["kafka_url"]
-    admin = AdminClient({"bootstrap.servers": urls[1]})
-    admin.create_topics([NewTopic("t", 4, 1)])["t"].result(LIMIT_S)
-    leaders = {one.leader for one in admin.list_topics("t").topics["t"].partitions.values()}
-    assert leaders == {1, 2}
+    admin = KafkaAdminClient(bootstrap_servers=urls[1])
+    admin.create_topics([NewTopic("t", 4, 1)])
+    admin.close()
     producer = Producer({"bootstrap.servers": urls[0], "enable.idempotence": True})
+    partitions = producer.list_topics("t", LIMIT_S).topics["t"].partitions
+    assert {one.leader for one in partitions.values()} == {1, 2}
     failures = []
     for number in range(40):
         producer.produce(
@@ -169,8 +170,13 @@ def test_kafka_clients_of_workers(workers, eventually):
         {"bootstrap.servers": urls[1], "group.id": "g", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe(["t"])
-    got = set()
-    eventually(lambda: got.update(polled(consumer)) or len(got) == 40, "all messages")
+    got = []
+
+    def has_all():
+        got.extend(polled(consumer))
+        return len(set(got)) == 40
+
+    eventually(has_all, "all messages")
     consumer.close()
 
 
