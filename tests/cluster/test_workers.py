@@ -130,10 +130,6 @@ def test_what_does_not_go_with_workers(workers, tmp_path):
     assert "--grpc-port does not go with --workers" in workers.refused(
         "--workers", "2", "--grpc-port", "0"
     )
-    overlapping = workers.refused(
-        "--workers", "2", "--kafka-port", "9092", "--kafka-tls-port", "9093"
-    )
-    assert "ports [9092, 9093]: each of 2 workers needs its own" in overlapping
     assert "1 to 4 workers" in workers.refused("--workers", "9")
     alone = Workers(tmp_path / "alone")
     alone()

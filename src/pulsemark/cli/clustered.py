@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -17,6 +18,9 @@ from .options import json_line, positive
 if TYPE_CHECKING:
     from ..broker.ownership import Membership
     from ..cluster.supervisor import Supervisor
+
+WORKER = re.compile(r"worker-\d+")
+"""The name of one worker's folder."""
 
 __all__ = ["add_cluster", "membership_of", "run_workers"]
 
@@ -69,11 +73,15 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
 
 
 def _refuse_workers_folder(config: BrokerConfig) -> None:
-    if config.data_dir is None or not (config.data_dir / "workers.json").exists():
+    if config.data_dir is None:
         return
-    raise CliError(
-        f"{config.data_dir} has the topics of several workers: start it with --workers, as before"
-    )
+    # Also one worker's own folder: a broker alone does not know the tenants that all share.
+    folder = config.data_dir.resolve()
+    for each in (folder, folder.parent):
+        if (each / "workers.json").exists() and (each == folder or WORKER.fullmatch(folder.name)):
+            raise CliError(
+                f"{each} has the topics of several workers: start it with --workers, as before"
+            )
 
 
 def run_workers(config: BrokerConfig, workers: int, *, log_level: str, as_json: bool) -> int:
