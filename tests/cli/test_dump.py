@@ -203,7 +203,7 @@ def test_torn_tail_of_a_segment_file(folder: Folder, pulsemark: Command) -> None
 
 
 def test_room_kept_free_is_no_damage(folder: Folder, pulsemark: Command) -> None:
-    """Zeros behind the last record are room for more, not damage."""
+    """Zeros after the last record are room for more, not damage."""
     path = folder.segment()
     path.write_bytes(path.read_bytes() + bytes(5_000))
     ran = pulsemark("dump", path, "--json")
@@ -212,7 +212,7 @@ def test_room_kept_free_is_no_damage(folder: Folder, pulsemark: Command) -> None
 
 
 def test_lost_records_of_a_segment_file(folder: Folder, pulsemark: Command) -> None:
-    """Records whose headers are gone are counted, and the dump goes on behind them."""
+    """Records whose headers are gone are counted, and the dump goes on after them."""
     path = folder.segment()
     data = bytearray(path.read_bytes())
     begin, end = data.index(folder.bodies[3]), data.index(folder.bodies[5])
@@ -283,7 +283,7 @@ def test_folder_of_the_future(folder: Folder, pulsemark: Command) -> None:
 
 
 def test_tags(tmp_path: Path, pulsemark: Command) -> None:
-    """Tags are shown by name behind each row, and with all of the prefix's fields in JSON."""
+    """Tags are shown by name after each row, and with all of the prefix's fields in JSON."""
     store = LocalStore.open(tmp_path / "tagged")
     try:
         ledger = store.open_topic("persistent://public/default/orders")

@@ -220,7 +220,7 @@ class TestDamage:
     @settings(deadline=None)
     @given(st.binary(max_size=80), st.booleans())
     def test_any_bytes_behind_the_magic(self, rest, honest_size):
-        """Garbage behind the magic raises PrefixError or is read, and nothing else happens."""
+        """Garbage after the magic raises PrefixError or is read, and nothing else happens."""
         size = struct.pack(">I", len(rest)) if honest_size else b""
         entry = b"\x0e\x02" + size + rest
         try:

@@ -148,7 +148,7 @@ def test_nonsense_costs_no_session(
     arguments: tuple[str, ...],
     message: str,
 ) -> None:
-    """Exit code 2 and one line, and nothing is left behind."""
+    """Exit code 2 and one line, and nothing is left."""
     from pulsemark.ledger import LocalStore
 
     monkeypatch.setattr("pulsemark.pipeline.jobs.local_session", no_session)

@@ -84,7 +84,7 @@ def test_ack_sets_hold_what_is_not_acknowledged(unacked: set[int]) -> None:
 
 
 def test_an_ack_set_is_read_within_the_batch_only() -> None:
-    """Bits behind the batch's end mean nothing; three members of which the second is acked: 5."""
+    """Bits after the batch's end mean nothing; three members of which the second is acked: 5."""
     assert pack_ack_set([0, 2]) == (5,)
     assert unpack_ack_set([-1, -1], 3) == [0, 1, 2]
     assert unpack_ack_set([], 3) == []
