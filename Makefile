@@ -76,7 +76,7 @@ docs: $(STAMP) ## Build the documentation site into build/site, and check its li
 	$(BIN)/python tools/write_references.py --check
 	$(BIN)/python tools/build_site.py
 
-pictures: $(STAMP) ## Make docs/page.png anew, with a headless Chromium
+pictures: $(STAMP) ## Make docs/page.png again, with a headless Chromium
 	$(BIN)/python tools/picture_of_page.py
 
 lint: $(STAMP) ## Check style and the layers

@@ -1,4 +1,4 @@
-"""`pulsemark dump`: folders, topics, segment files, live folders, damage, what is no folder."""
+"""`pulsemark dump`: folders, topics, segment files, live folders, damage, what is not a folder."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_reader_that_goes_away(folder: Folder, pulsemark: Command, tmp_path: Pat
 
 
 def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
-    """What is no folder, topic, segment, index or position is refused in one line naming it."""
+    """What is not a folder, topic, segment, index or position is refused in one line naming it."""
     (tmp_path / "text.txt").write_text("not a segment")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "holiday.jpg").write_bytes(b"\xff\xd8")

@@ -144,7 +144,7 @@ def test_no_broker_answers(pulsemark: Command) -> None:
 
 
 class _Other(BaseHTTPRequestHandler):
-    """A server that is no broker."""
+    """A server that is not a broker."""
 
     answer = b""
 

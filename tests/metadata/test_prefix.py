@@ -254,7 +254,7 @@ class TestDamage:
         assert packing.value.offset == reading.value.offset == 2
 
     def test_not_a_protobuf(self):
-        """Bytes that are no protobuf are refused by readers that parse; strip does not look."""
+        """Bytes that are not protobuf are refused by readers that parse; strip does not look."""
         entry = struct.pack(">HI", 0x0E02, 2) + b"\x08\xff" + BODY
         for read in (peek, split):
             with pytest.raises(PrefixError) as caught:

@@ -62,7 +62,7 @@ def test_defaults_are_left_out() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x08\x01", b"\xff\xff", b"\x08"])
 def test_what_is_no_serialized_id_is_refused(data: bytes) -> None:
-    """Missing fields and bytes that are no message raise ValueError."""
+    """Missing fields and bytes that are not a message raise ValueError."""
     with pytest.raises(ValueError, match="serialized message id"):
         MessageId.deserialize(data)
 
