@@ -91,7 +91,7 @@ format: $(STAMP) ## Put the sources into the house's format
 types: $(STAMP) ## Check types
 	$(BIN)/mypy
 
-proto: $(STAMP) ## Generate the protobuf code anew
+proto: $(STAMP) ## Generate the protobuf code
 	$(BIN)/python tools/generate_proto.py
 
 demo-cluster: $(STAMP) ## ZooKeeper, three bookies and brokers on them: kills, and nothing is lost (needs Java and Maven)
