@@ -68,6 +68,8 @@ class Run(ABC):
         self.entry_count = 0
         self.cut_rows = 0
         """How many of the first entries were removed; readers do not see them."""
+        self.is_ready = True
+        """Whether it can be written to without waiting for more than its bytes (`Beginning`)."""
         self._removed = False
         self.assigned_count = 0
         """Set when the run ends: how many entries have an entry id assigned. Those from

@@ -1,6 +1,6 @@
 """A topic as a seek service shows it: its indexes, where its entries are, and the entries.
 
-The service's answers are those of a folder's own finder. They do not say which files should be
+The service's answers are those of a folder's own finder. It does not tell which files should be
 there, so a loss at a topic's ends is not noticed; gaps in the indexes are.
 """
 
@@ -42,7 +42,7 @@ class RemoteLog:
     first_index: int = field(init=False)
     next_index: int = field(init=False)
     topic_id: int = field(init=False, default=0)
-    """Always 0: the service does not distinguish a topic's log from an earlier one of its name."""
+    """Always 0: the service does not tell a topic's log from an earlier one of its name."""
 
     def __post_init__(self) -> None:
         self.refresh()
@@ -99,7 +99,7 @@ def remote_tables(
         except ServerUnavailableError as error:
             if failures >= RETRIES:
                 raise
-            _log.warning("%s: no answer; reading goes on after a pause: %s", topic, error)
+            _log.warning("%s: no answer by gRPC; reading goes on after a pause: %s", topic, error)
             time.sleep(min(LONGEST_PAUSE_S, PAUSE_S * 2**failures))
             failures += 1
         if gathered:
