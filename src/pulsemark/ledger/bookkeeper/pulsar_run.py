@@ -66,7 +66,7 @@ def stamp_of(entry: LedgerEntry) -> tuple[int, int] | None:
 
 
 def own_facts(entry: LedgerEntry) -> tuple[int, int]:
-    """Publish time and number of messages, by the entry's own header; (0, 1) if that is no good."""
+    """Publish time and number of messages, by the entry's own header; (0, 1) if it is bad."""
     try:
         metadata = MessageHeader(strip(entry.payload)).metadata()
     except (MessageFormatError, PrefixError):
