@@ -4,9 +4,9 @@
 
 A node is only a hint: it says which broker clients should ask. What keeps two brokers from writing
 to one topic is the store, whose opening fences the owner before. So a bundle is taken over in this
-order: create the node, open the store, look whether the node is still there (if the session was lost
-meanwhile, another broker may be asked to take the bundle), serve. It is given away in the other
-order: refuse topics, mark the node as disabled, close topics and store, delete the node.
+order: create the node, open the store, look whether the node is still there (if the session was
+lost meanwhile, another broker may be asked to take the bundle), serve. It is given away in the
+other order: refuse topics, mark the node as disabled, close topics and store, delete the node.
 """
 
 from __future__ import annotations
