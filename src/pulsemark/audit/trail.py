@@ -213,6 +213,11 @@ def _head(run: Run, row: int) -> _Head | None:
 
 def count_log(log: TopicLog, tags: Sequence[str], bucket_ms: int) -> Trail:
     """Count a whole log as it is now, without limits. Raises OSError, LedgerError."""
-    trail = Trail.new(tags, bucket_ms, max_rows=1 << 62, max_values=1 << 62)
+    trail = unlimited_trail(tags, bucket_ms)
     trail.advance(log)
     return trail
+
+
+def unlimited_trail(tags: Sequence[str], bucket_ms: int) -> Trail:
+    """A trail that has counted nothing, and drops no row."""
+    return Trail.new(tags, bucket_ms, max_rows=1 << 62, max_values=1 << 62)
