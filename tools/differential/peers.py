@@ -82,6 +82,11 @@ class RawConnection:
         self._broker.record(label, answers)
         return answers
 
+    def prepare(self, *frames: bytes) -> None:
+        """Send, and wait for the answers without recording them."""
+        self.write(*frames)
+        self._read(0.1, record=False)
+
     def listen(self, label: str, quiet_s: float = QUIET_S) -> list[Any]:
         """Record the events that arrive, without sending."""
         return self.say(label, quiet_s=quiet_s)
