@@ -7,8 +7,9 @@ strategies). docs/compatibility.md explains each reason.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from typing import Any
 
-__all__ = ["KNOWN", "reason_of"]
+__all__ = ["KNOWN", "reason_of", "reason_of_answers"]
 
 VERSION = "the broker says what it is"
 EPOCH = "an older epoch must never own the topic again; closed waiters own nothing"
@@ -150,3 +151,15 @@ def reason_of(scenario: str, step: str) -> str | None:
         if fnmatchcase(scenario, one) and fnmatchcase(step, steps):
             return reason
     return None
+
+
+def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
+    """Why two answers to bodies of all kinds may differ; None: they must not.
+
+    Only where the peer failed (500, or no answer), and this broker says that it is the client's
+    mistake.
+    """
+    if not scenario.startswith("matrix_") or not isinstance(ours, dict):
+        return None
+    failed = isinstance(theirs, dict) and theirs.get("status") in (0, 500)
+    return MISTAKE if failed and 400 <= ours.get("status", 0) < 500 else None

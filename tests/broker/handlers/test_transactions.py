@@ -58,9 +58,7 @@ def test_a_transactional_producer_sends_outside_of_transactions(raw, topic):
     raw.write(commands.frame(T.PRODUCER, command))
     assert raw.wait_response(request).producer_ready
     body = unbatched_message(b"x", publish_time_ms=1)
-    sent = pb.CommandSend(
-        producer_id=number, sequence_id=0, txnid_least_bits=1, txnid_most_bits=0
-    )
+    sent = pb.CommandSend(producer_id=number, sequence_id=0, txnid_least_bits=1, txnid_most_bits=0)
     raw.write(with_body(sent, body))
     with pytest.raises(SendRefusedError, match="Transaction buffer disable!"):
         producer.receipts(1)
@@ -111,4 +109,6 @@ def test_half_of_a_transactions_id_names_no_transaction(raw, topic):
 def with_body(command: pb.CommandSend, body: bytes) -> bytes:
     """A SEND frame."""
     base = pb.BaseCommand(type=T.SEND, send=command).SerializeToString()
-    return (len(base) + 4 + len(body)).to_bytes(4, "big") + len(base).to_bytes(4, "big") + base + body
+    return (
+        (len(base) + 4 + len(body)).to_bytes(4, "big") + len(base).to_bytes(4, "big") + base + body
+    )

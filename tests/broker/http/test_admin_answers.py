@@ -182,3 +182,51 @@ def test_the_namespaces_of_a_broker(http, filled):
 def test_services_that_are_absent(http, method, path, status):
     """The routes of pulsar-admin have Pulsar's statuses, not 404 for the whole path."""
     assert http(method, path).status == status
+
+
+def test_asking_for_partitions_creates_them_if_clients_may_create_topics(http):
+    """checkAllowAutoCreation=true makes the partitions that the policy says, as on the wire."""
+    http("PUT", "/admin/v2/namespaces/public/asked")
+    policy = {
+        "allowAutoTopicCreation": True,
+        "topicType": "partitioned",
+        "defaultNumPartitions": 3,
+    }
+    http("POST", "/admin/v2/namespaces/public/asked/autoTopicCreation", policy)
+    path = "/admin/v2/persistent/public/asked/t/partitions"
+    assert http("GET", path).status == 404
+    assert http("GET", f"{path}?checkAllowAutoCreation=true").json["partitions"] == 3
+    assert http("GET", path).json["partitions"] == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "reason"),
+    [
+        ("DELETE", "namespaces/public/absent/permissions/x", 404, ""),
+        ("DELETE", "namespaces/public/absent/permissions/s/x", 404, ""),
+        ("POST", "namespaces/public/absent/permissions/subscription/s", 400, "Roles should not be"),
+        ("POST", "namespaces/public/absent/persistence", 400, "persistence policies should not be"),
+        ("POST", "namespaces/public/absent/offloadPolicies", 412, "The offloadPolicies must be"),
+        ("GET", "namespaces/public/absent/persistence/bookieAffinity", 404, "Namespace not found"),
+        ("POST", "namespaces/public/absent/persistence/bookieAffinity", 404, "Namespace not found"),
+        ("POST", "non-persistent/public/absent/t/subscription/s/skip_all", 404, "Namespace not"),
+        ("GET", "non-persistent/public/absent/t/lastMessageId", 404, "Topic non-persistent://"),
+        ("POST", "schemas/public/absent/t/compatibility", 404, "Namespace does not exist"),
+        ("POST", "schemas/absent/absent/t/compatibility", 404, "Tenant does not exist"),
+        ("DELETE", "schemas/absent/absent/t/schema", 404, "Tenant does not exist"),
+    ],
+)
+def test_what_is_said_of_an_absent_place_without_a_body(http, method, path, status, reason):
+    """Which of two mistakes is answered, and with which text, as by Pulsar."""
+    answer = http(method, f"/admin/v2/{path}")
+    answered = answer.json["reason"]
+    assert (answer.status, answered[: len(reason)]) == (status, reason)
+    assert bool(answered) == bool(reason)
+
+
+def test_no_groups_of_bookies_is_an_answer(http):
+    """A POST without a body removes them."""
+    path = "/admin/v2/namespaces/public/default/persistence/bookieAffinity"
+    http("POST", path, {"bookkeeperAffinityGroupPrimary": "g"})
+    assert http("POST", path).status == 204
+    assert http("GET", path).status == 204

@@ -87,7 +87,7 @@ def test_the_type_none_asks_for_no_schema(raw, topic):
     """GET_OR_CREATE_SCHEMA answers an empty version, and registers nothing."""
     raw.create_producer(topic)
     none = Schema(name="", type=Schema.Type.Value("None"), schema_data=b"")
-    assert b"" == register(raw, topic, none)
+    assert register(raw, topic, none) == b""
     with pytest.raises(RequestRefusedError, match="TopicNotFound"):
         get(raw, topic)
 
@@ -99,7 +99,7 @@ def test_a_consumers_schema_is_checked_before_its_subscription(raw, topic):
         shared = CommandSubscribe.Shared
         with pytest.raises(RequestRefusedError, match="IncompatibleSchema"):
             raw.subscribe(topic, name, sub_type=shared, schema=STRING, **options)
-        with pytest.raises(RequestRefusedError, match="Empty|readCompacted"):
+        with pytest.raises(RequestRefusedError, match=r"Empty|readCompacted"):
             raw.subscribe(topic, name, sub_type=shared, **options)
 
 

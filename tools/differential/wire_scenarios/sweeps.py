@@ -276,9 +276,7 @@ def partial_frame(kind: int, body: ProtobufMessage) -> bytes:
     getattr(whole, name).SetInParent()
     getattr(whole, name).MergeFrom(body)
     encoded = whole.SerializePartialToString()
-    return (
-        (len(encoded) + 4).to_bytes(4, "big") + len(encoded).to_bytes(4, "big") + encoded
-    )
+    return (len(encoded) + 4).to_bytes(4, "big") + len(encoded).to_bytes(4, "big") + encoded
 
 
 def sweep_send(broker: Recorder, topic: str) -> None:

@@ -39,7 +39,13 @@ from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.creation import creates
 from ..topics.non_persistent import NonPersistentTopic
 from .authorizing import check_again
-from .checks import check_name, check_properties, consumer_state_bytes, parse_topic
+from .checks import (
+    check_name,
+    check_properties,
+    check_reading,
+    consumer_state_bytes,
+    parse_topic,
+)
 from .limits import check_consumer
 from .non_persistent import add_listener, unsubscribe_listener
 from .schemas import is_in_use
@@ -53,8 +59,6 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS"]
 
 log = logging.getLogger(__name__)
-
-COMPACTED_READING = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
 
 
 # -- SUBSCRIBE ----------------------------------------------------------------------------------
@@ -89,17 +93,6 @@ def _check_texts(command: CommandSubscribe) -> None:
     check_properties("subscription's properties", command.subscription_properties)
 
 
-def _check_reading(command: CommandSubscribe) -> None:
-    """Refuse what Pulsar refuses only after it has checked the schema."""
-    if command.read_compacted and command.subType not in COMPACTED_READING:
-        raise RefusedError(
-            ServerError.NotAllowedError,
-            "readCompacted only allowed on failover or exclusive subscriptions",
-        )
-    if not command.subscription:
-        raise RefusedError(ServerError.ProducerBusy, "Empty subscription name")
-
-
 async def _open_consumer(
     session: Session, command: CommandSubscribe, opened: Consumer, generation: int
 ) -> None:
@@ -115,7 +108,7 @@ async def _open_consumer(
         schema = command.schema if command.HasField("schema") else None
         opened.follows_schema = schema is not None and schema.type == Schema.AutoConsume
         await session.services.schemas.for_consumer(topic, schema, in_use=is_in_use(topic))
-        _check_reading(command)
+        check_reading(command)
         check_consumer(session.services, topic, command, opened)
         if isinstance(topic, NonPersistentTopic):
             await add_listener(session, command, opened, topic, generation)

@@ -83,8 +83,16 @@ async def grant_in_namespace(request: Request, tenant: str, name: str, role: str
 
 async def revoke_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Take all actions in the namespace from a role."""
-    namespace = existing_namespace(request, tenant, name)
+    namespace = _revocable(request, tenant, name)
     return await _change(request, namespace, lambda old: grant_namespace(old, role, None))
+
+
+def _revocable(request: Request, tenant: str, name: str) -> str:
+    """The namespace of a revocation; as in Pulsar there is no reason if it does not exist."""
+    namespace = check_new_namespace(tenant, name)
+    if namespace not in request.services.topics.namespaces:
+        raise HttpError(404, "")
+    return namespace
 
 
 async def of_subscriptions(request: Request, tenant: str, name: str) -> Response:
@@ -97,6 +105,8 @@ async def grant_on_subscription(
     request: Request, tenant: str, name: str, subscription: str
 ) -> Response:
     """Restrict a subscription to the roles in the body."""
+    if request.json() is None:
+        raise HttpError(400, "Roles should not be null")
     namespace = existing_namespace(request, tenant, name)
     try:
         roles = check_roles(request.json())
@@ -112,7 +122,7 @@ async def revoke_on_subscription(
     request: Request, tenant: str, name: str, subscription: str, role: str
 ) -> Response:
     """Take a role out of a subscription's roles. After the last one every consumer may use it."""
-    namespace = existing_namespace(request, tenant, name)
+    namespace = _revocable(request, tenant, name)
     return await _change(
         request, namespace, lambda old: revoke_subscription(old, subscription, role)
     )
