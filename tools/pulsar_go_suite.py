@@ -166,7 +166,7 @@ def run_tests(binary: Path, folder: Path, expression: str, log: Path | None) -> 
 
 def run_test(binary: Path, folder: Path, name: str, results: Results) -> str:
     """Run one test; its output."""
-    command = [binary, "-test.run", f"^{name}$", "-test.v", f"-test.timeout={TEST_TIMEOUT_S}s"]
+    command = [str(binary), "-test.run", f"^{name}$", "-test.v", f"-test.timeout={TEST_TIMEOUT_S}s"]
     process = subprocess.run(
         command,
         cwd=folder,

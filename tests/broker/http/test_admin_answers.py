@@ -230,3 +230,49 @@ def test_no_groups_of_bookies_is_an_answer(http):
     http("POST", path, {"bookkeeperAffinityGroupPrimary": "g"})
     assert http("POST", path).status == 204
     assert http("GET", path).status == 204
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "reason"),
+    [
+        ("POST", "persistent/public/absent/t/permissions/r", 404, "Topic persistent://public/ab"),
+        ("DELETE", "persistent/absent/absent/t/permissions/r", 404, "Tenant does not exist"),
+        ("POST", "persistent/public/absent/t/trim", 404, "Topic persistent://public/absent/t not"),
+        ("DELETE", "persistent/public/absent/t/partitions", 404, "Topic persistent://public/abs"),
+    ],
+)
+def test_what_is_said_of_topics_in_absent_places(http, method, path, status, reason):
+    """The topic or the tenant is named, as by Pulsar."""
+    answer = http(method, f"/admin/v2/{path}")
+    assert (answer.status, answer.json["reason"][: len(reason)]) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "persistent/{}/permissions/r"),
+        ("PUT", "persistent/public/absent/t/properties"),
+        ("DELETE", "persistent/public/absent/t/policies"),
+    ],
+)
+def test_nothing_to_change_is_a_success(http, filled, method, path):
+    """A request without a body, or about an absent namespace, that changes nothing, is 204."""
+    topic = filled.removeprefix("/admin/v2/persistent/")
+    assert http(method, f"/admin/v2/{path.format(topic)}").status == 204
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "java"),
+    [
+        ("POST", "/subscription/s/analyzeBacklog", "impl.ResetCursorData"),
+        ("POST", "/s/dispatchRate", "impl.DispatchRateImpl"),
+        ("DELETE", "/subscribeRate", "SubscribeRate"),
+        ("DELETE", "/schemaCompatibilityStrategy", "SchemaCompatibilityStrategy"),
+    ],
+)
+def test_a_list_is_no_value(http, filled, method, path, java):
+    """The answer is Pulsar's, with the type that it reads."""
+    answer = http(method, f"{filled}{path}", [])
+    assert answer.status == 400
+    assert java in answer.body.decode()
+    assert "from Array value" in answer.body.decode()

@@ -126,9 +126,9 @@ def prepared(broker: Recorder, topic: str) -> RawConnection:
                 initial_position=SUB.Earliest,
             ),
         ),
-        (commands.flow(10, 3),),
     ):
         link.prepare(*step)
+    link.prepare(commands.flow(10, 3), messages=3)
     return link
 
 

@@ -131,6 +131,8 @@ async def delete_partitioned(
 ) -> Response:
     """Delete a partitioned topic with its partitions."""
     topics = request.services.topics
+    if f"{tenant}/{namespace}" not in topics.namespaces:
+        raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found.")
     name = topic_name(request, domain, tenant, namespace, topic)
     if not topics.exists(name):
         raise HttpError(404, f"Topic {name} not found.")

@@ -135,19 +135,27 @@ async def of_one_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """The actions of each role on a topic: its own and its namespace's."""
+    name = _permitted_topic(request, domain, tenant, namespace, topic)
+    policies = request.services.topics.namespaces[name.namespace]
+    return Response.of_json(of_topic(policies, (str(name), str(name.partitioned))))
+
+
+def _permitted_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> TopicName:
     if tenant not in request.services.topics.namespaces.tenants:
         raise HttpError(404, "Tenant does not exist")
     check_topics_namespace(request, domain, tenant, namespace, topic)
-    name = plain_topic(request, domain, tenant, namespace, topic)
-    policies = request.services.topics.namespaces[name.namespace]
-    return Response.of_json(of_topic(policies, (str(name), str(name.partitioned))))
+    return plain_topic(request, domain, tenant, namespace, topic)
 
 
 async def grant_on_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, role: str
 ) -> Response:
     """Give a role exactly the actions in the body on a topic, with all its partitions."""
-    name = plain_topic(request, domain, tenant, namespace, topic)
+    name = _permitted_topic(request, domain, tenant, namespace, topic)
+    if request.json() is None:  # As in Pulsar: nothing is granted.
+        return Response()
     return await _set_on_topic(request, name, _role(role), _actions(request))
 
 
@@ -155,7 +163,7 @@ async def revoke_on_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, role: str
 ) -> Response:
     """Take the actions on a topic from a role; those in the namespace stay."""
-    name = plain_topic(request, domain, tenant, namespace, topic)
+    name = _permitted_topic(request, domain, tenant, namespace, topic)
     return await _set_on_topic(request, name, role, None)
 
 
