@@ -138,7 +138,7 @@ def spark_campaign(arguments: argparse.Namespace, folder: Path) -> dict[str, Any
         for number in range(arguments.cycles):
             seed = arguments.seed + number
             name = names[number % len(names)]
-            victim = VICTIMS[sum(divmod(number, len(names))) % 2]
+            victim = arguments.victim or VICTIMS[sum(divmod(number, len(names))) % 2]
             began = time.monotonic()
             killed, found = running.cycle(name, seed, victim)
             taken_s = time.monotonic() - began
@@ -158,6 +158,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first cycle's; then one more each")
     parser.add_argument("--spark", action="store_true", help="with Spark's drivers and workers")
     parser.add_argument("--jobs", help="only these, separated by commas")
+    parser.add_argument("--victim", choices=VICTIMS, help="with --spark: only this one")
     arguments = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from pyspark.errors import StreamingQueryException
+
 from pulsemark.pipeline import (
     DeltaTarget,
     IcebergTarget,
@@ -105,8 +107,16 @@ def _sink_stream(work: Work) -> None:
         serviceUrl=work.url, topic="copy", batchingMaxMessages="3"
     )
     checkpoint = str(work.folder / "checkpoint")
-    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    query.awaitTermination()
+    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    for attempt in range(5):
+        try:
+            writer.start().awaitTermination()
+        except StreamingQueryException as error:
+            # On a machine with other work Spark gives a source's process only 10 s to start.
+            if attempt == 4 or "connect back" not in str(error):
+                raise
+        else:
+            return
 
 
 SPARK_JOBS: Mapping[str, Job] = {
