@@ -60,7 +60,7 @@ class Load:
             thread.start()
 
     def _open(self) -> BookKeeperStore:
-        options = StoreOptions(ledger_entries=500)
+        options = StoreOptions(ledger_entries=50)
         return BookKeeperStore.open(self._address, root=self._root, options=options)
 
     def _append(self, name: str) -> None:

@@ -138,6 +138,11 @@ def opened_slices(
     options: ReadOptions, partition: LedgerPartition
 ) -> Iterator[tuple[Slice, TopicLog | None]]:
     """A task's slices with their topics, opened once; None for a missing topic."""
+    if options.store is not None:
+        from .stores import slices_in_store
+
+        yield from slices_in_store(options.store, partition)
+        return
     with FolderReader(options.path) as folder:
         logs = _opened(folder, partition)
         for part in partition.slices:
