@@ -167,6 +167,25 @@ def test_an_audit_of_a_store(tools: Any, cluster: Cluster) -> None:
         assert max(row["expected_end"] or 0 for row in rows) == log.next_index
 
 
+def test_a_verification_of_a_store(tools: Any, cluster: Cluster) -> None:
+    """A task reads its topics, says how much that was, and finds an entry that is damaged."""
+    from pulsemark.pipeline.verify import SUMMARY
+    from pulsemark.pipeline.verify_source import VerifyReader
+
+    topic = tools.TopicWriter(cluster.store, cluster.clock, "persistent://public/default/a", -1)
+    tools.fill(topic, cluster.clock)
+    reader = VerifyReader(ADDRESS, [[topic.name]])
+    (partition,) = reader.partitions()
+    (summary,) = reader.read(partition)
+    assert summary[1] == SUMMARY
+    assert summary[-1].startswith("1 topics")
+    ledger = cluster.bookies.ledgers[topic.ledger.segments()[0].ledger_id]
+    with cluster.bookies.lock:
+        ledger.entries[3] = b"\x0e\x02\x00\x00\x00\x01\xff" + ledger.entries[3][7:]
+    found = [row for row in reader.read(partition) if row[0] == "damage"]
+    assert (found[0][3], found[0][4]) == (topic.ledger.segments()[0].ledger_id, 3)
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [

@@ -33,7 +33,7 @@ def place_of(given: Given) -> tuple[Path, StoreAddress | None]:
         store = place
     given.refuse(("valueSchema",), "needs a folder: schemas are not read from a store")
     given.refuse(("maxBytesPerTrigger",), "needs a folder: a store does not tell sizes")
-    return Path(), store
+    return Path(str(store)), store  # in errors of jobs that read folders only
 
 
 def _parse_place(text: str) -> Path | StoreAddress:
