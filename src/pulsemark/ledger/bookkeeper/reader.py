@@ -27,9 +27,9 @@ from .failures import FAILURES
 from .loop_thread import LoopThread
 from .nodes import Paths, unpack_log
 from .pulsar_nodes import MANAGED_LEDGERS, cursor_info, ledger_info, name_of, topic_path
-from .pulsar_run import PulsarRun, own_facts, stamp_of
+from .pulsar_run import PulsarRun, stamp_of
 from .run import BookKeeperRun
-from .stored_entry import read_facts
+from .stored_entry import own_facts, read_facts
 
 if TYPE_CHECKING:
     from .client import BookKeeperClient
@@ -258,7 +258,7 @@ class BookKeeperReader:
         for each in there:
             stamp = stamp_of(firsts[each])
             if is_stamped and stamp is not None:
-                next_index = stamp[1] + 1 - own_facts(firsts[each])[1]
+                next_index = stamp[1] + 1 - own_facts(firsts[each].payload)[1]
             previous = runs[-1] if runs else None
             header = RunHeader(
                 topic=topic,
