@@ -261,7 +261,7 @@ def run_after(runs: Sequence[Run], number: int, row: int) -> tuple[int, int]:
 
     The committer shows entries meanwhile, those of older runs first. So once a later run is seen
     to have entries, the runs before it show all of theirs, and are looked at once more: else the
-    entries that were shown between the two looks would be passed over.
+    entries that were shown between the two reads would be skipped.
     """
     following = number + 1
     while following < len(runs) and not runs[following].entry_count:

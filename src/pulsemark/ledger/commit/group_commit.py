@@ -349,7 +349,7 @@ class GroupCommit:
             self._end_batch(batch)
 
     def refuse(self, groups: Collection[Group], error: LedgerError) -> None:
-        """Tell all who wait for these groups that nothing more is known of them."""
+        """End the waiting for these groups: their outcome is unknown."""
         calls: list[Callable[[], None]] = []
         with self.settling:
             for group in groups:

@@ -267,7 +267,7 @@ def test_no_add_goes_to_a_bookie_that_is_out() -> None:
 
 
 def test_each_entry_has_an_error_of_its_own() -> None:
-    """What is pending fails with the same facts in different errors, and nobody has to wait."""
+    """What is pending fails with the same facts in different errors, and no caller has to wait."""
 
     async def main(cluster: Cluster) -> None:
         unheard: list[dict[str, object]] = []

@@ -146,7 +146,7 @@ def test_after_another_replica_was_made() -> None:
 
 
 def test_following_an_open_ledger() -> None:
-    """A follower sees what is confirmed, fences nothing, and hears of more and of the close."""
+    """A follower sees what is confirmed, fences nothing, and sees new entries and the close."""
 
     async def main(cluster: Cluster) -> None:
         writer = await cluster.client().create_ledger()
