@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -74,10 +74,8 @@ def test_a_changed_bit_of_the_schema_is_a_typed_error(path):
     expected = content(path)
     for offset in [o for o in range(4096) if data[o]][::3]:
         path.write_bytes(flipped(data, offset))
-        try:
+        with suppress(CatalogError, UnsupportedVersionError):
             assert content(path)[3] == expected[3], offset
-        except (CatalogError, UnsupportedVersionError):
-            pass
 
 
 def test_error_names_the_damaged_property(path):

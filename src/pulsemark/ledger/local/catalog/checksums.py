@@ -61,10 +61,10 @@ def damage_of_properties(db: sqlite3.Connection) -> str | None:
     """What is wrong with the first damaged property; None if all are as they were written."""
     for kind, key, _, is_whole in checked_properties(db):
         if not is_whole:
-            return f"property {_text(kind)} of {_text(key)} is not what was stored"
+            return f"{property_name(kind, key)} is not what was stored"
     if _has_table(db):
         for kind, key in db.execute(_ORPHANS):
-            return f"property {_text(kind)} of {_text(key)} is gone"
+            return f"{property_name(kind, key)} is gone"
     return None
 
 
@@ -105,5 +105,7 @@ def _checksum(kind: bytes, key: bytes, value: bytes) -> int:
     return crc32c(b"\0".join((kind, key, value)))
 
 
-def _text(value: bytes) -> str:
-    return repr(value.decode(errors="backslashreplace"))
+def property_name(kind: bytes, key: bytes) -> str:
+    """What messages call a property."""
+    texts = [repr(each.decode(errors="backslashreplace")) for each in (kind, key)]
+    return f"property {texts[0]} of {texts[1]}"

@@ -12,6 +12,7 @@
     ledgers/<ledger id>-<segment>.idx    their addresses and times; may be deleted
     ledgers/<ledger id>-<segment>.cut    how many first entries were removed
     PULSEMARK.new, ledgers/*.cut.new     being written: renamed when they are whole
+    catalog.sqlite.new                   likewise, by `rebuild_catalog`
 
 No name a client chooses ever becomes part of a path.
 """
@@ -33,6 +34,7 @@ FOLDER_VERSION = 1
 MARKER_NAME = "PULSEMARK"
 LOCK_NAME = "LOCK"
 CATALOG_NAME = "catalog.sqlite"
+NEW_CATALOG_NAME = CATALOG_NAME + ".new"
 PROBE_NAME = "PROBE"
 RESERVE_NAME = "RESERVE"
 _PROBE_BYTES = 1 << 20
