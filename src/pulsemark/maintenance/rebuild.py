@@ -139,7 +139,12 @@ def _readable_properties(old: Path) -> tuple[list[tuple[str, str, bytes]], bool]
                 elif not _is_wrong_deletion(kind, key, there):
                     found.append((kind.decode(), key.decode(), value))
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        _log.warning("%s: not all of it could be read: %s", old, error)
+        _log.warning(
+            "%s: a part of the old catalog could not be read; its policies, and notes that topics "
+            "were being deleted, are lost: %s",
+            old,
+            error,
+        )
         return found, False
     return found, all_kept
 
@@ -220,6 +225,6 @@ def _take_topics(old: Path | None, catalog: Catalog) -> bool:
                 if name not in known and topic_id not in known.values():
                     catalog.create_topic(name, topic_id)
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        _log.warning("%s: not all of it could be read: %s", old, error)
+        _log.warning("%s: topics without entries could not be read, and are lost: %s", old, error)
         return False
     return True

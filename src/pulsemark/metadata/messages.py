@@ -49,7 +49,7 @@ class Message:
     schema_version: bytes | None = None
     deliver_at_ms: int | None = None
     is_encrypted: bool = False
-    """An encrypted batch is one `Message`: what is in it cannot be told."""
+    """An encrypted batch is one `Message`, because its content cannot be read."""
     chunk_id: int | None = None
     """The number of this chunk of a message that was sent in chunks, from 0."""
 

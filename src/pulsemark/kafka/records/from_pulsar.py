@@ -14,7 +14,7 @@ tombstone flag          null_value, the property that the topic's policy names, 
 
 Members of a batch that compaction removed are holes. Entries that cannot be records raise
 `UnconvertibleEntryError`: encrypted ones, chunks (no Kafka client would put them together),
-Pulsar's markers, and what is no message at all. Kafka's consumers get an `empty_batch` for them.
+Pulsar's markers, and bytes that are not a message. Kafka's consumers get an `empty_batch` for them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class UnconvertibleEntryError(ValueError):
     """An entry that cannot be shown to the other protocol's clients.
 
     Attributes:
-        reason: why, in words.
+        reason: why, as text.
     """
 
     def __init__(self, reason: str) -> None:

@@ -48,7 +48,7 @@ class Scan:
 def scan_records(raw: bytes, count: int, base_time_ms: int, begin: int = 0) -> Scan:
     """Check the records of a batch of magic 2, decompressed, which are ``raw`` from ``begin`` on.
 
-    Raises InvalidRecordSetError: they are no records, or not ``count`` of them.
+    Raises InvalidRecordSetError: they are not records, or not ``count`` of them.
     """
     try:
         scan, at, latest = _scan(raw, count, begin)

@@ -2,9 +2,9 @@
 
 A stored set becomes one entry: an ordinary message if it counts one record, else a batch. Each
 record keeps its place, so batch index = offset - base. Holes are members that say
-``compacted_out``, which Pulsar's clients pass over. The key is the partition key, in base64 with
-its flag if it is no UTF-8. What Pulsar requires and Kafka lacks comes from the caller: publish time
-(the broker's), producer name, sequence id.
+``compacted_out``, which Pulsar's clients skip. The key is the partition key, in base64 with
+its flag if it is not UTF-8. What Pulsar requires and Kafka lacks comes from the caller: publish
+time (the broker's), producer name, sequence id.
 
 Pulsar knows no tombstone with a value. Where the topic's policy names a property for it, such a
 record keeps its value and has that property. Elsewhere its value is null, as for old Kafka clients.
