@@ -1,7 +1,7 @@
 """What tools ask of a cluster: its brokers, its disks, and where replicas are.
 
 Each partition is on one broker, which leads it. So leaders are never elected, and replicas never
-move: a request for what is there already is granted, any other one is refused.
+move: a request for the present state is granted, any other one is refused.
 """
 
 from __future__ import annotations
