@@ -149,10 +149,10 @@ def measured(sources: Path, messages: int) -> list[float]:
     command = [sys.executable, __file__, "--measure", "--messages", str(messages)]
     environment = {**os.environ, "PYTHONPATH": str(sources)}
     ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    told = json.loads(ran.stdout.splitlines()[-1])
-    if Path(told["package"]).parent != sources:
-        raise SystemExit(f"{told['package']} was measured instead of {sources}")
-    rows: list[float] = told["rows"]
+    printed = json.loads(ran.stdout.splitlines()[-1])
+    if Path(printed["package"]).parent != sources:
+        raise SystemExit(f"{printed['package']} was measured instead of {sources}")
+    rows: list[float] = printed["rows"]
     return rows
 
 

@@ -28,7 +28,7 @@ AUDITED: Audited = {(0, "a"): AuditCounts(4, 9, 0, 3, 0)}
 
 @pytest.mark.parametrize("size_bytes", [0, 10, 60, 500])
 @pytest.mark.parametrize("key", KEYS)
-def test_payloads_tell_their_key(key: Key, size_bytes: int) -> None:
+def test_payloads_have_their_key(key: Key, size_bytes: int) -> None:
     """A payload begins with its key and is as long as asked, but never too short for the key."""
     payload = make_payload(key, size_bytes)
     assert key_of(payload) == key

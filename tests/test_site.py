@@ -84,10 +84,10 @@ def test_what_is_wrong_with_a_built_site_is_named(tmp_path: Path) -> None:
         "print(*problems_of(Path(sys.argv[1])), sep='\\n')"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    told = subprocess.run(
+    printed = subprocess.run(
         command, cwd=ROOT / "tools", capture_output=True, text=True, check=True, timeout=60
     )
-    assert sorted(told.stdout.splitlines()) == [
+    assert sorted(printed.stdout.splitlines()) == [
         "index.html: loads //fonts.example.org/x.css",
         "index.html: loads https://cdn.example.org/x.js",
         "index.html: missing/: no such file",

@@ -86,7 +86,7 @@ def run(*arguments: object, path: Path | None) -> str:
 
 @pytest.fixture(scope="module")
 def published(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """A data folder that a broker with the plugin wrote, and what it told over gRPC."""
+    """A data folder that a broker with the plugin wrote, and its answers over gRPC."""
     folder = tmp_path_factory.mktemp("data") / "broker"
     return folder, json.loads(run("-c", PUBLISH, TOPIC, folder, path=installed))
 
@@ -103,8 +103,8 @@ def dumped(folder: Path, *, path: Path | None) -> list[dict[str, Any]]:
 
 def test_a_broker_stamps_with_it(published: tuple[Path, Any]) -> None:
     """Batches and single entries are billed by the producer's property, or by the policy's word."""
-    _, told = published
-    (batch, batch_index, batch_bytes), (single, single_index, single_bytes) = told
+    _, answers = published
+    (batch, batch_index, batch_bytes), (single, single_index, single_bytes) = answers
     assert batch == {"acme.cost_centre": "shop", "acme.billed_size_bytes": batch_bytes}
     assert single == {"acme.cost_centre": "overheads", "acme.billed_size_bytes": single_bytes}
     assert (batch_index, single_index) == (2, 3)
@@ -112,8 +112,8 @@ def test_a_broker_stamps_with_it(published: tuple[Path, Any]) -> None:
 
 def test_dump_names_its_fields_where_it_is(published: tuple[Path, Any], installed: Path) -> None:
     """With the plugin its fields go by their names, without it by their numbers."""
-    folder, told = published
-    sizes = [size for _, _, size in told]
+    folder, answers = published
+    sizes = [size for _, _, size in answers]
     centres = ["shop", "overheads"]
     assert dumped(folder, path=installed) == [
         {"acme.cost_centre": centre, "acme.billed_size_bytes": size}
@@ -126,7 +126,7 @@ def test_dump_names_its_fields_where_it_is(published: tuple[Path, Any], installe
 
 async def test_grpc_without_it(published: tuple[Path, Any]) -> None:
     """A server without the plugin tells the same values by number."""
-    folder, told = published
+    folder, answers = published
 
     def ask(target: str) -> list[RemoteEntry]:
         with SeekClient(target) as seek:
@@ -135,7 +135,7 @@ async def test_grpc_without_it(published: tuple[Path, Any]) -> None:
     async with folder_server(folder) as server:
         entries = await asyncio.to_thread(ask, server.target)
     assert [list(entry.tags.values()) for entry in entries] == [
-        list(tags.values()) for tags, _, _ in told
+        list(tags.values()) for tags, _, _ in answers
     ]
     assert all(set(entry.tags) == {"1000", "1001"} for entry in entries)
 

@@ -1,7 +1,7 @@
 """Thousands of seeded histories of the BookKeeper client against fake bookies, in virtual time.
 
     python tools/bookkeeper_simulation.py [--first SEED] [--seeds N] [--duels]
-                                          [--without fence|floor]
+                                          [--without fence|fence-of-reads|floor]
 
 Each seed is one history: contenders for a topic, a follower, and bad luck with bookies, network and
 metadata. With `--duels` it is a short one, of one writer and one recovery. The run ends with 1 if
@@ -19,7 +19,8 @@ from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
 from pulsemark.testing.bookkeeper.history import Outcome, run_history
 
 CONTROLS = {
-    "fence": RecoveryRules(fence_reads=False),
+    "fence": RecoveryRules(fence=False),
+    "fence-of-reads": RecoveryRules(fence_reads=False),
     "floor": RecoveryRules(floor_of_segment=False),
 }
 
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
         f"{sum(one.ledgers for one in outcomes)} ledgers, "
         f"{sum(one.recovered for one in outcomes)} recoveries, "
         f"{sum(one.ensemble_changes for one in outcomes)} ensemble changes, "
-        f"{broken} with a broken invariant"
+        f"{broken} with a broken invariant, {sum(len(one.broken) for one in outcomes)} violations"
     )
     return int((broken == 0) if given.without else (broken > 0))
 

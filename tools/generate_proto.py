@@ -53,12 +53,12 @@ def generate(target: Path, source: Path = SOURCE) -> list[Path]:
             raise GenerationError(f"protoc failed on {path.name}")
         stem = target / path.relative_to(source).with_suffix("")
         module, stub = (stem.with_name(f"{stem.name}_pb2{end}") for end in (".py", ".pyi"))
-        stub.write_text(mend_stub(stub.read_text(encoding="utf-8")), encoding="utf-8")
+        stub.write_text(correct_stub(stub.read_text(encoding="utf-8")), encoding="utf-8")
         produced += [module, stub]
     return sorted(produced)
 
 
-def mend_stub(text: str) -> str:
+def correct_stub(text: str) -> str:
     """A generated stub, with protoc's mistakes corrected.
 
     - Names that are Python keywords are syntax errors (Pulsar has a schema type called None);

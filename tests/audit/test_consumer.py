@@ -20,7 +20,7 @@ from pulsemark.testing import SettableClock
 
 NAME = "persistent://public/default/orders"
 NOW_MS = 1_700_000_000_000
-NOBODY = "http://127.0.0.1:9"
+NO_BROKER = "http://127.0.0.1:9"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Stamps:
 
 def made(**options: Any) -> ConsumerAudit:
     """An audit that stands at NOW_MS."""
-    return ConsumerAudit(NOBODY, clock=SettableClock(NOW_MS), **options)
+    return ConsumerAudit(NO_BROKER, clock=SettableClock(NOW_MS), **options)
 
 
 def test_without_stamps_the_publish_time_decides() -> None:

@@ -91,7 +91,7 @@ def test_bad_bodies_are_refused(value: Any, field: str) -> None:
 
 
 @pytest.mark.parametrize("tier", ["broker", "all"])
-def test_nobody_posts_the_brokers_rows(tier: str) -> None:
-    """The tier `broker` is the broker's own, and `all` is none."""
+def test_only_the_broker_posts_its_rows(tier: str) -> None:
+    """The tier `broker` is the broker's own, and `all` is not a tier."""
     with pytest.raises(AuditInputError, match=tier):
         post("a", (1, 1), tier=tier)

@@ -119,7 +119,7 @@ def test_what_is_removed_before_it_is_counted_is_named(topic: Any) -> None:
     assert {(r.missing, r.missing_before, r.missing_after) for r in rows(trail)} == {(0, 0, 0)}
 
 
-def test_a_cut_tail_is_counted_anew(topic: Any) -> None:
+def test_a_cut_tail_is_counted_again(topic: Any) -> None:
     """Its indexes are given again: the rows are those of the log as it is."""
     for number in range(6):
         topic.add(number * 500)

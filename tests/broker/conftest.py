@@ -69,7 +69,7 @@ SETTLING_TURNS = 100
 
 
 def drained(broker: BrokerThread, consumer: RawConsumer) -> list[RawMessage]:
-    """All that a consumer is sent for what its client asked so far, and what others were told.
+    """All that a consumer is sent for what its client asked so far, and what other clients got.
 
     No time passes in which silence would have to be taken for the end: the broker reads what the
     client wrote, gets turns of its loop, and whatever it sends in these comes before its PONG.

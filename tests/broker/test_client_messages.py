@@ -67,7 +67,7 @@ def test_a_chunked_message_is_put_together_again(client, topic):
     assert payload == message.data()
 
 
-def test_message_ids_tell_entries_and_batch_indexes(client, topic):
+def test_message_ids_have_entries_and_batch_indexes(client, topic):
     """Ids given to the producer are those the consumer sees, in order."""
     producer = client.create_producer(topic, batching_enabled=False)
     ids = [producer.send(b"x") for _ in range(5)]
@@ -209,7 +209,7 @@ def test_a_second_exclusive_consumer_is_refused(client, topic):
 
 
 def test_unsubscribe_forgets_the_place(client, topic):
-    """After an unsubscribe, a subscription of the same name starts anew."""
+    """After an unsubscribe, a subscription of the same name starts as a new one."""
     producer = client.create_producer(topic)
     consumer = client.subscribe(topic, "s")
     producer.send(b"1")

@@ -192,7 +192,7 @@ def test_official_clients_see_none(
 def test_a_reader_after_the_tail_was_cut_off(
     client: pulsar.Client, broker: BrokerThread, raw: RawClient, topic: str
 ) -> None:
-    """It ends at the last message that is left, though it was told a later one before."""
+    """It ends at the last message that is left, though it got a later one before."""
     producer = raw.create_producer(topic)
     for number in range(3):
         producer.send(b"%d" % number)
@@ -432,7 +432,7 @@ def test_a_file_without_a_token_stops_the_start(tmp_path: Path, content: bytes |
 
 
 def test_a_token_file_without_a_grpc_port_is_a_mistake(token_file: Path) -> None:
-    """It would protect nothing, and nobody could use it."""
+    """It would protect nothing, and no client could use it."""
     with (
         pytest.raises(ConfigError, match="needs grpc_port"),
         running_broker(http_port=None, grpc_control_token_file=token_file),

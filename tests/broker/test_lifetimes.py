@@ -95,7 +95,9 @@ def test_inactive_topics(
         assert topics(broker) == left
 
 
-def test_a_topic_that_is_used_again_begins_anew(broker: BrokerThread, clock: SettableClock) -> None:
+def test_a_topic_that_is_used_again_starts_a_new_wait(
+    broker: BrokerThread, clock: SettableClock
+) -> None:
     """The time counts from its last use."""
     policy = {"maxInactiveDurationSeconds": 60, "deleteWhileInactive": True}
     set_policy(broker, INACTIVE_TOPICS, policy)

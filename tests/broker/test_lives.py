@@ -413,7 +413,7 @@ def test_a_deletion_that_was_interrupted_is_finished(broker):
     assert not broker.topics.exists(TopicName.parse(TOPIC))
 
 
-def test_deleting_without_force_lets_nobody_in_between(broker):
+def test_deleting_without_force_lets_no_client_in_between(broker):
     """Once the partitions are found unused no producer gets in and is thrown out again."""
     client = partitioned(broker)
     client.send(client.close_producer(1))

@@ -286,7 +286,7 @@ def test_the_statistics_of_the_broker_are_taken_topic_by_topic(raw, http, monkey
 
 @pytest.mark.parametrize("how", ["unload", "delete"])
 @pytest.mark.parametrize("sub_type", [Shared, Key_Shared])
-def test_the_clients_of_a_topic_are_told_in_pieces_that_it_is_closed(
+def test_the_clients_of_a_closed_topic_are_notified_in_pieces(
     raw, http, topic, monkeypatch, turns, how, sub_type
 ):
     """Every client is notified, and gets nothing after its subscription was detached."""

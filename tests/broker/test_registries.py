@@ -63,9 +63,9 @@ class Registries(RuleBasedStateMachine):
         self.broker.removed = self.removed
         #: What the operator asked for, and the topics that it may delete.
         self.works = []
-        #: The highest epoch that an owner was told of, by topic; forgotten when it is deleted.
+        #: The highest epoch that an owner got, by topic; forgotten when it is deleted.
         self.epochs = {}
-        #: Durable subscriptions that must be there: confirmed, and nobody asked for their end.
+        #: Durable subscriptions that must be there: confirmed, and no client asked for their end.
         self.kept = {}
         #: Properties that each subscription may have: those of the ones who may have made it.
         self.offered = {}
@@ -110,7 +110,7 @@ class Registries(RuleBasedStateMachine):
         """Do something of the operator's; what was known of topics that it may delete is over."""
         self.forget(deleted)
         self.works.append((self.broker.start(work), deleted))
-        # Beginning it took a turn, in which clients may have been told something.
+        # Beginning it took a turn, in which clients may have got answers.
         self.forget(deleted)
 
     def forget(self, topics):

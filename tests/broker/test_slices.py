@@ -75,21 +75,21 @@ def reads(client: SimulatedClient) -> bytes:
     return client.subscribe(9, TOPIC, "reader", durable=False)
 
 
-def test_a_send_before_its_producer_is_told_of_the_unload_is_dropped(broker, monkeypatch):
+def test_a_send_before_its_producer_is_notified_of_the_unload_is_dropped(broker, monkeypatch):
     """Its connection lives on, nothing of it is stored, and the producer can be opened again."""
     client = connected(broker, *[lambda c, n=n: c.open_producer(n, TOPIC, "") for n in range(3)])
     topic = broker.topics.open_topics[TOPIC]
     begun: list[Iterator[None]] = []
     broker.loop.do(lambda: begun.append(topic.disconnect()))
     pieces = begun[0]
-    told = []
-    monkeypatch.setattr(client, "_take", lambda event: told.append(event.type))
+    received = []
+    monkeypatch.setattr(client, "_take", lambda event: received.append(event.type))
     client.send(sent(0), sent(0), client.close_producer(0), sent(1))
-    # It hears that the broker closed the producer before it hears that it did so itself.
+    # It gets the broker's CLOSE_PRODUCER before the answer to its own.
     close, success = BaseCommand.CLOSE_PRODUCER, BaseCommand.SUCCESS
-    assert told == [close, success, close]
+    assert received == [close, success, close]
     broker.loop.do(lambda: at_once(pieces))
-    assert told == [close, success, close, close]
+    assert received == [close, success, close, close]
     monkeypatch.undo()
     broker.quiesce()
     assert client.is_connected

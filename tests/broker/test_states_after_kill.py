@@ -41,7 +41,7 @@ asyncio.run(main())
 NAMESPACE = "persistent://public/default/"
 KEYS = ("a", "b", "c", "d")
 RECORD = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "string"}]}
-#: A limit that a test can tell apart from others.
+#: A limit that differs from all others.
 RATE = {"dispatchThrottlingRateInMsg": 77}
 
 
@@ -268,7 +268,7 @@ def test_policies_and_a_full_topic(killed: tuple[Process, list[MessageId]]) -> N
 
 
 def test_a_topic_that_was_deleted(killed: tuple[Process, list[MessageId]]) -> None:
-    """It does not come back, and one that is made anew is empty."""
+    """It does not come back, and one that is created again is empty."""
     broker, _ = killed
     assert f"{NAMESPACE}gone" not in broker.rest("GET", "persistent/public/default")[1]
     assert stored(broker, "gone") == 0

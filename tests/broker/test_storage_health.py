@@ -35,7 +35,7 @@ def _quick(monkeypatch):
     monkeypatch.setattr(storage_health, "WAIT_MAX_S", 0.2)
 
 
-async def test_nobody_waits_while_all_is_well():
+async def test_no_producer_waits_while_writes_succeed():
     """Without a failed append nothing is probed."""
     disk = Disk(works=False)
     health = StorageHealth(disk.probe)
@@ -58,7 +58,7 @@ async def test_producers_go_on_as_soon_as_a_probe_is_written():
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_who_waits_too_long_is_told_why():
+async def test_a_producer_that_waits_too_long_gets_the_reason():
     """A producer is refused with the disk's own error if the disk stays full."""
     health = StorageHealth(Disk(works=False).probe)
     health.failed(FULL)

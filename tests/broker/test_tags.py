@@ -92,14 +92,14 @@ class Recording:
     name = "recording"
 
     def __init__(self):
-        self.told = []
+        self.contexts = []
 
     def stamp(self, context, metadata):
         """Keep the context."""
-        self.told.append(context)
+        self.contexts.append(context)
 
 
-def test_what_a_plugin_is_told_of_the_sender(broker, raw, topic):
+def test_what_a_plugin_gets_of_the_sender(broker, raw, topic):
     """A stamper gets the connection's names and properties, and cannot change them."""
     producer = raw.create_producer(topic, producer_name="till", properties={"region": "eu"})
     recording = Recording()
@@ -110,7 +110,7 @@ def test_what_a_plugin_is_told_of_the_sender(broker, raw, topic):
 
     broker.call(use)
     producer.send(b"x")
-    (context,) = recording.told
+    (context,) = recording.contexts
     sender = context.sender
     assert (sender.producer_name, dict(sender.properties)) == ("till", {"region": "eu"})
     assert sender.client_version
@@ -268,9 +268,9 @@ class TestStampOverRest:
         set_policy(http, topic, stampers=["broker-time", "index", "property-tags:region"])
         body = batched_message([b"1", b"2"], publish_time_ms=1)
         receipt = producer.send_raw(body, num_messages=2)
-        told = http("GET", self.path(topic, receipt)).json
-        assert told.pop("brokerTimestamp") == told.pop("appendTime") > 0
-        assert told == {
+        shown = http("GET", self.path(topic, receipt)).json
+        assert shown.pop("brokerTimestamp") == shown.pop("appendTime") > 0
+        assert shown == {
             "ledgerId": receipt.ledger_id,
             "entryId": receipt.entry_id,
             "kind": "data",
@@ -284,8 +284,8 @@ class TestStampOverRest:
         """An unstamped entry has an index, but no broker time."""
         producer = raw.create_producer(topic)
         set_policy(http, topic, stampers=[])
-        told = http("GET", self.path(topic, producer.send(b"x"))).json
-        assert (told["index"], told["brokerTimestamp"], told["tags"]) == (0, None, {})
+        shown = http("GET", self.path(topic, producer.send(b"x"))).json
+        assert (shown["index"], shown["brokerTimestamp"], shown["tags"]) == (0, None, {})
 
     def test_what_is_not_there(self, http, raw, topic):
         """A missing entry or topic is 404, a number that is not valid too."""

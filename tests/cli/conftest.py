@@ -23,7 +23,7 @@ STEP_MS = 1_000
 
 
 class StepClock:
-    """A clock that moves only when told."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self.time_ms = now_ms

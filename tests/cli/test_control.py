@@ -108,7 +108,7 @@ def test_bad_input_is_one_line(
 
 
 def test_without_the_right_token(pulsemark: Command, broker: BrokerThread, tmp_path: Path) -> None:
-    """None, a wrong one, a file that is none; topics that do not exist."""
+    """No token, a wrong one, a file without one; topics that do not exist."""
     call = ("control", "append", "orders", "checkpoint", "c", "--grpc", broker.grpc_url)
     assert "UNAUTHENTICATED" in pulsemark(*call).error()
     token = tmp_path / "token"

@@ -116,14 +116,14 @@ def test_text_of_a_folder(folder: Folder, pulsemark: Command) -> None:
 def test_parts(
     folder: Folder, pulsemark: Command, arguments: list[str], expected: list[int]
 ) -> None:
-    """A dump begins where it is told, by index or time, and ends at its limit."""
+    """A dump begins where the options say, by index or time, and ends at its limit."""
     ran = pulsemark("dump", "orders", "--data-dir", folder.path, "--json", *arguments)
     assert [row["entry_id"] for row in ran.json()] == expected
 
 
 @pytest.mark.parametrize("of_segment", [False, True])
 def test_from_position(folder: Folder, pulsemark: Command, *, of_segment: bool) -> None:
-    """A dump begins at the position it is told, in a folder and in a segment file."""
+    """A dump begins at the given position, in a folder and in a segment file."""
     ledger_id = pulsemark("dump", folder.path, "--json").json()[0]["ledger_id"]
     target = folder.segment() if of_segment else folder.path
     ran = pulsemark("dump", target, "--from", f"{ledger_id}:7", "--json")
@@ -166,7 +166,7 @@ def test_damage(folder: Folder, pulsemark: Command, number: int, *, of_segment: 
 
 
 def test_segment_without_header(folder: Folder, pulsemark: Command) -> None:
-    """A segment file that nobody can assign to a topic any more is told, not passed over."""
+    """A segment file that cannot be assigned to a topic any more is reported, not skipped."""
     path = folder.segment()
     data = path.read_bytes()
     path.write_bytes(bytes(200) + data[200:])
@@ -191,7 +191,7 @@ def test_segment_with_a_damaged_header(folder: Folder, pulsemark: Command) -> No
 
 
 def test_torn_tail_of_a_segment_file(folder: Folder, pulsemark: Command) -> None:
-    """Bytes after the last whole record of a segment file are told, as damage."""
+    """Bytes after the last whole record of a segment file are reported as damage."""
     path = folder.segment()
     path.write_bytes(path.read_bytes() + b"\xf7PM\x1ehalf a record")
     ran = pulsemark("dump", path, "--json")

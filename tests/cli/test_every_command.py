@@ -104,7 +104,7 @@ ASKING = {"--admin-url": "http://127.0.0.1:1", "--service-url": "pulsar://127.0.
 
 @EVERY
 def test_no_broker(words, pulsemark, tmp_path, monkeypatch):
-    """Who asks a broker that is not there hears its address in one line."""
+    """Without a broker the error is one line with the address."""
     monkeypatch.chdir(tmp_path)
     if words.path == ("mirror",):
         assert "127.0.0.1:1" in pulsemark(*call_of(words), "--topics", "orders", "--once").err

@@ -71,7 +71,7 @@ def test_a_difference_is_exit_code_1(pulsemark: Command, folder: Folder, tmp_pat
     ("arguments", "reason"),
     [
         (("{a}", "{b}"), "--topics"),
-        (("{a}", "{b}", "--topics", ","), "--topics names none"),
+        (("{a}", "{b}", "--topics", ","), "--topics names no topic"),
         (("{a}", "{b}", "--topics", "absent", "--once"), "absent: no such topic"),
         (("{a}", "{b}", "--topics", "a/b", "--once"), "invalid topic name 'a/b'"),
         (("{a}", "{b}", "--topics", "x([", "--regex", "--once"), "not a pattern"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from pulsemark.testing import running_broker
+from pulsemark.testing import SettableClock, running_broker
 
-pytest.importorskip("pulsar")
+pulsar = pytest.importorskip("pulsar")
 
 
 @pytest.fixture
@@ -41,6 +43,39 @@ def test_there_and_back(perf_and_broker):
     assert broker.backlog("orders", "sub") == 0
     (sought,) = perf("seek", "orders", "-m", "5", "--json").json()
     assert sought["seeks"] == 5
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_seeks_after_the_end(pulsemark, monkeypatch, partitions):
+    """Moments of a producer whose clock is ahead lie after the last message: no seek waits there.
+
+    The poll is counted: were it to wait for a message, it would poll until its limit.
+    """
+    polls = 0
+    read_next = pulsar.Reader.read_next
+
+    def counted(reader, timeout_millis=None):
+        nonlocal polls
+        polls += 1
+        return read_next(reader, timeout_millis)
+
+    monkeypatch.setattr(pulsar.Reader, "read_next", counted)
+    slow = SettableClock(datetime.now(UTC) - timedelta(hours=1), running=True)
+    with running_broker(storage="memory", clock=slow) as broker:
+        if partitions:
+            broker.admin.create_topic("orders", partitions=partitions)
+        client = pulsar.Client(broker.service_url)
+        producer = client.create_producer("orders", batching_enabled=True)
+        for number in range(30):
+            producer.send_async(b"%d" % number, lambda *_: None)
+        producer.flush()
+        client.close()
+        ran = pulsemark("perf", "seek", "orders", "-m", "4", "--json",
+                        "--service-url", broker.service_url)  # fmt: skip
+        (sought,) = ran.json()
+        assert sought["seeks"] == 4
+        assert sought["bytes_per_s"] == 0
+        assert polls < 30
 
 
 def test_a_rate_and_a_time(perf):

@@ -135,7 +135,7 @@ def test_wrong_arguments(pulsemark: Command, arguments: tuple[str, ...], named: 
     assert named in pulsemark("policies", *arguments).error()
 
 
-def test_nobody_answers(pulsemark: Command) -> None:
+def test_no_broker_answers(pulsemark: Command) -> None:
     """The address is named."""
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))

@@ -148,5 +148,5 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
 
 
 def test_unknown_topic_over_grpc(pulsemark: Command, grpc_target: str) -> None:
-    """A server's refusal is told like a folder's."""
+    """A server's refusal is printed like a folder's."""
     assert "invoices" in pulsemark("seek", "invoices", "0", "--grpc", grpc_target).error()

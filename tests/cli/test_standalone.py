@@ -72,7 +72,7 @@ def test_standalone_in_memory(start: Start, tmp_path: Path) -> None:
 
 
 def test_an_open_broker_is_warned_of(start: Start) -> None:
-    """Who listens beyond this machine without authentication is told what that means."""
+    """An address that other machines reach, without authentication, gives a warning."""
     arguments = ("standalone", "--json", "--storage", "memory", *FREE_PORTS)
     process = start(*arguments, "--host", "0.0.0.0")
     ready(process)
@@ -150,7 +150,7 @@ def test_locked_folder(start: Start, pulsemark: Command, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("option", ["--port", "--http-port", "--grpc-port"])
 def test_occupied_port(pulsemark: Command, tmp_path: Path, option: str) -> None:
-    """A port that somebody listens on is named, for every door."""
+    """A port that is in use is named, for every protocol."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ports = {"--port": "0", "--http-port": "0", "--grpc-port": "0", option: port}

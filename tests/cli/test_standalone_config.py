@@ -107,7 +107,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
 
 
 def test_durability_by_interval(tmp_path: Path) -> None:
-    """Acknowledged before it is synced, told by stats and metrics, there after an orderly end."""
+    """Acknowledged before it is synced, shown by stats and metrics, there after an orderly end."""
     arguments = ("--port", "0", "--http-port", "0", "--durability", "interval=60000")
     for expected in (0, 1):
         with Standalone(*arguments, cwd=tmp_path) as broker:

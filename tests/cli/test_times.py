@@ -1,4 +1,4 @@
-"""Times as people type them: every form, and everything that is none."""
+"""Times as people type them: every form, and texts that are not times."""
 
 from __future__ import annotations
 

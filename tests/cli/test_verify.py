@@ -47,7 +47,7 @@ def test_json(folder: Folder, pulsemark: Command) -> None:
 
 
 def test_leftovers_leave_the_exit_code(folder: Folder, pulsemark: Command) -> None:
-    """What a crash leaves is told, and is no damage."""
+    """What a crash leaves is reported, and is not damage."""
     (folder.path / "ledgers" / f"{999:016x}-00000000.log").write_bytes(b"")
     ran = pulsemark("verify", folder.path)
     assert ran.status == 0
@@ -73,7 +73,7 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
     assert pulsemark("verify", "a/b", "--data-dir", folder.path).error()
 
 
-def test_rotten_header_is_told_once(folder: Folder, pulsemark: Command) -> None:
+def test_damaged_header_is_reported_once(folder: Folder, pulsemark: Command) -> None:
     """The store's own log lines do not appear beside the findings."""
     data = bytearray(folder.segment().read_bytes())
     data[40] ^= 4

@@ -179,7 +179,7 @@ def test_it_goes_on_when_the_broker_closes_it(broker: BrokerThread) -> None:
 
 
 def test_without_attempts_the_loss_is_an_error(broker: BrokerThread) -> None:
-    """The caller is told which entries are open."""
+    """The error names the entries whose outcome is open."""
     service = Service(broker.service_url)
     with service:
         producer = RawProducer(service, TOPIC, reconnect_attempts=0)

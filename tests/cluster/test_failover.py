@@ -50,7 +50,7 @@ def test_a_paused_owner_cannot_write(brokers, eventually):
     other_client = brokers.client(survivor)
     second = other_client.create_producer(TOPIC)
     second.send(b"after the takeover")
-    # The first owner does not know yet: its store refuses, and the client hears it.
+    # The first owner does not know yet: its store refuses, and the client gets the error.
     done = threading.Event()
     outcome = []
 

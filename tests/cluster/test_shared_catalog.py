@@ -2,9 +2,12 @@
 
 import asyncio
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
+from pulsemark.broker.topics.catalog_writer import CatalogWriter
+from pulsemark.broker.topics.namespaces import Namespaces
 from pulsemark.cluster import shared_catalog
 from pulsemark.cluster.shared_catalog import CHANGES, MAX_VALUE_BYTES, SharedCatalog
 from pulsemark.coordination import ConnectionLossError
@@ -14,7 +17,7 @@ from pulsemark.ledger.errors import ChangedElsewhereError
 
 
 async def opened(tree):
-    """A broker's view of the catalog, and what it heard from others."""
+    """A broker's view of the catalog, and the changes of others."""
     catalog = SharedCatalog(tree.session())
     await catalog.load()
     heard = []
@@ -65,7 +68,7 @@ async def test_two_that_change_one_value():
     two, news = await opened(tree)
     await in_thread(one.put, "k", "a", b"0")
     await until(lambda: two.get("k", "a") == b"0")
-    two.close()  # it hears nothing more by itself
+    two.close()  # it gets no more changes by itself
     await in_thread(one.put, "k", "a", b"1")
     with pytest.raises(ChangedElsewhereError):
         await in_thread(two.write, [("k", "new", b"x"), ("k", "a", b"2")])
@@ -73,6 +76,100 @@ async def test_two_that_change_one_value():
     assert two.get("k", "new") is None
     assert news[-1] == ("k", "a", b"1")
     await in_thread(two.put, "k", "a", b"2")
+
+
+class Held:
+    """Runs blocking work in threads, and each piece only when the test lets it."""
+
+    def __init__(self):
+        self.may_run = asyncio.Event()
+        self.may_run.set()
+        self.waiting = 0
+
+    async def __call__(self, function, *arguments):
+        """As the broker's `run_blocking`."""
+        self.waiting += 1
+        await self.may_run.wait()
+        return await asyncio.to_thread(function, *arguments)
+
+
+async def namespaces_of(tree):
+    """A broker's namespaces on the shared catalog, and what holds up its changes."""
+    catalog, _ = await opened(tree)
+    executor = Held()
+    writer = CatalogWriter(SimpleNamespace(catalog=catalog), executor)
+    namespaces = Namespaces(catalog, writer)
+    await asyncio.to_thread(namespaces.load)
+    catalog.on_change.append(namespaces.take)
+    return namespaces, executor
+
+
+async def test_two_brokers_change_one_namespace_within_moments():
+    """One broker has computed a namespace's new settings, and another's change of them arrives
+    before they are written: both changes are kept.
+    """
+    tree = MemoryTree()
+    mine, executor = await namespaces_of(tree)
+    other, _ = await namespaces_of(tree)
+    executor.may_run.clear()
+    executor.waiting = 0
+    name = "public/default"
+    change = asyncio.create_task(mine.change(name, lambda old: {**old, "mine": 1}))
+    await until(lambda: executor.waiting)
+    await other.change(name, lambda old: {**old, "other": 2})
+    await until(lambda: mine[name] == {"other": 2})
+    executor.may_run.set()
+    await change
+    assert mine[name] == {"other": 2, "mine": 1}
+    await until(lambda: other[name] == {"other": 2, "mine": 1})
+
+
+async def test_changes_of_one_value_at_once():
+    """Two brokers that change one value at the same time, again and again, lose no change."""
+    tree = MemoryTree()
+    mine, _ = await namespaces_of(tree)
+    other, _ = await namespaces_of(tree)
+    name = "public/default"
+
+    async def count(namespaces):
+        for _ in range(50):
+            await namespaces.change(name, lambda old: {"count": old.get("count", 0) + 1})
+
+    await asyncio.gather(count(mine), count(other))
+    await until(lambda: mine[name] == other[name] == {"count": 100})
+
+
+async def test_a_value_that_was_given_is_not_computed_again():
+    """A namespace that two brokers create at the same moment keeps the settings of the first one;
+    the second is refused.
+    """
+    tree = MemoryTree()
+    mine, executor = await namespaces_of(tree)
+    other, _ = await namespaces_of(tree)
+    executor.may_run.clear()
+    change = asyncio.create_task(mine.put("public/new", {"mine": 1}))
+    await other.put("public/new", {"other": 2})
+    await until(lambda: mine.get("public/new") == {"other": 2})
+    executor.may_run.set()
+    with pytest.raises(ChangedElsewhereError, match="public/new"):
+        await change
+    assert mine["public/new"] == other["public/new"] == {"other": 2}
+
+
+async def test_moments_that_are_too_long_ago(monkeypatch):
+    """Of old changes it is not known when they came: what is older than that is refused."""
+    monkeypatch.setattr(shared_catalog, "KEPT_MOMENTS", 2)
+    tree = MemoryTree()
+    mine, _ = await opened(tree)
+    other, _ = await opened(tree)
+    await in_thread(mine.put, "k", "same", b"1")
+    before = mine.moment()
+    for number in range(3):
+        await in_thread(other.put, "k", f"key-{number}", b"1")
+    await until(lambda: mine.get("k", "key-2") == b"1")
+    with pytest.raises(ChangedElsewhereError):
+        await in_thread(mine.write_since, before, [("k", "same", b"2")])
+    await in_thread(mine.write_since, mine.moment(), [("k", "same", b"2")])
 
 
 @pytest.mark.parametrize(("moment", "is_made"), [("before", False), ("after", True)])

@@ -207,7 +207,7 @@ stamped = st.booleans()
 compressions = st.sampled_from(sorted(COMPRESS))
 rarely = st.sampled_from([False] * 7 + [True])
 appends = st.one_of(
-    # An empty payload that is encrypted is told by the header's size only.
+    # Only the header's size shows that an encrypted payload is empty.
     st.builds(Single, messages, compressions, st.booleans(), st.just(False), rarely, stamped),
     st.builds(Single, messages, compressions, st.just(True), st.just(True), rarely, stamped),
     st.builds(
@@ -640,7 +640,7 @@ def test_a_tombstone_in_chunks(topic):
 
 
 def test_chunks_across_the_horizon(topic, clock):
-    """Chunks whose message is not yet complete wait in the view for the rest, but not for ever."""
+    """Chunks of an incomplete message wait in the view for the rest, but only for a time."""
     old = put(topic, "a", b"old")
     first = put_chunk(topic, 0, 2)
     compact(topic)

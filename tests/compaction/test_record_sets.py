@@ -153,7 +153,7 @@ def test_sets_that_stay_whole_are_not_touched(topic: ManagedLedger) -> None:
 
 @pytest.mark.parametrize("body", [bytes(10), bytes(100), b"\0\0" + b"junk" * 30], ids=len)
 def test_damaged_sets_are_kept_whole(topic: ManagedLedger, body: bytes) -> None:
-    """What says it is a record set and is none stays, and is counted."""
+    """Bytes that claim to be a record set and are not stay, and are counted."""
     publish(topic, 2, 0, [(b"a", b"1", 0)])
     base = BrokerEntryMetadata(source_format=SOURCE_KAFKA_MAGIC_2, message_count=3)
     topic.append(body, message_count=3, base=base).commit.wait(20)

@@ -136,7 +136,7 @@ async def extra(session):
 
 async def test_ephemeral_nodes(open_session, service):
     """An ephemeral node names its session, others see it, and it goes when its session is closed
-    or expires; the expired session is told and goes on with a new id.
+    or expires; the expired session is notified and goes on with a new id.
     """
     mine, other = await open_session(), await open_session()
     await mine.create("/e", b"me", ephemeral=True)

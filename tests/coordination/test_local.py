@@ -33,7 +33,7 @@ async def test_persistent_nodes_outlive_the_process(tmp_path):
 
 
 async def test_a_change_that_cannot_be_stored_is_not_made(tmp_path):
-    """If the disk refuses a change, nobody sees it."""
+    """If the disk refuses a change, no session sees it."""
     tree = DurableTree(tmp_path / "tree")
     session = tree.session()
     await session.create("/a", b"1")

@@ -65,7 +65,7 @@ async def test_faults_before_and_after_the_effect(when, is_made):
 
 
 async def test_requests_of_an_ended_session():
-    """A session that was ended, and has not heard of it, cannot change anything."""
+    """A session that was ended, and was not notified, cannot change anything."""
     tree = MemoryTree()
     session = tree.session()
     session.end_silently()

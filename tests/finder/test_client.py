@@ -31,7 +31,7 @@ def test_every_exported_name_is_there():
         face.SeekClint  # noqa: B018
 
 
-def test_an_entry_iterator_that_is_never_begun_calls_nobody(topics, serve):
+def test_an_entry_iterator_that_is_never_begun_makes_no_call(topics, serve):
     """read_entries is lazy: without a first entry asked for, there is no call to clean up."""
     asked = []
 

@@ -33,7 +33,7 @@ positions = st.builds(Position, int64, int64)
 def test_a_missing_or_negative_number_is_refused_by_name(
     request_: messages.NumbersRequest, field: str
 ) -> None:
-    """A forgotten time is no time 0, and -1 is nobody's end."""
+    """A missing time is not time 0, and -1 is not an end."""
     with pytest.raises(InvalidFieldError) as caught:
         messages.required(request_, field)
     assert caught.value.field == field
@@ -41,7 +41,7 @@ def test_a_missing_or_negative_number_is_refused_by_name(
 
 
 def test_zero_is_a_number_like_others() -> None:
-    """Presence is told apart from the value 0."""
+    """A missing value differs from the value 0."""
     assert messages.required(pb.SeekByTimeRequest(time_ms=0), "time_ms") == 0
 
 

@@ -20,7 +20,7 @@ from pulsemark.pipeline.job_arguments import add_range, range_of
     ],
 )  # fmt: skip
 def test_forms(text, time_ms):
-    """A sign and units; anything else is none."""
+    """A sign and units; anything else is not a relative time."""
     assert relative_time_ms(text, 10**12) == time_ms
 
 

@@ -99,7 +99,7 @@ def test_details_have_the_layout_of_google_rpc_status() -> None:
 def test_a_bare_status_becomes_a_call_error(
     code: grpc.StatusCode, kind: type[SeekCallError]
 ) -> None:
-    """Without details a status is told by its code alone."""
+    """Without details the code alone decides the error."""
     error = rpc.decode(code, "why", ())
     assert type(error) is kind
     assert isinstance(error, SeekCallError)

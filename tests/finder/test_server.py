@@ -209,7 +209,7 @@ def test_half_a_client_certificate_is_refused(tmp_path):
 
 
 def test_health_follows_the_servers_life(serve, topics):
-    """SERVING while it runs; watchers are told NOT_SERVING when the stop begins."""
+    """SERVING while it runs; watchers get NOT_SERVING when the stop begins."""
 
     async def life():
         server = SeekServer(topics)
@@ -311,7 +311,7 @@ def test_a_client_can_be_built_from_reflection_alone(serve, topics, orders):
 # Port, limits, stop
 
 
-def test_a_taken_port_is_told_and_never_shared(serve, topics):
+def test_a_taken_port_is_reported_and_never_shared(serve, topics):
     """Two servers on one port would answer in turns; the second is refused."""
     port = serve(topics).port
     with pytest.raises(BindError) as caught:
@@ -320,7 +320,7 @@ def test_a_taken_port_is_told_and_never_shared(serve, topics):
     assert isinstance(caught.value, OSError)
 
 
-def test_a_port_taken_by_others_is_told(serve, topics):
+def test_a_port_taken_by_others_is_reported(serve, topics):
     """The same where somebody else listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(BindError):
         serve(topics, ServerOptions(port=taken.getsockname()[1]))
@@ -389,7 +389,7 @@ def test_a_stop_lets_calls_under_way_finish(topics, orders):
 
 
 def test_a_stop_without_grace_ends_streams(topics, orders):
-    """Grace 0 cancels what is under way: the client is told that the server is gone."""
+    """Grace 0 cancels what is under way: the client gets the error that the server is gone."""
 
     async def scene():
         loop = asyncio.get_running_loop()

@@ -290,7 +290,7 @@ def test_a_damaged_entry_is_data_loss_with_its_place(seek, topics, orders):
     ],
 )
 def test_trouble_at_the_source_has_a_code(serve, topics, caplog, error, code):
-    """A closing store asks to try again; an error nobody foresaw is logged, not told."""
+    """A closing store asks to try again; an unexpected error is logged, not sent."""
 
     class Broken:
         def log(self, topic):
@@ -319,7 +319,7 @@ def test_what_a_topic_cannot_do_is_a_failed_precondition(serve, topics):
 # Topic names
 
 
-def test_names_are_normalised_by_whoever_knows_how(serve, topics, orders):
+def test_short_names_work_with_a_normaliser(serve, topics, orders):
     """With a normaliser short names work, and what it refuses is a bad field."""
 
     def normalise(name):
@@ -547,7 +547,7 @@ def test_it_runs_on_either_loop(serve, topics, orders, loop_factory):
         assert len(list(seek.read_entries(topics.ORDERS))) == 10
 
 
-def test_nobody_at_the_target_is_told_as_such():
+def test_a_target_without_a_server_is_reported_as_such():
     """A server that is not there is ServerUnavailableError, at once."""
     with SeekClient("127.0.0.1:1") as seek, pytest.raises(ServerUnavailableError):
         seek.by_time("persistent://public/default/orders", 1)

@@ -157,7 +157,7 @@ def test_entries_before_a_damaged_one_are_delivered(topics):
 
 
 def test_prefixes_do_not_look_at_bodies(topics):
-    """A damaged body keeps nobody from reading the stamps."""
+    """With a damaged body the stamps can still be read."""
     log = topics.fill([topics.message(bytes([n]) * 50) for n in range(5)])
     [segment] = log.segments()
     data = bytearray(segment.path.read_bytes())

@@ -16,7 +16,7 @@ from pulsemark.proto import seek_pb2 as pb
 
 
 class Receiver:
-    """A stream's other side that reads when it is told to."""
+    """A stream's other side, which reads when the test says so."""
 
     def __init__(self):
         self.reads = asyncio.Event()
@@ -60,7 +60,7 @@ def test_a_stream_that_waits_longest_gives_its_place(monkeypatch):
 
 
 def test_streams_that_are_read_keep_their_places():
-    """Nobody is put out who is not waiting: the new call is refused."""
+    """A stream that does not wait is not ended: the new call is refused."""
 
     async def scenario():
         slots = StreamSlots(1, 30)
@@ -75,7 +75,7 @@ def test_streams_that_are_read_keep_their_places():
     asyncio.run(scenario())
 
 
-def test_a_stream_that_nobody_reads_is_ended():
+def test_an_unread_stream_is_ended():
     """After the timeout the write raises, and the place is free for other connections.
 
     Its own connection gets none before gRPC is rid of the stream.
@@ -96,7 +96,7 @@ def test_a_stream_that_nobody_reads_is_ended():
     asyncio.run(scenario())
 
 
-def test_unread_streams_shut_nobody_out(serve, topics, monkeypatch):
+def test_unread_streams_shut_no_client_out(serve, topics, monkeypatch):
     """More streams than there are calls, none of them read: searches and readers are served."""
     monkeypatch.setattr(stream_slots, "YIELD_AFTER_S", 0.01)
     topics.fill([topics.message(bytes(200_000)) for _ in range(60)])

@@ -36,11 +36,11 @@ def test_values_of_every_kind() -> None:
     metadata = BrokerEntryMetadata(has_keys=True, raw_size_bytes=2**64 - 1, broker_name="é")
     metadata.application_tags.add(key="raw", value=b"\xff")
     metadata.MergeFromString(bytes.fromhex("c03e07"))
-    told = tags_from(tag_messages(pack(metadata)))
-    assert told == {
+    shown = tags_from(tag_messages(pack(metadata)))
+    assert shown == {
         "has_keys": True, "raw_size_bytes": 2**64 - 1, "broker_name": "é", "raw": b"\xff", "1000": 7
     }  # fmt: skip
-    assert told["has_keys"] is True
+    assert shown["has_keys"] is True
 
 
 @pytest.mark.parametrize("prefix", [b"", pack_encoded(b"\xff\xff")])

@@ -128,7 +128,7 @@ def test_messages_of_both_share_one_order(both, client, topic):
     assert not reader.has_message_available()
 
 
-def test_a_topic_of_pulsars_takes_kafka_sets_only_when_it_was_told_so(both, client, topic):
+def test_a_topic_of_pulsars_takes_kafka_sets_only_after_a_setting(both, client, topic):
     """Produce is refused with POLICY_VIOLATION until a setting opens the topic for it."""
     client.create_producer(topic).close()
     with pytest.raises(kafka.errors.PolicyViolationError):

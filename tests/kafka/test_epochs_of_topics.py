@@ -32,7 +32,7 @@ def ask(broker, path, value):
     urllib.request.urlopen(request, timeout=30).close()
 
 
-def test_a_restart_begins_an_epoch_and_a_stale_client_is_told_so(tmp_path):
+def test_a_restart_begins_an_epoch_and_a_stale_client_gets_an_error(tmp_path):
     """74 for a Fetch, in every version that has epochs; records carry the epoch they belong to."""
     with started(tmp_path / "data") as broker, RawKafka.from_url(broker.kafka_url) as raw:
         create(raw, "t")

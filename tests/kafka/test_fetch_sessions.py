@@ -38,7 +38,7 @@ def parts_of(answer):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_session_tells_only_what_has_changed(raw, topic, version):
+def test_a_session_answers_only_what_has_changed(raw, topic, version):
     """A request names changes; an answer has records and new ends of partitions only."""
     create(raw, topic, partitions=3)
     raw.produce(topic, record_set([b"a"]), partition=1)
@@ -89,7 +89,7 @@ def test_older_versions_have_no_sessions(kafka_broker, raw, made, version):
 
 
 def test_partitions_are_forgotten_and_added(raw, topic):
-    """First a request's partitions are taken, then those that it forgets; a new one is told."""
+    """First a request's partitions are taken, then those that it forgets; new ones are answered."""
     create(raw, topic, partitions=3)
     session = ask(raw, 11, (0, 0), [(topic, 0, 0), (topic, 1, 0)]).session_id
     for partition in range(3):
@@ -101,7 +101,7 @@ def test_partitions_are_forgotten_and_added(raw, topic):
 
 
 def test_a_session_without_partitions_ends(kafka_broker, raw, made):
-    """The answer has id 0, and its client begins anew."""
+    """The answer has id 0, and its client starts again."""
     sessions = kafka_broker.broker.services.kafka.fetch_sessions
     before = len(sessions), sessions.partitions
     session = ask(raw, 11, (0, 0), [(made, 0, 0)]).session_id
@@ -112,7 +112,7 @@ def test_a_session_without_partitions_ends(kafka_broker, raw, made):
     assert ask(raw, 11, (session, 2), []).error_code == 70
 
 
-def test_an_error_is_told_until_it_is_over(raw, made, topic):
+def test_an_error_is_repeated_until_it_is_over(raw, made, topic):
     """A partition with an error is in every answer, and once more when it is well again."""
     later = f"{topic}-later"
     session = ask(raw, 11, (0, 0), [(made, 0, 0), (later, 0, 0)]).session_id
@@ -125,7 +125,7 @@ def test_an_error_is_told_until_it_is_over(raw, made, topic):
     assert parts_of(ask(raw, 11, (session, 4), [])) == []
 
 
-def test_a_new_start_of_the_log_is_told(raw, made):
+def test_a_new_start_of_the_log_is_answered(raw, made):
     """Also without records: DeleteRecords moved it."""
     from kafka.protocol.admin import DeleteRecordsRequest
 
@@ -196,7 +196,7 @@ def test_a_session_outlives_its_connection(kafka_broker, raw, made):
 
 
 def test_many_partitions_are_kept_in_turns(raw, topic):
-    """Also above the number that is looked up at once: named, read, told and forgotten."""
+    """Also above the number that is looked up at once: named, read, answered and forgotten."""
     create(raw, topic, partitions=450)
     answer = ask(raw, 11, (0, 0), [(topic, n, 0) for n in range(450)])
     assert len(parts_of(answer)) == 450

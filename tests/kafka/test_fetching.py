@@ -120,7 +120,7 @@ def test_a_reader_of_committed_records_gets_a_list_of_aborted_ones(raw, made):
         assert answer.responses[0].partitions[0].aborted_transactions == aborted
 
 
-def test_a_client_with_a_stale_leader_epoch_is_told_so(kafka_broker, raw, made):
+def test_a_client_with_a_stale_leader_epoch_gets_an_error(kafka_broker, raw, made):
     """An older one is fenced, one that has not begun is unknown; -1 makes no claim."""
     raw.produce(made, record_set([b"a"]))
     ledger_of(kafka_broker, made).begin_epoch(4).commit.wait(30)

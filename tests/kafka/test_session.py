@@ -194,7 +194,7 @@ def test_a_broker_that_closes_answers_publishes_and_lets_waiting_clients_go(tmp_
     assert acknowledged == list(range(len(acknowledged)))
 
 
-def test_a_group_that_waits_is_told_when_the_broker_closes():
+def test_a_group_that_waits_gets_an_answer_when_the_broker_closes():
     """Its JoinGroup is answered, or its connection ends; nothing hangs."""
     with running_broker(storage="memory", kafka_port=0, http_port=None) as broker:
         client = RawKafka.from_url(broker.kafka_url)
@@ -220,7 +220,7 @@ def test_a_group_that_waits_is_told_when_the_broker_closes():
 
 
 def silently_gone(client):
-    """End a connection as a host does that loses its power: the broker hears nothing of it."""
+    """End a connection as a host does that loses its power: the broker gets no packet."""
     near = client.detach()
     try:
         near.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)

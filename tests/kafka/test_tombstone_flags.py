@@ -173,10 +173,10 @@ def test_a_pulsar_consumer_gets_value_and_property(both, client, raw, topic):
     create(raw, topic)
     ask(both, "POST", f"/{topic}/brokerEntryMetadata", PROPERTY)
     raw.produce(topic, set_of((b"a", b"why", TOMBSTONE_FLAG), (b"b", b"1", 0)))
-    for number, told in enumerate([(b"why", {"gone": "true"}), (b"", {})]):
+    for number, received in enumerate([(b"why", {"gone": "true"}), (b"", {})]):
         reader = client.create_reader(f"{topic}-partition-0", pulsar.MessageId.earliest)
         first, second = (reader.read_next(WAIT_S * 1000) for _ in range(2))
-        assert (first.data(), first.properties()) == told
+        assert (first.data(), first.properties()) == received
         assert (second.data(), second.properties()) == (b"1", {})
         reader.close()
         if not number:

@@ -82,7 +82,7 @@ def eventually(holds: Any, what: str) -> None:
 def test_a_publish_rate_throttles_the_client(
     broker: BrokerThread, client: RawKafka, clock: SettableClock
 ) -> None:
-    """It is told how long to wait, and is not read before; nothing is refused (KIP-219)."""
+    """The answer has the time to wait; the client is not read before; no refusal (KIP-219)."""
     assert produce(client).throttle_time_ms == 0
     apply(
         broker, PUBLISH_RATE, {"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1}

@@ -145,7 +145,7 @@ def test_a_follower_keeps_the_entries_of_an_older_epoch_than_its_own(
     assert [e.epoch for e in other.epochs] == [0, 2]
 
 
-def test_what_a_follower_dropped_is_gone_for_ever(tmp_path: Path) -> None:
+def test_what_a_follower_dropped_stays_removed(tmp_path: Path) -> None:
     """After a restart the log is the same, and an entry of an epoch before the log's is refused."""
     leader = MemoryStore.open().open_topic(TOPIC)
     write(leader, "first", 3)
@@ -219,7 +219,7 @@ STEPS = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_any_history_of_leaders_ends_in_equal_logs(steps: list[tuple[str, int, int]]) -> None:
-    """The common point is exactly where the logs begin to differ, whoever led and whoever lagged.
+    """The common point is exactly where the logs begin to differ, for every order of leaders.
 
     Each replica may take the lead at any time with the next number it knows of, even a number that
     another one has taken, too; only the leader of the moment accepts entries.

@@ -167,7 +167,7 @@ def test_what_pulsar_stored_opens() -> None:
 
 
 def lz4_by_the_book(block: bytes) -> bytes | None:
-    """What an LZ4 block holds, step by step as its format says; None if it is none."""
+    """What an LZ4 block holds, step by step as its format says; None if it is not one."""
     out, at = bytearray(), 0
 
     def length(nibble: int) -> int:

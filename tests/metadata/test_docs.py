@@ -168,7 +168,7 @@ class TestRegistry:
 
 class TestNumbers:
     def test_limits(self):
-        """The limits that readers and writers are told are those of the code."""
+        """The limits in the text are those of the code."""
         assert f"at most {PREFIX_METADATA_SIZE_MAX_BYTES} bytes of BrokerEntryMetadata" in DOCUMENT
         assert f"{MESSAGE_METADATA_SIZE_MAX_BYTES} bytes of MessageMetadata" in DOCUMENT
 

@@ -251,7 +251,7 @@ class TestWhatTheParserLetsPass:
         assert partition_key_of(read_message_metadata(message(protobuf))) == b"k\xff"
 
     def test_compression(self):
-        """Known methods are told, absence means none; an unknown one is never taken for none."""
+        """Known methods are named, absence means no compression; an unknown one is an error."""
         assert compression_of(simple_metadata()) == CompressionType.Value("NONE")
         for name, number in CompressionType.items():
             assert compression_of(simple_metadata(compression=name)) == number

@@ -112,7 +112,7 @@ class TestLayout:
         assert body == BODY
 
     def test_zero_is_not_absent(self):
-        """A field that is written as zero is told from one that is not written."""
+        """A field that is written as zero differs from one that is not written."""
         metadata = peek(pack(BrokerEntryMetadata(index=0)))
         assert metadata is not None
         assert metadata.HasField("index")
@@ -188,7 +188,7 @@ class TestZeroCopy:
 
 class TestDamage:
     def test_every_truncation(self, buffer):
-        """A prefix cut off behind its magic raises PrefixError; cut before that, there is none."""
+        """Cut off after its magic a prefix raises PrefixError; before that, there is no prefix."""
         packed = pack(full_metadata())
         for length in range(len(packed)):
             entry = buffer(packed[:length])

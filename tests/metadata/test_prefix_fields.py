@@ -1,4 +1,4 @@
-"""Fields told apart, named and picked out, also those that nobody here can name."""
+"""Fields found, named and selected, also those without a known name."""
 
 import pytest
 from hypothesis import given, settings
@@ -68,7 +68,7 @@ def test_every_field_by_its_best_name():
 
 
 def test_an_unknown_field_twice():
-    """All values of a number that nobody knows are shown."""
+    """All values of an unknown number are shown."""
     assert prefix_fields(pack_encoded(VARINT + VARINT + BYTES))["1000"] == "7; 7"
 
 
@@ -139,7 +139,7 @@ def test_damage(damaged):
 @settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes(encoded):
-    """Any bytes are either told apart completely or refused with a PrefixError."""
+    """Any bytes are either split completely or refused with a PrefixError."""
     try:
         numbers = field_numbers(encoded)
     except PrefixError:

@@ -166,7 +166,7 @@ class TestOnceOnly:
 
 
 class TestForeignStampers:
-    def test_what_a_stamper_is_told(self):
+    def test_what_a_stamper_gets(self):
         """A stamper gets all there is to know, and the message parsed once for all of them."""
         seen = []
         sender = Sender("p", {"region": "eu"}, "client 1", "127.0.0.1:9")
@@ -273,7 +273,7 @@ class TestFence:
 
     @pytest.mark.parametrize("field", ["broker_timestamp", "index", "raw_size_bytes", "tombstone"])
     def test_the_brokers_fields(self, field):
-        """Time, index and system tags are written by nobody but the broker, whatever the value."""
+        """Time, index and system tags are written only by the broker, whatever the value."""
         bad = Custom(lambda context, metadata: setattr(metadata, field, 41), "bad")
         with pytest.raises(StampingError, match="not stamper 'bad''s own"):
             StamperChain([bad]).prefix(TOPIC, 41, 41, 1, BODY)
@@ -351,7 +351,7 @@ class TestControlEntries:
         expected = BrokerEntryMetadata(broker_timestamp=NOW_MS, index=41, entry_kind=CONTROL)
         assert peek(chain.prefix(TOPIC, NOW_MS, 41, 1, b"", base=base)) == expected
 
-    def test_what_is_told_of_it(self):
+    def test_what_the_stamper_gets_of_it(self):
         """The context says what kind of entry it is, and what a control entry means."""
         seen = []
         stamper = Custom(lambda context, _: seen.append(context), stamps_control=True)
@@ -363,11 +363,11 @@ class TestControlEntries:
 
 
 class TestPropertyTags:
-    def stamp(self, argument, body=BODY, **told):
+    def stamp(self, argument, body=BODY, **facts):
         """The tags that the stamper of this argument gives to an entry."""
         (stamper,) = load_stampers([f"property-tags:{argument}"])
         metadata = BrokerEntryMetadata()
-        stamper.stamp(StampContext(TOPIC, NOW_MS, 41, 1, body, **told), metadata)
+        stamper.stamp(StampContext(TOPIC, NOW_MS, 41, 1, body, **facts), metadata)
         return application_tags(metadata)
 
     def test_lifts_the_named_properties(self):

@@ -97,7 +97,7 @@ def test_a_source_that_loses_its_end_does_not_keep_a_run_from_its_end(
     assert "were removed before they were mirrored" in line
 
 
-def test_a_source_that_was_made_anew_is_not_passed_over_in_silence(
+def test_a_source_that_was_recreated_is_reported(
     source: BrokerThread, target: BrokerThread, mirror: Mirror
 ) -> None:
     """Its entries are mirrored; that indexes go back is a gap, since its end was never seen."""
@@ -108,7 +108,7 @@ def test_a_source_that_was_made_anew_is_not_passed_over_in_silence(
     done = mirror(source.service_url, target.service_url)
     assert done.entries == 5
     assert [line.split(": ", 2)[2] for line in done.lines] == [
-        "indexes go back from 25 to 2: the source's topic was made anew, or its tail was cut off"
+        "indexes go back from 25 to 2: the source's topic was recreated, or its tail was cut off"
     ]
     assert done.report.sum().gaps == 1
     assert mirror(source.service_url, target.service_url).report.sum().gaps == 0
@@ -122,7 +122,7 @@ class Wire:
         self._to = "127.0.0.1", broker.broker.port
         self._ends: list[socket.socket] = []
         self._is_cut: list[socket.socket] = []
-        # The broker says that it is there: clients look up its topics, and connect anew.
+        # The broker says that it is there: clients look up its topics, and connect again.
         self._listener = socket.create_server((WIRE_HOST, self._to[1]))
         threading.Thread(target=self._accept, daemon=True).start()
 

@@ -133,7 +133,7 @@ def test_killed_brokers_and_mirrors(start: Start, tmp_path: Path) -> None:
                 sent += 1
 
     def stored() -> int:
-        """How far the target is, whoever runs just now."""
+        """How far the target is."""
         return count_in(target.folder)
 
     publish(1)

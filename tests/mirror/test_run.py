@@ -161,7 +161,7 @@ def test_removed_entries_are_reported(
     assert len(bodies_of(target.data_dir if to_broker else tmp_path / "b")) == 19
 
 
-def test_a_source_that_was_made_anew_is_refused(
+def test_a_source_that_was_recreated_is_refused(
     source: BrokerThread, target: BrokerThread, mirror: Mirror
 ) -> None:
     """If the last entry's position has another index in the source, it is another log."""

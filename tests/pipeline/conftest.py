@@ -167,7 +167,7 @@ class TopicWriter:
         self._append(compressed(body, compression), publish, messages)
 
     def encrypted(self, cipher_text: bytes, count: int) -> None:
-        """An encrypted entry of `count` messages, which nobody here can open."""
+        """An encrypted entry of `count` messages, which no test can open."""
         publish = self._clock.now_ms()
         header = MessageMetadata(
             producer_name="secret",

@@ -75,7 +75,7 @@ def test_damage_is_given_as_the_reason() -> None:
 
 
 def test_each_gap_has_the_reason_of_its_own_damage(caplog: pytest.LogCaptureFixture) -> None:
-    """Damage is told ahead of the entries around it; a gap without damage has no such reason."""
+    """Damage is reported before the entries around it; a gap without damage has no such reason."""
     continuity = Continuity(PART, fail=False)
     entries = table((10, 11), (13, 13), (16, 17), (19, 19))
     entries.entry_ids[:] = [0, 2, 4, 5]

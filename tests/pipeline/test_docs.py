@@ -45,7 +45,7 @@ def test_the_columns_of_entries_are_the_documented_ones() -> None:
 
 
 def test_the_options_are_the_documented_ones() -> None:
-    """Every one in the table is known, and no other; the limit is the one that is told."""
+    """Every one in the table is known, and no other; the limit is the one that is documented."""
     documented = [row[0].strip("`") for row in table("option")]
     source = (Path(__file__).parents[2] / "src/pulsemark/pipeline/options.py").read_text()
     known = set(re.findall(r'given\.(?:get|required)\(\s*"(\w+)"', source))

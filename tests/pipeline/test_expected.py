@@ -99,7 +99,7 @@ def test_a_whole_folder_lacks_nothing(shelf: Shelf) -> None:
 def test_a_deleted_ledger_file_is_a_loss(shelf: Shelf, number: int, catalog: bool) -> None:
     """The first, one in the middle, the last: an error by default, else all others are read.
 
-    Without the catalog the first one cannot be told from a trim; a cursor tells of the last.
+    Without the catalog the loss of the first one looks like a trim; a cursor shows the last.
     """
     remove(shelf.files[number])
     if not catalog:
@@ -151,7 +151,7 @@ def test_a_range_that_does_not_reach_the_loss_is_whole(
 def test_a_range_by_time_that_may_reach_the_loss_fails(
     shelf: Shelf, number: int, options: dict[str, object]
 ) -> None:
-    """Nobody knows the times of what is lost."""
+    """The times of what is lost are not known."""
     remove(shelf.files[number])
     with pytest.raises(DataLossError):
         shelf.read(**options)

@@ -77,7 +77,9 @@ def test_a_java_without_the_vector_module_gets_a_shim(tmp_path: Path) -> None:
     assert shim(executable) == found.home
 
 
-def test_none_at_all_tells_every_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_java_every_place_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error says what was wrong in each of the three places."""
     fake_java(tmp_path / "old", "11")
     monkeypatch.setattr(java_module, "find_spec", lambda _: None)
@@ -91,7 +93,7 @@ def test_none_at_all_tells_every_place(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_java_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told like any other that does not answer."""
+    """It is reported like any other that does not answer."""
     hanging = tmp_path / "bin" / "java"
     hanging.parent.mkdir()
     hanging.write_text("#!/bin/sh\nexec sleep 60\n")

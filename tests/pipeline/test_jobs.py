@@ -14,17 +14,17 @@ from pulsemark.pipeline.jobs import reason_of, table_text
 
 
 def run(name: str, *arguments: str) -> tuple[int, str]:
-    """Exit code and what was told."""
+    """Exit code and what was printed."""
     err = io.StringIO()
     return run_job(name, arguments, out=io.StringIO(), err=err), err.getvalue()
 
 
 def test_an_unknown_job_is_bad_input() -> None:
     """The jobs that there are are named."""
-    code, told = run("sing")
+    code, printed = run("sing")
     assert code == 2
-    assert "'sing'" in told
-    assert all(name in told for name in JOBS)
+    assert "'sing'" in printed
+    assert all(name in printed for name in JOBS)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -48,19 +48,19 @@ def test_bad_options_end_as_argparse_ends(arguments: list[str]) -> None:
 
 def test_what_is_there_is_refused_before_the_work(tmp_path: Path) -> None:
     """An output folder that exists costs no session."""
-    code, told = run("audit", "/nowhere", "--out", str(tmp_path))
+    code, printed = run("audit", "/nowhere", "--out", str(tmp_path))
     assert code == 2
-    assert f"--out = '{tmp_path}': exists already" in told
+    assert f"--out = '{tmp_path}': exists already" in printed
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
     """One line with the option's name, for a folder below a file as for a name too long."""
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file" / "x", Path("/proc/nowhere/x"), tmp_path / ("n" * 300)):
-        code, told = run("audit", "/nowhere", "--out", str(out))
+        code, printed = run("audit", "/nowhere", "--out", str(out))
         assert code == 2
-        assert told.count("\n") == 1
-        assert f"option --out = '{out}': cannot be written" in told
+        assert printed.count("\n") == 1
+        assert f"option --out = '{out}': cannot be written" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -75,7 +75,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path: P
         ("", "it does not say why"),
     ],
 )
-def test_of_spark_s_report_one_line_is_told(report: str, reason: str) -> None:
+def test_of_spark_s_report_one_line_is_printed(report: str, reason: str) -> None:
     """The Python worker's error where there is one."""
     assert reason_of(report) == reason
 
@@ -155,10 +155,10 @@ def test_nonsense_costs_no_session(
     LocalStore.open(tmp_path / "data").close()
     (tmp_path / "file").write_text("x")
     places = {"tmp": str(tmp_path), "data": str(tmp_path / "data")}
-    code, told = run(job, *(text.format_map(places) for text in arguments))
+    code, printed = run(job, *(text.format_map(places) for text in arguments))
     assert code == 2
-    assert told.count("\n") == 1
-    assert re.search(message, told), told
+    assert printed.count("\n") == 1
+    assert re.search(message, printed), printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file"]
 
 

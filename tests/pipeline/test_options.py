@@ -276,7 +276,7 @@ def test_a_pattern_is_matched_as_a_whole(pattern: str, expected: list[int]) -> N
 
 
 @pytest.mark.parametrize("text", ["(", "a(?i)b", "a)(b", "(?L)a", "(?au)x", "a{99999999999}", "[/"])
-def test_a_pattern_that_is_none_names_its_option(text: str) -> None:
+def test_an_invalid_pattern_names_its_option(text: str) -> None:
     """Whatever is wrong with it, also once it is completed."""
     with pytest.raises(OptionError) as raised:
         ReadOptions.parse({"path": "/d", "topicsPattern": text})
@@ -304,7 +304,7 @@ def test_names_are_found_by_one_look_at_each() -> None:
 
 
 def test_a_name_means_its_partitions_too() -> None:
-    """Partitioned topics are read as one; names nobody has are told."""
+    """Partitioned topics are read as one; unknown names are reported."""
     names = tuple(full_topic_name(name) for name in ("b", "a", "c"))
     found, absent = select_topics(TopicSelection(names), reversed(TOPICS))
     assert found == TOPICS[:4]

@@ -109,7 +109,7 @@ def test_a_plan_pickles(topics: Topics) -> None:
     assert pickle.loads(pickle.dumps(tasks)) == tasks
 
 
-def test_what_is_not_there_is_told(topics: Topics, tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported(topics: Topics, tmp_path: Path) -> None:
     """Folders and topics, with the ledger's own errors."""
     with pytest.raises(ForeignFolderError):
         plan(options(tmp_path))

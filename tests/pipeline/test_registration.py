@@ -20,7 +20,7 @@ def run(code: str) -> str:
 
 
 def test_importing_the_pipeline_loads_nothing_heavy() -> None:
-    """`import pulsemark.pipeline` is for everybody, Spark for those who use it."""
+    """`import pulsemark.pipeline` works without Spark; Spark is imported when it is used."""
     code = f"import sys, pulsemark.pipeline; print([m for m in {HEAVY} if m in sys.modules])"
     assert run(code) == "[]"
 

@@ -429,7 +429,7 @@ def test_the_audit_refuses_bad_arguments_itself(spark: Any, folder: Any) -> None
 
 
 def test_a_job_s_topics_are_names_and_not_lists(spark: Any, folder: Any) -> None:
-    """A comma is a character of a name; a name that is not there is told in one line."""
+    """A comma is a character of a name; a name that is not there is an error of one line."""
     folder.topic("a,b").single(b"x")
     folder.topic("a").single(b"y")
     out, err = io.StringIO(), io.StringIO()
@@ -574,7 +574,7 @@ def test_a_folder_is_verified_in_parallel(spark: Any, folder: Any) -> None:
     assert run_job("verify", [str(folder.path), "--json"], out=out, err=err) == 1
     rows = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [row["entry_id"] for row in rows if row["severity"] == "damage"] == [7]
-    assert "findings of damage in" in err.getvalue()
+    assert "places of damage in" in err.getvalue()
     assert run_job("verify", [str(folder.path), "--topic", "a"], out=out, err=err) == 0
 
 

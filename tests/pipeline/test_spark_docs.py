@@ -120,7 +120,7 @@ class World:
         printed = []
         for line in block.text.replace("\\\n", " ").splitlines():
             if line.startswith("python -c "):
-                # It would fill the cache folder of whoever runs the tests.
+                # It would fill the cache folder of the user who runs the tests.
                 compile(shlex.split(line)[2], line, "exec")
                 assert callable(make_archive)
                 continue

@@ -115,7 +115,7 @@ def test_every_message_once_whatever_the_limits(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6), limit=st.integers(1, 30))
-def test_a_limit_is_kept_and_no_topic_waits_for_ever(
+def test_a_limit_is_kept_and_every_topic_goes_on(
     tmp_path_factory: Any, tools: Any, sizes: list[int], limit: int
 ) -> None:
     """No micro-batch has more messages than the limit, and all topics reach their ends."""

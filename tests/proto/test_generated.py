@@ -53,7 +53,7 @@ def test_generated_imports_name_the_package(generator: ModuleType) -> None:
         assert module.DESCRIPTOR.name == f"pulsemark/proto/{path.name}"
 
 
-def test_stub_is_mended(generator: ModuleType) -> None:
+def test_stub_is_corrected(generator: ModuleType) -> None:
     """Keyword names go, shadowed names get an alias, bare Mappings get arguments.
 
     What it says of extensions goes, too.
@@ -69,7 +69,7 @@ def test_stub_is_mended(generator: ModuleType) -> None:
         "    def __init__(self, pairs: _Union[Pair, _Mapping]) -> None: ...\n"
     )
 
-    assert generator.mend_stub(text) == (
+    assert generator.correct_stub(text) == (
         "from typing import TypeAlias as _TypeAlias\n"
         "class Pair(_message.Message): ...\n"
         "class Kind(_message.Message):\n"

@@ -96,7 +96,7 @@ def test_calls_to_a_broker_that_does_not_run():
 
 
 def test_a_call_on_the_brokers_own_loop_is_refused(broker):
-    """It would wait for itself for ever."""
+    """It would wait for itself."""
 
     async def inside(_):
         with pytest.raises(RuntimeError, match="own loop"):

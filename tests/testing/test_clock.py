@@ -106,7 +106,7 @@ def test_a_running_clock_goes_on():
     assert clock.now_ms() > began_ms
 
 
-def test_watchers_are_told_before_and_after():
+def test_watchers_are_called_before_and_after():
     """Both see the clock at that moment."""
     clock, seen = SettableClock(5), []
 

@@ -50,7 +50,7 @@ def test_exactly_the_chosen_calls_fail(files, fd):
 
 
 def test_faults_last_until_healed(files, fd):
-    """times=None fails for ever, on chosen paths only; heal ends it."""
+    """times=None fails each time, on chosen paths only; heal ends it."""
     files.fail("pwritev", times=None, error=errno.ENOSPC, path_part="fil")
     files.fail("fdatasync", times=None, path_part="another")
     for _ in range(3):
@@ -106,7 +106,7 @@ def test_a_second_sync_after_a_failed_one_is_a_violation(files, fd, tmp_path):
 
 
 def test_failed_sync_of_a_simulated_disk_loses_bytes(tmp_path):
-    """A failing sync of a simulated disk drops a file's dirty bytes for ever, but no names."""
+    """A failing sync of a simulated disk drops a file's dirty bytes, but no names."""
     disk = SimulatedDisk(survival="none")
     files = FaultyFiles(disk.process())
     files.mkdir(tmp_path / "data")
@@ -160,7 +160,7 @@ def test_unknown_operation_is_refused(files):
         files.fail("pwrite")
 
 
-def test_trace_tells_what_was_called(files, fd):
+def test_trace_shows_what_was_called(files, fd):
     """With a trace every call is noted with its file."""
     files.trace = []
     files.pwritev(fd, [b"x"], 0)

@@ -87,7 +87,7 @@ def test_the_handler_that_held_the_loop_is_named(loop_factory, looks):
 
 @pytest.mark.usefixtures("never_hung")
 def test_a_loop_that_waits_is_not_held(looks):
-    """A wait on the loop's thread is late, but no work: it is told apart."""
+    """A wait on the loop's thread is late, but does no work: the report says so."""
 
     def wait_on_the_loop():
         time.sleep(HELD_S)
@@ -99,7 +99,7 @@ def test_a_loop_that_waits_is_not_held(looks):
     assert not waited.is_held
 
 
-def test_a_loop_that_may_be_held_for_ever_is_reported_meanwhile(monkeypatch):
+def test_a_blocked_loop_is_reported_before_it_ends(monkeypatch):
     """Past the limit a stall is reported by another thread, once, while it goes on."""
     monkeypatch.setattr(loop_monitor, "HUNG_S", 0.1)
     reports = []

@@ -67,7 +67,7 @@ def test_the_plugin_costs_nothing_where_it_is_not_used(tmp_path):
     assert "1 passed" in result.stdout, result.stdout + result.stderr
 
 
-def test_the_fixtures_are_in_memory_unless_pytest_is_told_otherwise(tmp_path):
+def test_the_fixtures_are_in_memory_unless_configured_otherwise(tmp_path):
     """`pulsemark_storage = files` gives both fixtures a data folder."""
     shown = (
         "\ndef test_storage(pulsar_broker, pulsemark_broker):\n"

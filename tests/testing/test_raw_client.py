@@ -42,7 +42,7 @@ def client(tiny_broker: Any) -> Iterator[RawClient]:
 # ---- connection --------------------------------------------------------------------------------
 
 
-def test_handshake_tells_and_learns(tiny_broker: Any) -> None:
+def test_handshake_exchanges_versions_and_limits(tiny_broker: Any) -> None:
     """CONNECT has the caller's fields; CONNECTED is stored in the client."""
     flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
     with RawClient.from_url(
@@ -139,7 +139,9 @@ def test_after_close_everything_is_lost(client: RawClient) -> None:
         client.ping()
 
 
-def test_a_peer_that_breaks_the_protocol_is_told_apart(tiny_broker: Any, client: RawClient) -> None:
+def test_a_peer_that_breaks_the_protocol_has_its_own_error(
+    tiny_broker: Any, client: RawClient
+) -> None:
     """Bytes from the broker that are no protocol raise the wire's own error."""
     tiny_broker.sessions[0].reply(b"\0\0\0\0")
 

@@ -353,7 +353,7 @@ def test_pings_pass_before_the_handshake(role: Role) -> None:
     assert connection.established
 
 
-def test_a_server_hears_nothing_else_before_connect() -> None:
+def test_a_server_accepts_nothing_else_before_connect() -> None:
     """Every other command of a stranger is a violation."""
     for kind in set(TO_SERVER) - {T.PING, T.PONG}:
         body = getattr(pb, BODIES[kind].message_type.name)

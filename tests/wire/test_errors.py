@@ -59,7 +59,7 @@ EXAMPLES: list[tuple[ProtocolError, dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("error", "facts", "text"), EXAMPLES)
-def test_facts_are_attributes_and_texts_tell_them(
+def test_facts_are_attributes_and_are_in_the_text(
     error: ProtocolError, facts: dict[str, object], text: str
 ) -> None:
     """What a handler needs is an attribute; the text is for people."""

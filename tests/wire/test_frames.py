@@ -202,8 +202,8 @@ def test_small_frames_after_a_large_one_share_blocks_again() -> None:
     assert blocks[1] is not blocks[0]
 
 
-def test_memory_that_nobody_holds_is_used_again() -> None:
-    """A connection that only carries commands lives on one block for ever."""
+def test_memory_without_references_is_used_again() -> None:
+    """A connection that only carries commands needs one block only."""
     buffer = new_buffer()
     blocks = set()
 

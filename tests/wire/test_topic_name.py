@@ -73,7 +73,7 @@ def test_good_names_have_one_full_form(name: str, full: str) -> None:
 
 @pytest.mark.parametrize(("name", "reason"), BAD)
 def test_bad_names_are_refused_with_the_reason(name: str, reason: str) -> None:
-    """A name that is none raises an error that carries the name and says what is wrong."""
+    """An invalid name raises an error with the name and what is wrong."""
     with pytest.raises(InvalidTopicNameError, match=reason) as caught:
         TopicName.parse(name)
 
@@ -125,7 +125,7 @@ def test_partition_makes_the_name_that_it_reads() -> None:
     assert part.partitioned == topic
 
 
-def test_partitions_of_what_has_none_are_refused() -> None:
+def test_a_partition_has_no_partitions() -> None:
     """A partition has no partitions, and no number is negative."""
     with pytest.raises(ValueError, match="no partition 0"):
         TopicName.parse("x-partition-1").partition(0)

@@ -212,7 +212,7 @@ KNOWN = [
         "frames",
         "not UTF-8",
         "('<closed>'|None), theirs '0+4d",
-        "text that is no UTF-8 ends the connection",
+        "text that is not UTF-8 ends the connection",
     ),
 ]
 

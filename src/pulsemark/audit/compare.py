@@ -4,7 +4,7 @@ The broker's rows are the measure. In each bucket, and for each combination of t
 
     received = the tier's count, without what its consumers received again (`doubled`)
     lost     = the broker's count - received, if that is above 0
-    doubled  = the tier's `doubled`, and what it received beyond the broker's count
+    doubled  = the tier's `doubled`, and what it received in excess of the broker's count
     late     = the tier's `late`
 
 A bucket is judged if it has ended, the tier has counted in it or in an earlier one, and the broker

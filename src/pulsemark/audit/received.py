@@ -119,7 +119,7 @@ class Received:
                 for source, rows in value["sources"].items()
             }
         except (LookupError, TypeError, ValueError) as error:
-            raise SnapshotError(f"it lacks something: {error!r}") from error
+            raise SnapshotError(f"a field is missing or wrong: {error!r}") from error
         return cls(max_rows, sources, dropped_rows, dropped_messages)._bounded()
 
 

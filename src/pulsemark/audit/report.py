@@ -42,7 +42,7 @@ class Report:
     dropped_rows: int
     dropped_messages: int
     kept_from_ms: int
-    #: How often counting began anew because the log's tail was cut off.
+    #: How often counting started again because the log's tail was cut off.
     recounts: int
     rows: list[AuditRow] = field(default_factory=list)
 

@@ -51,7 +51,7 @@ class AuditRow:
     bucket_end_ms: int
     #: Value by name, of the tags that were asked for; None: the entries do not have the tag.
     tags: Mapping[str, str | None]
-    #: The row counts what was beyond the limit of tag values; then all of `tags` are None.
+    #: The row counts what exceeded the limit of tag values; then all of `tags` are None.
     is_rest: bool = False
     host: str | None = None
     datacenter: str | None = None

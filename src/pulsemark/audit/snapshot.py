@@ -102,4 +102,4 @@ def unpack_trail(data: bytes, topic_id: int, empty: Trail) -> Trail:
             value["recounts"],
         )
     except (LookupError, TypeError, ValueError) as error:
-        raise SnapshotError(f"it lacks something: {error!r}") from error
+        raise SnapshotError(f"a field is missing or wrong: {error!r}") from error

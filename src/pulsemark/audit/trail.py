@@ -8,7 +8,7 @@ What happens to the log:
 
 - Entries that are removed from the head (retention) stay counted. Those that are removed before
   they were counted are noted as `uncounted`: they are not missing, but no row has them.
-- If the log's tail is cut off, its indexes are given again. Then the trail begins anew and counts
+- If the log's tail is cut off, its indexes are given again. Then the trail starts again and counts
   what the log has (`recounts`).
 - A damaged entry is not counted, so its indexes are missing.
 """

@@ -97,9 +97,9 @@ def _logged(what: object) -> Iterator[None]:
     try:
         yield
     except RefusedError as refusal:
-        log.error("%s: could not be stored: %s", what, refusal)
+        log.error("%s could not be stored: %s", what, refusal)
     except Exception:
-        log.exception("%s: a check or its end failed; the others go on", what)
+        log.exception("%s: a periodic check failed; the other checks go on", what)
 
 
 def _shortest_timeout_s(config: BrokerConfig) -> float:

@@ -214,7 +214,7 @@ class BrokerPorts:
             await writer.write((PROPERTY_KIND, "next-producer-id", str(first + count).encode()))
             return first
 
-        return await writer.in_turn(take)
+        return await writer.revising(take)
 
 
 class BrokerTopics:

@@ -121,7 +121,7 @@ class Lifetimes:
             if topic is None:
                 topic = await self._topics.open(name, create=False)
         except (RefusedError, LedgerError, OSError) as error:
-            log.warning("%s: whether it is inactive could not be found: %s", name, error)
+            log.warning("%s: the check for inactivity failed, and the topic stays: %s", name, error)
             return False
         return _is_unused(topic, policy)
 
@@ -133,10 +133,10 @@ class Lifetimes:
         try:
             await self._topics.delete(name)
         except (RefusedError, TopicInUseError, LedgerError, OSError) as error:
-            log.warning("%s: it is inactive, but was not deleted: %s", name, error)
+            log.warning("%s: the inactive topic could not be deleted: %s", name, error)
         else:
             self._inactive_since_ms.pop(str(name), None)
-            log.info("%s: deleted, since it was not used", name)
+            log.info("%s was deleted, because it was not used", name)
 
     # -- subscriptions --------------------------------------------------------------------------
 
@@ -157,9 +157,11 @@ class Lifetimes:
                 try:
                     await durable(topic.remove_subscription(subscription))
                 except (RefusedError, LedgerError) as error:
-                    log.warning("%s: expired, but was not deleted: %s", subscription, error)
+                    log.warning(
+                        "%s: the expired subscription could not be deleted: %s", subscription, error
+                    )
                 else:
-                    log.info("%s: deleted, since it was not used", subscription)
+                    log.info("%s was deleted, because it was not used", subscription)
             await asyncio.sleep(0)
 
     # -- snapshots of deduplication -------------------------------------------------------------
@@ -191,7 +193,11 @@ class Lifetimes:
         try:
             await self._topics.rule_keeping.store_snapshot(topic)
         except (RefusedError, LedgerError, OSError) as error:
-            log.warning("%s: the snapshot was not stored, the next one is: %s", topic.name, error)
+            log.warning(
+                "%s: the deduplication snapshot was not stored; the next round tries again: %s",
+                topic.name,
+                error,
+            )
 
 
 def _is_unused(topic: Topic, policy: dict[str, Any]) -> bool:

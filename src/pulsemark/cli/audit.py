@@ -226,7 +226,7 @@ def _notes(found: Report) -> list[str]:
             " which the log no longer has"
         )
     if found.recounts:
-        notes.append("the log's tail was cut off once; what the log has was counted anew")
+        notes.append("the log's tail was cut off once; the log was counted again")
     return notes
 
 

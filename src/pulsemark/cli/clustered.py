@@ -58,7 +58,9 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
     for name in ("grpc_port", "kafka_port"):
         if getattr(config, name) is not None:
             option = f"--{name.replace('_', '-')}"
-            raise CliError(f"{option} does not go with --store: a broker has a part of all topics")
+            raise CliError(
+                f"{option} does not go with --store: each broker has only a part of the topics"
+            )
     if args.data_dir is not None:
         raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
     from ..cluster.joining import bookkeeper_member

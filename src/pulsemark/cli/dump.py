@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the records. Returns 1 if a record was damaged."""
     if args.control and args.payload:
-        raise CliError("--payload: control entries have none")
+        raise CliError("--payload: control entries have no payload")
     printer: _Printer = _JsonPrinter(payload=args.payload)
     if not args.json:
         printer = ControlPrinter() if args.control else _TextPrinter(payload=args.payload)

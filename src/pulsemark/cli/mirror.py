@@ -171,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
     options = _options(args)
     names = (args.topics,) if args.regex else tuple(filter(None, args.topics.split(",")))
     if not names:
-        raise CliError("--topics names none")
+        raise CliError("--topics names no topic")
     selection = Selection(names, is_regex=args.regex)
     report = Report(_say, interval_s=args.progress_s)
     source = open_source(args.source, options)

@@ -47,8 +47,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As argparse's. What is left over is refused here, where it is known who refuses it."""
-        # Before anything else: who misspells an option need not hear what is missing.
+        """As argparse's. Words that are left over are refused here: the error names the command."""
+        # Before anything else: a misspelled option is reported before a missing one.
         unknown = self._first_unknown(args or ())
         if unknown is not None:
             self.error(f"there is no option {unknown}{closest(unknown, self._known_options())}")

@@ -16,7 +16,7 @@ SHOWN_BYTES = 200
 
 
 def payload_fields(row: Row) -> list[dict[str, object]] | dict[str, str]:
-    """An entry's messages for JSON; what is no UTF-8 is in base64. Or why it cannot be opened."""
+    """An entry's messages for JSON; what is not UTF-8 is in base64. Or why it cannot be opened."""
     found = _opened(row)
     if isinstance(found, str):
         return {"unreadable": found}

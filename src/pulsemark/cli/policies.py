@@ -278,7 +278,7 @@ def _stamps(args: argparse.Namespace) -> dict[str, list[str]]:
         raise CliError(f"{STAMPS} needs --stampers or --off")
     names = () if args.off else split_stamper_names(args.stampers)
     if not (names or args.off):
-        raise CliError("--stampers names none; --off switches stamps off")
+        raise CliError("--stampers names no stamper; --off switches stamps off")
     delivered = [name.strip() for name in args.deliver.split(",") if name.strip()]
     return {"stampers": list(names), **({"delivered": delivered} if delivered else {})}
 

@@ -265,7 +265,11 @@ def _reload(broker: Broker, args: argparse.Namespace) -> None:
     try:
         services.configured = replace(_config(args), clock=before.clock)
     except (CliError, BrokerError, OSError) as error:
-        log.error("the configuration was not read again, and nothing has changed: %s", error)
+        log.error(
+            "the configuration has an error, so no setting was changed; "
+            "correct it and send SIGHUP again: %s",
+            error,
+        )
         return
     put_in_force(services)
     set_up_logs(services.config.log_level, services.config.log_format)

@@ -86,7 +86,7 @@ def _add_token_source(parser: argparse.ArgumentParser) -> None:
 def _given_token(args: argparse.Namespace) -> str:
     if args.token_file is None:
         return sys.stdin.read().strip()
-    # Whatever is no text is no token: it is refused like any other.
+    # A body that is not text is not a token, and is refused like a wrong one.
     return str(args.token_file.read_text("utf-8", "replace")).strip()
 
 

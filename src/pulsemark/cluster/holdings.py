@@ -4,8 +4,9 @@
 
 A node is only a hint: it says whom clients should ask. What keeps two brokers from writing to one
 topic is the store, whose opening fences the owner before. So a bundle is taken over in this order:
-create the node, open the store, serve. It is given away in the other order: refuse topics, mark the
-node as disabled, close topics and store, delete the node.
+create the node, open the store, look whether the node is still there (if the session was lost
+meanwhile, another broker may be asked to take the bundle), serve. It is given away in the other
+order: refuse topics, mark the node as disabled, close topics and store, delete the node.
 """
 
 from __future__ import annotations
@@ -174,8 +175,23 @@ class Holdings:
             await self._delete_node(bundle)
             text = f"Namespace bundle {bundle} could not be taken over: {error}"
             raise RefusedError(ServerError.ServiceNotReady, text) from error
+        try:
+            stat = await self._session.exists(_path(bundle))
+        except CoordinationError:
+            await self._withdraw(bundle, store)
+            raise
+        if stat is None or stat.ephemeral_owner != self._session.session_id:
+            await self._withdraw(bundle, store)
+            text = f"Namespace bundle {bundle}: the session was lost while it was taken over"
+            raise RefusedError(ServerError.ServiceNotReady, text)
         self._owned[bundle] = store
         log.info("%s owns %s", self.me.broker_id, bundle)
+
+    async def _withdraw(self, bundle: str, store: TopicStore) -> None:
+        """Close a store that was opened, and is not served: another broker may have the bundle."""
+        log.warning("%s has lost %s while it took it over", self.me.broker_id, bundle)
+        await self._close_store(bundle, store, is_lost=True)
+        await self._delete_node(bundle)
 
     # -- giving -----------------------------------------------------------------------------------
 
@@ -188,7 +204,7 @@ class Holdings:
             try:
                 await self._mark_disabled(bundle)
                 await self._close_topics(bundle, False)
-                await self._close_store(bundle, is_lost=False)
+                await self._close_store(bundle, self._owned[bundle], is_lost=False)
             finally:
                 self._owned.pop(bundle, None)
                 self.leaving.discard(bundle)
@@ -206,7 +222,7 @@ class Holdings:
             self.leaving.add(bundle)
             try:
                 await self._close_topics(bundle, True)
-                await self._close_store(bundle, is_lost=True)
+                await self._close_store(bundle, self._owned[bundle], is_lost=True)
             finally:
                 self._owned.pop(bundle, None)
                 self.leaving.discard(bundle)
@@ -220,9 +236,9 @@ class Holdings:
         except CoordinationError as error:
             log.warning("bundle %s was not marked as leaving: %s", bundle, error)
 
-    async def _close_store(self, bundle: str, *, is_lost: bool) -> None:
+    async def _close_store(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
         try:
-            await self._stores.close(bundle, self._owned[bundle], is_lost=is_lost)
+            await self._stores.close(bundle, store, is_lost=is_lost)
         except (LedgerError, OSError) as error:
             log.log(
                 logging.INFO if is_lost else logging.WARNING,

@@ -56,6 +56,7 @@ class ClusterMember(Membership, Cluster):
         self._watches: list[Watch] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._suspended_at_s: float | None = None
+        self._returning: asyncio.Task[None] | None = None
         self._is_ready = False
         self._reaching = Reaching()
 
@@ -202,6 +203,9 @@ class ClusterMember(Membership, Cluster):
 
     async def _return(self) -> None:
         """Connected again: in the old session, or in a new one without this broker's nodes."""
+        if self._returning is not None:
+            self._returning.cancel()  # it may have made nodes in the session before
+        self._returning = asyncio.current_task()
         await self.registration.again()
 
     async def _lose_all(self) -> None:
@@ -279,7 +283,7 @@ class BundleStores(Stores):
         return store
 
     async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
-        await self._run_blocking(store.close)
+        await self._run_blocking(store.abandon if is_lost else store.close)
 
 
 class OneStore(Stores):

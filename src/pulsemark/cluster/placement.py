@@ -2,7 +2,7 @@
 
 `Balanced`: the leader gives it to the broker with the fewest bundles, as Pulsar's simple placement
 does; and while one broker has at least two more than another, it is asked to give one away.
-`Fixed`: each bundle belongs to one worker for ever, because its data are in that worker's folder.
+`Fixed`: each bundle stays with one worker, because its data are in that worker's folder.
 """
 
 from __future__ import annotations

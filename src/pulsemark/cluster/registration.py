@@ -31,6 +31,8 @@ FIELDS = {
     "webServiceUrl": "http_url",
     "webServiceUrlTls": "http_url_tls",
 }
+#: How long after a request without an answer the next attempt is made.
+AGAIN_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +73,19 @@ class Registration:
         await self._elect()
 
     async def again(self) -> None:
-        """A new session has begun: its nodes are gone."""
+        """A new session has begun: its nodes are gone. Returns once they are there again.
+
+        A request without an answer need not come with a change of the session's state, after which
+        this would be called again: so it tries again itself.
+        """
         self.is_leader = False
-        await self.register()
+        while not self._is_over:
+            try:
+                await self.register()
+                return
+            except CoordinationError as error:
+                log.warning("%s is not registered yet: %s", self.me.broker_id, error)
+            await asyncio.sleep(AGAIN_S)
 
     async def show_bundles(self, bundles: list[str]) -> None:
         """Say which bundles this broker owns."""
@@ -121,10 +133,13 @@ class Registration:
             self._electing = asyncio.get_running_loop().create_task(self._elect_again())
 
     async def _elect_again(self) -> None:
-        try:
-            await self._elect()
-        except CoordinationError as error:
-            log.warning("no leader was elected: %s", error)
+        while not self._is_over:
+            try:
+                await self._elect()
+                return
+            except CoordinationError as error:
+                log.warning("no leader was elected yet: %s", error)
+            await asyncio.sleep(AGAIN_S)
 
     async def _elect(self) -> None:
         if self._is_over:

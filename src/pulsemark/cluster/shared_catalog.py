@@ -1,10 +1,11 @@
 """The settings that all brokers of a cluster share: a `MetadataStore` in the coordination service.
 
 Each value is a node, `/pulsemark/catalog/KIND/-KEY`, and each broker has all of them in memory. A
-change is one transaction: the values, each only if it has still the version that this broker knows,
-and a record that names them, `/pulsemark/changes/c-NUMBER`. Every broker watches the list of these
-records, and reads what they name. So a change is in force everywhere within moments, and of two
-brokers that change the same value at once the second fails and can try again.
+change is one transaction: the values, each only if it has still the version that this broker knew
+when it computed the new ones, and a record that names them, `/pulsemark/changes/c-NUMBER`. Every
+broker watches the list of these records, and reads what they name. So a change is in force
+everywhere within moments, and of two brokers that change the same value at once the second fails
+and computes its change again.
 
 Records are removed when there are many newer ones. A broker that missed some reads everything.
 """
@@ -16,6 +17,7 @@ import json
 import logging
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,9 +45,13 @@ CHANGES = "/pulsemark/changes"
 MAX_VALUE_BYTES = 900_000
 """ZooKeeper takes a little more than a million bytes in one request."""
 KEPT_CHANGES = 1_000
+KEPT_MOMENTS = 10_000
+"""Values that other brokers have changed, of which it is known when."""
 
 log = logging.getLogger(__name__)
 
+Place = tuple[str, str]
+"""Kind and key."""
 Change = tuple[str, str, bytes | None]
 Hearer = Callable[[str, str, bytes | None], None]
 
@@ -59,6 +65,12 @@ class SharedCatalog(MetadataStore):
         self._lock = threading.Lock()
         self._values: dict[str, dict[str, tuple[bytes, int]]] = {}
         self._known_kinds: set[str] = set()
+        self._moment = 0
+        """Counts the changes of other brokers that were taken over."""
+        self._changed_at: OrderedDict[Place, int] = OrderedDict()
+        """The moments at which other brokers' last changes were taken over; the newest is last."""
+        self._forgotten = 0
+        """At this moment or before it also other values were changed."""
         self._seen = -1
         self._origin = os.urandom(8).hex()
         self._watch: Watch | None = None
@@ -122,6 +134,18 @@ class SharedCatalog(MetadataStore):
     def write(self, changes: Iterable[Change]) -> None:
         """Store several values, or remove them (None), all of them or none.
 
+        What this broker knows now may be replaced. Raises as `write_since`.
+        """
+        self.write_since(self.moment(), changes)
+
+    def moment(self) -> int:
+        """As `MetadataStore.moment`. On the loop all that was heard before is shown."""
+        with self._lock:
+            return self._moment
+
+    def write_since(self, moment: int, changes: Iterable[Change]) -> None:
+        """As `write`, if no value was changed elsewhere since ``moment``.
+
         Raises ChangedElsewhereError, and CatalogError without the coordination service.
         """
         wanted = {
@@ -131,17 +155,39 @@ class SharedCatalog(MetadataStore):
             if value is not None and len(value) > MAX_VALUE_BYTES:
                 reason = f"{kind} {key!r} has {len(value)} bytes, above {MAX_VALUE_BYTES}"
                 raise CatalogError(self.name, reason)
-        # As the caller knew them: what arrives from now on must make the change fail.
-        work = self._write(wanted, {place: self._version(place) for place in wanted})
+        work = self._write(wanted, self._versions(wanted, moment))
         try:
             asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except CoordinationError as error:
             raise CatalogError(self.name, str(error)) from error
 
+    def _versions(self, places: Iterable[Place], moment: int) -> dict[Place, int | None]:
+        """The versions of these values at a moment; None: there was no value.
+
+        Raises ChangedElsewhereError if one is not known any more.
+        """
+        with self._lock:
+            for place in places:
+                if self._changed_at.get(place, self._forgotten) > moment:
+                    reason = f"another broker has changed {place[0]} {place[1]!r} meanwhile"
+                    raise ChangedElsewhereError(self.name, f"{reason}; try again")
+            found = {place: self._values.get(place[0], {}).get(place[1]) for place in places}
+        return {place: None if each is None else each[1] for place, each in found.items()}
+
+    def report_since(self, moment: int, places: Iterable[Place]) -> None:
+        """As `MetadataStore.report_since`, on the loop."""
+        for place in places:
+            with self._lock:
+                is_changed = self._changed_at.get(place, self._forgotten) > moment
+            if is_changed:
+                value = self.get(*place)
+                for hear in self.on_change:
+                    hear(*place, value)
+
     async def _write(
         self,
-        wanted: dict[tuple[str, str], bytes | None],
-        versions: dict[tuple[str, str], int | None],
+        wanted: dict[Place, bytes | None],
+        versions: dict[Place, int | None],
     ) -> None:
         for kind in {kind for kind, _ in wanted} - self._known_kinds:
             await _ensure(self._session, f"{ROOT}/{kind}")
@@ -172,13 +218,8 @@ class SharedCatalog(MetadataStore):
             self._take(place, wanted[place], result if isinstance(result, int) else 0)
         self._trim(int(str(results[-1])[-10:]))
 
-    def _version(self, place: tuple[str, str]) -> int | None:
-        with self._lock:
-            found = self._values.get(place[0], {}).get(place[1])
-            return None if found is None else found[1]
-
     async def _find_out(
-        self, wanted: dict[tuple[str, str], bytes | None], error: ConnectionLossError
+        self, wanted: dict[Place, bytes | None], error: ConnectionLossError
     ) -> None:
         """The change may have been made or not: read what is stored now."""
         for place, value in wanted.items():
@@ -244,34 +285,48 @@ class SharedCatalog(MetadataStore):
             await self._read(ordered[at : at + 256])
         self._seen = max(self._seen, seen)
 
-    async def _stored(self, place: tuple[str, str]) -> tuple[bytes | None, int]:
+    async def _stored(self, place: Place) -> tuple[bytes | None, int]:
         try:
             return await self._session.get(_path(place))
         except NodeMissingError:
             return None, -1
 
-    async def _read(self, places: Iterable[tuple[str, str]]) -> None:
+    async def _read(self, places: Iterable[Place]) -> None:
         """Take over what is stored under these places; report what others have changed."""
         await asyncio.gather(*(self._read_one(place) for place in places))
 
-    async def _read_one(self, place: tuple[str, str]) -> None:
+    async def _read_one(self, place: Place) -> None:
         # Taken at once: a change of this broker's own may be answered before the other reads are.
         value, version = await self._stored(place)
-        if self._take(place, value, version) != value:
+        if self._take(place, value, version, is_heard=True) != value:
             for hear in self.on_change:
                 hear(*place, value)
 
-    def _take(self, place: tuple[str, str], value: bytes | None, version: int) -> bytes | None:
-        """Know a value from now on; returns the one that was known."""
+    def _take(
+        self, place: Place, value: bytes | None, version: int, *, is_heard: bool = False
+    ) -> bytes | None:
+        """Know a value from now on; returns the one that was known.
+
+        `is_heard`: it was read, and if it is another one, another broker has changed it.
+        """
         with self._lock:
             values = self._values.setdefault(place[0], {})
             before = values.pop(place[1], None)
             if value is not None:
                 values[place[1]] = (value, version)
+            if is_heard and before != values.get(place[1]):
+                self._heard(place)
             return None if before is None else before[0]
 
+    def _heard(self, place: Place) -> None:
+        self._moment += 1
+        self._changed_at[place] = self._moment
+        self._changed_at.move_to_end(place)
+        if len(self._changed_at) > KEPT_MOMENTS:
+            _, self._forgotten = self._changed_at.popitem(last=False)
 
-def _operation(place: tuple[str, str], value: bytes | None, version: int | None) -> Operation:
+
+def _operation(place: Place, value: bytes | None, version: int | None) -> Operation:
     path = _path(place)
     if value is None:
         assert version is not None
@@ -279,7 +334,7 @@ def _operation(place: tuple[str, str], value: bytes | None, version: int | None)
     return Create(path, value) if version is None else Set(path, value, version)
 
 
-def _path(place: tuple[str, str]) -> str:
+def _path(place: Place) -> str:
     return f"{ROOT}/{place[0]}/-{quote(place[1], safe='')}"
 
 

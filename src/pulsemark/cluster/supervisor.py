@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 START_LIMIT_S = 60.0
 END_GRACE_S = 10.0
 RESTART_DELAYS_S = (0.1, 0.5, 2.0, 5.0)
-"""Before the first restart, the second one ...; a worker that ran for a minute begins anew."""
+"""Delays before the first restart, the second ...; after a minute without a failure the first."""
 STEADY_S = 60.0
 REFUSED = {
     "grpc_port": "each worker would search its own topics only",

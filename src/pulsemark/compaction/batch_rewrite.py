@@ -1,13 +1,8 @@
 """Splitting a producer's batch into messages, and writing it again with holes.
 
-Source: Pulsar's binary protocol, and what its compaction stores. A batch's payload, once
-decompressed, is its messages one after another::
-
-    [size u32 big-endian][SingleMessageMetadata][payload]  ...
-
-The payload's size stands in that metadata, so a batch can only be walked from its beginning. A
-batch may be rewritten with fewer messages, and every message keeps its place, since its place is
-a part of its id and of its index:
+Source: what Pulsar's compaction stores. How a batch is built: `metadata.batch`. It may be rewritten
+with fewer messages, and every message keeps its place, since its place is a part of its id and of
+its index:
 
 - A removed message becomes a hole: metadata that says ``compacted_out``, nothing else, no payload.
   Clients count it and do not deliver it.
@@ -20,11 +15,8 @@ The bytes come from producers: bytes in a wrong format raise `BatchFormatError`.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Container
 from dataclasses import dataclass
-
-from google.protobuf.message import DecodeError
 
 from ..metadata import (
     Buffer,
@@ -34,19 +26,12 @@ from ..metadata import (
     pack_message,
     payload_of,
 )
+from ..metadata.batch import batch_members, check_batch_end, pack_batch_member
 from ..metadata.builtin_stampers import says_tombstone
 from ..metadata.compression import DecompressionError, compress, decompress
 from ..proto.pulsar_api_pb2 import SingleMessageMetadata
 
-_U32 = struct.Struct(">I")
-
-
-def _member(metadata: SingleMessageMetadata) -> bytes:
-    encoded = metadata.SerializeToString()
-    return _U32.pack(len(encoded)) + encoded
-
-
-HOLE = _member(SingleMessageMetadata(compacted_out=True, payload_size=0))
+HOLE = pack_batch_member(SingleMessageMetadata(compacted_out=True), b"")
 """The hole that replaces a removed message."""
 
 
@@ -113,41 +98,31 @@ def open_batch(
             metadata.uncompressed_size,
             max_bytes,
         )
+        members = _walk(payload, metadata.num_messages_in_batch, tombstone_property)
     except (DecompressionError, MessageFormatError) as error:
         raise BatchFormatError(str(error)) from error
-    return Batch(payload, _walk(payload, metadata.num_messages_in_batch, tombstone_property))
+    return Batch(payload, members)
 
 
 def _walk(payload: bytes, count: int, tombstone_property: str | None) -> list[BatchMember]:
     members: list[BatchMember] = []
     end = 0
-    for place in range(count):
-        start = end
-        try:
-            (size,) = _U32.unpack_from(payload, start)
-            at = start + _U32.size + size
-            single = SingleMessageMetadata.FromString(payload[start + _U32.size : at])
-        except (struct.error, DecodeError) as error:
-            raise BatchFormatError(f"message {place} of {count}: no metadata") from error
-        end = at + single.payload_size
-        if not single.HasField("payload_size") or not at <= end <= len(payload):
-            raise BatchFormatError(f"message {place} of {count}: its payload is cut off")
+    for _, header, start, _, end in batch_members(payload, count):
         key: str | bytes | None = None
-        if single.HasField("partition_key"):
-            key = single.partition_key
+        if header.HasField("partition_key"):
+            key = header.partition_key
         members.append(
             BatchMember(
                 key.encode() if isinstance(key, str) else key,
-                single.null_value
-                or single.payload_size == 0
-                or says_tombstone(single.properties, tombstone_property),
-                single.compacted_out,
+                header.null_value
+                or header.payload_size == 0
+                or says_tombstone(header.properties, tombstone_property),
+                header.compacted_out,
                 start,
                 end,
             )
         )
-    if end != len(payload):
-        raise BatchFormatError(f"{len(payload) - end} bytes after its {count} messages")
+    check_batch_end(payload, count, end)
     return members
 
 

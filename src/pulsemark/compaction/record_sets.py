@@ -5,8 +5,8 @@ of Pulsar's is message by message. What deletes a key depends on the set's magic
 the topic's stage (KIP-87). Records without key are left out, as Pulsar's messages are; Kafka has no
 such records on a compacted topic.
 
-A key counts as the same key for both protocols' messages. A key that is no UTF-8 is compared in the
-form in which Pulsar's clients send it: base64.
+A key counts as the same key for both protocols' messages. A key that is not UTF-8 is compared in
+the form in which Pulsar's clients send it: base64.
 
 The record formats are imported with the first such entry: most stores have none.
 """
@@ -45,7 +45,7 @@ def keys_of(
         max_bytes: the largest decompressed set that is opened.
 
     Raises:
-        BatchFormatError: the bytes are no record set, or their codec is not installed.
+        BatchFormatError: the bytes are not a record set, or their codec is not installed.
     """
     from ..kafka.records import RecordSetError, TombstoneStage, deletes, magic_of, read
 

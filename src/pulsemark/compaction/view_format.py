@@ -12,7 +12,7 @@ those two bytes only. An entry::
 
      2  prefix size       u16   of the stamp, which stands first in the stored bytes
      4  message count     u32
-     8  ledger id         u64   where the entry stands in the topic's log
+     8  ledger id         u64   the entry's position in the topic's log
     16  entry id          u64
     24  next index        u64   index of the entry's last message, plus 1
     32  append time       u64   the broker's clock when the topic got it

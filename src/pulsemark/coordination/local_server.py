@@ -76,7 +76,7 @@ class _Connection:
             failure = {"error": type(error).__name__, "path": error.path, "reason": error.reason}
             self._writer.write(line_of({"id": number, **failure}))
         except sqlite3.Error as error:
-            log.exception("the shared metadata could not be stored")
+            log.exception("the workers' shared metadata could not be stored")
             failure = {"error": "CoordinationError", "path": "", "reason": str(error)}
             self._writer.write(line_of({"id": number, **failure}))
         else:

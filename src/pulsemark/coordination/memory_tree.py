@@ -1,4 +1,4 @@
-"""The tree of the coordination service in memory: nodes, versions, transactions, who is to hear."""
+"""The tree of the coordination service in memory: nodes, versions, transactions, watches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Node:
 
 
 class Nodes:
-    """The nodes, and the sessions that live. Safe between threads."""
+    """The nodes, and the open sessions. Safe between threads."""
 
     def __init__(self) -> None:
         self._nodes = {"/": _Node(b"")}
@@ -64,7 +64,7 @@ class Nodes:
                 self._delete(path)
 
     def has_session(self, number: int) -> bool:
-        """Whether a session lives."""
+        """Whether a session is open."""
         with self._lock:
             return number in self._sessions
 

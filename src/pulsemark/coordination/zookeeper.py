@@ -3,9 +3,12 @@
 kazoo works in threads of its own. Its answers and events come to the event loop by
 `call_soon_threadsafe`; nothing here blocks the loop or runs in kazoo's threads but that.
 
-ZooKeeper's watches report once. A `Watch` sets its own again after each report, and then has its
-user look: so no change between two reports is missed. kazoo reports all watches when the connection
-is lost, and they are set again with the next one.
+ZooKeeper's watches report once. After each report the watch is set again, and then the users look:
+so no change between two reports is missed. kazoo reports all watches when the connection is lost,
+and they are set again with the next one.
+
+kazoo keeps the function that a watch calls until the node changes. So all watches of one node share
+one function, and one that is opened and closed again and again leaves nothing more.
 """
 
 from __future__ import annotations
@@ -58,6 +61,8 @@ ERRORS: dict[str, type[CoordinationError]] = {
     "ConnectionClosedError": CoordinationClosedError,
 }
 """By kazoo's names, because kazoo is imported only to connect."""
+_Place = tuple[str, bool]
+"""A node's path, and whether the list of its children is watched."""
 NOT_TO_BLAME = ("RolledBackError", "RuntimeInconsistency")
 """Errors of a transaction's operations, that another one of it has failed."""
 
@@ -72,7 +77,9 @@ class ZooKeeperCoordination(Coordination):
         self._state = State.CONNECTED
         self._is_closed = False
         self._listeners: list[_Listener] = []
-        self._watches: list[_Watch] = []
+        self._watches: dict[_Place, list[_Watch]] = {}
+        self._reports: dict[_Place, Callable[[object], None]] = {}
+        """The function that kazoo calls, for each watch that is set at the server."""
         self._arming: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -140,8 +147,8 @@ class ZooKeeperCoordination(Coordination):
             return
         self._state = state
         if state is State.CONNECTED:
-            for watch in tuple(self._watches):
-                self._arm_later(watch)
+            for place in tuple(self._watches):
+                self._arm_later(place)
         for listener in tuple(self._listeners):
             listener.changed(state)
 
@@ -236,46 +243,48 @@ class ZooKeeperCoordination(Coordination):
     async def watch(
         self, path: str, look_again: Callable[[], None], *, children: bool = False
     ) -> Watch:
-        watch = _Watch(self._watches, path, look_again, children)
-        self._watches.append(watch)
+        watch = _Watch(self._watches, (path, children), look_again)
         try:
-            await self._arm(watch)
+            await self._arm(watch.place)
         except BaseException:
             watch.close()
             raise
         return watch
 
-    async def _arm(self, watch: _Watch) -> None:
+    async def _arm(self, place: _Place) -> None:
         """Have ZooKeeper report the next change."""
+        report = self._reports.get(place)
+        if report is None:
 
-        def fired(_event: object) -> None:
-            """In kazoo's thread. A lost connection is reported, too: `_become` sees to that."""
-            self._on_loop(self._on_report, watch)
+            def report(_event: object) -> None:
+                """In kazoo's thread. A lost connection is reported, too: `_become` sees to that."""
+                self._on_loop(self._on_report, place)
 
-        # One function for each watch: ZooKeeper's client keeps a set of them for each path.
-        watch.fired = watch.fired or fired
-        method = "get_children_async" if watch.children else "exists_async"
-        await self._ask(watch.path, method, watch.path, watch.fired)
+            self._reports[place] = report
+        path, is_list = place
+        await self._ask(path, "get_children_async" if is_list else "exists_async", path, report)
 
-    def _on_report(self, watch: _Watch) -> None:
-        if self._state is State.CONNECTED:
-            self._arm_later(watch)
+    def _on_report(self, place: _Place) -> None:
+        if place not in self._watches:
+            self._reports.pop(place, None)
+        elif self._state is State.CONNECTED:
+            self._arm_later(place)
 
-    def _arm_later(self, watch: _Watch) -> None:
-        if watch not in self._watches or self._is_closed:
+    def _arm_later(self, place: _Place) -> None:
+        if place not in self._watches or self._is_closed:
             return
-        task = self._loop.create_task(self._arm_and_look(watch))
+        task = self._loop.create_task(self._arm_and_look(place))
         self._arming.add(task)
         task.add_done_callback(self._arming.discard)
 
-    async def _arm_and_look(self, watch: _Watch) -> None:
+    async def _arm_and_look(self, place: _Place) -> None:
         try:
-            await self._arm(watch)
+            await self._arm(place)
         except CoordinationError as error:
             # With the next connection it is set again. A list's node that is gone has no changes.
-            log.debug("watch of %s not set: %s", watch.path, error)
-        if watch in self._watches:
-            watch.look_again()
+            log.debug("watch of %s not set: %s", place[0], error)
+        for watch in tuple(self._watches.get(place, ())):
+            watch.run()
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -307,17 +316,24 @@ class _Listener:
 
 class _Watch:
     def __init__(
-        self, holders: list[_Watch], path: str, look_again: Callable[[], None], children: bool
+        self, holders: dict[_Place, list[_Watch]], place: _Place, look_again: Callable[[], None]
     ) -> None:
-        self.path = path
-        self.look_again = look_again
-        self.children = children
-        self.fired: Callable[[object], None] | None = None
+        self.place = place
+        self._look_again = look_again
         self._holders = holders
+        holders.setdefault(place, []).append(self)
+
+    def run(self) -> None:
+        """Have the user look, unless the watch was closed meanwhile."""
+        if self in self._holders.get(self.place, ()):
+            self._look_again()
 
     def close(self) -> None:
-        if self in self._holders:
-            self._holders.remove(self)
+        watches = self._holders.get(self.place, [])
+        if self in watches:
+            watches.remove(self)
+            if not watches:
+                del self._holders[self.place]
 
 
 def _resolve(answer: asyncio.Future[Any], result: Any, path: str) -> None:

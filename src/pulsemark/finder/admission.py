@@ -28,7 +28,7 @@ PREFIX = f"/{rpc.SERVICE_NAME}/"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls what, as the call says."""
+    """The method and the caller, as the call states them."""
 
     #: Such as `SeekByTime`; the whole path for calls of other services.
     method: str

@@ -20,7 +20,7 @@ _SLICE_ROWS = 256
 def last_mirrored(log: TopicLog, cluster: str) -> SourceStamp | None:
     """The source's facts of the last entry from `cluster`; None if there is none. Blocks.
 
-    Damaged entries are passed over: the entries around them say how far the mirror came.
+    Damaged entries are skipped: the entries around them show how far the mirror came.
     """
     return last_of_each(log, {cluster}).get(cluster)
 

@@ -12,7 +12,7 @@ _STEP = re.compile(r"(\d+)(ms|[smhdw])", re.ASCII)
 
 
 def relative_time_ms(text: str, now_ms: int) -> int | None:
-    """The unix milliseconds of such a time; None: the text is none. It may be before 1970."""
+    """The unix milliseconds of such a time; None: the text is not one. It may be before 1970."""
     text = text.strip()
     if text == "now":
         return now_ms

@@ -340,5 +340,7 @@ def _status_of(error: Exception) -> tuple[grpc.StatusCode, str, rpc.Metadata]:
     status = rpc.encode(error)
     if status is not None:
         return status
-    _log.error("a seek call failed with an unexpected error", exc_info=error)
+    _log.error(
+        "a gRPC call failed with an unexpected error, and its client got INTERNAL", exc_info=error
+    )
     return grpc.StatusCode.INTERNAL, "internal error, see the server's log", ()

@@ -93,7 +93,7 @@ class Deadlines:
                 call()
             except Exception:
                 # An error in one must not stop the others.
-                log.exception("what was due failed")
+                log.exception("a call at its deadline failed")
         self._set_timer()
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ class Endpoint:
         self._check()
 
     def session(self, port: int) -> KafkaSession:
-        """The protocol of a new connection. Its client is told this port to connect to."""
+        """The protocol of a new connection. Metadata names this port to its client."""
         return KafkaSession(self, HANDLERS, port)
 
     def _check(self) -> None:

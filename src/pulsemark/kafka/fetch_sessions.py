@@ -28,7 +28,7 @@ __all__ = ["NO_SESSION", "FetchContext", "FetchSession", "FetchSessions", "Key",
 NO_SESSION = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 INT_MAX = 2**31 - 1
-#: Kafka's time, which is no setting there either.
+#: Kafka's time, which is not a setting there either.
 EVICTABLE_AFTER_S = 120.0
 #: A name that is longer than a topic's can be counts as several partitions.
 NAME_BYTES_PER_PARTITION = 256

@@ -57,7 +57,7 @@ class Figures:
             ),
             (
                 "pulsemark_kafka_converted_records",
-                "Records written anew",
+                "Records written again",
                 self.converted_records,
             ),
         )

@@ -26,7 +26,7 @@ class Lingering:
 
     @property
     def is_lingering(self) -> bool:
-        """Whether the client was told of the end, and has not closed yet."""
+        """Whether the broker has ended the connection, and the client has not closed it yet."""
         return self._room_bytes is not None
 
     def linger(self, most_bytes: int) -> None:

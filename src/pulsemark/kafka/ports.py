@@ -60,7 +60,7 @@ class OpenTopic(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """False for ever once it was closed; the next use opens another one."""
+        """False once it was closed, and from then on; the next use opens another one."""
         ...
 
 
@@ -263,7 +263,7 @@ class AccessPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A client that was admitted: as whom, and until when (Unix time; None: for ever)."""
+    """A client that was admitted: as whom, and until when (Unix time; None: no limit)."""
 
     principal: Any
     role: str | None = None

@@ -85,7 +85,7 @@ class PartitionsReader:
         self._began_s = 0.0
         self._has_converted = False
         self._steps = 0
-        #: How long the last look at all partitions took.
+        #: How long the last pass over all partitions took.
         self.look_s = 0.0
         #: The answer is full, or reading took so long that the rest is left for the next fetch.
         self.is_cut = False

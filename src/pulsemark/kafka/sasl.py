@@ -57,7 +57,7 @@ def parse_claim(mechanism: str, data: bytes) -> Claim:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise SaslError("the credentials are no UTF-8") from None
+        raise SaslError("the credentials are not UTF-8") from None
     return _plain(text) if mechanism == PLAIN else _bearer(text)
 
 

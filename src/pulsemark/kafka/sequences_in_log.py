@@ -55,7 +55,7 @@ def _size_bytes(ledger: ManagedLedger, start: Position) -> int:
 
 
 def _batch_of(entry: Entry) -> Batch | None:
-    """The batch of an idempotent producer in an entry; None: it is none.
+    """The batch of an idempotent producer in an entry; None: it is not one.
 
     Pulsar's entries do not begin with two zero bytes, or have another byte where the magic is.
     """

@@ -70,7 +70,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         #: The mechanism that a SaslHandshake chose, and the one that authenticated the client.
         self.sasl_mechanism: str | None = None
         self.authenticated_by: str | None = None
-        #: What the client was told of a token that was refused; it has to answer that.
+        #: The challenge after a token was refused; the client has to answer it.
         self.sasl_challenge: str | None = None
         self.peer_certificate: Any = None
         self._handlers = handlers
@@ -318,7 +318,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
 
     def give_up_output(self) -> None:
         """Output memory is full, and this client has read nothing for the longest time."""
-        log.info("%s: connection closed: unsent data exceeds max_unsent_bytes", self.address)
+        log.info("%s: connection closed: unsent data exceeds pulsemarkMaxUnsentBytes", self.address)
         self.abort()
 
     # -- time and ending --------------------------------------------------------------------------

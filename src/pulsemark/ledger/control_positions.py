@@ -1,6 +1,6 @@
 """Which entries of a topic are control entries: consumers' backlogs do not count them.
 
-A log's index counts control entries as messages, and the index files do not tell them apart. So a
+A log's index counts control entries as messages, and the index files do not distinguish them. So a
 topic keeps their positions in memory. To have them again after a restart without reading the whole
 log, the metadata store has a note for each topic with control entries: the ledgers that have some.
 The note is stored before the first control entry of a ledger is appended, so that a crash cannot

@@ -218,7 +218,12 @@ class ManagedLedger(EpochWriter):
         try:
             self.controls.close()
         except LedgerError as error:
-            _log.warning("%s: the next opening reads its last ledger: %s", self.name, error)
+            _log.warning(
+                "%s: which ledgers have control entries was not stored, so the next opening "
+                "reads the last ledger: %s",
+                self.name,
+                error,
+            )
 
     def _end(self) -> None:
         self._closed = self._ended = True

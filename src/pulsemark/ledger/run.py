@@ -68,6 +68,8 @@ class Run(ABC):
         self.entry_count = 0
         self.cut_rows = 0
         """How many of the first entries were removed; readers do not see them."""
+        self.is_ready = True
+        """Whether it can be written to without waiting for more than its bytes (`Beginning`)."""
         self._removed = False
         self.assigned_count = 0
         """Set when the run ends: how many entries have an entry id assigned. Those from
@@ -259,7 +261,7 @@ def run_after(runs: Sequence[Run], number: int, row: int) -> tuple[int, int]:
 
     The committer shows entries meanwhile, those of older runs first. So once a later run is seen
     to have entries, the runs before it show all of theirs, and are looked at once more: else the
-    entries that were shown between the two looks would be passed over.
+    entries that were shown between the two reads would be skipped.
     """
     following = number + 1
     while following < len(runs) and not runs[following].entry_count:

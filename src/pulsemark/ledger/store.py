@@ -64,6 +64,22 @@ class MetadataStore(Protocol):
     def write(self, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
         """Store several values, or remove them (None), all of them or none: (kind, key, value)."""
 
+    def moment(self) -> int:
+        """What `write_since` can be told: values that are read from now on are not older."""
+        return 0
+
+    def write_since(self, moment: int, changes: Iterable[tuple[str, str, bytes | None]]) -> None:
+        """As `write`, if no other broker has changed one of these values since ``moment``.
+
+        Raises ChangedElsewhereError, where several brokers change the values; then nothing has
+        changed.
+        """
+        self.write(changes)
+
+    def report_since(self, moment: int, places: Iterable[tuple[str, str]]) -> None:
+        """Report again which of these values, by kind and key, others changed since ``moment``."""
+        return  # a store with one broker has no others
+
 
 class LedgerStore(Protocol):
     """An engine: creates, appends to, reads, seals and removes ledgers. One owner at a time.

@@ -13,6 +13,7 @@ from .control_positions import ControlPositions
 from .cursors.cursor_store import CURSOR_TOPIC, CursorStore
 from .errors import (
     LedgerError,
+    OwnershipLostError,
     ReservedTopicError,
     StoreClosedError,
     TopicNotFoundError,
@@ -133,7 +134,11 @@ class TopicStore(StoreCore):
                 raise StoreClosedError(self.state.name)
             ledger = self._ledgers.get(name)
             if ledger is None:
-                ledger = self._make_ledger(name, self.cursors, create=create)
+                try:
+                    ledger = self._make_ledger(name, self.cursors, create=create)
+                except OwnershipLostError as error:
+                    self.state.fail(error)
+                    raise
             return ledger
 
     def _make_ledger(
@@ -264,6 +269,10 @@ class TopicStore(StoreCore):
         """Have the engine make a checkpoint (see `LedgerStore.checkpoint`). Blocks."""
         self.state.check()
         self.uninterrupted.run(self.engine.checkpoint)
+
+    def abandon(self) -> None:
+        """Close a store that was lost to another owner; nothing more has to be stored. Blocks."""
+        self.close()
 
     def close(self) -> None:
         """Close the store; a second call waits for the first and does nothing. Blocks.

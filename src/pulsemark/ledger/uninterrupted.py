@@ -106,7 +106,7 @@ class UninterruptedWork:
         self._lock = lock
         self._jobs: SimpleQueue[_Job[object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        # Not `Thread.is_alive`: an exception within it marks a running thread as stopped for ever.
+        # Not `Thread.is_alive`: an exception within it marks a running thread as stopped.
         self._has_ended = not threaded
         if threaded:
             self._thread = threading.Thread(

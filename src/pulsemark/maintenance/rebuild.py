@@ -120,7 +120,12 @@ def _keep_deletions(old: Path | None, folder: Path) -> None:
             there = {topic_id for (topic_id,) in db.execute("SELECT id FROM topic")}
             noted = db.execute("SELECT key FROM property WHERE kind=?", (DELETING_KIND,)).fetchall()
     except sqlite3.Error as error:
-        _log.warning("%s: topics that were being deleted may exist again: %s", old, error)
+        _log.warning(
+            "%s: the old catalog cannot be read, so topics that were being deleted may "
+            "exist again: %s",
+            old,
+            error,
+        )
         return
     deleted = [key for (key,) in noted if key.isdecimal() and int(key) not in there]
     if deleted:
@@ -144,6 +149,10 @@ def _take_over(old: Path | None, catalog: Catalog) -> tuple[int, bool]:
                 catalog.put(kind, key, value)
                 properties += 1
     except sqlite3.Error as error:
-        _log.warning("%s: not all of it could be read: %s", old, error)
+        _log.warning(
+            "%s: a part of the old catalog could not be read, and its policies are lost: %s",
+            old,
+            error,
+        )
         return properties, False
     return properties, True

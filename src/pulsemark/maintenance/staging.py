@@ -68,7 +68,7 @@ def check_empty(target: Path) -> None:
         raise TargetError(target, "it is not a folder")
     found = sorted(set(os.listdir(target)) - _TOLERATED)  # noqa: PTH208 - names are enough
     if found:
-        raise TargetError(target, f"it has something in it ({found[0]}): name a new folder")
+        raise TargetError(target, f"it is not empty ({found[0]}): name a new folder")
     if target.is_mount():
         raise TargetError(target, "it is a mount point: name a folder below it")
 

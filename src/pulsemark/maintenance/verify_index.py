@@ -79,7 +79,7 @@ class IndexCheck:
         try:
             self._fd = files.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            self.missing = "there is none"
+            self.missing = "there is no such file"
             return
         self._index = IndexFile(files, self._fd, header.segment_id)
         self._size = self._index.size_bytes

@@ -41,7 +41,7 @@ class DecompressionError(ValueError):
 
     Attributes:
         compression: Pulsar's number of the compression.
-        reason: what is wrong, in words.
+        reason: what is wrong, as text.
     """
 
     def __init__(self, compression: int, reason: str) -> None:

@@ -26,7 +26,7 @@ class PrefixError(ValueError):
     """The broker entry prefix is not well formed.
 
     Attributes:
-        reason: what is wrong, in words.
+        reason: what is wrong, as text.
         offset: where in the entry the offending bytes begin.
     """
 
@@ -43,7 +43,7 @@ class MessageFormatError(ValueError):
     """The header of a message (headers-and-payload) is not well formed.
 
     Attributes:
-        reason: what is wrong, in words.
+        reason: what is wrong, as text.
         offset: where in the headers-and-payload the offending bytes begin.
     """
 

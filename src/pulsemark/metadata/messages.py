@@ -12,24 +12,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from google.protobuf.message import DecodeError
-
 from ..proto.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+from .batch import batch_members, check_batch_end
 from .buffers import Buffer
 from .compression import decompress
-from .errors import MessageFormatError
 from .message import compression_of, payload_of, read_message_metadata
 
 __all__ = ["Message", "messages_of"]
 
 #: An entry that is larger than this after decompression is not opened.
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
-
-_U32 = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,7 @@ class Message:
     schema_version: bytes | None = None
     deliver_at_ms: int | None = None
     is_encrypted: bool = False
-    """An encrypted batch is one `Message`: what is in it cannot be told."""
+    """An encrypted batch is one `Message`, because its content cannot be read."""
     chunk_id: int | None = None
     """The number of this chunk of a message that was sent in chunks, from 0."""
 
@@ -94,26 +89,14 @@ def _alone(metadata: MessageMetadata, payload: bytes) -> Message:
 def _members(metadata: MessageMetadata, payload: bytes) -> Iterator[Message]:
     end, count = 0, metadata.num_messages_in_batch
     removed = set(metadata.compacted_batch_indexes)
-    for place in range(count):
-        start = end
-        try:
-            (size,) = _U32.unpack_from(payload, start)
-            at = start + _U32.size + size
-            single = SingleMessageMetadata.FromString(payload[start + _U32.size : at])
-        except (struct.error, DecodeError) as error:
-            raise MessageFormatError(f"message {place} of {count}: no metadata", start) from error
-        end = at + single.payload_size
-        if not at <= end <= len(payload):
-            raise MessageFormatError(f"message {place} of {count}: its payload is cut off", at)
-        if single.compacted_out or place in removed:
+    for place, own, _, start, end in batch_members(payload, count):
+        if own.compacted_out or place in removed:
             continue
         sequence_id = metadata.sequence_id + place
-        if single.HasField("sequence_id"):
-            sequence_id = single.sequence_id
-        yield _message(metadata, single, payload[at:end], sequence_id, place)
-    if end != len(payload):
-        reason = f"{len(payload) - end} bytes after its {count} messages"
-        raise MessageFormatError(reason, end)
+        if own.HasField("sequence_id"):
+            sequence_id = own.sequence_id
+        yield _message(metadata, own, payload[start:end], sequence_id, place)
+    check_batch_end(payload, count, end)
 
 
 def _message(

@@ -1,7 +1,7 @@
 """Where a mirrored entry was before: fields 113 to 117 of the prefix.
 
 A mirror copies entries from one cluster to another without opening them. The receiver stamps each
-entry anew, and keeps the facts about the source beside its own stamp:
+entry again, and keeps the facts about the source beside its own stamp:
 
 ====================  ==========================================================================
 field                 meaning
@@ -36,7 +36,7 @@ from .record_set_tags import RECORD_SET_FIELDS, RecordSetTags, record_set_tags_o
 #: The property with which a producer says that it is a mirror; its value is the source's cluster.
 MIRROR_PROPERTY = "pulsemark.mirror.source-cluster"
 #: The name of a mirror's producer is this and the source's cluster. A broker that understands
-#: mirrors gives this name, so it also tells the mirror that it does.
+#: mirrors gives this name; so the mirror knows that the broker does.
 MIRROR_PRODUCER_PREFIX = "pulsemark.mirror."
 #: The property with which a mirror's consumer asks for entries as they are stored: record sets of
 #: Kafka's clients are not converted for it.

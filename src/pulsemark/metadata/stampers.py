@@ -96,7 +96,7 @@ class StamperChain:
 
     @property
     def tombstone_property(self) -> str | None:
-        """The property by which Pulsar's producers delete a key; None: there is none."""
+        """The property by which Pulsar's producers delete a key; None: no stamper has one."""
         found = (s.property_name for s in self._stampers if isinstance(s, TombstoneStamper))
         return next(found, None)
 

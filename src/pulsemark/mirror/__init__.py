@@ -1,6 +1,6 @@
 """Mirrors topics from one cluster or data folder to another, without opening an entry.
 
-The producer's bytes go over as they are. The receiver stamps them anew, and keeps the source's
+The producer's bytes go over as they are. The receiver stamps them again, and keeps the source's
 cluster, position, index and time as tags. `MirrorRun` is a run of `pulsemark mirror`;
 docs/mirror.md has its promises.
 """

@@ -5,7 +5,7 @@ acknowledged when the target has an entry durably. Where mirroring goes on is de
 alone: the subscription is moved there when a topic is opened.
 
 Entries come with index and broker time if the source has them and shows them to clients that ask
-(PIP-90, `exposingBrokerEntryMetadataToClientEnabled`). If not, positions take their part.
+(PIP-90, `exposingBrokerEntryMetadataToClientEnabled`). If not, positions are used instead.
 """
 
 from __future__ import annotations

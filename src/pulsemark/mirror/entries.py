@@ -46,7 +46,7 @@ class SourceEntry:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Messages or entries of the source that are not there to be mirrored, in words."""
+    """Messages or entries of the source that cannot be mirrored, as text."""
 
     topic: str
     what: str
@@ -164,7 +164,7 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Give everything back. A later `open` begins anew."""
+        """Close everything. A later `open` starts again."""
         ...
 
 
@@ -194,5 +194,5 @@ class Target(Protocol):
         ...
 
     def close(self) -> None:
-        """Give everything back. A later `open` begins anew."""
+        """Close everything. A later `open` starts again."""
         ...

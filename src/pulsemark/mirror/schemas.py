@@ -32,7 +32,7 @@ class SchemaCarrier:
     def carry(self, version: bytes) -> None:
         """Bring the schema of this version, and those before it.
 
-        Bytes that are no version's are the producer's own affair. Raises SchemaVersionError.
+        Bytes that name no version are left as they are. Raises SchemaVersionError.
         """
         if len(version) != _VERSION_SIZE_BYTES:
             return

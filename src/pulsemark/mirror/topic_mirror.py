@@ -108,7 +108,7 @@ class TopicMirror:
         return len(self._in_flight)
 
     def drop_waiting(self) -> int:
-        """Forget what was taken and not put, because mirroring ends; how many entries."""
+        """Forget what was taken and not put, because mirroring ends; returns how many entries."""
         if not self.is_open:
             return 0
         count = len(self._waiting)
@@ -204,7 +204,7 @@ class TopicMirror:
                 self._report.gap(Gap(self.topic, f"indexes {known} to {first - 1} are missing"))
             elif entry.stamp.index is not None and entry.stamp.index < known:
                 what = f"indexes go back from {known} to {entry.stamp.index}: the source's topic"
-                self._report.gap(Gap(self.topic, f"{what} was made anew, or its tail was cut off"))
+                self._report.gap(Gap(self.topic, f"{what} was recreated, or its tail was cut off"))
         elif before is not None and before[0] == entry.place[0] and before[1] + 1 < entry.place[1]:
             what = f"entries {before[0]}:{before[1] + 1} to {before[0]}:{entry.place[1] - 1}"
             self._report.gap(Gap(self.topic, f"{what} are missing"))

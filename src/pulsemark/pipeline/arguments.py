@@ -64,7 +64,7 @@ def _check(options: ReadOptions) -> None:
 
 
 def check_folder(option: str, folder: Path, data: str | Path) -> None:
-    """Check before a long job that a folder is none of the data folder's, and is or can be one.
+    """Check before a long job that a folder is outside the data folder, and exists or can be made.
 
     A broker would take strange files in its folder for what a crash left.
 
@@ -75,7 +75,7 @@ def check_folder(option: str, folder: Path, data: str | Path) -> None:
         here, there = Path(data).resolve(), folder.resolve()
         existing = next(each for each in (there, *there.parents) if each.exists())
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, links in a circle
-        raise OptionError(option, str(folder), f"is no folder's path: {error}") from error
+        raise OptionError(option, str(folder), f"is not a folder's path: {error}") from error
     if here == there or here in there.parents:
         raise OptionError(option, str(folder), "is inside the data folder")
     if not existing.is_dir():

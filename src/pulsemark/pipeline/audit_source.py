@@ -121,7 +121,7 @@ class AuditReader(DataSourceReader):
 
 def _missing_by_damage(damage: CorruptEntryError) -> None:
     # The gap in the indexes is what the audit counts.
-    _log.warning("counted as missing: %s", damage)
+    _log.warning("a damaged record is counted as missing: %s", damage)
 
 
 def counts(table: EntryTable, bucket_ms: int, grouping: Grouping | None = None) -> dict[str, Any]:

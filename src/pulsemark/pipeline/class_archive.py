@@ -73,7 +73,7 @@ def archive_options() -> list[str]:
 
 
 def make_archive(run: Callable[[Sequence[str]], object] | None = None) -> Path:
-    """Make the archive anew, in a Python of its own, and return its path.
+    """Make a new archive, in a Python process of its own, and return its path.
 
     Raises:
         JavaNotFoundError: there is no Java 17 or newer.

@@ -112,7 +112,7 @@ def _check_target(given: argparse.Namespace) -> None:
             check_folder("target", place.folder, given.path)
         return
     if not isinstance(place, LocalPlace):
-        raise OptionError("target", given.target, "is no folder of this machine")
+        raise OptionError("target", given.target, "is not a folder of this machine")
     check_folder("target", place.folder, given.path)
     check_new_folder(place.folder)
 

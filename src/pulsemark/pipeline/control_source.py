@@ -77,7 +77,7 @@ class ControlReader(DataSourceReader):
 
 
 def _left_out(damage: CorruptEntryError) -> None:
-    _log.warning("left out: %s", damage)
+    _log.warning("a damaged record is left out of the control entries: %s", damage)
 
 
 def control_batch(topic: str, table: EntryTable, schema: pa.Schema) -> pa.RecordBatch:

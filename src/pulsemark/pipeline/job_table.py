@@ -58,7 +58,7 @@ def _run_verify(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     rows = verify(spark, given.path, given.topic).orderBy("topic", "ledger_id", "entry_id").cache()
     damages = rows.where("severity = 'damage'").count()
     if damages:
-        raise ProblemsFoundError(rows, f"findings of damage in {given.path}: {damages}")
+        raise ProblemsFoundError(rows, f"places of damage in {given.path}: {damages}")
     return rows
 
 

@@ -296,7 +296,7 @@ def _one_of(kind: type[_Member]) -> Callable[[str], _Member]:
     def parse(text: str) -> _Member:
         member = by_value.get(text.strip().lower())
         if member is None:
-            raise ValueError(f"is none of {', '.join(str(each.value) for each in kind)}")
+            raise ValueError(f"is not one of {', '.join(str(each.value) for each in kind)}")
         return member
 
     return parse

@@ -24,31 +24,35 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%pulsemark/proto/bookkeeper_wire.proto\x12\x14pulsemark.bookkeeper\"S\n\x0cPacketHeader\x12\x0f\n\x07version\x18\x01 \x02(\x05\x12\x11\n\toperation\x18\x02 \x02(\x05\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x10\n\x08priority\x18\x04 \x01(\r\"\xe9\x01\n\x07Request\x12\x32\n\x06header\x18\x01 \x02(\x0b\x32\".pulsemark.bookkeeper.PacketHeader\x12\x36\n\x0breadRequest\x18\x64 \x01(\x0b\x32!.pulsemark.bookkeeper.ReadRequest\x12\x34\n\naddRequest\x18\x65 \x01(\x0b\x32 .pulsemark.bookkeeper.AddRequest\x12<\n\x0ereadLacRequest\x18h \x01(\x0b\x32$.pulsemark.bookkeeper.ReadLacRequest\"w\n\x0bReadRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x13\n\x0bpreviousLAC\x18\x04 \x01(\x03\x12\x0f\n\x07timeOut\x18\x05 \x01(\x03\x12\x0c\n\x04\x66lag\x18\x64 \x01(\x05\"^\n\nAddRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\x12\x0c\n\x04\x66lag\x18\x64 \x01(\x05\"\"\n\x0eReadLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\"\x80\x02\n\x08Response\x12\x32\n\x06header\x18\x01 \x02(\x0b\x32\".pulsemark.bookkeeper.PacketHeader\x12\x0e\n\x06status\x18\x02 \x02(\x05\x12\x38\n\x0creadResponse\x18\x64 \x01(\x0b\x32\".pulsemark.bookkeeper.ReadResponse\x12\x36\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32!.pulsemark.bookkeeper.AddResponse\x12>\n\x0freadLacResponse\x18h \x01(\x0b\x32%.pulsemark.bookkeeper.ReadLacResponse\"_\n\x0cReadResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\"@\n\x0b\x41\x64\x64Response\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"[\n\x0fReadLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c*<\n\rOperationType\x12\x0e\n\nREAD_ENTRY\x10\x01\x12\r\n\tADD_ENTRY\x10\x02\x12\x0c\n\x08READ_LAC\x10\x07')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%pulsemark/proto/bookkeeper_wire.proto\x12\x14pulsemark.bookkeeper\"S\n\x0cPacketHeader\x12\x0f\n\x07version\x18\x01 \x02(\x05\x12\x11\n\toperation\x18\x02 \x02(\x05\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x10\n\x08priority\x18\x04 \x01(\r\"\xa9\x02\n\x07Request\x12\x32\n\x06header\x18\x01 \x02(\x0b\x32\".pulsemark.bookkeeper.PacketHeader\x12\x36\n\x0breadRequest\x18\x64 \x01(\x0b\x32!.pulsemark.bookkeeper.ReadRequest\x12\x34\n\naddRequest\x18\x65 \x01(\x0b\x32 .pulsemark.bookkeeper.AddRequest\x12>\n\x0fwriteLacRequest\x18g \x01(\x0b\x32%.pulsemark.bookkeeper.WriteLacRequest\x12<\n\x0ereadLacRequest\x18h \x01(\x0b\x32$.pulsemark.bookkeeper.ReadLacRequest\"w\n\x0bReadRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x13\n\x0bpreviousLAC\x18\x04 \x01(\x03\x12\x0f\n\x07timeOut\x18\x05 \x01(\x03\x12\x0c\n\x04\x66lag\x18\x64 \x01(\x05\"^\n\nAddRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\x12\x0c\n\x04\x66lag\x18\x64 \x01(\x05\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"\"\n\x0eReadLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\"\xc2\x02\n\x08Response\x12\x32\n\x06header\x18\x01 \x02(\x0b\x32\".pulsemark.bookkeeper.PacketHeader\x12\x0e\n\x06status\x18\x02 \x02(\x05\x12\x38\n\x0creadResponse\x18\x64 \x01(\x0b\x32\".pulsemark.bookkeeper.ReadResponse\x12\x36\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32!.pulsemark.bookkeeper.AddResponse\x12@\n\x10writeLacResponse\x18g \x01(\x0b\x32&.pulsemark.bookkeeper.WriteLacResponse\x12>\n\x0freadLacResponse\x18h \x01(\x0b\x32%.pulsemark.bookkeeper.ReadLacResponse\"_\n\x0cReadResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\"@\n\x0b\x41\x64\x64Response\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"4\n\x10WriteLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"[\n\x0fReadLacResponse\x12\x0e\n\x06status\x18\x01 \x02(\x05\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c*K\n\rOperationType\x12\x0e\n\nREAD_ENTRY\x10\x01\x12\r\n\tADD_ENTRY\x10\x02\x12\r\n\tWRITE_LAC\x10\x06\x12\x0c\n\x08READ_LAC\x10\x07')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pulsemark.proto.bookkeeper_wire_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OPERATIONTYPE']._serialized_start=1152
-  _globals['_OPERATIONTYPE']._serialized_end=1212
+  _globals['_OPERATIONTYPE']._serialized_start=1419
+  _globals['_OPERATIONTYPE']._serialized_end=1494
   _globals['_PACKETHEADER']._serialized_start=63
   _globals['_PACKETHEADER']._serialized_end=146
   _globals['_REQUEST']._serialized_start=149
-  _globals['_REQUEST']._serialized_end=382
-  _globals['_READREQUEST']._serialized_start=384
-  _globals['_READREQUEST']._serialized_end=503
-  _globals['_ADDREQUEST']._serialized_start=505
-  _globals['_ADDREQUEST']._serialized_end=599
-  _globals['_READLACREQUEST']._serialized_start=601
-  _globals['_READLACREQUEST']._serialized_end=635
-  _globals['_RESPONSE']._serialized_start=638
-  _globals['_RESPONSE']._serialized_end=894
-  _globals['_READRESPONSE']._serialized_start=896
-  _globals['_READRESPONSE']._serialized_end=991
-  _globals['_ADDRESPONSE']._serialized_start=993
-  _globals['_ADDRESPONSE']._serialized_end=1057
-  _globals['_READLACRESPONSE']._serialized_start=1059
-  _globals['_READLACRESPONSE']._serialized_end=1150
+  _globals['_REQUEST']._serialized_end=446
+  _globals['_READREQUEST']._serialized_start=448
+  _globals['_READREQUEST']._serialized_end=567
+  _globals['_ADDREQUEST']._serialized_start=569
+  _globals['_ADDREQUEST']._serialized_end=663
+  _globals['_WRITELACREQUEST']._serialized_start=665
+  _globals['_WRITELACREQUEST']._serialized_end=746
+  _globals['_READLACREQUEST']._serialized_start=748
+  _globals['_READLACREQUEST']._serialized_end=782
+  _globals['_RESPONSE']._serialized_start=785
+  _globals['_RESPONSE']._serialized_end=1107
+  _globals['_READRESPONSE']._serialized_start=1109
+  _globals['_READRESPONSE']._serialized_end=1204
+  _globals['_ADDRESPONSE']._serialized_start=1206
+  _globals['_ADDRESPONSE']._serialized_end=1270
+  _globals['_WRITELACRESPONSE']._serialized_start=1272
+  _globals['_WRITELACRESPONSE']._serialized_end=1324
+  _globals['_READLACRESPONSE']._serialized_start=1326
+  _globals['_READLACRESPONSE']._serialized_end=1417
 # @@protoc_insertion_point(module_scope)

@@ -10,9 +10,11 @@ class OperationType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     READ_ENTRY: _ClassVar[OperationType]
     ADD_ENTRY: _ClassVar[OperationType]
+    WRITE_LAC: _ClassVar[OperationType]
     READ_LAC: _ClassVar[OperationType]
 READ_ENTRY: OperationType
 ADD_ENTRY: OperationType
+WRITE_LAC: OperationType
 READ_LAC: OperationType
 
 class PacketHeader(_message.Message):
@@ -28,16 +30,18 @@ class PacketHeader(_message.Message):
     def __init__(self, version: _Optional[int] = ..., operation: _Optional[int] = ..., txnId: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("header", "readRequest", "addRequest", "readLacRequest")
+    __slots__ = ("header", "readRequest", "addRequest", "writeLacRequest", "readLacRequest")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     READREQUEST_FIELD_NUMBER: _ClassVar[int]
     ADDREQUEST_FIELD_NUMBER: _ClassVar[int]
+    WRITELACREQUEST_FIELD_NUMBER: _ClassVar[int]
     READLACREQUEST_FIELD_NUMBER: _ClassVar[int]
     header: PacketHeader
     readRequest: ReadRequest
     addRequest: AddRequest
+    writeLacRequest: WriteLacRequest
     readLacRequest: ReadLacRequest
-    def __init__(self, header: _Optional[_Union[PacketHeader, _Mapping[str, object]]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping[str, object]]] = ..., addRequest: _Optional[_Union[AddRequest, _Mapping[str, object]]] = ..., readLacRequest: _Optional[_Union[ReadLacRequest, _Mapping[str, object]]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[PacketHeader, _Mapping[str, object]]] = ..., readRequest: _Optional[_Union[ReadRequest, _Mapping[str, object]]] = ..., addRequest: _Optional[_Union[AddRequest, _Mapping[str, object]]] = ..., writeLacRequest: _Optional[_Union[WriteLacRequest, _Mapping[str, object]]] = ..., readLacRequest: _Optional[_Union[ReadLacRequest, _Mapping[str, object]]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("ledgerId", "entryId", "masterKey", "previousLAC", "timeOut", "flag")
@@ -69,6 +73,18 @@ class AddRequest(_message.Message):
     flag: int
     def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., masterKey: _Optional[bytes] = ..., body: _Optional[bytes] = ..., flag: _Optional[int] = ...) -> None: ...
 
+class WriteLacRequest(_message.Message):
+    __slots__ = ("ledgerId", "lac", "masterKey", "body")
+    LEDGERID_FIELD_NUMBER: _ClassVar[int]
+    LAC_FIELD_NUMBER: _ClassVar[int]
+    MASTERKEY_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    ledgerId: int
+    lac: int
+    masterKey: bytes
+    body: bytes
+    def __init__(self, ledgerId: _Optional[int] = ..., lac: _Optional[int] = ..., masterKey: _Optional[bytes] = ..., body: _Optional[bytes] = ...) -> None: ...
+
 class ReadLacRequest(_message.Message):
     __slots__ = ("ledgerId",)
     LEDGERID_FIELD_NUMBER: _ClassVar[int]
@@ -76,18 +92,20 @@ class ReadLacRequest(_message.Message):
     def __init__(self, ledgerId: _Optional[int] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("header", "status", "readResponse", "addResponse", "readLacResponse")
+    __slots__ = ("header", "status", "readResponse", "addResponse", "writeLacResponse", "readLacResponse")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     READRESPONSE_FIELD_NUMBER: _ClassVar[int]
     ADDRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    WRITELACRESPONSE_FIELD_NUMBER: _ClassVar[int]
     READLACRESPONSE_FIELD_NUMBER: _ClassVar[int]
     header: PacketHeader
     status: int
     readResponse: ReadResponse
     addResponse: AddResponse
+    writeLacResponse: WriteLacResponse
     readLacResponse: ReadLacResponse
-    def __init__(self, header: _Optional[_Union[PacketHeader, _Mapping[str, object]]] = ..., status: _Optional[int] = ..., readResponse: _Optional[_Union[ReadResponse, _Mapping[str, object]]] = ..., addResponse: _Optional[_Union[AddResponse, _Mapping[str, object]]] = ..., readLacResponse: _Optional[_Union[ReadLacResponse, _Mapping[str, object]]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[PacketHeader, _Mapping[str, object]]] = ..., status: _Optional[int] = ..., readResponse: _Optional[_Union[ReadResponse, _Mapping[str, object]]] = ..., addResponse: _Optional[_Union[AddResponse, _Mapping[str, object]]] = ..., writeLacResponse: _Optional[_Union[WriteLacResponse, _Mapping[str, object]]] = ..., readLacResponse: _Optional[_Union[ReadLacResponse, _Mapping[str, object]]] = ...) -> None: ...
 
 class ReadResponse(_message.Message):
     __slots__ = ("status", "ledgerId", "entryId", "body", "maxLAC")
@@ -112,6 +130,14 @@ class AddResponse(_message.Message):
     ledgerId: int
     entryId: int
     def __init__(self, status: _Optional[int] = ..., ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ...) -> None: ...
+
+class WriteLacResponse(_message.Message):
+    __slots__ = ("status", "ledgerId")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LEDGERID_FIELD_NUMBER: _ClassVar[int]
+    status: int
+    ledgerId: int
+    def __init__(self, status: _Optional[int] = ..., ledgerId: _Optional[int] = ...) -> None: ...
 
 class ReadLacResponse(_message.Message):
     __slots__ = ("status", "ledgerId", "lacBody", "lastEntryBody")

@@ -58,7 +58,7 @@ class SettableClock:
     def __init__(self, now: int | datetime | None = None, *, running: bool = False) -> None:
         self._lock = threading.Lock()
         self._running = running
-        #: Those who are told of each move.
+        #: Called after each move.
         self.watchers: list[ClockWatcher] = []
         first_ms = _machine_ms() if now is None else _time_ms(now)
         #: The time; for a running clock, its difference from the machine's clock.

@@ -29,7 +29,7 @@ __all__ = ["LoopMonitor", "Stall"]
 
 BEAT_S = 0.005
 LOOK_S = 0.004
-#: A loop that is blocked for so long may be blocked for ever, so it is reported before it ends.
+#: A loop that is blocked for so long may stay blocked, so it is reported before it ends.
 HUNG_S = 2.0
 #: The frames of the event loop itself; frames below them are those of the handler.
 _LOOP_FILES = ("asyncio/runners.py", "asyncio/base_events.py", "asyncio/events.py")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..metadata import MESSAGE_MAGIC, crc32c
+from ..metadata.batch import pack_batch_member
 from ..proto.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 
 DEFAULT_PRODUCER_NAME = "raw"
@@ -91,7 +92,6 @@ def batched_message(
         member = given if isinstance(given, BatchMember) else BatchMember(payload=given)
         payload = member.payload or b""
         single = SingleMessageMetadata(
-            payload_size=len(payload),
             partition_key=member.key,
             event_time=member.event_time_ms,
             sequence_id=sequence_id + place,
@@ -100,8 +100,7 @@ def batched_message(
             single.properties.extend(_key_values(member.properties))
         if member.payload is None:
             single.null_value = True
-        encoded = single.SerializeToString()
-        parts += (_U32.pack(len(encoded)), encoded, payload)
+        parts.append(pack_batch_member(single, payload))
     header = MessageMetadata(
         producer_name=producer_name,
         sequence_id=sequence_id,

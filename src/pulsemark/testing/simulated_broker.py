@@ -352,7 +352,7 @@ class SimulatedBroker:
         self.loop.settle()
 
     def end(self) -> None:
-        """End for ever, and remove all files."""
+        """Stop, and remove all files."""
         self.loop.do(self._housekeeping.close)
         for client in self.clients:
             self.loop.do(client.ended)

@@ -161,7 +161,7 @@ def test_topics_without_news_are_not_looked_up(monkeypatch: pytest.MonkeyPatch) 
         assert asked == []
 
 
-def test_a_ledger_tells_the_auditor_once(tmp_path: Path) -> None:
+def test_a_ledger_notifies_the_auditor_once(tmp_path: Path) -> None:
     """However often its topic is opened."""
     with running_broker(data_dir=tmp_path, **SETTINGS) as broker:
         publish(broker, 1)

@@ -10,7 +10,7 @@ from pulsemark.broker.cleaning.claims import Claims
 
 
 def test_one_at_a_time():
-    """Who asks for a held topic is told so, or waits; another topic is free."""
+    """A claim on a held topic is refused, or waits; another topic is free."""
     claims = Claims()
     got = threading.Event()
 

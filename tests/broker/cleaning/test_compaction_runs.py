@@ -22,7 +22,7 @@ from .conftest import MINUTE_MS, NAME, NAMESPACE, PATH, SMALL, Place, wait_until
 
 
 def keys(place: Place, **options) -> list[str]:
-    """The keys that a new compacted reader gets, and has to get: as many as it is told of."""
+    """The keys that a new compacted reader gets: as many as its backlog says."""
     reader = place.client.subscribe(
         NAME, f"r{place.client.new_id()}", earliest=True, durable=False, read_compacted=True,
         **options,
@@ -249,7 +249,7 @@ def test_seeking_in_the_view(place):
 
 
 def test_the_last_message_that_is_there(place):
-    """Nobody waits for a message that compaction left out: not alone, not in a batch."""
+    """No consumer waits for a message that compaction left out: not alone, not in a batch."""
     place.send("a", "b")
     place.producer.send(b"no key")
     place.producer.send(None, key="a")
@@ -350,7 +350,7 @@ async def views_left(running):
     return [name for name in running.store.catalog.topics() if name.startswith("compacted/")]
 
 
-def test_a_failure_is_told(place):
+def test_a_failure_is_reported(place):
     """ERROR with the reason; the view before counts on, and the next run makes it good."""
     place.send("a", "b", "a")
     place.compact()

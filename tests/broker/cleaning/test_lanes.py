@@ -28,7 +28,7 @@ def sets(event):
 
 
 def test_no_thread_without_work(lane):
-    """A lane that nobody gives work to costs no thread."""
+    """A lane without work costs no thread."""
     before = threading.active_count()
     lane.close()
     lane.join()

@@ -46,8 +46,8 @@ def test_a_property_makes_a_tombstone_with_a_value(place, client, compression):
     producer.send(b"5 pears", partition_key="pears")
     producer.send(b"sold by ann", partition_key="apples", properties={"gone": "true"})
     producer.send(b"4 pears", partition_key="pears", properties={"gone": "false"})
-    told = [consumer.receive(20_000).data() for _ in range(4)]
-    assert told == [b"7 apples", b"5 pears", b"sold by ann", b"4 pears"]
+    received = [consumer.receive(20_000).data() for _ in range(4)]
+    assert received == [b"7 apples", b"5 pears", b"sold by ann", b"4 pears"]
     assert stored_tags(place) == [{}, {}, {"tombstone": True}, {}]
     place.change("PUT", f"{PATH}/compaction")
     wait_until(partial(succeeded, place))

@@ -97,7 +97,7 @@ async def rounds_of(running):
 
 
 def test_at_once_leaves_a_topic_without_subscriptions_alone(clock):
-    """Nobody acknowledged anything of it, so it stays until a limit is set."""
+    """No subscription acknowledged anything of it, so it stays until a limit is set."""
     with running_broker(clock=clock, store_options=SMALL, retention_check_interval_ms=20) as broker:
         place = Place(broker, clock)
         place.client.subscribe(NAME, "reader", earliest=True, durable=False)
@@ -110,7 +110,7 @@ def test_at_once_leaves_a_topic_without_subscriptions_alone(clock):
         place.client.close()
 
 
-def test_over_a_restart_also_where_nobody_opens_the_topic(tmp_path, clock):
+def test_over_a_restart_also_without_a_client_of_the_topic(tmp_path, clock):
     """The policy is stored; after a restart a round opens the topic that has a limit."""
     with running_broker(clock=clock, data_dir=tmp_path) as broker:
         place = Place(broker, clock)

@@ -188,7 +188,7 @@ def test_what_is_shown_can_be_read_again(config):
         ("pulsemarkClock=1", "no such setting"),
     ],
 )
-def test_a_value_that_is_none_is_named_with_its_key(line, named):
+def test_an_invalid_value_is_named_with_its_key(line, named):
     """`SettingError` has the key, the value and what was expected."""
     key, _, value = line.partition("=")
     with pytest.raises(SettingError) as caught:

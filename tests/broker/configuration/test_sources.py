@@ -144,6 +144,6 @@ def test_other_variables():
         loaded,
     )
     port, misspelt = loaded.warnings
-    assert misspelt == "the variable PULSEMARK_PROT is no setting; did you mean PULSEMARK_PORT?"
+    assert misspelt == "the variable PULSEMARK_PROT is not a setting; did you mean PULSEMARK_PORT?"
     assert "Kubernetes" in port
     assert loaded.origins == {}

@@ -286,7 +286,7 @@ def raw_page(broker):
         return answer.read()
 
 
-def test_an_answer_that_nobody_reads_is_dropped_in_time():
+def test_an_unread_answer_is_dropped_in_time():
     """After the idle timeout without progress the connection is closed, data and all."""
     with running_broker(http_idle_timeout_ms=300) as broker:
         services = broker.broker.services

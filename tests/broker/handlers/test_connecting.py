@@ -63,7 +63,7 @@ def test_a_second_connect_closes_the_connection(broker):
         client.wait_closed()
 
 
-def test_an_auth_response_nobody_asked_for_is_refused_and_closes(broker):
+def test_an_unrequested_auth_response_is_refused_and_closes(broker):
     """ERROR AuthenticationError without a request's id, then the end."""
     with RawClient.from_url(broker.service_url) as client:
         body = CommandAuthResponse(response=AuthData(auth_method_name="token", auth_data=b"x"))

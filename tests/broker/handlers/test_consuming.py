@@ -176,7 +176,7 @@ def test_acknowledging_past_the_end_acknowledges_nothing(raw, topic):
     assert ids + later == ids_of(consumer.receive_many(4))
 
 
-def test_an_ack_set_longer_than_its_batch_blocks_nobody(topic):
+def test_an_ack_set_longer_than_its_batch_blocks_no_consumer(topic):
     """Bits beyond the batch count for nothing: not as unacknowledged messages either."""
     with (
         running_broker(http_port=None, acknowledgment_at_batch_index_level_enabled=True) as broker,
@@ -491,7 +491,7 @@ def test_unsubscribe_with_company_is_refused_unless_forced(raw, other, topic):
 # -- failover -------------------------------------------------------------------------------------
 
 
-def test_the_active_consumer_of_a_failover_subscription_is_told(raw, other, topic):
+def test_the_active_consumer_of_a_failover_subscription_is_notified(raw, other, topic):
     """ACTIVE_CONSUMER_CHANGE names the active consumer: the one with the lowest level."""
 
     def subscribe(client, name, level=0):

@@ -20,7 +20,7 @@ def watch(client, number, pattern, digest=None, namespace="public/default"):
     )
 
 
-def test_a_watcher_hears_of_new_and_deleted_topics(raw, broker, topic):
+def test_a_watcher_gets_new_and_deleted_topics(raw, broker, topic):
     """Each change comes with the digest of all matching names, before the producer's answer."""
     assert watch(raw, 1, f"{topic}-.*").topics_hash == "00000000"
     first, second = f"{topic}-a", f"{topic}-b"

@@ -282,7 +282,7 @@ def put(broker, path, body):
     return exchange(broker, head.encode() + b"Connection: close\r\n\r\n" + body)[9:12]
 
 
-def test_stats_tell_what_happened(http, raw, topic):
+def test_stats_show_what_happened(http, raw, topic):
     """Counters, names, backlog."""
     producer = raw.create_producer(topic, producer_name="p")
     consumer = raw.subscribe(topic, "s", earliest=True, consumer_name="c")

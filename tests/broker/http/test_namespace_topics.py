@@ -41,7 +41,7 @@ def test_a_number_of_bundles_that_would_fill_the_memory_is_refused(http):
 
 
 def test_a_bundle_is_split_in_the_middle(http, namespace):
-    """Its range becomes two; a range that is none of the bundles is refused by name."""
+    """Its range becomes two; a range that is not a bundle is refused by name."""
     path = f"{NS}/{namespace}"
     assert http("PUT", f"{path}/0x00000000_0x20000000/split").status == 204
     found = http("GET", f"{path}/bundles").json

@@ -102,7 +102,7 @@ def test_sizes_are_those_of_entries(asked):
     assert stats["backlogSize"] == stats["storageSize"]
 
 
-def test_an_absent_namespace_is_told_as_pulsar_tells_it(ask):
+def test_an_absent_namespace_is_answered_as_by_pulsar(ask):
     """Some routes say that the topic is not there, others that its namespace is not."""
     topic = "persistent://public/absent/t"
     path = "/admin/v2/persistent/public/absent/t"

@@ -123,7 +123,7 @@ def test_a_path_is_never_markup(broker):
 
 
 @pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"NaN", b"Infinity"])
-def test_a_number_that_is_none_is_refused(broker, number):
+def test_a_wrong_number_is_refused(broker, number):
     """400, so that no answer shows a number that is not JSON."""
     body = b'{"publishRateInMsgs":' + number + b"}"
     assert ask(broker, "PUT", "/admin/v2/resourcegroups/g", body)[0] == 400

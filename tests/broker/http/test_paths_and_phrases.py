@@ -58,7 +58,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
 def test_only_the_most_specific_path_has_methods(
     broker: BrokerThread, path: str, allowed: str
 ) -> None:
-    """The method that deletes a bundle is none of a policy, whose path would fit, too."""
+    """The method that deletes a bundle does not belong to a policy, whose path would fit, too."""
     answer = Asked(broker, "PATCH", path)
     assert (answer.status, answer.allow) == (405, allowed)
 

@@ -120,8 +120,8 @@ def test_few_routes_need_no_permission() -> None:
         for scope in (Scope.OPEN, Scope.AUTHENTICATED, Scope.OWN)
     }
     assert found[Scope.OPEN] <= {("GET", path) for path in ("/", "/metrics", "/status.html")}
-    told = (f"{admin}/clusters", f"{admin}/brokers/ready", f"{admin}/brokers/version")
-    assert found[Scope.AUTHENTICATED] == {("GET", path) for path in told}
+    paths = (f"{admin}/clusters", f"{admin}/brokers/ready", f"{admin}/brokers/version")
+    assert found[Scope.AUTHENTICATED] == {("GET", path) for path in paths}
     assert not found[Scope.OWN]
 
 

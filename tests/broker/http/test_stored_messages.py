@@ -58,7 +58,7 @@ def test_peek_gives_the_nth_of_the_backlog(broker, filled):
 
 
 def test_peek_creates_a_missing_subscription(broker, filled):
-    """At the first message, as Pulsar does; a replicator and a number that is none create none."""
+    """At the first message, as Pulsar does; a replicator and a wrong number create nothing."""
     assert ask(broker, filled, "/subscription/pulsar.repl.west/position/1")[0] == 404
     assert ask(broker, filled, "/subscription/new/position/x")[0] == 404
     assert json.loads(ask(broker, filled, "/subscriptions")[2]) == ["s"]

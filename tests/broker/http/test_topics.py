@@ -52,7 +52,7 @@ def test_stats_have_pulsars_fields_in_its_order(http, raw, topic):
     assert (bare["publishers"], bare["subscriptions"]["s"]["consumers"]) == ([], [])
 
 
-def test_stats_tell_when_something_was_consumed_and_acknowledged(http, raw, topic):
+def test_stats_show_when_something_was_consumed_and_acknowledged(http, raw, topic):
     """The times of a consumer and its subscription are 0 before, and set afterwards."""
 
     def times():

@@ -229,7 +229,7 @@ def test_wildcards_are_off_unless_switched_on() -> None:
 
 
 def test_absent_tenants_and_namespaces_are_refused() -> None:
-    """Nobody but a super user gets to a namespace that does not exist."""
+    """Only a super user gets to a namespace that does not exist."""
     for name in ("persistent://acme/absent/t", "persistent://absent/ns/t"):
         absent = TopicName.parse(name)
         assert not allowed("reader", topic("CONSUME"), absent)
@@ -271,11 +271,11 @@ def test_without_authorisation_everything_is_allowed() -> None:
     assert decide.allows_somewhere(NOBODY, Action.CONSUME, "acme/ns")
 
 
-def test_a_change_is_counted_and_told() -> None:
-    """Whoever remembers a decision sees that it may be another one now."""
-    decide, told = authorizer(), list[str | None]()
-    decide.on_change.append(told.append)
+def test_a_change_is_counted_and_reported() -> None:
+    """A cache of decisions is notified when a decision may have changed."""
+    decide, calls = authorizer(), list[str | None]()
+    decide.on_change.append(calls.append)
     decide.changed("acme/ns")
     decide.changed()
     assert decide.generation == 2
-    assert told == ["acme/ns", None]
+    assert calls == ["acme/ns", None]

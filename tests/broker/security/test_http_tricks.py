@@ -121,7 +121,7 @@ def test_no_header_lends_a_role(attacked: BrokerThread, headers: str) -> None:
 
 @pytest.mark.parametrize("original", [None, "", "proxy", "admin"])
 def test_a_proxy_is_not_enough(attacked: BrokerThread, original: str | None) -> None:
-    """It must name a role, which is none of a proxy, and both must be allowed."""
+    """It must name a role that is not a proxy's, and both must be allowed."""
     named = "" if original is None else f"X-Original-Principal: {original}\r\n"
     head = f"GET /admin/v2/persistent/acme/ns HTTP/1.1\r\n{host_of(attacked)}{login('proxy')}"
     statuses, received = sent(attacked, f"{head}{named}\r\n")

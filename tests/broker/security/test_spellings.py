@@ -124,7 +124,7 @@ def test_the_names_of_partitions_have_their_topic_s_rights(attacked: BrokerThrea
 
 
 def test_a_proxy_s_header_cannot_be_used_by_others(attacked: BrokerThread) -> None:
-    """`X-Original-Principal` gives nobody the rights of the role that it names."""
+    """`X-Original-Principal` gives no client the rights of the role that it names."""
     path = "/admin/v2/tenants"
     for role in ("reader", "proxy"):
         for original in ("admin", "reader", " ", "proxy"):

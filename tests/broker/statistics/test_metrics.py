@@ -41,7 +41,7 @@ def test_counts_are_there_before_the_first_topic():
             assert found["pulsar_topics_count", labels(namespace="public/default")] == 0
 
 
-def test_the_durability_mode_is_told():
+def test_the_durability_mode_is_shown():
     """0 is the promise that nothing acknowledged is lost; anything else is the exposed interval."""
     for interval_ms in (0, 50):
         with running_broker(sync_interval_ms=interval_ms) as broker:

@@ -84,7 +84,7 @@ def test_interleaved_messages_are_not_mixed(raw, other, topic, sub_type, drain):
 
 
 @pytest.mark.parametrize("sub_type", SHARING)
-def test_a_message_whose_consumer_leaves_begins_anew_elsewhere(raw, other, topic, sub_type, drain):
+def test_a_message_whose_consumer_leaves_starts_again_elsewhere(raw, other, topic, sub_type, drain):
     """If it leaves in the middle of the message, another one gets all chunks in order."""
     producer = raw.create_producer(topic)
     first = raw.subscribe(topic, "s", sub_type=sub_type, earliest=True)

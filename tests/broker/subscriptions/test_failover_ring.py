@@ -1,4 +1,4 @@
-"""Failover: which consumer is active, when the others hear of it, and when it starts."""
+"""Failover: which consumer is active, when the others are notified, and when it starts."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def quick():
         yield client
 
 
-def test_consumers_hear_who_is_active_when_it_starts(quick, topic):
+def test_consumers_get_the_active_one_when_it_starts(quick, topic):
     """Also the first consumer waits; then all are notified, and the active one gets messages."""
     producer = quick.create_producer(topic)
     producer.send(b"x")
@@ -102,7 +102,7 @@ def test_consumers_hear_who_is_active_when_it_starts(quick, topic):
     assert not any(consumer.arrived() for consumer in consumers.values())
     names = {consumer.consumer_id: name for name, consumer in consumers.items()}
     said: dict[str, bool] = {}
-    # One that comes and is not active hears of that at once, too.
+    # One that comes and is not active is notified at once, too.
     while len(said) < 2 or not any(said.values()):
         heard = quick.wait_unsolicited(CHANGE)
         said[names[heard.consumer_id]] = heard.is_active

@@ -299,7 +299,7 @@ def test_points_are_no_work_for_the_collector():
     assert len(gc.get_objects()) - before < 10 * len(members)
 
 
-def test_consumers_of_one_name_all_have_slots_whoever_left_before():
+def test_consumers_of_one_name_all_have_slots_after_others_left():
     """A new consumer takes the points of the one that left, not of one that stays."""
     selector = AutoSplit()
     first, second, third = (member_named("same") for _ in range(3))

@@ -14,7 +14,7 @@ TYPES = (CommandSubscribe.Exclusive, CommandSubscribe.Failover, *INDIVIDUAL)
 
 @pytest.mark.parametrize("sub_type", TYPES)
 def test_what_was_not_acknowledged_comes_again_as_if_new(tmp_path, topic, sub_type, drain_of):
-    """Acknowledged ones do not come; redelivery counts begin anew; properties are kept."""
+    """Acknowledged ones do not come; redelivery counts start at 0; properties are kept."""
 
     def subscribe(client):
         consumer = client.subscribe(

@@ -242,7 +242,7 @@ def test_a_seek_outlives_a_crash(tmp_path, topic):
         assert ids[2:] == [message.message_id for message in consumer.receive_many(3)]
 
 
-def test_a_readers_place_outlives_its_seek_but_not_for_ever(topic):
+def test_a_readers_place_outlives_its_seek_for_a_time(topic):
     """The subscription waits for its reader for a time, then it is removed."""
     with (
         running_broker(http_port=None, non_durable_return_timeout_ms=300) as broker,

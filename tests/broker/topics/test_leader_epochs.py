@@ -113,7 +113,7 @@ def test_off_by_default_nothing_is_added(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_is_opened_again_by_the_same_broker_goes_on(tmp_path: Path) -> None:
-    """Deleted and made anew, its epochs begin anew."""
+    """After a topic is deleted and created again, its epochs start again."""
     with running_broker(leader_epochs_enabled=True, data_dir=tmp_path / "data") as broker:
         publish(broker)
     with running_broker(leader_epochs_enabled=True, data_dir=tmp_path / "data") as broker:

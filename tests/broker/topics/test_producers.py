@@ -135,7 +135,7 @@ def test_fencing_takes_over_and_the_old_owner_is_closed_at_its_next_send(broker,
     assert back.topic_epoch == 1
 
 
-def test_fencing_tells_who_waits(raw, other, topic):
+def test_fencing_notifies_waiting_producers(raw, other, topic):
     """A queued producer's request ends with ProducerFenced."""
     raw.create_producer(topic, access_mode=Exclusive)
     waiting = raw.create_producer(topic, access_mode=WaitForExclusive)

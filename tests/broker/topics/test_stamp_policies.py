@@ -125,7 +125,7 @@ def test_the_most_specific_level_wins(http, raw, topic):
         ({"stampers": [f"property-tags:{n}" for n in range(MAX_STAMPERS + 1)]}, "33"),
     ],
 )
-def test_a_value_that_is_none_is_refused_by_name(http, raw, topic, value, named):
+def test_an_invalid_value_is_refused_by_name(http, raw, topic, value, named):
     """400 with a reason that names the culprit, and nothing changes."""
     raw.create_producer(topic)
     for path in (NAMESPACE, path_of(topic)):

@@ -46,7 +46,7 @@ def test_no_producer_enters_a_terminated_topic(broker, raw, topic):
 
 
 def test_a_send_that_comes_with_the_end_closes_its_producer_before_the_error(broker, raw, topic):
-    """Clients that forget a producer with the error have heard then that it was closed."""
+    """Clients that forget a producer with the error got its CLOSE_PRODUCER before."""
     producer = raw.create_producer(topic)
     stored = producer.send(b"before")
 

@@ -65,7 +65,7 @@ def test_changes_in_a_large_namespace_are_gathered():
     assert heard.updates == [expected]
 
 
-def test_a_change_during_the_work_is_told_after_it():
+def test_a_change_during_the_work_is_sent_after_it():
     """Nothing is lost that happens while the digest is computed."""
     names = TopicNames(full(f"t{n}") for n in range(NAMES_AT_ONCE + 1))
     heard = Heard(names, f"{NS}/t.*")
@@ -78,7 +78,7 @@ def test_a_change_during_the_work_is_told_after_it():
     assert len(heard.started) == 1
 
 
-def test_a_watcher_that_left_hears_nothing():
+def test_a_watcher_that_left_gets_nothing():
     """Leaving twice is harmless."""
     names = TopicNames()
     heard = Heard(names, ".*")

@@ -92,7 +92,7 @@ def test_the_number_of_offsets_has_a_limit(opened):
 
 
 async def test_dropping_a_topic_leaves_the_other_topics_offsets(opened):
-    """A deleted topic's offsets must not be found by a topic that is made anew."""
+    """A deleted topic's offsets must not be found by a topic that is created again."""
     _, offsets = opened()
     committed(offsets, "g", {("t", 0): at(1), ("u", 0): at(2)})
     dropping = asyncio.ensure_future(offsets.drop_topic("t"))

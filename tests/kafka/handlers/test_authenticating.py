@@ -146,7 +146,7 @@ CHALLENGE = '{"status":"invalid_token"}'
 
 @pytest.mark.parametrize("answered", [b"\x01", bearer(token_of("reader")), b""])
 @pytest.mark.parametrize("data", BAD_TOKENS.values(), ids=BAD_TOKENS)
-def test_a_refused_bearer_token_is_told_as_json(
+def test_a_refused_bearer_token_is_answered_with_json(
     secured: BrokerThread, data: bytes, answered: bytes
 ) -> None:
     """As RFC 7628 wants and Kafka does: a challenge first, and 58 with the same text after it.
@@ -154,9 +154,9 @@ def test_a_refused_bearer_token_is_told_as_json(
     Whatever the client answers, also a good token: this exchange has failed.
     """
     with raw_client(secured) as client:
-        told = authenticate(client, data, "OAUTHBEARER")
-        assert (told.error_code, told.auth_bytes) == (0, CHALLENGE.encode())
-        assert not told.session_lifetime_ms
+        challenged = authenticate(client, data, "OAUTHBEARER")
+        assert (challenged.error_code, challenged.auth_bytes) == (0, CHALLENGE.encode())
+        assert not challenged.session_lifetime_ms
         refused = client.call(SaslAuthenticateRequest, 1, auth_bytes=answered)
         assert (refused.error_code, refused.error_message) == (FAILED, CHALLENGE)
         with pytest.raises(ConnectionError):
@@ -172,7 +172,7 @@ def test_a_client_with_a_refused_token_is_not_authenticated(secured: BrokerThrea
             client.receive_frame()
 
 
-def test_raw_sasl_tells_a_refused_bearer_token_too(secured: BrokerThread) -> None:
+def test_raw_sasl_answers_a_refused_bearer_token_too(secured: BrokerThread) -> None:
     """Without a request's header the challenge is a frame; the client's answer ends it."""
     with raw_client(secured) as client:
         client.call(SaslHandshakeRequest, 0, mechanism="OAUTHBEARER")

@@ -1,4 +1,4 @@
-"""What tools ask of a cluster: brokers, disks, leaders, replicas, and what there is none of."""
+"""What tools ask of a cluster: brokers, disks, leaders, replicas; also what the broker lacks."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_leaders_need_no_election(raw, made):
     assert not any(each.partition_result for each in everywhere.replica_election_results)
 
 
-def test_what_there_is_none_of_is_answered_as_by_a_kafka_without_it(raw):
+def test_absent_things_are_answered_as_by_a_kafka_without_them(raw):
     """ACLs are refused with 54; SCRAM users and transactions are empty lists."""
     filters = {
         "resource_type_filter": 1,

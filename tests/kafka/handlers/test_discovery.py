@@ -24,8 +24,8 @@ def test_apiversions_lists_what_is_served(raw, version):
     assert listed[1] == (0, 11)
 
 
-def test_kafka_python_is_told_of_no_version_that_means_a_newer_kafka(raw):
-    """It would take versions of that Kafka as served, if it is told to be such a client."""
+def test_kafka_python_gets_no_version_that_means_a_newer_kafka(raw):
+    """Configured as such a client, it would take versions of that Kafka as served."""
     asked = {"client_software_name": "kafka-python", "client_software_version": "3.0.12"}
     answer = raw.call(ApiVersionsRequest, 3, **asked)
     listed = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}

@@ -207,7 +207,7 @@ def test_offsets_that_are_not_there_cannot_be_deleted(raw, made):
     assert deleted(raw, made, 0, partition=3)[0] == 3
 
 
-def test_each_start_begins_an_epoch_and_clients_of_earlier_ones_are_told(tmp_path):
+def test_each_start_begins_an_epoch_and_clients_of_earlier_ones_get_an_error(tmp_path):
     """Where the broker's setting says so: records keep their offsets, control entries take some."""
     folder, offsets, epochs = tmp_path / "data", [], []
     for number in range(3):

@@ -111,7 +111,7 @@ def test_tombstones() -> None:
         (entry(marker_type=10), "marker"),
         (entry(encryption_keys=[{"key": "k", "value": b"v"}]), "encrypted"),
         (entry(member(b"a") * 3, num_messages_in_batch=3), "more messages than the 2"),
-        (entry(b"", num_messages_in_batch=1), "no header"),
+        (entry(b"", num_messages_in_batch=1), "no metadata"),
         (entry(member(b"abc")[:-1], num_messages_in_batch=1), "cut off"),
         (b"", "cut off"),
         (b"\0\0\0\1\xff", "protobuf"),

@@ -39,7 +39,7 @@ def test_clients_see_what_they_see_of_kafka(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_bytes_are_kafkas_where_nothing_is_compressed_anew(case: dict[str, Any]) -> None:
+def test_bytes_are_kafkas_where_nothing_is_compressed_again(case: dict[str, Any]) -> None:
     """In place, and in plain sets but for the tombstone flag, all bytes are those of Kafka."""
     produced = stored(case["sent"], case["stored"], produce_version(case["magic"]))
     flagged = case["stored"] == 2 > case["magic"] and produced.tombstone is False

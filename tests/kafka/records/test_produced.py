@@ -172,7 +172,7 @@ def test_holes_are_filled_when_produced(magic: int, codec: Codec, offsets: list[
 
 
 def test_holes_of_an_idempotent_producer() -> None:
-    """A batch that is built anew keeps its producer's fields, so duplicates are still seen."""
+    """A batch that is rebuilt keeps its producer's fields, so duplicates are still seen."""
     sent = build_set(2, Codec.GZIP, ROWS, [1, 2, 3, 4, 5], last_offset_delta=4, producer_id=9,
                      producer_epoch=0, base_sequence=4)  # fmt: skip
     again = stored(stored(sent, 2).body, 2).producer

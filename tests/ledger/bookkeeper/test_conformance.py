@@ -117,7 +117,7 @@ class RealBookKeeperEngine(BookKeeperEngine):
 
 
 class FailingClient:
-    """A client whose writes fail while it is told so."""
+    """A client whose writes fail while the test says so."""
 
     def __init__(self, client: BookKeeperClient, fails: Callable[[], bool]) -> None:
         self._client = client

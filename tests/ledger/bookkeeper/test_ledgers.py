@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Literal
 
-from pulsemark.coordination.memory import MemoryTree
+import pytest
+
+from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger import StoreOptions
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore, fitting
+from pulsemark.ledger.errors import OwnershipLostError
 from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.memory_bookies import MemoryBookies
@@ -37,6 +41,67 @@ def test_a_trimmed_ledger_is_deleted_whatever_is_changed_in_between():
         free()
         assert removed.ledger_id not in bookies.ledgers
         assert kept.ledger_id in bookies.ledgers
+
+
+class Cluster:
+    """Owners of one store, on one tree and the same bookies."""
+
+    def __init__(self) -> None:
+        self.tree, self.bookies = MemoryTree(), MemoryBookies()
+
+    def open(self) -> BookKeeperStore:
+        """One more owner."""
+
+        async def connecting() -> Any:
+            return self.tree.session(), self.bookies.client()
+
+        setup = StoreSetup(SettableClock(A_TIME_MS), StoreOptions(), None, threaded=True)
+        return BookKeeperStore.open_with(
+            connecting, ledgers_root="/ledgers", root="/one", ledger_options=None, setup=setup
+        )
+
+
+def test_an_owner_that_was_fenced_recovers_nothing() -> None:
+    """An owner that does not know yet of the next one opens a topic: it is refused, its store is
+    over, and the next owner goes on in the ledger that it writes to.
+    """
+    cluster = Cluster()
+    with cluster.open() as first, cluster.open() as second:
+        topic = second.open_topic("t")
+        topic.append(b"1").commit.wait()
+        with pytest.raises(OwnershipLostError):
+            first.open_topic("t")
+        assert first.state.is_over
+        topic.append(b"2").commit.wait()
+        assert len(cluster.bookies.ledgers) == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_owner_that_pauses_while_it_takes_over_recovers_nothing(
+    moment: Literal["before", "after"],
+) -> None:
+    """An owner is paused after it took a store over, and another one takes it over meanwhile: the
+    first one fences and deletes nothing of what the second has begun.
+    """
+    cluster = Cluster()
+    others = []
+
+    def take_over() -> None:
+        others.append(cluster.open())
+        others[0].open_topic("t").append(b"1").commit.wait()
+
+    async def fault(session: MemoryCoordination, name: str, path: str, now: str) -> None:
+        if now == moment and name == "children" and path.endswith("/ledgers"):
+            cluster.tree.fault = None
+            await asyncio.to_thread(take_over)
+
+    cluster.tree.fault = fault
+    with pytest.raises(OwnershipLostError):
+        cluster.open()
+    (second,) = others
+    with second:
+        second.open_topic("t").append(b"2").commit.wait()
+        assert len(cluster.bookies.ledgers) == 1
 
 
 def test_ledgers_are_as_long_as_pulsars_by_default():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import pytest
 
-from pulsemark.coordination import ConnectionLossError, Create, Set
+from pulsemark.coordination import ConnectionLossError, Create, Operation, Set
 from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger import CatalogError
 from pulsemark.ledger.bookkeeper.owned_tree import OwnedTree
@@ -100,3 +101,52 @@ async def test_a_newer_format_is_refused() -> None:
     await tree.session().set(f"{ROOT}/format", b"2")
     with pytest.raises(UnsupportedVersionError):
         await owner_of(tree, "b")
+
+
+async def test_a_change_that_comes_late_is_not_taken_for_the_next_one() -> None:
+    """A change is given up, since ZooKeeper does not answer, and arrives after all: the next change
+    fails, instead of being taken for made.
+    """
+    tree = MemoryTree()
+    owned = await owner_of(tree, "a")
+    late: list[Sequence[Operation]] = []
+    session = owned.coordination
+    sent = session.transaction
+
+    async def transaction(operations: Sequence[Operation]) -> list[str | int | None]:
+        if not late:
+            late.append(operations)
+        if late[0] is operations or operations[1:] == late[0][1:]:
+            raise ConnectionLossError(operations[0].path)
+        if len(late) == 1:
+            late.append(operations)
+            await tree.session().transaction(late[0])
+        return await sent(operations)
+
+    session.transaction = transaction  # type: ignore[method-assign]
+    with pytest.raises(CatalogError, match="connection lost"):
+        await owned.change([Create(VALUE, b"given up")])
+    with pytest.raises(OwnershipLostError):
+        await owned.change([Create(f"{ROOT}/values/y", b"next")])
+    other = await owner_of(tree, "b")
+    assert await other.get(f"{ROOT}/values/y") is None
+    assert await other.get(VALUE) == b"given up"
+
+
+async def test_a_change_after_one_that_was_given_up() -> None:
+    """A change that was given up and never arrives does not keep the next one from being made."""
+    tree = MemoryTree()
+    owned = await owner_of(tree, "a")
+
+    async def fault(session: MemoryCoordination, name: str, path: str, now: str) -> None:
+        if name == "transaction":
+            raise ConnectionLossError(path)
+
+    tree.fault = fault
+    with pytest.raises(CatalogError, match="connection lost"):
+        await owned.change([Create(VALUE, b"given up")])
+    tree.fault = None
+    failing_once(tree, "after")
+    await owned.change([Create(VALUE, b"next")])
+    assert await owned.get(VALUE) == b"next"
+    assert await owned.is_owner()

@@ -122,7 +122,7 @@ def test_the_folders_hold_what_the_format_has(content):
 
 
 def test_the_folders_are_small():
-    """Below 100 KB each: they stay in the repository for ever."""
+    """Below 100 KB each: they stay in the repository."""
     for folder in FOLDERS:
         assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 100_000
 

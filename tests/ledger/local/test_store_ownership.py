@@ -293,7 +293,7 @@ def test_an_opening_that_fails_late_leaves_no_thread(tmp_path, monkeypatch, thre
 
 
 def test_open_topic_in_a_callback_beside_delete_topic(tmp_path):
-    """Neither call waits for the other one for ever."""
+    """The two calls do not wait for each other."""
     with LocalStore.open(tmp_path / "data") as store:
         for number in range(30):
             topic = store.open_topic(ORDERS)

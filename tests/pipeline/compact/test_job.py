@@ -213,7 +213,7 @@ def test_a_delta_table_is_replaced_in_one_commit(folder: Any, tmp_path: Path) ->
 
 
 def test_a_folder_in_use_is_not_compacted(folder: Any) -> None:
-    """Its broker makes the views, or nobody."""
+    """Its broker makes the views, or no process does."""
     folder.topic("a").single(b"x", key="k")
     with pytest.raises(FolderLockedError):
         compact_folder(folder.path)

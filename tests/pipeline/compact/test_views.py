@@ -42,8 +42,8 @@ def test_the_broker_makes_the_view(broker: BrokerThread, tmp_path: Path) -> None
     assert done.bytes_after > 0
 
 
-def test_what_the_broker_refuses_is_told(broker: BrokerThread, tmp_path: Path) -> None:
-    """Unknown topics, nobody at that port, and URLs that are none."""
+def test_what_the_broker_refuses_is_reported(broker: BrokerThread, tmp_path: Path) -> None:
+    """Unknown topics, no broker at that port, and texts that are not URLs."""
     url = str(broker.http_url)
     with pytest.raises(TopicNotFoundError):
         compact_by_broker(url, tmp_path / "data", "nope")
@@ -67,7 +67,7 @@ def test_what_the_broker_refuses_is_told(broker: BrokerThread, tmp_path: Path) -
         (["--dry-run", "--admin-url", "http://x:1"], "--dry-run = 'True': is not for --admin-url"),
         (["--admin-url", "x"], "option --admin-url = 'x': is not of the form http://HOST:PORT"),
         (["--tombstone-property", ""], "option --tombstone-property = '': is empty"),
-        (["gs://b/x"], "option target = 'gs://b/x': is no folder of this machine"),
+        (["gs://b/x"], "option target = 'gs://b/x': is not a folder of this machine"),
         (["/proc"], "option target = '/proc': exists already"),
         ([""], "option target = '': is empty"),
     ],

@@ -108,13 +108,13 @@ def entry(entry_id: int, body: bytes, count: int = 1) -> Entry:
 def made_of(
     tools: Any, entries: list[Entry], names: tuple[str, ...] = ALL, **limits: int
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The rows of these entries, and what was told of those that do not open."""
-    told: list[str] = []
+    """The rows of these entries, and what was reported of those that do not open."""
+    reported: list[str] = []
     form = BatchForm("t", tools.arrow_schema(names), 0, 2**62, EntryLimits(**limits))
     made = record_batches(
-        table_of_entries(entries), form, lambda _table, _row, reason: told.append(reason)
+        table_of_entries(entries), form, lambda _table, _row, reason: reported.append(reason)
     )
-    return [row for batch in made for row in tools.plain(batch.to_pylist())], told
+    return [row for batch in made for row in tools.plain(batch.to_pylist())], reported
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_a_claimed_count_has_a_limit(tools: Any, names: tuple[str, ...]) -> None
     """An entry that claims two billion messages is no rows at any depth; the next one is read."""
     body = unbatched_message(b"x", publish_time_ms=1)
     entries = [entry(0, body, 2**31 - 1), entry(2**31 - 1, body)]
-    rows, told = made_of(tools, entries, names)
+    rows, reported = made_of(tools, entries, names)
     assert len(rows) == 1
-    assert told == ["it states 2147483647 messages; the limit is 262144"]
+    assert reported == ["it states 2147483647 messages; the limit is 262144"]
     assert made_of(tools, [entry(0, body, 8)], ("__index",), max_messages=8) != ([], [])
     assert made_of(tools, [entry(0, body, 9)], ("__index",), max_messages=8)[0] == []
 
@@ -198,18 +198,18 @@ BAD = {
 
 @pytest.mark.usefixtures("both_walks")
 @pytest.mark.parametrize("bad", BAD)
-def test_an_entry_that_does_not_open_is_told_and_left_out(bad: str, tools: Any) -> None:
-    """Every way an entry can be bad is told once; the neighbours keep their rows."""
+def test_an_entry_that_does_not_open_is_reported_and_left_out(bad: str, tools: Any) -> None:
+    """Every way an entry can be bad is reported once; the neighbours keep their rows."""
     body, reason = BAD[bad]
     good = [unbatched_message(b"v%d" % n, publish_time_ms=1, key=f"k{n}") for n in range(2)]
     table = table_of_entries([entry(0, good[0]), entry(1, body), entry(2, good[1])])
-    told: list[tuple[Position, str]] = []
+    reported: list[tuple[Position, str]] = []
     form = BatchForm("t", tools.arrow_schema(ALL), 0, 2**62, EntryLimits(1 << 24))
-    made = record_batches(table, form, lambda t, row, why: told.append((t.position(row), why)))
+    made = record_batches(table, form, lambda t, row, why: reported.append((t.position(row), why)))
     found = [(row["__index"], row["value"], row["__key"]) for b in made for row in b.to_pylist()]
     assert found == [(0, b"v0", b"k0"), (2, b"v1", b"k1")]
-    assert [position for position, _ in told] == [Position(1, 1)]
-    assert reason in told[0][1]
+    assert [position for position, _ in reported] == [Position(1, 1)]
+    assert reason in reported[0][1]
 
 
 @settings(max_examples=150, deadline=None)
@@ -217,7 +217,7 @@ def test_an_entry_that_does_not_open_is_told_and_left_out(bad: str, tools: Any) 
 def test_damage_behind_the_checksums_never_raises(
     noise: bytes, at: int, count: int, tools: Any
 ) -> None:
-    """A producer may send anything under a right checksum: it is rows, or it is told.
+    """A producer may send anything under a right checksum: it is rows, or it is reported.
 
     Which of the two, and the rows, are the same on both methods.
     """
@@ -229,14 +229,14 @@ def test_damage_behind_the_checksums_never_raises(
     table = table_of_entries([entry(0, bytes(body), count), entry(count, good)])
     results = []
     for few in (1, 10**9):
-        told: list[int] = []
+        reported: list[int] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(payloads, "FEW_BATCHES", few)
-            made = list(record_batches(table, form, lambda _, row, __: told.append(row)))  # noqa: B023
+            made = list(record_batches(table, form, lambda _, row, __: reported.append(row)))  # noqa: B023
         rows = [row for batch in made for row in batch.to_pylist()]
-        results.append((told, rows))
-        assert told in ([], [0])
-        assert len(rows) == (1 if told else count + 1)
+        results.append((reported, rows))
+        assert reported in ([], [0])
+        assert len(rows) == (1 if reported else count + 1)
         assert rows[-1]["value"] == b"good"
     assert results[0] == results[1]
 
@@ -259,18 +259,18 @@ def with_properties(count: int, *, payload_size_first: bool = True) -> bytes:
 @pytest.mark.usefixtures("both_walks")
 @pytest.mark.parametrize("first", [True, False], ids=["size first", "size last"])
 def test_a_bomb_of_properties_is_refused(tools: Any, first: bool) -> None:
-    """A few hundred bytes that open to 4 MiB of properties are told; memory stays in proportion."""
+    """A few hundred bytes that open to 4 MiB of properties are reported; memory is bounded."""
     bomb = zstd(BATCH_HEADER, with_properties(700_000, payload_size_first=first))
     assert len(bomb) < 1000
     good = unbatched_message(b"good", publish_time_ms=1)
     tracemalloc.start()
     try:
-        rows, told = made_of(tools, [entry(0, bomb), entry(1, good)])
+        rows, reported = made_of(tools, [entry(0, bomb), entry(1, good)])
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert [row["value"] for row in rows] == [b"good"]
-    assert told == ["its batch cannot be split into its 1 messages"]
+    assert reported == ["its batch cannot be split into its 1 messages"]
     assert peak_bytes < 48 << 20
 
 
@@ -283,12 +283,12 @@ def test_properties_of_an_entry_have_a_limit(tools: Any) -> None:
     body = of_header(batch, with_properties(20) * 3)
     single = unbatched_message(b"x", publish_time_ms=1, properties={str(n): "" for n in range(60)})
     for each, count in ((body, 3), (single, 1)):
-        rows, told = made_of(tools, [entry(0, each, count)], max_properties=60)
-        assert (len(rows), told) == (count, [])
-        rows, told = made_of(tools, [entry(0, each, count)], max_properties=59)
-        assert (rows, told) == ([], ["its messages have more than 59 properties"])
-        rows, told = made_of(tools, [entry(0, each, count)], ("value",), max_properties=59)
-        assert (len(rows), told) == (count, [])
+        rows, reported = made_of(tools, [entry(0, each, count)], max_properties=60)
+        assert (len(rows), reported) == (count, [])
+        rows, reported = made_of(tools, [entry(0, each, count)], max_properties=59)
+        assert (rows, reported) == ([], ["its messages have more than 59 properties"])
+        rows, reported = made_of(tools, [entry(0, each, count)], ("value",), max_properties=59)
+        assert (len(rows), reported) == (count, [])
 
 
 def test_one_message_of_many_fields_costs_no_step_for_all(
@@ -307,8 +307,8 @@ def test_one_message_of_many_fields_costs_no_step_for_all(
         monkeypatch.setattr(module, "take_fields", counting)
     bodies = [of_header(BATCH_HEADER, with_properties(3, payload_size_first=False))] * 200
     bodies[100] = of_header(BATCH_HEADER, with_properties(10_000, payload_size_first=False))
-    rows, told = made_of(tools, [entry(n, body) for n, body in enumerate(bodies)])
-    assert (len(rows), told) == (200, [])
+    rows, reported = made_of(tools, [entry(n, body) for n, body in enumerate(bodies)])
+    assert (len(rows), reported) == (200, [])
     assert steps < 100
 
 
@@ -317,8 +317,8 @@ def test_numbers_of_2_to_the_63_are_there(tools: Any) -> None:
     for number in (2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1):
         header = MessageMetadata(producer_name="p", sequence_id=number, publish_time=number)
         header.event_time = number
-        rows, told = made_of(tools, [entry(0, of_header(header, b"x"))])
-        assert told == []
+        rows, reported = made_of(tools, [entry(0, of_header(header, b"x"))])
+        assert reported == []
         assert [(row["value"], row["__publishTime"], row["__eventTime"]) for row in rows] == [
             (b"x", None, None)
         ]
@@ -356,21 +356,25 @@ def test_an_encrypted_batch_states_no_size_that_matters(tools: Any) -> None:
         uncompressed_size=0,
     )
     header.encryption_keys.add(key="k", value=b"v")
-    rows, told = made_of(tools, [entry(0, of_header(header, b"cipher"), 3)])
-    assert told == []
+    rows, reported = made_of(tools, [entry(0, of_header(header, b"cipher"), 3)])
+    assert reported == []
     assert [row["value"] for row in rows] == [b"cipher", None, None]
 
 
 def test_where_all_is_opened_no_column_changes_the_rows(tools: Any) -> None:
-    """Entries that do not open are left out of every choice of columns, and told."""
+    """Entries that do not open are left out of every choice of columns, and reported."""
     good = unbatched_message(b"good", publish_time_ms=1)
     bodies = [body for body, _ in BAD.values()]
     stored = [entry(n, body) for n, body in enumerate([good, *bodies, good])]
     for names in (ALL, *((name,) for name in ALL)):
-        told: list[int] = []
+        reported: list[int] = []
         form = BatchForm(
             "t", tools.arrow_schema(names), 0, 2**62, EntryLimits(1 << 24), open_all=True
         )
-        made = record_batches(table_of_entries(stored), form, lambda _, row, __: told.append(row))  # noqa: B023
+        made = record_batches(
+            table_of_entries(stored),
+            form,
+            lambda _, row, __: reported.append(row),  # noqa: B023
+        )
         assert sum(batch.num_rows for batch in made) == 2
-        assert len(told) == len(BAD)
+        assert len(reported) == len(BAD)

@@ -72,7 +72,7 @@ def test_each_column_has_all_rows(folder: Path, tools: Any, name: str) -> None:
 
 def test_a_set_above_the_limit_is_refused_with_the_reason(folder: Path, tools: Any) -> None:
     """Not with what its bytes would mean as a message of Pulsar's."""
-    with pytest.raises(DecodeError, match="its record set is no messages: more than 20 bytes"):
+    with pytest.raises(DecodeError, match="its record set cannot be read: more than 20 bytes"):
         tools.rows_of(folder, topic=TOPIC, maxUncompressedBytes=20)
 
 

@@ -279,7 +279,7 @@ def test_long_prefixes_are_read_at_once(folder: Any, monkeypatch: pytest.MonkeyP
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(flips=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 7)), min_size=1, max_size=4))
-def test_damage_is_told_as_by_the_ledger(
+def test_damage_is_reported_as_by_the_ledger(
     damaged_log: tuple[FolderReader, str, Path, bytes],
     bodies: bool,
     flips: list[tuple[float, int]],
@@ -299,9 +299,11 @@ def test_damage_is_told_as_by_the_ledger(
         damaged[at] ^= 1 << bit
     segment.write_bytes(damaged)
     try:
-        told: list[Position] = []
+        reported: list[Position] = []
         tables = list(
-            read_tables(log, start, end, bodies=bodies, on_damage=lambda d: told.append(d.position))
+            read_tables(
+                log, start, end, bodies=bodies, on_damage=lambda d: reported.append(d.position)
+            )
         )
         found = facts_of(tables, bodies=bodies)
         expected = by_the_ledger(log, start, end, bodies=bodies)
@@ -311,8 +313,8 @@ def test_damage_is_told_as_by_the_ledger(
             assert [facts for facts in found if facts in expected] == expected
             assert [facts[0] for facts in found] == sorted(facts[0] for facts in found)
         everything = {Position(start.ledger_id, n) for n in range(end.entry_id)}
-        assert {facts[0] for facts in found} | set(told) == everything
-        assert len(told) == len(everything) - len(found)
+        assert {facts[0] for facts in found} | set(reported) == everything
+        assert len(reported) == len(everything) - len(found)
     finally:
         segment.write_bytes(original)
 

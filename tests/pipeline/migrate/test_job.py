@@ -1,4 +1,4 @@
-"""Data folders made anew: the same entries under the same indexes, in another form."""
+"""New data folders: the same entries under the same indexes, in another form."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, kind: str) -> Non
 
 @pytest.mark.parametrize("name", ["nope://x", "file://elsewhere/x", "s3:/x://"])
 def test_what_is_no_place_is_refused(name: str) -> None:
-    """Schemes that nobody knows, and other hosts' files."""
+    """Unknown schemes, and other hosts' files."""
     with pytest.raises(OptionError, match="option target"):
         place_of(name)
 

@@ -160,7 +160,7 @@ def test_a_lost_connection_is_made_again(
         tools.rows_of(None, grpcUrl=service, topic=topics[0])
 
 
-def test_what_is_not_there_is_told(service: str, tools: Any) -> None:
+def test_what_is_not_there_is_reported(service: str, tools: Any) -> None:
     """A topic, and a service."""
     with pytest.raises(TopicNotFoundError):
         tools.rows_of(None, grpcUrl=service, topic="nobody")

@@ -74,7 +74,7 @@ def test_another_schema_in_the_target(
 def test_a_schema_that_the_source_has_not(
     folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
 ) -> None:
-    """Without it nobody can say what the number means."""
+    """Without it the number has no meaning."""
     folder.topic("a").single(b"x", schema_version=(3).to_bytes(8, "big"))
     with pytest.raises(ReplayError, match="schema version 0: the source's catalog does not have"):
         kit.replayed(folder.path, target.service_url, tmp_path / "cp")

@@ -63,8 +63,8 @@ def test_counts_of_every_form(tmp_path: Path, form: str) -> None:
         ('[{"topic": "a", "bucket_start_ms": 0, "count": "x"}]', "row 1 invalid literal"),
         ('[{"topic": "a", "bucket_start_ms": 0, "count": -1}]', "row 1 has the count -1"),
         ('[{"topic": "a/b", "bucket_start_ms": 0, "count": 1}]', "row 1"),
-        ("[5]", "it is no list of rows"),
-        ('{"rows": 5}', "it is no list of rows"),
+        ("[5]", "it is not a list of rows"),
+        ('{"rows": 5}', "it is not a list of rows"),
     ],
 )
 def test_other_texts_are_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -27,7 +27,16 @@ def test_the_same_seed_gives_the_same_history() -> None:
     assert run_history(7) == run_history(7)
 
 
-def test_without_the_fence_an_entry_is_lost() -> None:
+def test_without_any_fence_entries_are_lost_again_and_again() -> None:
+    """A control: of a writer and a recovery that fences nothing, many a pair loses entries."""
+    rules = RecoveryRules(fence=False)
+    broken = [len(run_history(seed, rules, is_duel=True).broken) for seed in range(60)]
+    assert sum(count > 0 for count in broken) >= 5, broken
+    assert sum(broken) >= 8, broken
+    assert not any(run_history(seed, is_duel=True).broken for seed in range(60))
+
+
+def test_without_the_fence_of_reads_an_entry_is_lost() -> None:
     """A control: recovery's reads that do not fence let the writer confirm a lost entry."""
     rules = RecoveryRules(fence_reads=False)
     for seed in LOSING_DUELS:

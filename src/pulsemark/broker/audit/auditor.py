@@ -123,7 +123,10 @@ class Auditor:
         try:
             await asyncio.to_thread(self._trails.save_all)
         except (LedgerError, OSError) as error:
-            log.warning("the audit could not be stored; the rest is counted again: %s", error)
+            log.warning(
+                "the audit could not be stored; after a restart the rest is counted again: %s",
+                error,
+            )
 
     # -- counting, on the lane's thread ---------------------------------------------------------
 
@@ -191,7 +194,9 @@ class Auditor:
 
     def _failed(self, name: str, error: Exception) -> None:
         self.failures += 1
-        log.warning("%s: the audit failed, the next round goes on: %s", name, error)
+        log.warning(
+            "%s: the audit could not count its entries; the next round tries again: %s", name, error
+        )
 
     # -- retention ------------------------------------------------------------------------------
 
@@ -206,13 +211,18 @@ class Auditor:
         try:
             self._lane.submit(partial(self._count_before, ledger, before)).result()
         except CancelledError:
-            log.info("%s: entries are removed uncounted: the audit has ended", ledger.name)
+            log.info(
+                "%s: retention removes entries that the audit has not counted: the audit has ended",
+                ledger.name,
+            )
         except (LedgerError, OSError) as error:
             # A disk that fails must not keep retention from making room.
             self._failed(ledger.name, error)
         except Exception:
             self.failures += 1
-            log.exception("%s: entries are removed uncounted", ledger.name)
+            log.exception(
+                "%s: retention removes entries that the audit could not count", ledger.name
+            )
 
     def _count_before(self, ledger: ManagedLedger, before: Position) -> None:
         first = ledger.first_position

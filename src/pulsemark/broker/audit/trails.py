@@ -6,7 +6,7 @@ A trail is stored under the topic's name with the topic's id, so that a topic wh
 made again does not get the counts of the one before. What the catalog has may be older than the
 log: then the rest of the log is counted again. It is never newer, since only durable entries are
 counted. (With a sync interval, a power cut can take entries away that were counted. The trail then
-begins anew.)
+starts again.)
 """
 
 from __future__ import annotations
@@ -105,7 +105,11 @@ class Trails:
             try:
                 trail = unpack_trail(stored, ledger.topic_id, empty)
             except SnapshotError as error:
-                log.warning("%s: its audit begins anew from the log: %s", ledger.name, error)
+                log.warning(
+                    "%s: the stored audit cannot be read; the log is counted again: %s",
+                    ledger.name,
+                    error,
+                )
             else:
                 return _Kept(ledger.topic_id, trail, trail.next_position, now_s)
         return _Kept(ledger.topic_id, empty, None, now_s)
@@ -159,7 +163,11 @@ class Trails:
             try:
                 return Received.unpack(stored, ledger.topic_id, limit)
             except SnapshotError as error:
-                log.warning("%s: posted audit rows cannot be read: %s", ledger.name, error)
+                log.warning(
+                    "%s: the audit rows that consumers posted cannot be read, and are lost: %s",
+                    ledger.name,
+                    error,
+                )
         return Received(limit)
 
     def post(self, ledger: ManagedLedger, post: Post) -> None:

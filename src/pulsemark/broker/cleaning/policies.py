@@ -86,7 +86,7 @@ class RetentionPolicy:
 
     @property
     def is_at_once(self) -> bool:
-        """Whether acknowledged messages need not be kept at all."""
+        """Whether acknowledged messages need not be kept."""
         return 0 in (self.time_minutes, self.size_mb)
 
     @property

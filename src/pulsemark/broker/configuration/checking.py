@@ -164,7 +164,7 @@ def _of_the_whole(loaded: Loaded, path: Path, values: Mapping[str, Any]) -> Iter
     key = config.security.token_secret_key or ""
     is_readable = path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
     if key and not key.startswith(PATH_BEGINNINGS) and is_readable:
-        reason = "the key stands in the file, and others than its owner may read the file"
+        reason = "the file holds the key itself, and other users may read the file"
         yield Remark(Level.WARNING, loaded.origins["token_secret_key"], "***", reason)
 
 

@@ -1,6 +1,6 @@
 """Which settings may change while a broker runs, and how they do (SIGHUP).
 
-They are those whose change disturbs no client that keeps to the new value: rates, quotas, limits
+They are those that may change without disconnecting clients: rates, quotas, limits
 for new producers and consumers, retention, and what is logged. All others need a restart.
 """
 

@@ -31,7 +31,7 @@ from .settings import PARTS, STAMPERS_KIND, FileSettings, SettingError, all_sett
 __all__ = ["CONFIG_VARIABLE", "ConfigFileError", "Loaded", "load", "read_file", "take_environment"]
 
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
-#: Variables of these names that are no settings of the broker.
+#: Variables of these names that are not settings of the broker.
 _OTHER_VARIABLES = frozenset(ENVIRONMENT_PREFIX + name for name in ("CONFIG", "TOKEN", "TLS_CA"))
 #: Kubernetes sets these for a service called pulsemark.
 _KUBERNETES = re.compile(
@@ -59,7 +59,7 @@ class Loaded:
     origins: dict[str, str] = field(default_factory=dict)
     #: Keys of the file that this broker does not have.
     ignored: tuple[str, ...] = ()
-    #: What a user should hear, in sentences.
+    #: Remarks for the user, in sentences.
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -143,7 +143,7 @@ def toml_value(name: str, value: Any) -> Any:
     spec = setting_fields().get(name)
     shown = toml_text(value)
     if isinstance(value, dict):
-        reason = "settings stand at the top of the file, without tables"
+        reason = "settings must be at the top of the file, without tables"
         raise SettingError(f"[{name}]", "...", reason)
     if spec is None:
         raise SettingError(name, shown, f"there is no such setting{meant(name)}")
@@ -211,7 +211,7 @@ def take_environment(environment: Mapping[str, str], loaded: Loaded) -> None:
             continue
         if spec is None:
             near = meant(key, by_variable)
-            loaded.warnings.append(f"the variable {key} is no setting{near}")
+            loaded.warnings.append(f"the variable {key} is not a setting{near}")
         elif spec.name == "port" and _KUBERNETES_PORT.fullmatch(text):
             loaded.warnings.append(f"{key}={text} is ignored: Kubernetes has set it for a service")
         else:

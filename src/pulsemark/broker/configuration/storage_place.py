@@ -17,7 +17,7 @@ STORAGES = ("files", "memory")
 
 
 def check_storage(config: BrokerConfig) -> None:
-    """Raise ConfigError for a place that is none, or for two places."""
+    """Raise ConfigError if no storage has this name, or if two places are given."""
     storage, memory = config.storage, config.memory
     data_dir: Any = config.data_dir
     if isinstance(data_dir, str):
@@ -32,5 +32,5 @@ def check_storage(config: BrokerConfig) -> None:
     if memory is not None and not isinstance(memory, MemoryFolder):
         raise ConfigError("memory", memory, "must be a MemoryFolder or None")
     if memory is not None and storage != "memory":
-        raise ConfigError("memory", memory, "goes with storage='memory' only")
+        raise ConfigError("memory", memory, "needs storage='memory'")
     config.bookkeeper.check(storage, data_dir)

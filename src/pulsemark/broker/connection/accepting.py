@@ -151,7 +151,7 @@ class Listener:
         if not self._has_room(self._arriving):
             log.warning(
                 "port %d: a new connection was closed: the limit of connections is reached; "
-                "raise max_connections or the limit of open files, or close clients",
+                "raise brokerMaxConnections or the limit of open files, or close clients",
                 self.port,
             )
             connection.close()
@@ -159,7 +159,7 @@ class Listener:
         if self._tls is not None and not self._tls.handshakes.has_room:
             log.warning(
                 "port %d: a new connection was closed: the limit of TLS handshakes in progress is "
-                "reached (max_tls_handshakes)",
+                "reached (pulsemarkMaxTlsHandshakes)",
                 self.port,
             )
             connection.close()

@@ -53,7 +53,11 @@ def handle_command(session: Session, event: Command) -> None:
     except RefusedError as refusal:
         session.refuse(request_id, refusal)
     except (LedgerError, OSError) as error:
-        log.exception("%s: %s failed", session.address, BaseCommand.Type.Name(event.type))
+        log.exception(
+            "%s: command %s failed unexpectedly; the client got PersistenceError",
+            session.address,
+            BaseCommand.Type.Name(event.type),
+        )
         session.refuse(request_id, RefusedError(ServerError.PersistenceError, str(error)))
 
 

@@ -92,7 +92,7 @@ COMMAND_NEEDS: dict[int, CommandNeed] = {
     _T.WATCH_TOPIC_LIST: _always(
         namespace("GET_TOPICS"), "Proxy Client is not authorized to watchTopicList"
     ),
-    # Transactions are not served; every client may be told so.
+    # Transactions are not served; every client may get that answer.
     **dict.fromkeys(
         (
             _T.TC_CLIENT_CONNECT_REQUEST,

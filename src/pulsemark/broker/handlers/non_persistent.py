@@ -33,7 +33,7 @@ def publish(
     command: CommandSend,
     body: Buffer,
 ) -> None:
-    """Send a message to those who listen; the receipt follows at once.
+    """Send a message to the connected consumers; the receipt follows at once.
 
     The message is handled before the next one is read. So a connection never has more messages in
     work than `maxConcurrentNonPersistentMessagePerConnection` allows, whatever its value.

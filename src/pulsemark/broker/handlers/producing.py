@@ -234,7 +234,7 @@ def handle_send(session: Session, event: Send) -> None:
         return
     body = event.headers_and_payload
     if len(body) < CHECKSUM_END and _is_cut(body):
-        session.close_because(f"SEND with {len(body)} bytes, which is no message")
+        session.close_because(f"SEND with {len(body)} bytes, which is not a message")
         return
     if not topic.is_persistent:
         publish(session, sender, cast("NonPersistentTopic", topic), command, body)

@@ -47,7 +47,7 @@ class JavaTypeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JavaType:
-    """A type by its Java name. This class itself stands for what nothing can be wrong with."""
+    """A type by its Java name. This class itself accepts every value."""
 
     name: str = "java.lang.Object"
 

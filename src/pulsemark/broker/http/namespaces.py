@@ -52,6 +52,8 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
         raise HttpError(400, str(error)) from error
     except PolicyValueError as error:
         raise HttpError(error.status, str(error)) from error
+    if full in request.services.topics.namespaces:  # created meanwhile, perhaps at another broker
+        raise HttpError(409, "Namespace already exists")
     await request.services.topics.namespaces.put(full, settings)
     return Response()
 

@@ -1,6 +1,6 @@
 """What each route needs of its client. A route without a row here fails at import (`need_of`).
 
-Operations and policies have Pulsar's names, which stand in the answers to refused requests.
+Operations and policies have Pulsar's names, which are in the answers to refused requests.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def has_json_body(content_type: str) -> bool:
     """Whether a body of this content type is taken as JSON.
 
     So are bodies without a type, and those with the type that curl and Python's urllib send if
-    nobody chose one. Pulsar refuses the latter.
+    the user chose none. Pulsar refuses the latter.
     """
     kind = content_type.partition(";")[0].strip().lower()
     return kind in ("", "application/json", "application/x-www-form-urlencoded")

@@ -18,7 +18,7 @@ page is made from the table of routes by `tools/write_rest_reference.py`; do not
   method that a path does not have (with `Allow`), 406 if the client takes no JSON, 413 for a body
   over the limit, 415 for a body of another type, 421, 403 and 415 for requests of foreign web
   pages, 500, and 503 if the disk fails.
-- An error of a route is `{"reason": "..."}`. A body that is no JSON is answered with a line of
+- An error of a route is `{"reason": "..."}`. A body that is not JSON is answered with a line of
   text that says where it is wrong. A path without a route is answered with a page, in HTML, JSON
   or text, as the client's Accept wishes.
 - A slash at the end of a path makes no difference. Names are percent-decoded one by one, so

@@ -107,7 +107,7 @@ class Policy:
     by_cluster: bool = False
     #: Other names under which Pulsar's namespace policies show it, too.
     shown_as: tuple[str, ...] = ()
-    #: What stands in Pulsar's namespace policies if no value is set; None: it is left out.
+    #: Its value in Pulsar's namespace policies if none is set; None: it is left out.
     absent: Any = None
     #: Whether the broker only stores and shows it, since what it is about is not there.
     is_stored_only: bool = False

@@ -21,7 +21,7 @@ __all__ = [
 
 
 def read_dispatch_rate(value: Any) -> Any:
-    """Pulsar's `DispatchRate`. A limit of 0 or below is none."""
+    """Pulsar's `DispatchRate`. 0 or below means no limit."""
     return _read_dispatch_rate(value)
 
 

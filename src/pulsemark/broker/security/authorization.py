@@ -12,7 +12,7 @@ allows (`needs` has the rules):
 4. If another package's provider is configured (`plugins`), it is asked after rule 1. Its True and
    False decide; with None the rules above do. If it fails, the operation is refused.
 5. A client with a role in `proxy_roles` acts for another role, which it has to name. Both roles
-   must be allowed. Nobody else may name another role, and no proxy may act for a proxy.
+   must be allowed. No other role may name another role, and no proxy may act for a proxy.
 
 Decisions read what is in memory, and hold for the moment. `generation` counts changes that may
 have changed a decision; a caller that remembers decisions compares it. `on_change` is called after

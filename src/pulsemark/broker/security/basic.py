@@ -2,7 +2,7 @@
 
 A line is `user:hash`. Hashes are those of Apache's htpasswd and crypt(3): `$apr1$`, bcrypt, SHA-256
 and SHA-512 crypt, MD5 crypt, DES crypt, and `{SHA}`. Empty lines and those that begin with `#` are
-passed over; any other line stops the start.
+skipped; any other line stops the start.
 
 Good hashes are slow on purpose, so passwords are checked on a thread (`is_slow`). A password that
 was right is remembered as long as the broker runs, as a keyed hash: HTTP requests send it each

@@ -20,7 +20,7 @@ NO_METHOD = "none"
 
 
 class InvalidRoles(Exception):  # noqa: N818 - it is no error of the program
-    """A client is not who it may say it is: a proxy without an original role, or the reverse."""
+    """A client may not claim this role: a proxy without an original role, or the reverse."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ def _text(what: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_NAME_LENGTH:
         raise InvalidPermissionError(value, f"the {what} must be a text of 1 to {MAX_NAME_LENGTH}")
     if any(ord(sign) < 32 or 0xD800 <= ord(sign) < 0xE000 for sign in value):
-        raise InvalidPermissionError(ascii(value), f"the {what} has characters that are no text")
+        raise InvalidPermissionError(ascii(value), f"the {what} has characters that are not text")
     return value
 
 

@@ -125,7 +125,7 @@ class Consumer:
         self.compacted: CompactedLog | None = None
         #: The subscription it is connected to; None before, and after it was disconnected.
         self.subscription: Subscription | None = None
-        #: Whether it was closed for ever: it must not be connected to a subscription again.
+        #: Whether it was closed: it must not be connected to a subscription again.
         self.has_left = False
         #: Counts the memory that the broker needs for it.
         self.reservation: Reservation | None = None

@@ -92,7 +92,7 @@ class DelayedEntries:
             self._wake()
 
     def close(self) -> None:
-        """Forget everything for ever, and drop the reference to the callback."""
+        """Forget all entries, and drop the reference to the callback."""
         self.clear()
         self._become_due = lambda _: None
 

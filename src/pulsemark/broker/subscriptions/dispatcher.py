@@ -125,7 +125,7 @@ class Dispatcher(ABC):
     # -- shared by all types --------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop dispatching for ever."""
+        """Stop dispatching."""
         self._is_closed = True
         for handle in (self._turn, self._retry):
             if handle is not None:
@@ -209,7 +209,7 @@ class Dispatcher(ABC):
         return []
 
     def is_wanted(self, entry: Entry) -> bool:
-        """Whether an entry is to be sent at all."""
+        """Whether an entry is sent to consumers."""
         if entry.kind is EntryKind.CONTROL:
             self.cursor.ack(entry.position)
             return False
@@ -241,7 +241,12 @@ class Dispatcher(ABC):
         if isinstance(error, BeingConvertedError):
             self._retry = self._retry or error.call_when_done(self._try_again)
             return
-        log.error("%s: could not be read, again in %g s: %s", self.subscription, RETRY_S, error)
+        log.error(
+            "%s: its messages could not be read; the next try is in %g s: %s",
+            self.subscription,
+            RETRY_S,
+            error,
+        )
         if self._retry is None:
             self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
 

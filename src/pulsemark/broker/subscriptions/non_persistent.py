@@ -1,4 +1,4 @@
-"""Subscriptions of non-persistent topics: a message goes to who takes it now, or nowhere.
+"""Subscriptions of non-persistent topics: a consumer with permits gets a message, or none does.
 
 There is no cursor, no log and no memory of what was sent. A message is dropped for a subscription
 if the consumer that is to get it has no permits, or if its connection does not accept data. So a
@@ -6,9 +6,9 @@ slow consumer costs no memory. Acknowledgements and redeliveries have no effect,
 success that moves nothing.
 
 =====================  ==========================================================================
-Exclusive, Failover    the active consumer, or nobody
+Exclusive, Failover    the active consumer, or none
 Shared                 the next consumer, round robin, that can take the message; by priority level
-Key_Shared             the consumer of the key, or nobody
+Key_Shared             the consumer of the key, or none
 =====================  ==========================================================================
 
 Permits count as in persistent topics: a batch may bring them below zero.

@@ -225,7 +225,7 @@ class SharedDispatcher(Dispatcher):
         self.replay.clear()
 
     def close(self) -> None:
-        """Stop dispatching for ever, and leave no reference cycle (see `collector`)."""
+        """Stop dispatching, and leave no reference cycle (see `collector`)."""
         super().close()
         self.ready.close()
         self.delayed.close()

@@ -133,7 +133,7 @@ class SingleActiveDispatcher(Dispatcher):
         """The cursor knows."""
 
     def close(self) -> None:
-        """Stop dispatching for ever."""
+        """Stop dispatching."""
         super().close()
         self._cancel_switch()
         self._ring = None

@@ -212,7 +212,7 @@ class AutoSplit:
             yield before, first, SLOTS - 1
 
     def _points_of(self, name: str, number: int) -> list[int]:
-        """The points of a consumer. `number` tells consumers with the same name apart."""
+        """The points of a consumer. `number` distinguishes consumers of the same name."""
         prefix = f"{name}\0{number}\0"
         return [
             murmur3_32(f"{prefix}{at}".encode()) % (SLOTS - 1) + 1

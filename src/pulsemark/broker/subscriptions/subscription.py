@@ -205,7 +205,7 @@ class Subscription:
         return len(leaving)
 
     def consumers_left(self, consumers: Sequence[Consumer]) -> None:
-        """Consumers left for ever. A reader's subscription is removed with the last of them."""
+        """Consumers were removed. A reader's subscription is removed with the last of them."""
         self.remove_consumers(consumers)
         self.end_if_unused()
 

@@ -46,7 +46,7 @@ class AvroDefinition:
     def __init__(self, data: bytes, kind: str) -> None:
         what = f"Invalid schema definition data for {kind} schema"
         try:
-            # Pulsar, too, replaces what is not UTF-8; it is refused if it is no JSON after that.
+            # Pulsar, too, replaces what is not UTF-8; it is refused if it is not JSON after that.
             self.json = json.loads(data.decode(errors="replace"))
         except (ValueError, RecursionError) as error:
             raise InvalidSchemaError(what, str(error)) from error

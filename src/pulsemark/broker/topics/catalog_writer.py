@@ -8,21 +8,32 @@ each write is one synced transaction, and SQLite runs only one at a time.
 
 A turn that has begun runs to its end, even if its caller is cancelled: a durable change must also
 be shown.
+
+In a cluster other brokers change the same values. What a turn writes was computed from what was
+known when the turn was asked for, or later. If another broker has changed one of the values since
+then, nothing is written: a turn of `in_turn` raises ChangedElsewhereError, and one of `revising`,
+which computes its values itself, is run again on the new ones.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from ...ledger.errors import ChangedElsewhereError
 from ..background import Background
 from ..storage import Storage
 
 __all__ = ["CatalogWriter", "Change"]
 
 T = TypeVar("T")
+
+PAUSE_S = 0.005
+MAX_ATTEMPTS = 20
+"""A value that other brokers change so often in a row is refused."""
 
 Change = tuple[str, str, bytes | None]
 """Kind, key, and the new value; None removes the value."""
@@ -41,6 +52,10 @@ class CatalogWriter:
         self._one_at_a_time = asyncio.Lock()
         self._background = Background()
         self._current: asyncio.Task[Any] | None = None
+        self._moment = 0
+        """Of the current turn: what it writes was computed later."""
+        self._written: set[tuple[str, str]] = set()
+        """By the current turn."""
 
     async def in_turn(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run ``change`` after all earlier turns; return or raise what it returns or raises.
@@ -48,14 +63,36 @@ class CatalogWriter:
         ``change`` may use `read` and `write`, but nothing else that waits for a turn.
         """
         assert not self._is_current(), "a turn within a turn would wait for itself"
-        return await self._background.run_to_end(self._take(change))
+        return await self._background.run_to_end(self._take(change, self._catalog.moment()))
 
-    async def _take(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def revising(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """As `in_turn`; it is run again if another broker has changed what it writes.
+
+        ``change`` computes what it writes from what is shown, or from what it reads.
+        """
+        assert not self._is_current(), "a turn within a turn would wait for itself"
+        return await self._background.run_to_end(self._revise(change))
+
+    async def _revise(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        for attempt in range(1, MAX_ATTEMPTS):
+            try:
+                return await self._take(change, None)
+            except ChangedElsewhereError:
+                # Not all at the same pace: else the one that is a little slower always fails.
+                await asyncio.sleep(random.uniform(0, attempt * PAUSE_S))  # noqa: S311
+        return await self._take(change, None)
+
+    async def _take(self, change: Callable[[], Coroutine[Any, Any, T]], moment: int | None) -> T:
+        """Without a moment: the one at which the turn begins."""
         async with self._one_at_a_time:
             self._current = asyncio.current_task()
+            self._moment = self._catalog.moment() if moment is None else moment
             try:
                 return await change()
             finally:
+                # Another broker's change may have come after the write, and before it was shown.
+                self._catalog.report_since(self._moment, self._written)
+                self._written.clear()
                 self._current = None
 
     def _is_current(self) -> bool:
@@ -79,13 +116,16 @@ class CatalogWriter:
         ``frees``: the changes are a part of removing something, so they must also be possible on a
         full disk (see the store's reserve). This is always so for changes that only remove.
 
-        Raises CatalogError; then nothing has changed.
+        Raises CatalogError (ChangedElsewhereError: another broker has changed one of the values);
+        then nothing has changed.
         """
         assert self._is_current()
+        self._written.update((kind, key) for kind, key, _ in changes)
+        write, moment = self._catalog.write_since, self._moment
         if frees or all(value is None for _, _, value in changes):
-            await self._run_blocking(self._store.freeing, partial(self._catalog.write, changes))
+            await self._run_blocking(self._store.freeing, partial(write, moment, changes))
         else:
-            await self._run_blocking(self._catalog.write, changes)
+            await self._run_blocking(write, moment, changes)
 
     async def put(
         self,

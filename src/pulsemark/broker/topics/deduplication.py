@@ -4,7 +4,7 @@ A producer's message whose sequence id is not above the highest one of its name 
 is answered with the position (-1, -1), takes no index and is not dispatched. A batch counts by the
 sequence id in its SEND. Of a chunked message only the last chunk is compared, as in Pulsar.
 
-What is durable and what is on its way to the disk is told apart. A message that repeats one that is
+It keeps the durable ids apart from those that wait for the disk. A message that repeats one that is
 not durable yet is refused (`UncertainError`): the client sends it again later. An entry is stored
 only after the one before it of the same producer (``follows`` of the ledger). So after a failure
 there is no gap that a higher sequence id would hide.

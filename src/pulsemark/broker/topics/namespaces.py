@@ -105,7 +105,8 @@ class Namespaces(Mapping[str, Settings]):
     async def change(self, namespace: str, change: Callable[[Settings], Settings]) -> None:
         """Store the settings that `change` returns for a namespace's present settings.
 
-        Raises `RefusedError` if the namespace does not exist.
+        It is asked again if another broker has changed them meanwhile. Raises `RefusedError` if the
+        namespace does not exist.
         """
 
         async def turn() -> None:
@@ -118,7 +119,7 @@ class Namespaces(Mapping[str, Settings]):
             self._settings[namespace] = settings
             self._tell(namespace)
 
-        await self._writer.in_turn(turn)
+        await self._writer.revising(turn)
 
     def take(self, kind: str, key: str, value: bytes | None) -> None:
         """Show what another broker has stored under (kind, key); None: it has removed it."""

@@ -1,4 +1,4 @@
-"""Non-persistent topics: messages go to those who listen now, and nothing is stored.
+"""Non-persistent topics: messages go to the consumers that are connected, and nothing is stored.
 
 A topic exists from its first use until it is deleted, unloaded, or the broker ends. Partitioned
 non-persistent topics are stored in the catalog, as the persistent ones are; their partitions are

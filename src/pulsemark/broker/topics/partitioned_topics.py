@@ -86,6 +86,11 @@ class PartitionedTopics:
         await self._writer.in_turn(lambda: self._put(str(name), partitions, others))
 
     async def _put(self, full: str, partitions: int, others: tuple[Change, ...]) -> None:
+        known = 0 if full in self._retired else self._counts.get(full, 0)
+        if partitions < known:  # added meanwhile, perhaps at another broker
+            raise RefusedError(
+                ServerError.NotAllowedError, f"{full} has {known} partitions, not {partitions}"
+            )
         # In one transaction: else the next start could finish the old deletion on the new topic.
         count = PARTITIONED_KIND, full, str(partitions).encode()
         await self._writer.write((RETIRED_KIND, full, None), count, *others)

@@ -109,7 +109,7 @@ class PolicyStore:
 
     async def change_in_topic(self, name: TopicName, changes: Mapping[str, Any]) -> None:
         """As `set_in_topic`, for several policies at once."""
-        await self._writer.in_turn(lambda: self._change(name, changes))
+        await self._writer.revising(lambda: self._change(name, changes))
 
     async def revise_in_topic(
         self, name: TopicName, policy: str, revise: Callable[[Any], Any]
@@ -118,7 +118,7 @@ class PolicyStore:
 
         Revisions at once are made one after the other. Raises as `set_in_topic`, and as `revise`.
         """
-        await self._writer.in_turn(
+        await self._writer.revising(
             lambda: self._change(name, {policy: revise(self.in_topic(name, policy))})
         )
 
@@ -170,7 +170,7 @@ class PolicyStore:
             await self._writer.write((TOPIC_POLICY_KIND, str(name), None))
         self.show(name, {})
         for policy in settings or ():
-            # A producer may have made the topic anew already.
+            # A producer may have created the topic again already.
             for changed in self.of_topic_changed:
                 changed(policy, name)
             self.announce(policy, lambda other: other.partitioned == name)

@@ -67,7 +67,7 @@ class Producer:
     mirror: Mirror | None = None
     #: The topic's producers while this one is among them, added or waiting.
     home: TopicProducers | None = None
-    #: Whether it was closed for ever: it must not enter a topic again.
+    #: Whether it was closed: it must not enter a topic again.
     has_left: bool = False
     #: Whether another producer took over the topic.
     is_fenced: bool = False

@@ -321,7 +321,7 @@ class Topics:
             await self.partitioned.forget(name)
 
     async def terminate(self, topic: Topic) -> Position:
-        """End a topic for ever and close its producers; the last entry's position."""
+        """Terminate a topic and close its producers; the last entry's position."""
         return await self._background.run_to_end(self.marks.end(topic, self.locks, self.turns))
 
     async def delete(self, name: TopicName, *, force: bool = False) -> None:

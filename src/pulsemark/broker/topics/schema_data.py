@@ -1,7 +1,7 @@
 """What a schema consists of: Pulsar's names of types, valid definitions, pairs of key and value.
 
 A KEY_VALUE definition is `[size u32][key's definition][size u32][value's definition]`; the types of
-both stand in its properties. Over REST it is JSON: `{"key": ..., "value": ...}`.
+both are in its properties. Over REST it is JSON: `{"key": ..., "value": ...}`.
 """
 
 from __future__ import annotations

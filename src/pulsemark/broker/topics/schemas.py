@@ -165,7 +165,7 @@ class Schemas:
                 )
             await self.compare(check, [one.schema for one in _live(versions)])
             added = partial(self._add, name, versions, _copy(schema), mark, topic)
-            number = await self._writer.in_turn(added)
+            number = await self._writer.revising(added)
             if number is not None:
                 return number
 

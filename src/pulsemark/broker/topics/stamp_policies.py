@@ -148,7 +148,7 @@ def _names(value: Any) -> tuple[str, ...]:
                 f"the stamper name {name[:40]!r}... is longer than {MAX_NAME_LENGTH} characters",
             )
         if _NOT_TEXT.search(name):
-            reason = f"the stamper name {ascii(name)[:80]} holds a control character or is no text"
+            reason = f"the stamper name {ascii(name)[:80]} holds a control character or is not text"
             raise InvalidPolicyError(value, reason)
     return tuple(names)
 

@@ -79,7 +79,7 @@ class TopicMarks:
             topic.producers.is_terminated = True
 
     async def terminate(self, topic: Topic) -> Position:
-        """End a topic for ever, after the entries that it has; the last one's position.
+        """Terminate a topic after the entries that it has; the last one's position.
 
         First no entry is accepted any more, then all are made durable, then the end is stored, and
         then shown. If storing fails, entries are accepted again. The caller disconnects producers.

@@ -65,4 +65,8 @@ async def _store_cursors(topic: Topic) -> None:
             try:
                 await durable(cursor.persist())
             except (RefusedError, LedgerError) as error:
-                log.warning("%s: a cursor was not stored: %s", topic.name, error)
+                log.warning(
+                    "%s: a cursor was not stored; acknowledged messages may be delivered again: %s",
+                    topic.name,
+                    error,
+                )

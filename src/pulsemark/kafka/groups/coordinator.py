@@ -67,7 +67,7 @@ class Coordinator:
         self._settle(group)
 
     def _refusal(self, joining: Joining) -> Code | None:
-        """Why a JoinGroup is refused whatever the group's state; None: it is not."""
+        """Why a JoinGroup is refused in every state of the group; None: it is not refused."""
         options = self._options
         if not joining.group:
             return Code.INVALID_GROUP_ID
@@ -78,14 +78,22 @@ class Coordinator:
             return Code.INCONSISTENT_GROUP_PROTOCOL
         group = self.groups.get(joining.group)
         if group is None and len(self.groups) >= options.max_groups:
-            log.warning("group %r was refused: there are %d", joining.group, len(self.groups))
+            log.warning(
+                "group %r was refused: there are %d groups already (pulsemarkMaxKafkaGroups)",
+                joining.group,
+                len(self.groups),
+            )
             return Code.COORDINATOR_NOT_AVAILABLE
         if group is not None and joining.member_id not in group.members:
             count = len(group.members) + len(group.pending)
             if joining.member_id not in group.pending and count >= options.max_group_members:
                 return Code.GROUP_MAX_SIZE_REACHED
         if self.used_bytes + joining.size_bytes > options.max_group_bytes:
-            log.warning("a member of group %r was refused: no memory is left", joining.group)
+            log.warning(
+                "a member of group %r was refused: metadata of all groups would exceed "
+                "pulsemarkMaxKafkaGroupBytes",
+                joining.group,
+            )
             return Code.COORDINATOR_NOT_AVAILABLE
         return None
 

@@ -41,11 +41,11 @@ class Group:
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        #: Ids that were given to members who have not joined with them yet.
+        #: Ids that were given to members that have not joined with them yet.
         self.pending: dict[str, Deadline] = {}
         #: Static members: instance id to member id.
         self.static: dict[str, str] = {}
-        #: When the rebalance is completed without those who have not joined.
+        #: When the rebalance is completed without the members that have not joined.
         self.rebalance: Deadline | None = None
         #: How long the first rebalance of an empty group may still be put off.
         self.initial_rest_ms = 0

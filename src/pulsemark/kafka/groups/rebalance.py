@@ -1,4 +1,4 @@
-"""A group's transitions: who joins and leaves, and when a generation begins.
+"""A group's transitions: members join and leave, and a generation begins.
 
 Time comes in through `Deadlines`. Nothing here waits: a JoinGroup or SyncGroup that has to wait for
 other members is answered by its callback.

@@ -47,7 +47,11 @@ def sasl_handshake(session: KafkaSession, request: Request) -> None:
     response = SaslHandshakeResponse(error_code=code, mechanisms=list(mechanisms))
     session.answer(request, response)
     if not known:
-        log.info("%s: asked for SASL %r", session.address, str(asked)[:40])
+        log.info(
+            "%s: the client asked for SASL mechanism %r, which is not served",
+            session.address,
+            str(asked)[:40],
+        )
         return
     session.sasl_mechanism = asked
     session.connection.takes_raw_sasl = request.version == 0
@@ -64,11 +68,11 @@ async def sasl_authenticate(session: KafkaSession, request: Request) -> None:
     try:
         admitted = await _authenticated(session, request.body.auth_bytes or b"")
     except RefusedTokenError as failure:
-        log.info("%s: SASL: %s", session.address, failure)
+        log.info("%s: SASL authentication refused: %s", session.address, failure)
         session.answer(request, _response(Code.NONE, None, challenge=_challenge(session)))
         return
     except SaslError as failure:
-        log.info("%s: SASL: %s", session.address, failure)
+        log.info("%s: SASL authentication refused: %s", session.address, failure)
         message = session.sasl_challenge or (
             f"Authentication failed during authentication due to invalid credentials with "
             f"SASL mechanism {session.sasl_mechanism}"
@@ -87,7 +91,7 @@ async def raw_sasl(session: KafkaSession, request: Request) -> None:
     try:
         admitted = await _authenticated(session, request.body)
     except RefusedTokenError as failure:
-        log.info("%s: SASL: %s", session.address, failure)
+        log.info("%s: SASL authentication refused: %s", session.address, failure)
         session.connection.takes_raw_sasl = True
         challenge = _challenge(session)
         session.answer_frame(request, _SIZE.pack(len(challenge)) + challenge)
@@ -103,7 +107,7 @@ async def _authenticated(session: KafkaSession, data: bytes) -> Admitted:
     mechanism = session.sasl_mechanism
     assert mechanism is not None
     if session.sasl_challenge is not None:
-        raise SaslError("the client was told that its token is refused, and ended the exchange")
+        raise SaslError("the token was refused, and the client ended the exchange")
     claim = parse_claim(mechanism, bytes(data))
     admission = session.endpoint.ports.admission
     try:

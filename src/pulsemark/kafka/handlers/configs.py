@@ -191,7 +191,7 @@ def _changed(before: Mapping[str, str], configs: Any) -> dict[str, str | None]:
         elif name == CLEANUP_POLICY:
             settings[name] = _list_changed(settings.get(name), each.value, operation)
         else:
-            raise KafkaError(Code.INVALID_CONFIG, f"{name[:100]!r} is no list")
+            raise KafkaError(Code.INVALID_CONFIG, f"{name[:100]!r} is not a list")
     return settings
 
 

@@ -98,7 +98,7 @@ def describe_scram_users(session: KafkaSession, request: Request) -> None:
 
 
 def list_transactions(session: KafkaSession, request: Request) -> None:
-    """There is none."""
+    """The broker has no such thing: an empty list."""
     asked = dict.fromkeys(request.body.state_filters or ())
     unknown = [state for state in asked if state not in STATES]
     response = ListTransactionsResponse(

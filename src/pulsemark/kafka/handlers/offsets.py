@@ -26,7 +26,7 @@ LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, 
 SPECIAL_TIMES = {
     LATEST: 0, EARLIEST: 0, NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11,
 }  # fmt: skip
-#: Control entries at the end of a log that are passed over to find its newest record.
+#: Control entries at the end of a log that are skipped to find its newest record.
 MAX_CONTROL_ENTRIES = 1_000
 MAX_OLD_STYLE_OFFSETS = 1_000
 

@@ -5,7 +5,7 @@ A record, all its numbers zigzag varints, a size of -1 meaning null::
     size, attributes i8, time delta, offset delta, key size, key, value size, value,
     count of headers, and of each: name size, name, value size, value
 
-The functions take one batch, whose bytes are whole (`sets.spans`). Bytes that are no records raise
+The functions take one batch, whose bytes are whole (`sets.spans`). Bytes that are not records raise
 `InvalidRecordSetError`; no size or count is believed before it was compared with the bytes.
 """
 
@@ -54,7 +54,7 @@ def check_crc(batch: Buffer, header: BatchHeader) -> None:
 
 
 def check_count(header: BatchHeader, raw_bytes: int) -> None:
-    """Raises InvalidRecordSetError: so many records cannot stand in so many bytes."""
+    """Raises InvalidRecordSetError: so many records do not fit into so many bytes."""
     if not 0 <= header.record_count <= raw_bytes // LEAST_RECORD_BYTES:
         raise InvalidRecordSetError(f"{header.record_count} records in {raw_bytes} bytes")
 

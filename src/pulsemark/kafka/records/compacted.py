@@ -42,7 +42,7 @@ def keep(
         The set as it is to be stored. Nothing if it is of magic 0 or 1 and nothing is kept.
 
     Raises:
-        RecordSetError: the stored bytes are no record set.
+        RecordSetError: the stored bytes are not a record set.
     """
     view = memoryview(body)
     try:

@@ -54,7 +54,7 @@ def to_legacy(
 
 
 def counted(records: Iterable[Record], work: Work) -> Iterator[Record]:
-    """The same records; each one counts as written anew."""
+    """The same records; each one counts as written again."""
     for record in records:
         work.converted_records += 1
         yield record

@@ -35,7 +35,7 @@ class RecordSetError(ValueError):
 
 
 class CorruptRecordSetError(RecordSetError):
-    """A checksum is wrong, or the bytes are no message of any magic (CORRUPT_MESSAGE)."""
+    """A checksum is wrong, or the bytes are not a message of any magic (CORRUPT_MESSAGE)."""
 
     code = 2
 

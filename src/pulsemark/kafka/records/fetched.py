@@ -11,7 +11,7 @@ stored, and sent as it is       written on a fetch
 magic 2                         base offset, leader epoch: outside the checksum
 magic 1, wrapper                its offset: outside the checksum
 magic 0 or 1, plain             each message's offset
-magic 0, wrapper                built anew with absolute inner offsets: decompressed, compressed
+magic 0, wrapper                rebuilt with absolute inner offsets: decompressed, compressed
 magic 1, 2 with LogAppendTime   also the attributes' bit, the time, the checksum; no record
 ==============================  ===============================================================
 
@@ -83,7 +83,7 @@ def fetch(
 
     Raises:
         CodecError: zstd for a client of magic 0 or 1, or a missing library.
-        RecordSetError: the stored bytes are no record set.
+        RecordSetError: the stored bytes are not a record set.
     """
     work = Work()
     body = memoryview(stored.body)
@@ -203,7 +203,7 @@ def read(
 ) -> Iterator[Record]:
     """The records of a stored set of any magic, with absolute offsets; holes are left out.
 
-    Raises RecordSetError: the stored bytes are no record set.
+    Raises RecordSetError: the stored bytes are not a record set.
     """
     work = work or Work()
     view = memoryview(body)

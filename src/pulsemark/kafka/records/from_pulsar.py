@@ -14,14 +14,13 @@ tombstone flag          null_value, the property that the topic's policy names, 
 
 Members of a batch that compaction removed are holes. Entries that cannot be records raise
 `UnconvertibleEntryError`: encrypted ones, chunks (no Kafka client would put them together),
-Pulsar's markers, and what is no message at all. Kafka's consumers get an `empty_batch` for them.
+Pulsar's markers, and bytes that are not a message. Kafka's consumers get an `empty_batch` for them.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import struct
 from collections.abc import Iterable, Iterator
 
 from ...metadata import (
@@ -32,6 +31,7 @@ from ...metadata import (
     payload_of,
     read_message_metadata,
 )
+from ...metadata.batch import batch_members
 from ...metadata.compression import CompressionUnavailableError, DecompressionError, decompress
 from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from .batch import BatchFields, build
@@ -41,7 +41,6 @@ from .record import LOG_APPEND_TIME, TOMBSTONE_FLAG, Codec, Record, Work
 from .rules import MAX_RAW_BYTES
 from .tombstones import says_tombstone
 
-_SIZE = struct.Struct(">I")
 _Header = MessageMetadata | SingleMessageMetadata
 
 
@@ -49,7 +48,7 @@ class UnconvertibleEntryError(ValueError):
     """An entry that cannot be shown to the other protocol's clients.
 
     Attributes:
-        reason: why, in words.
+        reason: why, as text.
     """
 
     def __init__(self, reason: str) -> None:
@@ -149,19 +148,12 @@ def _check(metadata: MessageMetadata) -> None:
 
 
 def _members(payload: bytes, metadata: MessageMetadata) -> Iterator[Record]:
-    end = 0
-    for place in range(metadata.num_messages_in_batch):
-        try:
-            (size,) = _SIZE.unpack_from(payload, end)
-            start = end + _SIZE.size + size
-            single = SingleMessageMetadata.FromString(payload[end + _SIZE.size : start])
-        except (struct.error, ValueError) as error:
-            raise UnconvertibleEntryError(f"message {place} of its batch has no header") from error
-        end = start + single.payload_size
-        if not single.HasField("payload_size") or not start <= end <= len(payload):
-            raise UnconvertibleEntryError(f"message {place} of its batch is cut off")
-        if not single.compacted_out:
-            yield _record(place, single, payload[start:end], metadata.publish_time)
+    try:
+        for place, header, _, start, end in batch_members(payload, metadata.num_messages_in_batch):
+            if not header.compacted_out:
+                yield _record(place, header, payload[start:end], metadata.publish_time)
+    except MessageFormatError as error:
+        raise UnconvertibleEntryError(error.reason) from error
 
 
 def _record(place: int, header: _Header, payload: bytes, publish_time_ms: int) -> Record:

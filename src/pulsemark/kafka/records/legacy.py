@@ -33,7 +33,7 @@ _COVERED_1 = struct.Struct(">bBqi")
 
 
 class Message(NamedTuple):
-    """One message, as it stands in its set."""
+    """One message, as it is in its set."""
 
     offset: int
     magic: int
@@ -122,7 +122,7 @@ def inner_messages(raw: bytes, magic: int) -> Iterator[Message]:
             raise InvalidRecordSetError(f"more than {MAX_RECORDS} messages in a wrapper")
         yield message
     if end != len(raw) or not count:
-        raise InvalidRecordSetError(f"{len(raw) - end} of {len(raw)} inner bytes are no message")
+        raise InvalidRecordSetError(f"{len(raw) - end} of {len(raw)} inner bytes are not a message")
 
 
 def wrapped_records(wrapper: Message, raw: bytes) -> Iterator[Record]:

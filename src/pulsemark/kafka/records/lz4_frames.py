@@ -52,7 +52,7 @@ def header_for_magic_0(frame: Buffer) -> bytes:
 
 
 def xxh32(data: Buffer) -> int:
-    """XXH32, seed 0, of less than 16 bytes: no more stand in a header."""
+    """XXH32, seed 0, of less than 16 bytes: a header has no more."""
     assert len(data) < 16
     value = (_PRIME_5 + len(data)) & _MASK
     whole = len(data) & ~3

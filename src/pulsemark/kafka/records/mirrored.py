@@ -2,7 +2,7 @@
 
 It was checked when it was produced, so it is not opened again. Compaction may have left holes in
 its numbers: they stay, with the offsets that they take. So a mirror neither decompresses nor
-numbers anew, and no set becomes larger than it was.
+numbers again, and no set becomes larger than it was.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _store_wrapper(records: memoryview, wrapper: Message, rules: EntryRules) -> 
     raw = open_wrapper(wrapper, rules.max_raw_bytes, work)
     scan = scan_messages(raw, wrapper.magic)
     if scan.end != len(raw) or not scan.count:
-        raise InvalidRecordSetError(f"{len(raw) - scan.end} of {len(raw)} bytes are no message")
+        raise InvalidRecordSetError(f"{len(raw) - scan.end} of {len(raw)} bytes are not a message")
     _check_keys(scan, rules)
     same = rules.magic == wrapper.magic
     if same and scan.numbered:

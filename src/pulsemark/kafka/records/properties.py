@@ -1,6 +1,6 @@
 r"""Headers of Kafka's records as properties of Pulsar's messages, and back.
 
-A property is text; a header's value is bytes or null. Text stays text. What is no UTF-8, null, or
+A property is text; a header's value is bytes or null. Text stays text. What is not UTF-8, null, or
 text that looks like an escape, is written with one of two marks in front, so that every header
 comes back as it was:
 
@@ -11,7 +11,7 @@ So a Pulsar producer can send binary headers too. A property that begins with ``
 on with something else is text.
 
 Order and repeated names are kept on the wire. Pulsar's own clients show properties as a map: the
-last one of a name. A name that is no UTF-8 gets its wrong bytes as ``\xff``.
+last one of a name. A name that is not UTF-8 gets its wrong bytes as ``\xff``.
 """
 
 from __future__ import annotations
@@ -65,5 +65,5 @@ def _unescaped(value: str | bytes) -> bytes | None:
 
 
 def _bytes(text: str | bytes) -> bytes:
-    """A string field as bytes. protobuf gives bytes for what is no UTF-8."""
+    """A string field as bytes. protobuf gives bytes for what is not UTF-8."""
     return text.encode() if isinstance(text, str) else text

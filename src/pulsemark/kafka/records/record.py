@@ -69,4 +69,4 @@ class Work:
     compressions: int = 0
     """Zero wherever a set is stored or sent in place."""
     converted_records: int = 0
-    """Records written anew, because offsets, codec or magic could not stay."""
+    """Records written again, because offsets, codec or magic could not stay."""

@@ -61,7 +61,7 @@ def suits_view(raw: memoryview, count: int) -> bool:
 def scan_records(raw: bytes | memoryview, count: int, base_time_ms: int, begin: int = 0) -> Scan:
     """Check the records of a batch of magic 2, decompressed, which are ``raw`` from ``begin`` on.
 
-    Raises InvalidRecordSetError: they are no records, or not ``count`` of them.
+    Raises InvalidRecordSetError: they are not records, or not ``count`` of them.
     """
     try:
         scan, at, latest = _scan(raw, count, begin)

@@ -17,7 +17,7 @@ MAX_MAGIC = 2
 
 
 class Span(NamedTuple):
-    """Where a batch stands in its set."""
+    """The place of a batch in its set."""
 
     start: int
     end: int
@@ -66,4 +66,4 @@ def whole_spans(body: Buffer) -> Iterator[Span]:
         end = span.end
         yield span
     if end != len(body) or not end:
-        raise CorruptRecordSetError(f"{len(body) - end} bytes of a stored set are no message")
+        raise CorruptRecordSetError(f"{len(body) - end} bytes of a stored set are not a message")

@@ -2,9 +2,9 @@
 
 A stored set becomes one entry: an ordinary message if it counts one record, else a batch. Each
 record keeps its place, so batch index = offset - base. Holes are members that say
-``compacted_out``, which Pulsar's clients pass over. The key is the partition key, in base64 with
-its flag if it is no UTF-8. What Pulsar requires and Kafka lacks comes from the caller: publish time
-(the broker's), producer name, sequence id.
+``compacted_out``, which Pulsar's clients skip. The key is the partition key, in base64 with
+its flag if it is not UTF-8. What Pulsar requires and Kafka lacks comes from the caller: publish
+time (the broker's), producer name, sequence id.
 
 Pulsar knows no tombstone with a value. Where the topic's policy names a property for it, such a
 record keeps its value and has that property. Elsewhere its value is null, as for old Kafka clients.
@@ -13,17 +13,16 @@ record keeps its value and has that property. Elsewhere its value is null, as fo
 from __future__ import annotations
 
 import base64
-import struct
 from collections.abc import Iterable
 
 from ...metadata import MessageMetadata, pack_message
+from ...metadata.batch import pack_batch_member
 from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from .from_pulsar import UnconvertibleEntryError
 from .properties import add_properties
 from .record import Record
 from .tombstones import TOMBSTONE_VALUE, says_tombstone
 
-_SIZE = struct.Struct(">I")
 _Header = MessageMetadata | SingleMessageMetadata
 
 
@@ -66,7 +65,7 @@ def to_pulsar(
         batch += _HOLE * (record.offset - place)
         single = SingleMessageMetadata(sequence_id=sequence_id + record.offset)
         payload = _describe(single, record, tombstone_property)
-        batch += _member(single, payload)
+        batch += pack_batch_member(single, payload)
         place = record.offset + 1
         _check_size(len(batch), max_bytes)
     batch += _HOLE * (message_count - place)
@@ -103,10 +102,4 @@ def _check_size(size_bytes: int, max_bytes: int) -> None:
         raise UnconvertibleEntryError(f"more than {max_bytes} bytes as Pulsar's messages")
 
 
-def _member(single: SingleMessageMetadata, payload: bytes) -> bytes:
-    single.payload_size = len(payload)
-    encoded = single.SerializeToString()
-    return b"".join((_SIZE.pack(len(encoded)), encoded, payload))
-
-
-_HOLE = _member(SingleMessageMetadata(compacted_out=True), b"")
+_HOLE = pack_batch_member(SingleMessageMetadata(compacted_out=True), b"")

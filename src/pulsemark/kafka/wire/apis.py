@@ -98,7 +98,7 @@ APIS = {
 """By key. The order is that of ApiVersions' answer."""
 
 HIGHEST_FOR: dict[str, dict[int, int]] = {"kafka-python": {LIST_OFFSETS: 5}}
-"""The highest versions that the clients of this software are told, by the request's key.
+"""The highest versions that ApiVersions shows to clients of this software, by the request's key.
 
 kafka-python takes a broker for the newest Kafka of which it finds one request's version. It is to
 find 2.4 (Produce 8): for a later one it would send, if it is told to be a client of 2.4 or later,

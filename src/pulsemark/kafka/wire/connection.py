@@ -252,7 +252,7 @@ class Connection:
     # -- out ------------------------------------------------------------------------------------
 
     def answer(self, request: Request, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Put an answer in its place; return what can be sent now. () is no answer."""
+        """Put an answer in its place; return what can be sent now. () is not an answer."""
         assert request.answer is None, "a request has one answer"
         request.answer = buffers
         self.waiting_bytes -= request.size_bytes

@@ -6,6 +6,9 @@ never given twice, neither to us nor to another application with ledgers at the 
 
 from __future__ import annotations
 
+import asyncio
+import time
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,9 +23,14 @@ from ...coordination import (
     SessionExpiredError,
 )
 from ..errors import CatalogError
+from .loop_thread import LoopThread
 
 MAX_ID = 2**31 - 2
 """Above this BookKeeper's clients take ids from another generator, which is not used here."""
+_PAUSE_S = 0.2
+_LIMIT_S = 30.0
+WAIT_S = 1.0
+"""So long may a topic that needs an id hold up others, once, while ZooKeeper does not answer."""
 
 
 class LedgerIds:
@@ -36,18 +44,20 @@ class LedgerIds:
         """Take ``count`` ids that follow one another; returns the first. Raises CatalogError."""
         folder = f"{self._root}/idgen"
         create = Create(f"{folder}/ID-", b"", True, True)
-        for _ in range(3):
+        limit_s = asyncio.get_running_loop().time() + _LIMIT_S
+        while True:
             try:
                 made = await self._coordination.transaction([create] * count)
                 break
             except NodeMissingError:
                 await self._make(folder)
-            except (ConnectionLossError, SessionExpiredError):
-                continue  # at worst some ids are left out
+            except (ConnectionLossError, SessionExpiredError) as error:
+                # At worst some ids are left out.
+                if asyncio.get_running_loop().time() > limit_s:
+                    raise self._error("no ledger ids: ZooKeeper does not answer") from error
+                await asyncio.sleep(_PAUSE_S)
             except CoordinationError as error:
                 raise self._error(str(error)) from error
-        else:
-            raise self._error("no ledger ids: ZooKeeper does not answer")
         paths = [str(path) for path in made]
         ids = [int(path.rpartition("-")[2]) for path in paths]
         if ids != list(range(ids[0], ids[0] + count)) or ids[-1] > MAX_ID:
@@ -66,3 +76,42 @@ class LedgerIds:
 
     def _error(self, reason: str) -> CatalogError:
         return CatalogError(Path(self._root), reason)
+
+
+class IdsAhead:
+    """Takes the next ids before the last ones are used up, so that nobody waits for ZooKeeper.
+
+    Callers hold locks that all topics of a store need, some on a broker's event loop.
+    """
+
+    def __init__(self, thread: LoopThread, ids: LedgerIds, root: Path) -> None:
+        self._thread = thread
+        self._ids = ids
+        self._root = root
+        self._count = 0
+        self._ahead: Future[int] | None = None
+        self._until_s = 0.0
+
+    def reserve(self, count: int) -> int:
+        """The first of ``count`` ids. One thread at a time.
+
+        Raises CatalogError, at once if ZooKeeper was asked long ago and has not answered.
+        """
+        ahead = self._ahead
+        if ahead is None or self._count != count:
+            ahead = self._ask(count)
+        try:
+            first = ahead.result(max(0.0, self._until_s - time.monotonic()))
+        except TimeoutError as error:
+            reason = "no new ledger ids yet: ZooKeeper does not answer"
+            raise CatalogError(self._root, reason) from error
+        except CatalogError:
+            self._ask(count)
+            raise
+        self._ask(count)
+        return first
+
+    def _ask(self, count: int) -> Future[int]:
+        self._count, self._until_s = count, time.monotonic() + WAIT_S
+        self._ahead = self._thread.begin(self._ids.reserve(count))
+        return self._ahead

@@ -13,19 +13,20 @@ import errno
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...coordination import Delete, Operation
 from ..commit.group_commit import GroupCommit
-from ..errors import CatalogError, LedgerError, OwnershipLostError
+from ..errors import CatalogError, LedgerError, OwnershipLostError, StoreClosedError
 from ..run import Run, RunHeader
 from .access import LedgerAccess
-from .client.errors import NotEnoughBookiesError
 from .failures import FAILURES
 from .logs import Logs
 from .metadata import ZooKeeperMetadata
+from .readying import Readying
 from .run import BookKeeperRun
 from .writer import BookKeeperWriter
 
@@ -80,7 +81,7 @@ class BookKeeperLedgers:
         self.access = LedgerAccess(thread, client)
         self.logs = Logs(tree, client)
         self.writer = BookKeeperWriter(self)
-        self._writers: dict[int, LedgerWriter] = {}
+        self.readying = Readying(client, self.logs, options)
         self._begun: dict[int, list[BookKeeperRun]] = {}
         """The runs that were begun, by ledger, until it is closed."""
         self._sealed: list[BookKeeperRun] = []
@@ -141,12 +142,14 @@ class BookKeeperLedgers:
         mine = cast("BookKeeperRun", run)
         mine.is_sealed = True
         mine.assigned_count = 0
-        self._begin(self._void(mine))
+        with suppress(StoreClosedError):  # the next owner finds it
+            self._begin(self._void(mine))
 
     def _loop_call(self, call: Callable[[BookKeeperRun], None], run: BookKeeperRun) -> None:
-        self.thread.loop.call_soon_threadsafe(call, run)
+        self.thread.call(call, run)
 
     async def _void(self, run: BookKeeperRun) -> None:
+        await self.readying.forget(run)
         self.close_if_sealed(run)
         topic_id = run.header.topic_id
         if self.logs.has(topic_id, run):
@@ -155,60 +158,25 @@ class BookKeeperLedgers:
 
     # Writing: on the loop
 
-    async def make_ready(self, runs: Sequence[BookKeeperRun]) -> dict[BookKeeperRun, Exception]:
-        """Create the ledgers of runs that have none yet, and list them; the errors of those
-        that cannot be written to. Raises OwnershipLostError.
-        """
-        new = [run for run in runs if not self.logs.has(run.header.topic_id, run)]
-        if not new:
-            return {}
-        errors: dict[BookKeeperRun, Exception] = {}
-        begun = {run.ledger_id: run for run in new if run.ledger_id not in self._writers}
+    def prepare(self, runs: Sequence[BookKeeperRun], prepared: Callable[[], None]) -> None:
+        """As `EntryWriter.prepare`."""
         try:
-            await self.logs.note_new(list(begun))
-            made = await asyncio.gather(*map(self._make, begun.values()), return_exceptions=True)
-            for ledger_id, result in zip(begun, made, strict=True):
-                if isinstance(result, FAILURES):
-                    errors.update((run, result) for run in new if run.ledger_id == ledger_id)
-                elif isinstance(result, BaseException):
-                    raise result
-            await self.logs.add([run for run in new if run not in errors])
-        except CatalogError as error:
-            errors.update((run, error) for run in new)
-        return errors
+            self._begin(self._prepare(runs, prepared))
+        except StoreClosedError:
+            prepared()  # what is written to them then says so
 
-    async def _make(self, run: BookKeeperRun) -> None:
-        """Create a run's ledger; with fewer bookies if there are too few, down to the ack quorum.
-
-        What is acknowledged is on that many bookies in any case.
-        """
-        options = self.options
-        ensemble, quorum = options.ensemble_size, options.write_quorum_size
-        while True:
-            try:
-                self._writers[run.ledger_id] = await self.client.create_ledger(
-                    ensemble_size=ensemble,
-                    write_quorum_size=quorum,
-                    ack_quorum_size=options.ack_quorum_size,
-                    custom_metadata=self.logs.metadata_of(run.header),
-                    ledger_id=run.ledger_id,
-                )
-            except NotEnoughBookiesError:
-                if ensemble <= options.ack_quorum_size:
-                    raise
-                ensemble -= 1
-                quorum = min(quorum, ensemble)
-            else:
-                return
+    async def _prepare(self, runs: Sequence[BookKeeperRun], prepared: Callable[[], None]) -> None:
+        try:
+            await self.readying.make_ready(runs)
+        finally:
+            prepared()
 
     def writer_of(self, run: BookKeeperRun) -> LedgerWriter:
         """What adds entries to a run's ledger."""
-        return self._writers[run.ledger_id]
+        return self.readying.writers[run.ledger_id]
 
     async def end_failed(self, runs: Sequence[BookKeeperRun]) -> None:
         """Entries after those that are shown do not count, also if bookies have them."""
-        for run in runs:
-            run.is_failed = True
         await self.logs.end([run for run in runs if self.logs.has(run.header.topic_id, run)])
 
     def close_if_sealed(self, run: BookKeeperRun) -> None:
@@ -227,7 +195,7 @@ class BookKeeperLedgers:
             self._begin(self._close(run.ledger_id))
 
     async def _close(self, ledger_id: int) -> None:
-        writer = self._writers.pop(ledger_id, None)
+        writer = self.readying.writers.pop(ledger_id, None)
         if writer is None:
             return
         try:
@@ -240,7 +208,11 @@ class BookKeeperLedgers:
     # Background work
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        future = self.thread.begin(_logged(work))
+        try:
+            future = self.thread.begin(_logged(work))
+        except StoreClosedError:
+            work.close()
+            raise
         self._work.add(future)
         future.add_done_callback(self._work.discard)
 
@@ -315,7 +287,7 @@ class BookKeeperLedgers:
         self.thread.run(self._finish())
 
     async def _finish(self) -> None:
-        await asyncio.gather(*map(self._close, tuple(self._writers)))
+        await asyncio.gather(*map(self._close, tuple(self.readying.writers)))
         try:
             await self.logs.note_closed()
         except OwnershipLostError:
@@ -323,7 +295,7 @@ class BookKeeperLedgers:
 
     def close(self) -> None:
         """End the sessions; ledgers that are still open are left to the next owner."""
-        if self.thread.loop.is_closed():
+        if self.thread.is_over:
             return
         try:
             self.thread.run(self._end())

@@ -52,13 +52,18 @@ class Logs:
     # Taking over
 
     async def settle_pending(self) -> None:
-        """Fence and close what may be open, and delete what no topic has. Raises CatalogError."""
+        """Fence and close what may be open, and delete what no topic has.
+
+        Raises CatalogError, OwnershipLostError.
+        """
         paths = self._tree.paths
         names = await self._tree.children(paths.ledgers)
         data = await self._tree.get_all([f"{paths.ledgers}/{name}" for name in names])
         self._pending = {
             int(name): value for name, value in zip(names, data, strict=True) if value is not None
         }
+        # An owner that was paused meanwhile would fence, or delete, the next owner's new ledgers.
+        await self._tree.check_owner()
         slots = asyncio.Semaphore(_AT_ONCE)
         found = tuple(self._pending.items())
         await asyncio.gather(*(self._settle(each, state, slots) for each, state in found))
@@ -88,10 +93,12 @@ class Logs:
     ) -> list[BookKeeperRun]:
         """A topic's runs that count. The newest ledger is recovered; runs that do not count go.
 
-        Raises CatalogError, OSError, and FAILURES.
+        Raises CatalogError, OwnershipLostError, OSError, and FAILURES.
         """
         path = self._tree.paths.log(topic_id)
         data = await self._tree.get(path)
+        # The list may be the next owner's already, and to recover its newest ledger would fence it.
+        await self._tree.check_owner()
         records = unpack_log(path, data) if data is not None else []
         counts: dict[RunHeader, int] = {}
         kept = list(records)

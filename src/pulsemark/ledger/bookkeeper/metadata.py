@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ...coordination import Create, Delete, Operation, Set
 from ..store import MetadataStore
-from .ledger_ids import LedgerIds
+from .ledger_ids import IdsAhead, LedgerIds
 from .loop_thread import LoopThread
 from .nodes import text_of
 from .owned_tree import OwnedTree
@@ -21,7 +21,7 @@ class ZooKeeperMetadata(MetadataStore):
     def __init__(self, thread: LoopThread, tree: OwnedTree, ids: LedgerIds) -> None:
         self._thread = thread
         self._tree = tree
-        self._ids = ids
+        self._ids = IdsAhead(thread, ids, tree.paths.as_path())
         self._topics: dict[str, int] = {}
         self._next_topic_id = 0
 
@@ -67,7 +67,7 @@ class ZooKeeperMetadata(MetadataStore):
         self._topics = {name: each for name, each in self._topics.items() if each != topic_id}
 
     def reserve_ledger_ids(self, count: int) -> int:
-        return self._thread.run(self._ids.reserve(count))
+        return self._ids.reserve(count)
 
     # Values
 

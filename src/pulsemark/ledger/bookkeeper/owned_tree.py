@@ -1,8 +1,10 @@
 """A store's nodes in ZooKeeper, changed by their one owner.
 
-The owner's node names the owner and counts its changes. Each change is one transaction, whose first
-operation sets that node from the version known: so a change of an owner that has lost the store
-fails as a whole. The count also answers what became of a change whose answer was lost.
+The owner's node has the owner's mark, which names the owner and its last change. Each change is one
+transaction, whose first operation sets that node from the version known: so a change of an owner
+that has lost the store fails as a whole. The mark also answers what became of a change whose answer
+was lost. Each change has a number of its own, also one that was given up: a request that arrives
+after its owner gave it up must not be taken for the next change.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ class OwnedTree:
         self._limit_s = limit_s
         self._lock = asyncio.Lock()
         self._version = -1
-        self._changes = 0
+        self._made = 0
+        """The number of the last change that was made."""
+        self._begun = 0
+        """That of the last one that was tried."""
         self._lost: str | None = None
 
     # Reading
@@ -141,11 +146,19 @@ class OwnedTree:
 
     async def is_owner(self) -> bool:
         """Whether no other owner has taken over yet. Raises CatalogError."""
-        if self._lost is None and await self.get(self.paths.owner) != self._mark(self._changes):
+        if self._lost is None and await self.get(self.paths.owner) != self._mark(self._made):
             async with self._lock:  # a change of our own may have been on its way
-                if await self.get(self.paths.owner) != self._mark(self._changes):
+                if await self.get(self.paths.owner) != self._mark(self._made):
                     self._lost = "another owner has taken over"
         return self._lost is None
+
+    async def check_owner(self) -> None:
+        """Raise OwnershipLostError if another owner has taken over. Raises CatalogError.
+
+        What was read before this call was read while the store was this owner's.
+        """
+        if not await self.is_owner():
+            raise OwnershipLostError(self.paths.root)
 
     # Changing
 
@@ -166,7 +179,7 @@ class OwnedTree:
             await self._change(operations)
 
     async def _change(self, operations: Sequence[Operation]) -> None:
-        number = self._changes + 1
+        self._begun = number = self._begun + 1
         first = Set(self.paths.owner, self._mark(number), self._version)
         limit = asyncio.get_running_loop().time() + self._limit_s
         while True:
@@ -174,7 +187,7 @@ class OwnedTree:
                 raise OwnershipLostError(self.paths.root)
             try:
                 results = await self.coordination.transaction([first, *operations])
-                self._changes, self._version = number, int(results[0] or 0)
+                self._made, self._version = number, int(results[0] or 0)
                 return
             except SessionExpiredError as error:
                 reason = str(error)
@@ -201,10 +214,11 @@ class OwnedTree:
                 await asyncio.sleep(_PAUSE_S)
                 continue
             if data == self._mark(number):
-                self._changes, self._version = number, version
+                self._made, self._version = number, version
                 return True
-            if data != self._mark(number - 1):
-                self._lost = "another owner has taken over"
+            if data != self._mark(self._made):
+                # By another owner, or by a change of this one that was given up and made after all.
+                self._lost = "another owner has taken over, or a change came late"
                 raise OwnershipLostError(self.paths.root)
             return False
 

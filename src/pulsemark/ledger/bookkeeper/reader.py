@@ -99,7 +99,7 @@ class BookKeeperReader:
 
     def close(self) -> None:
         """End the sessions. A second call does nothing."""
-        if not self._thread.loop.is_closed():
+        if not self._thread.is_over:
             self._thread.run(_end(self._coordination, self._client))
             self._thread.stop()
 

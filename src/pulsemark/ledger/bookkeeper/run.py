@@ -53,6 +53,7 @@ class BookKeeperRun(Run):
     def __init__(self, header: RunHeader, owner: RunOwner) -> None:
         super().__init__(header)
         self._owner = owner
+        self.is_ready = False  # its ledger is still to be made
         self._written: WrittenRows | None = WrittenRows()
         self._time_max_ms = header.entry_time_floor_ms
         self._places: Lru[int, _Place] = Lru(_FACTS_KEPT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ...coordination import Coordination, CoordinationError, connect
 from ...metadata import Clock, SystemClock
 from ..commit.delivery import Notify
-from ..errors import CatalogError
+from ..errors import CatalogError, OwnershipLostError
 from ..options import StoreOptions
 from ..store_core import StoreSetup
 from ..store_state import StoreState
@@ -126,6 +127,21 @@ class BookKeeperStore(TopicStore):
         except BaseException:
             engine.close()
             raise
+
+    def abandon(self) -> None:
+        """Close the store without waiting for ZooKeeper or bookies: it has another owner, or may.
+
+        What is pending fails. The next owner closes the ledgers, so nothing is left out.
+        """
+        with self._open_lock:
+            is_first, self._closed = not self._closed, True
+        if is_first:
+            self.state.fail(OwnershipLostError(self.engine.name))
+            with ExitStack() as at_the_end:
+                at_the_end.callback(self.state.close)
+                at_the_end.callback(self.tail_cache.close)
+                at_the_end.callback(self._stop_threads)
+                self.engine.close()
 
 
 def engine_on(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..commit.commit import Batch, Group, Owner
 from ..commit.entry_writer import Outcome
 from ..errors import LedgerError, OwnershipLostError
+from ..run import Run
 from .client.errors import BackPressureError
 from .failures import FAILURES
 from .run import BookKeeperRun
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from .client import LedgerWriter
     from .ledgers import BookKeeperLedgers
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_METADATA_WAIT_S = 1.0
+"""So long other topics' entries wait, after a failed one, for ZooKeeper's answer about it."""
 
 
 class BookKeeperWriter:
@@ -28,6 +32,7 @@ class BookKeeperWriter:
 
     def __init__(self, ledgers: BookKeeperLedgers) -> None:
         self._ledgers = ledgers
+        self._later: set[asyncio.Task[Any]] = set()
         self.broken: list[Owner] = []
         self.is_waiting = False
         """Whether entries are on their way to bookies."""
@@ -42,7 +47,7 @@ class BookKeeperWriter:
 
     async def _write(self, groups: Sequence[Group]) -> Outcome:
         ledgers, outcome = self._ledgers, Outcome()
-        errors = await ledgers.make_ready([cast("BookKeeperRun", g.run) for g in groups])
+        errors = await ledgers.readying.make_ready([cast("BookKeeperRun", g.run) for g in groups])
         by_owner: dict[int, list[Group]] = {}
         for group in groups:
             by_owner.setdefault(id(group.owner), []).append(group)
@@ -99,19 +104,48 @@ class BookKeeperWriter:
         """
         ledgers = self._ledgers
         error = outcome.error
-        if isinstance(error, OwnershipLostError) or not await ledgers.is_owner():
+        is_owner = not isinstance(error, OwnershipLostError)
+        if is_owner and await self._soon(ledgers.is_owner()) is False:
+            is_owner = False
+        if not is_owner:
             raise OwnershipLostError(ledgers.name) from error
         _log.warning(
             "%s: %d groups of entries failed: %s", ledgers.name, len(outcome.failed), error
         )
         outcome.error = OSError(errno.EIO, str(error))
+        failed = [cast("BookKeeperRun", group.run) for group in outcome.failed]
+        for run in failed:
+            run.is_failed = True
         try:
-            await ledgers.end_failed([cast("BookKeeperRun", g.run) for g in outcome.failed])
+            await self._soon(ledgers.end_failed(failed))
         except OwnershipLostError:
             raise
         except LedgerError as failure:
             # The header of the topic's next ledger says it, too.
             _log.warning("%s: their end is not noted yet: %s", ledgers.name, failure)
+
+    async def _soon(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What ``work`` returns; None if it takes longer than other topics' entries may wait.
+
+        It then goes on. It asks ZooKeeper, and other topics' entries need only bookies.
+        """
+        task = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait([task], timeout=_METADATA_WAIT_S)
+        if done:
+            return task.result()
+        self._later.add(task)
+        task.add_done_callback(self._ended)
+        return None
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """Work that nobody waited for has ended: what failed is found by the next owner."""
+        self._later.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("%s: left to the next owner: %s", self._ledgers.name, error)
+
+    def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:
+        """Create the runs' ledgers: see `EntryWriter.prepare`."""
+        self._ledgers.prepare([cast("BookKeeperRun", run) for run in runs], prepared)
 
     def can_be_repeated(self, groups: Sequence[Group]) -> bool:
         """False: so only threads that no exception interrupts write."""

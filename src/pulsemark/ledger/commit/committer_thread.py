@@ -53,6 +53,11 @@ class CommitterThread:
         """Whether the caller cannot wait for the thread: it does not run, or it is the caller."""
         return self._thread is None or self._thread is threading.current_thread()
 
+    @property
+    def commits_all(self) -> bool:
+        """Whether a commit must wait for runs that are not ready: none can come later."""
+        return self._thread is None or self.is_stopping
+
     def wake(self) -> None:
         """Wake the thread, if it sleeps, for what was appended without waking it."""
         bell = self._bell

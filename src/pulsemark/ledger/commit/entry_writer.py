@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..run import Run
 from .commit import Batch, Group, Owner
 
 
@@ -35,6 +36,11 @@ class EntryWriter(Protocol):
         Either all entries of a group are good, or the group has failed; then no later entry of its
         run may be written. With ``sync`` False, entries are durable only after the next ``sync``.
         An exception stops the store: it is for what cannot be repaired, such as a lost ownership.
+        """
+
+    def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:
+        """Make runs that are not ready (`Run.is_ready`) ready in the background, or find out why
+        they cannot be; then call ``prepared`` once, in any thread. ``write`` says what failed.
         """
 
     def can_be_repeated(self, groups: Sequence[Group]) -> bool:

@@ -34,6 +34,7 @@ from ..read_turns import ReadTurns
 from ..store_state import StoreState
 from ..uninterrupted import holds, is_of_handler
 from ..waiting import Waiters
+from .beginning import Beginning
 from .bell import Bell
 from .commit import Batch, Commit, Group, Owner
 from .committer_thread import CommitterThread
@@ -74,7 +75,8 @@ class GroupCommit:
         self.interval_ms = interval_ms
         self.unsynced = Unsynced(interval_ms)
         self.bell = Bell()
-        self.pending = Pending(self, self.bell, max_bytes=max_pending_bytes)
+        beginning = Beginning(self, writer, self.bell)
+        self.pending = Pending(self, self.bell, beginning, max_bytes=max_pending_bytes)
         self.lock = self.pending.lock
         self._committing = threading.Lock()
         """Held by the thread that commits, and by a thread that needs that no other one commits."""
@@ -264,17 +266,19 @@ class GroupCommit:
     @property
     def has_work(self) -> bool:
         """Whether there is something to commit."""
-        return self.pending.taken is not None or self.pending.oldest.is_due
+        return self.pending.is_work_there(waits=self.thread.commits_all)
 
     def commit_all(self) -> None:
         """Between batches: commit what is pending now; not what others add meanwhile."""
+        with self.lock:
+            self.pending.join_beginning(at_once=True)
         for _ in self.pending.waiting:
             self.commit_next()
 
     def commit_next(self) -> bool:
         """Commit the oldest batch, or the one that was left half way; whether there was one."""
         with self.lock:
-            batch = self.pending.taken or self.pending.take()
+            batch = self.pending.taken or self.pending.take(waits=self.thread.commits_all)
         if batch is None:
             return False
         try:
@@ -345,7 +349,7 @@ class GroupCommit:
             self._end_batch(batch)
 
     def refuse(self, groups: Collection[Group], error: LedgerError) -> None:
-        """Tell all who wait for these groups that nothing more is known of them."""
+        """End the waiting for these groups: their outcome is unknown."""
         calls: list[Callable[[], None]] = []
         with self.settling:
             for group in groups:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Collection
 
 from ..run import Run
+from .beginning import Beginning
 from .bell import Bell
 from .commit import Batch, Committer, Group, Owner
 from .tail import MAX_PENDING_ENTRIES
@@ -29,12 +30,16 @@ class Pending:
     Args:
         committer: commits them.
         bell: wakes its thread.
+        beginning: has what is appended to runs that are not ready.
         max_bytes: appends wait while more is not yet durable.
     """
 
-    def __init__(self, committer: Committer, bell: Bell, *, max_bytes: int) -> None:
+    def __init__(
+        self, committer: Committer, bell: Bell, beginning: Beginning, *, max_bytes: int
+    ) -> None:
         self._committer = committer
         self._bell = bell
+        self.beginning = beginning
         self.max_bytes = max_bytes
         self.max_entries = MAX_PENDING_ENTRIES
         self.lock = threading.RLock()
@@ -56,7 +61,17 @@ class Pending:
     @property
     def waiting(self) -> list[Batch]:
         """The batches that have something to commit and were not taken."""
-        return [batch for batch in self._batches if batch.is_due]
+        return [*(batch for batch in self._batches if batch.is_due), *self.beginning.batches]
+
+    def is_work_there(self, *, waits: bool) -> bool:
+        """Whether `take` would take a batch, or one was taken and is not finished."""
+        beginning = self.beginning
+        return (
+            self.taken is not None
+            or self.oldest.is_due
+            or beginning.is_ready
+            or (waits and bool(beginning.batches))
+        )
 
     @property
     def has_room(self) -> bool:
@@ -70,6 +85,8 @@ class Pending:
 
         ``wakes``: a new one wakes the committer's thread, if that sleeps.
         """
+        if not run.is_ready:
+            return self.beginning.group(owner, run, offset)
         batch = self.gathering
         if batch.size_bytes >= MAX_BATCH_BYTES:
             batch = Batch(self._committer)
@@ -85,8 +102,13 @@ class Pending:
                 bell.strokes.put(None)
         return group
 
-    def take(self) -> Batch | None:
-        """Take out the oldest batch, if it has something to commit."""
+    def take(self, *, waits: bool = False) -> Batch | None:
+        """Take out the oldest batch, if it has something to commit.
+
+        With ``waits`` also one whose runs are not ready: writing it waits until they are.
+        """
+        if self.beginning.is_ready or (waits and self.beginning.batches):
+            self.join_beginning(at_once=waits)
         batch = self._batches[0]
         if not batch.is_due:
             return None
@@ -95,6 +117,13 @@ class Pending:
         self.taken = self.last_taken = batch
         self._batches, self.gathering = rest, gathering
         return batch
+
+    def join_beginning(self, *, at_once: bool) -> None:
+        """Have what gathered for runs that were not ready committed after all other entries."""
+        batches = self.beginning.take(at_once=at_once)
+        before = [batch for batch in self._batches if batch.is_due]
+        fresh = Batch(self._committer)
+        self._batches, self.gathering = [*before, *batches, fresh], fresh
 
     def count_out(self, groups: Collection[Group], *, ends: bool) -> None:
         """These are no longer pending; with ``ends`` the batch that was taken is finished."""
@@ -108,7 +137,7 @@ class Pending:
     def take_out(self, owners: Collection[int]) -> list[Group]:
         """Take the groups of owners, by their ids, out of the batches that wait."""
         groups = []
-        for batch in self._batches if owners else ():
+        for batch in (*self._batches, *self.beginning.batches) if owners else ():
             for run, group in list(batch.groups.items()):
                 if id(group.owner) in owners:
                     groups.append(batch.groups.pop(run))
@@ -117,6 +146,7 @@ class Pending:
 
     def take_all(self) -> list[Batch]:
         """Take out every batch, the one on its way included: the store stops."""
+        self.join_beginning(at_once=True)
         batches = self._batches if self.taken is None else [self.taken, *self._batches]
         fresh = Batch(self._committer)
         self._batches, self.gathering, self.taken = [fresh], fresh, None

@@ -35,7 +35,7 @@ class CursorLog(Protocol):
 
 
 def data_messages(log: CursorLog, start: Position, end: Position) -> int:
-    """The messages in [start, end) that consumers get: a control entry's index is none of them."""
+    """The messages in [start, end) that consumers get: without the indexes of control entries."""
     return log.message_count(start, end) - log.control_count(start, end)
 
 

@@ -95,6 +95,10 @@ class MemoryWriter:
                 outcome.good.append(group)
         return outcome
 
+    def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:
+        """Never called, because these runs are ready from the beginning."""
+        raise NotImplementedError("all runs are ready")
+
     def can_be_repeated(self, groups: Sequence[Group]) -> bool:
         """False: so only threads that no exception interrupts write."""
         return False

@@ -109,7 +109,7 @@ def compact_to_table(
     texts = {**checked_options(path, topics), "columns": ",".join(columns)}
     names = ReadOptions.parse(texts).columns
     if ERROR_COLUMN in names:
-        raise OptionError("columns", ERROR_COLUMN, "has rows that are no messages")
+        raise OptionError("columns", ERROR_COLUMN, "has rows that are not messages")
     place = target.place if isinstance(target, DeltaTarget) else place_of(target)
     if isinstance(place, LocalPlace):
         check_folder("target", place.folder, path)
@@ -120,7 +120,7 @@ def compact_to_table(
         overwrite(target, names, files)
         return files
     if not isinstance(place, LocalPlace):
-        raise OptionError("target", str(target), "is no folder of this machine")
+        raise OptionError("target", str(target), "is not a folder of this machine")
     return _new_folder(spark, texts, rule, place.folder)
 
 

@@ -1,7 +1,7 @@
 """The topics' own compacted views, which consumers read with `readCompacted`.
 
 A broker makes them for its folder, so where a broker runs it is asked through its REST API. The
-views of a folder that nobody uses are made here, by the same code.
+views of a folder that no process uses are made here, by the same code.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def with_messages_of_sets(
         try:
             messages = _converted(table, row, max_bytes)
         except (RecordSetError, UnconvertibleEntryError, PrefixError) as error:
-            on_bad_entry(table, row, f"its record set is no messages: {error}")
+            on_bad_entry(table, row, f"its record set cannot be read: {error}")
             left_out.append(row)
         else:
             if messages is not None:

@@ -1,4 +1,4 @@
-"""The job `migrate`: a data folder made anew, with or without stamps, from a folder or from Pulsar.
+"""The job `migrate`: a new data folder, with or without stamps, from a folder or from Pulsar.
 
 entry_format   what happens to an entry's prefix
 segments       writing the target's segments

@@ -117,7 +117,7 @@ def copy_topic(
         The last segment, with the topic's sums; None for a topic without entries.
 
     Raises:
-        MigrateError: indexes are missing, or an entry is no message of Pulsar's.
+        MigrateError: indexes are missing, or an entry is not a message of Pulsar's.
         ClientError, OSError: the source or the target failed.
     """
     ledger_id, segment_no = int(planned["topic_id"]), 0
@@ -229,7 +229,7 @@ class _Entries:
 
     def _record(self, entry: RawEntry) -> NewRecord:
         if entry.header is None or entry.body[:4] == _RECORD_SET:
-            reason = f"entry {entry.position} is no message of Pulsar's clients"
+            reason = f"entry {entry.position} is not a message of Pulsar's clients"
             raise MigrateError(self._topic, reason)
         index = _index_of(entry)
         count = min(entry.message_count, MAX_MESSAGE_COUNT)

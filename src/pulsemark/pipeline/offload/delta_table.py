@@ -95,7 +95,7 @@ class DeltaTarget:
             except (DeltaError, OSError) as error:
                 # Another run may have made it at the same time.
                 if self._open() is None:
-                    raise OptionError("target", self.name, f"no Delta table: {error}") from error
+                    raise OptionError("target", self.name, f"not a Delta table: {error}") from error
         table = self._open()
         assert table is not None, "it was made just now"
         fields = [(field.name, str(field.type)) for field in table.schema().fields]
@@ -189,5 +189,5 @@ class DeltaTarget:
         except TableNotFoundError:
             self._table = None
         except (DeltaError, OSError) as error:
-            raise OptionError("target", self.name, f"no Delta table: {error}") from error
+            raise OptionError("target", self.name, f"not a Delta table: {error}") from error
         return self._table

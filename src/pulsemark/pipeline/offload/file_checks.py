@@ -56,7 +56,7 @@ def problems_of_rows(
     Args:
         indexes: of all rows of the topic.
         logs: the files that were written, by log. A topic that was created again has several logs,
-            whose indexes begin anew.
+            whose indexes begin at 0 again.
     """
     indexes = np.sort(indexes)
     problems = []

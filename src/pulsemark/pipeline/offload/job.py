@@ -106,7 +106,7 @@ def offload(
     }
     options = ReadOptions.parse(texts)
     if ERROR_COLUMN in options.columns:
-        raise OptionError("columns", ERROR_COLUMN, "has rows that are no messages")
+        raise OptionError("columns", ERROR_COLUMN, "has rows that are not messages")
     table = table_of(target)
     check_table(table, options)
     table.create(table_schema(options.columns))

@@ -71,5 +71,5 @@ class ParquetFolder:
         }
 
     def indexes_of(self, topic: str) -> Indexes:
-        """Never asked: nobody else rewrites the files of a folder."""
+        """Never called: no other program rewrites the files of a folder."""
         raise OptionError("target", self.name, "has lost files")

@@ -99,7 +99,7 @@ def remote_tables(
         except ServerUnavailableError as error:
             if failures >= RETRIES:
                 raise
-            _log.warning("%s: reading goes on after a pause: %s", topic, error)
+            _log.warning("%s: no answer by gRPC; reading goes on after a pause: %s", topic, error)
             time.sleep(min(LONGEST_PAUSE_S, PAUSE_S * 2**failures))
             failures += 1
         if gathered:

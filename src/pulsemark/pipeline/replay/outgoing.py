@@ -67,7 +67,7 @@ def untouched_entries(
 
     Raises:
         DataLossError: entries are missing (see ``fail_on_data_loss``).
-        ReplayError: an entry is a record set of a Kafka client, which is no message of Pulsar.
+        ReplayError: an entry is a record set of a Kafka client, which is not a message of Pulsar.
     """
     for table in _tables(log, part, fail_on_data_loss=fail_on_data_loss):
         spans = zip(table.body_starts.tolist(), table.ends.tolist(), strict=True)

@@ -41,7 +41,7 @@ class SchemaCarrier:
         except MessageFormatError:
             return
         if len(version) != _VERSION_SIZE_BYTES:
-            return  # bytes that are no version's are the producer's own affair
+            return  # bytes that name no version are left as they are
         wanted = int.from_bytes(version, "big", signed=True)
         if wanted > self._carried:
             self._register(wanted)

@@ -117,7 +117,11 @@ class PartReplay:
                 waited = f"{self.options.reconnect_s:g} s"
                 reason = f"the target {self.part.target_topic} did not take it for {waited}: {lost}"
                 raise ReplayError(self.part.topic, reason) from lost
-            _log.warning("%s: the target was lost, trying again: %s", self.part.topic, lost)
+            _log.warning(
+                "%s: the connection to the target was lost; the replay tries again: %s",
+                self.part.topic,
+                lost,
+            )
             self.sleep(delay_s)
             delay_s = min(2 * delay_s, BACKOFF_MAX_S)
         return self._progress

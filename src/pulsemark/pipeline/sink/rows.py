@@ -12,13 +12,13 @@ The columns have pulsar-spark's names, or the same without underscores:
 from __future__ import annotations
 
 import base64
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ...metadata import MessageMetadata, pack_message
+from ...metadata.batch import pack_batch_member
 from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from ..columns import COLUMNS
 from ..errors import OptionError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
-_U32 = struct.Struct(">I")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _TYPES = {
@@ -118,7 +117,7 @@ class Batch:
         if not self.count:
             self.first_sequence_id = sequence_id
         value = message.value
-        single = SingleMessageMetadata(payload_size=len(value or b""), sequence_id=sequence_id)
+        single = SingleMessageMetadata(sequence_id=sequence_id)
         if value is None:
             single.null_value = True
         if isinstance(message.key, bytes):
@@ -130,9 +129,9 @@ class Batch:
             single.properties.add(key=name, value=text or "")
         if message.event_time_ms is not None and message.event_time_ms > 0:
             single.event_time = message.event_time_ms
-        encoded = single.SerializeToString()
-        self.parts += (_U32.pack(len(encoded)), encoded, value or b"")
-        self.size_bytes += len(encoded) + len(value or b"") + _U32.size
+        packed = pack_batch_member(single, value or b"")
+        self.parts.append(packed)
+        self.size_bytes += len(packed)
         self.count += 1
 
     def entry(

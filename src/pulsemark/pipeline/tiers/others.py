@@ -39,7 +39,7 @@ class TopicIndexes:
 
 
 def kind_of(place: str | Path | OffloadTable) -> str:
-    """``folder``, ``table`` or ``counts``. Raises OptionError for what is none of them."""
+    """``folder``, ``table`` or ``counts``. Raises OptionError for anything else."""
     if not isinstance(place, str | Path):
         return "table"
     found = _place(place)
@@ -59,7 +59,7 @@ def kind_of(place: str | Path | OffloadTable) -> str:
             return "counts"
         reason = "does not exist"
         if path.exists():
-            reason = "is no data folder, no table of an offload, and no .json, .jsonl or .csv file"
+            reason = "is not a data folder, a table of an offload, or a .json, .jsonl or .csv file"
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
     raise OptionError(OPTION, str(place), reason)
@@ -191,7 +191,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     if isinstance(content, dict):
         content = content.get("rows", [content])
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise csv.Error("it is no list of rows")
+        raise csv.Error("it is not a list of rows")
     yield from content
 
 

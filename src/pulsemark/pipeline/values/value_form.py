@@ -84,7 +84,7 @@ def value_form(folder: Path, topics: Collection[str], wanted: str, mode: DecodeM
         if key not in readers:
             readers[key] = _reader_of(topic, stored.get(key, []), wanted)
     if not readers:
-        raise OptionError(OPTION, wanted, "no topic is there whose schema could be taken")
+        raise OptionError(OPTION, wanted, "there is no topic whose schema could be used")
     form = ValueForm(folder, wanted, mode, readers)
     for topic in topics:
         _check_same(form, topic, readers[schema_key(topic)])

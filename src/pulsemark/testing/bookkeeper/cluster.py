@@ -26,6 +26,7 @@ OPTIONS = ClientOptions(
     read_timeout_ms=1_000,
     speculative_read_ms=300,
     replace_delay_ms=300,
+    metadata_limit_ms=12_000,
     metadata_retry_ms=50,
     recovery_attempts=3,
 )

@@ -11,7 +11,13 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pulsemark.ledger.bookkeeper.client.frames import ADD_ENTRY, FENCE, PIGGYBACK, READ_ENTRY
+from pulsemark.ledger.bookkeeper.client.frames import (
+    ADD_ENTRY,
+    FENCE,
+    PIGGYBACK,
+    READ_ENTRY,
+    WRITE_LAC,
+)
 from pulsemark.proto.bookkeeper_wire_pb2 import Request, Response
 
 _LENGTH = struct.Struct(">I")
@@ -28,6 +34,8 @@ class HeldLedger:
     entries: dict[int, bytes] = field(default_factory=dict)
     is_fenced: bool = False
     last_confirmed: int = -1
+    last_confirmed_body: bytes = b""
+    """What the writer sent by itself."""
 
 
 class FakeBookie:
@@ -54,6 +62,9 @@ class FakeBookie:
             self._wake()
         elif request.header.operation == READ_ENTRY:
             self._read(request, reply)
+        elif request.header.operation == WRITE_LAC:
+            reply(self._framed(request, self._write_lac(request)))
+            self._wake()
         else:
             self._read_lac(request, reply)
 
@@ -75,6 +86,15 @@ class FakeBookie:
         if ledger is not None and ledger.is_fenced and add.flag != 1:
             return 504
         self.hold(add.ledgerId, add.entryId, add.body, add.masterKey)
+        return 0
+
+    def _write_lac(self, request: Request) -> int:
+        given = request.writeLacRequest
+        ledger = self.ledgers.setdefault(given.ledgerId, HeldLedger(given.masterKey))
+        if ledger.key != given.masterKey:
+            return 502
+        if given.lac >= ledger.last_confirmed:
+            ledger.last_confirmed, ledger.last_confirmed_body = given.lac, given.body
         return 0
 
     def _read(self, request: Request, reply: Reply) -> None:
@@ -106,7 +126,8 @@ class FakeBookie:
         if ledger is None or not ledger.entries:
             reply(self._framed(request, 402))
         else:
-            reply(self._framed(request, 0, ledger.entries[max(ledger.entries)]))
+            body = ledger.entries[max(ledger.entries)]
+            reply(self._framed(request, 0, body, explicit=ledger.last_confirmed_body))
 
     def _wake(self) -> None:
         """Answer the reads that wait for a later entry than they knew."""
@@ -116,7 +137,11 @@ class FakeBookie:
 
     @staticmethod
     def _framed(
-        request: Request, status: int, body: bytes | None = None, max_lac: int | None = None
+        request: Request,
+        status: int,
+        body: bytes | None = None,
+        max_lac: int | None = None,
+        explicit: bytes = b"",
     ) -> bytes:
         """The frame of an answer."""
         operation = request.header.operation
@@ -135,9 +160,14 @@ class FakeBookie:
                 part.body = body
             if max_lac is not None:
                 part.maxLAC = max_lac
+        elif status == 0 and operation == WRITE_LAC:
+            response.writeLacResponse.status = 0
+            response.writeLacResponse.ledgerId = request.writeLacRequest.ledgerId
         elif status == 0:
             lac = response.readLacResponse
             lac.status, lac.ledgerId = 0, request.readLacRequest.ledgerId
             lac.lastEntryBody = body or b""
+            if explicit:
+                lac.lacBody = explicit
         encoded = response.SerializeToString()
         return _LENGTH.pack(len(encoded)) + encoded

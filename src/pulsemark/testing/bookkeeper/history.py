@@ -40,7 +40,8 @@ OPTIONS = ClientOptions(
     speculative_read_ms=300,
     replace_delay_ms=300,
     quarantine_ms=2_000,
-    metadata_attempts=5,
+    metadata_limit_ms=1_600,
+    explicit_lac_ms=50,
     metadata_retry_ms=50,
     recovery_attempts=5,
     recovery_batch_entries=4,
@@ -240,10 +241,15 @@ class History:
                 if data:
                     ledger_id = int(data.split()[-1])
                     reader = await client.open_ledger_no_recovery(ledger_id)
+                    self._followed(reader)
                     await self._read(reader)
                     await reader.wait_last_confirmed(reader.last_confirmed, 500)
+                    self._followed(reader)
                     await self._read(reader)
         await client.close()
+
+    def _followed(self, reader: LedgerReader) -> None:
+        self.invariants.last_confirmed_read(reader.metadata, reader.last_confirmed)
 
     async def _read(self, reader: LedgerReader) -> None:
         if reader.last_confirmed >= 0:

@@ -115,6 +115,13 @@ class Invariants:
             what = f"ledger {add.ledgerId}, entry {add.entryId}: written again, before {first}"
             self._expect(add.entryId >= first, what)
 
+    def last_confirmed_read(self, metadata: LedgerMetadata, last_confirmed: int) -> None:
+        """A reader takes an open ledger's entries up to this one for confirmed."""
+        ledger = self.of(metadata.ledger_id)
+        holds = metadata.is_closed or last_confirmed < ledger.acked
+        name = f"ledger {metadata.ledger_id}"
+        self._expect(holds, f"{name}: {last_confirmed} read, {ledger.acked} acknowledged")
+
     def entry_read(self, ledger_id: int, entry_id: int, payload: bytes) -> None:
         """A reader got an entry."""
         appended = self.of(ledger_id).appended

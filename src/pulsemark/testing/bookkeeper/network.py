@@ -71,7 +71,7 @@ class Network:
         self.down.discard(name)
 
     def pause(self, name: str) -> None:
-        """The bookie stops, and nobody sees it: requests wait."""
+        """The bookie stops without closing its connections: requests wait."""
         self.paused.add(name)
 
     def resume(self, name: str) -> None:

@@ -204,7 +204,7 @@ class Owning(EngineTests):
     @pytest.mark.parametrize("ending", ["close", "kill", "none"])
     @pytest.mark.parametrize("kept", [0, 1, 7, 12, 29, 30])
     def test_a_tail_is_cut_off(self, engine: Engine, kept: int, ending: str) -> None:
-        """The messages from an index on are removed for ever, and their indexes are used again."""
+        """The messages from an index on are removed, and their indexes are used again."""
         store = engine.open()
         ledger = stamped(store.open_topic(TOPIC))
         before = facts_of(filled(ledger, 30, messages=2))

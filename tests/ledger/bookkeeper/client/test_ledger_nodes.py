@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from itertools import pairwise
+
 import pytest
 
 from pulsemark.coordination.errors import ConnectionLossError
+from pulsemark.ledger.bookkeeper.client import ClientOptions
 from pulsemark.ledger.bookkeeper.client.errors import (
     InvalidRequestError,
     LedgerExistsError,
@@ -14,6 +19,7 @@ from pulsemark.ledger.bookkeeper.client.errors import (
     NotEnoughBookiesError,
     UnknownLayoutError,
 )
+from pulsemark.ledger.bookkeeper.client.ledger_nodes import LedgerNodes
 from pulsemark.ledger.bookkeeper.client.ledger_paths import ledger_path
 from pulsemark.ledger.bookkeeper.client.registry import parse_service_info
 from pulsemark.proto.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
@@ -138,3 +144,29 @@ def test_addresses_of_bookies() -> None:
     for bookie, data in (("b", b""), ("b:x", b""), ("b:70000", b""), ("b:1", b"\xff\xff")):
         with pytest.raises(MetadataError):
             parse_service_info(bookie, data)
+
+
+@pytest.mark.parametrize("request_name", ["get", "set"])
+def test_the_pauses_between_attempts_have_a_cap(request_name: str) -> None:
+    """A service that is back is asked again within a second, however long it was away."""
+
+    async def main(cluster: Cluster) -> None:
+        loop, asked_s = asyncio.get_running_loop(), list[float]()
+        found = await cluster.ledger({0: cluster.names})
+
+        async def fault(session: object, name: str, path: str, when: str) -> None:
+            asked_s.append(loop.time())
+            raise ConnectionLossError(path)
+
+        cluster.tree.fault = fault
+        nodes = LedgerNodes(cluster.session, ROOT, ClientOptions(), random.Random(1))
+        work = (
+            nodes.read(1) if request_name == "get" else nodes.change(found.metadata, found.version)
+        )
+        with pytest.raises(ConnectionLossError):
+            await work
+        pauses_s = [after - before for before, after in pairwise(asked_s)]
+        assert max(pauses_s) < 1.001
+        assert 29 <= asked_s[-1] - asked_s[0] <= 62
+
+    in_cluster(main)

@@ -8,6 +8,7 @@ import gc
 
 import pytest
 
+from pulsemark.coordination.errors import ConnectionLossError
 from pulsemark.ledger.bookkeeper.client import LedgerState
 from pulsemark.ledger.bookkeeper.client.errors import (
     BackPressureError,
@@ -266,7 +267,7 @@ def test_no_add_goes_to_a_bookie_that_is_out() -> None:
 
 
 def test_each_entry_has_an_error_of_its_own() -> None:
-    """What is pending fails with the same facts in different errors, and nobody has to wait."""
+    """What is pending fails with the same facts in different errors, and no caller has to wait."""
 
     async def main(cluster: Cluster) -> None:
         unheard: list[dict[str, object]] = []
@@ -284,3 +285,82 @@ def test_each_entry_has_an_error_of_its_own() -> None:
         assert errors[0].bookie == cluster.names[1]
 
     in_cluster(main)
+
+
+def silent(cluster: Cluster) -> asyncio.Event:
+    """From now on the coordination service answers nobody, until the event is set."""
+    answers = asyncio.Event()
+
+    async def fault(session: object, name: str, path: str, when: str) -> None:
+        await answers.wait()
+
+    cluster.tree.fault = fault
+    return answers
+
+
+def test_entries_are_confirmed_while_another_bookie_is_chosen() -> None:
+    """With a quorum left nothing waits for the service that says which bookies there are."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await cluster.client().create_ledger()
+        await writer.append(b"0")
+        answers = silent(cluster)
+        failing = writer.metadata.last_segment.bookies[0]
+        cluster.network.crash(failing)
+        await asyncio.wait_for(asyncio.gather(*(writer.append(b"x") for _ in range(20))), 10)
+        assert [one.first_entry_id for one in writer.metadata.segments] == [0]
+        answers.set()
+        await asyncio.sleep(3)
+        # The segment begins after what was confirmed meanwhile.
+        assert [one.first_entry_id for one in writer.metadata.segments] == [0, 21]
+        await writer.append(b"y")
+        assert (await writer.close()).last_entry_id == 21
+
+    in_cluster(main, bookies=4)
+
+
+def test_a_writer_goes_on_without_knowing_the_bookies() -> None:
+    """A bookie fails while no connection can be had for long: a quorum is left, so it goes on."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await cluster.client().create_ledger()
+        await writer.append(b"0")
+
+        async def fault(session: object, name: str, path: str, when: str) -> None:
+            raise ConnectionLossError(path)
+
+        cluster.tree.fault = fault
+        cluster.network.crash(writer.metadata.last_segment.bookies[0])
+        for _ in range(60):
+            await writer.append(b"x")
+            await asyncio.sleep(1)
+        cluster.tree.fault = None
+        await asyncio.sleep(5)
+        assert len(writer.metadata.segments) == 2
+        assert (await writer.close()).last_entry_id == 60
+
+    in_cluster(main, bookies=4)
+
+
+def test_a_writer_that_ends_does_not_wait_for_a_choice() -> None:
+    """What waits for the list of bookies is given up when the ledger is closed."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await cluster.client().create_ledger()
+        await writer.append(b"0")
+        lists = 0
+
+        async def fault(session: object, name: str, path: str, when: str) -> None:
+            nonlocal lists
+            if name == "children":
+                lists += 1
+                await asyncio.Event().wait()
+
+        cluster.tree.fault = fault
+        cluster.network.crash(writer.metadata.last_segment.bookies[0])
+        await writer.append(b"1")
+        await asyncio.sleep(1)
+        assert lists == 1
+        assert (await asyncio.wait_for(writer.close(), 20)).last_entry_id == 1
+
+    in_cluster(main, bookies=4)

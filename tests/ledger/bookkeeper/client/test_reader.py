@@ -16,8 +16,9 @@ from pulsemark.ledger.bookkeeper.client.errors import (
     NotEnoughBookiesError,
     WrongKeyError,
 )
-from pulsemark.ledger.bookkeeper.client.frames import READ_ENTRY
+from pulsemark.ledger.bookkeeper.client.frames import READ_ENTRY, WRITE_LAC
 from pulsemark.ledger.bookkeeper.client.writer import LedgerWriter
+from pulsemark.proto.bookkeeper_wire_pb2 import Request
 from pulsemark.testing.bookkeeper.cluster import OPTIONS, Cluster, in_cluster
 
 
@@ -145,7 +146,7 @@ def test_after_another_replica_was_made() -> None:
 
 
 def test_following_an_open_ledger() -> None:
-    """A follower sees what is confirmed, fences nothing, and hears of more and of the close."""
+    """A follower sees what is confirmed, fences nothing, and sees new entries and the close."""
 
     async def main(cluster: Cluster) -> None:
         writer = await cluster.client().create_ledger()
@@ -163,7 +164,7 @@ def test_following_an_open_ledger() -> None:
             await writer.append(b"y")
         assert await waiting == 4
         assert len(await reader.read(0, 4)) == 5
-        waiting = asyncio.ensure_future(reader.wait_last_confirmed(4, 60_000))
+        waiting = asyncio.ensure_future(reader.wait_last_confirmed(5, 60_000))
         await asyncio.sleep(1)
         await writer.close()
         assert await waiting == 5
@@ -202,5 +203,38 @@ def test_opening_without_recovery_needs_an_answer_and_the_password() -> None:
             bookie.refuse = lambda request: 501 if request.header.operation != READ_ENTRY else None
         with pytest.raises(NotEnoughBookiesError):
             await client.open_ledger_no_recovery(writer.ledger_id, password=b"right")
+
+    in_cluster(main)
+
+
+def test_the_last_entry_of_an_idle_writer_is_seen() -> None:
+    """A moment after the last entry readers know that it is confirmed, and nothing is recovered."""
+
+    async def main(cluster: Cluster) -> None:
+        notices = 0
+
+        def count(bookie: str, frame: bytes) -> bool:
+            nonlocal notices
+            notices += Request.FromString(frame).header.operation == WRITE_LAC
+            return True
+
+        cluster.network.pass_frame = count
+        client, other = cluster.client(), cluster.client()
+        writer = await client.create_ledger()
+        await asyncio.gather(*(writer.append(b"entry") for _ in range(5)))
+        reader = await other.open_ledger_no_recovery(writer.ledger_id)
+        assert reader.last_confirmed < 4
+        # A reader that waits hears of it, too.
+        assert await reader.wait_last_confirmed(3, 60_000) == 4
+        assert (await other.open_ledger_no_recovery(writer.ledger_id)).last_confirmed == 4
+        assert [entry.entry_id for entry in await reader.read(0, 4)] == [0, 1, 2, 3, 4]
+        await asyncio.sleep(60)
+        assert notices == 3  # one for each bookie, however long the writer is idle
+        for _ in range(100):
+            await writer.append(b"more")
+            await asyncio.sleep(0.05)
+        assert notices == 3  # entries say it themselves while they follow one another
+        assert not writer.metadata.is_closed
+        await writer.append(b"end")
 
     in_cluster(main)

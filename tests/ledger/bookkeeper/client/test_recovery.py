@@ -200,7 +200,7 @@ def test_first_writer_confirms_nothing_after_the_close(fences: bool) -> None:
         held = cluster.network.bookies[second].ledgers[1].entries
         # With the third bookie's copy, one at the second would make the entry acknowledged.
         assert (2 in held) is not fences
-        # Nobody else's close is different from what this writer confirmed.
+        # No other close is different from what this writer confirmed.
         assert (await writer.close()).last_entry_id == 1
         with pytest.raises(LedgerClosedError):
             await add

@@ -32,7 +32,7 @@ def test_a_chosen_payload_does_not_change_what_a_replay_reads(tmp_path, payload,
     path = journal_path(tmp_path, 0)
     marker = {
         "version 1": b"PMKB",
-        # Nobody outside knows it; even so it is of no use once the file is used again.
+        # No client knows it; even so it is of no use once the file is used again.
         "own marker": path.read_bytes()[40:44],
         "zeros": bytes(4),
     }[payload]

@@ -333,7 +333,7 @@ def test_file_removed_or_damaged_later_is_reported(bench):
         index.row(100)
 
 
-def test_seed_tells_segments_apart():
+def test_the_seed_distinguishes_segments():
     """Neighbouring ledgers and segments have different checksums."""
     seeds = {index_seed(ledger, number) for ledger in range(20) for number in range(20)}
     assert len(seeds) == 400

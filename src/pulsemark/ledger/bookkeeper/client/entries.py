@@ -74,6 +74,12 @@ def unpack_entry(
     return LedgerEntry(entry, body[start:], length, last_confirmed)
 
 
+def pack_last_confirmed(digest: Digest, ledger_id: int, last_confirmed: int) -> bytes:
+    """The record of the last confirmed entry that a writer sends by itself (WRITE_LAC)."""
+    record = _EXPLICIT.pack(ledger_id, last_confirmed)
+    return record + digest.compute((record,))
+
+
 def unpack_last_confirmed(
     digest: Digest, body: bytes, *, ledger_id: int, bookie: str | None = None
 ) -> int:

@@ -16,13 +16,18 @@ from .errors import (
     BookKeeperError,
     error_of_status,
 )
-from .frames import ADD_ENTRY, READ_ENTRY, READ_LAC, Outgoing, parse_response
+from .frames import ADD_ENTRY, READ_ENTRY, READ_LAC, WRITE_LAC, Outgoing, parse_response
 
 Answer = Response | BookKeeperError
 Done = Callable[[Answer], None]
 """Called exactly once with an answer whose status is OK, or the error that stands for it."""
 
-_FIELDS = {READ_ENTRY: "readResponse", ADD_ENTRY: "addResponse", READ_LAC: "readLacResponse"}
+_FIELDS = {
+    READ_ENTRY: "readResponse",
+    ADD_ENTRY: "addResponse",
+    READ_LAC: "readLacResponse",
+    WRITE_LAC: "writeLacResponse",
+}
 
 
 class _Waiting(NamedTuple):

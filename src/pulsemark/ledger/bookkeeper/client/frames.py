@@ -13,11 +13,17 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from ....metadata.buffers import Buffer
-from ....proto.bookkeeper_wire_pb2 import ReadLacRequest, ReadRequest, Response
+from ....proto.bookkeeper_wire_pb2 import (
+    ReadLacRequest,
+    ReadRequest,
+    Response,
+    WriteLacRequest,
+)
 from .errors import BookieProtocolError
 
 READ_ENTRY = 1
 ADD_ENTRY = 2
+WRITE_LAC = 6
 READ_LAC = 7
 HIGH_PRIORITY = 100
 
@@ -67,6 +73,7 @@ def _tag(number: int, wire_type: int = 0) -> bytes:
 
 _READ = _tag(100, _LEN)
 _ADD = _tag(101, _LEN)
+_WRITE_LAC_FIELD = _tag(103, _LEN)
 _READ_LAC_FIELD = _tag(104, _LEN)
 _LEDGER, _ENTRY, _KEY, _BODY = _tag(1), _tag(2), _tag(3, _LEN), _tag(4, _LEN)
 _RECOVERY_FLAG = _tag(100) + b"\x01"
@@ -132,6 +139,18 @@ def read_lac_request(ledger_id: int, *, timeout_ms: int) -> Outgoing:
     encoded = ReadLacRequest(ledgerId=ledger_id).SerializeToString()
     part = _READ_LAC_FIELD + varint(len(encoded)) + encoded
     return Outgoing(READ_LAC, ledger_id, -1, (part,), len(part), timeout_ms)
+
+
+def write_lac_request(
+    ledger_id: int, last_confirmed: int, master_key: bytes, body: bytes, *, timeout_ms: int
+) -> Outgoing:
+    """A WRITE_LAC: tells the bookie the last confirmed entry, without another entry."""
+    message = WriteLacRequest(
+        ledgerId=ledger_id, lac=last_confirmed, masterKey=master_key, body=body
+    )
+    encoded = message.SerializeToString()
+    part = _WRITE_LAC_FIELD + varint(len(encoded)) + encoded
+    return Outgoing(WRITE_LAC, ledger_id, -1, (part,), len(part), timeout_ms)
 
 
 def frame_start(request: Outgoing, number: int) -> bytes:

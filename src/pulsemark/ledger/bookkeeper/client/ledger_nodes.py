@@ -42,18 +42,32 @@ class VersionedMetadata(NamedTuple):
     version: int
 
 
+class _Pauses:
+    """The pauses between attempts: each twice as long as the one before, up to a cap."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._pause_ms = options.metadata_retry_ms
+        self._max_ms = options.metadata_retry_max_ms
+        self._limit_s = asyncio.get_running_loop().time() + options.metadata_limit_ms / 1000
+
+    async def next(self) -> bool:
+        """Wait; False, at once, if the time for attempts is over."""
+        if asyncio.get_running_loop().time() >= self._limit_s:
+            return False
+        await asyncio.sleep(min(self._pause_ms, self._max_ms) / 1000)
+        self._pause_ms *= 2
+        return True
+
+
 async def retried(request: Callable[[], Awaitable[_ANY]], options: ClientOptions) -> _ANY:
     """A request that does no harm when it is made twice, again after a lost connection."""
-    delay_s = options.metadata_retry_ms / 1000
-    for left in range(options.metadata_attempts - 1, -1, -1):
+    pauses = _Pauses(options)
+    while True:
         try:
             return await request()
         except (ConnectionLossError, SessionExpiredError):
-            if not left:
+            if not await pauses.next():
                 raise
-        await asyncio.sleep(delay_s)
-        delay_s *= 2
-    raise AssertionError("unreachable")
 
 
 class LedgerNodes:
@@ -174,20 +188,19 @@ class LedgerNodes:
         """
         path = ledger_path(self._root, metadata.ledger_id)
         data = encode_metadata(metadata)
-        lost = 0
+        pauses, is_lost = _Pauses(self._options), False
         while True:
             try:
                 return await self._coordination.set(path, data, version)
             except NodeMissingError:
                 raise LedgerMissingError(ledger_id=metadata.ledger_id) from None
             except VersionConflictError:
-                if not lost or must_be_ours:
+                if not is_lost or must_be_ours:
                     raise MetadataConflictError(ledger_id=metadata.ledger_id) from None
             except (ConnectionLossError, SessionExpiredError):
-                lost += 1
-                if lost >= self._options.metadata_attempts:
+                is_lost = True
+                if not await pauses.next():
                     raise
-                await asyncio.sleep(self._options.metadata_retry_ms / 1000 * 2 ** (lost - 1))
             found, now = await self._found(path, metadata.ledger_id)
             if now == version:
                 continue

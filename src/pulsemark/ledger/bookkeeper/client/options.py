@@ -25,6 +25,8 @@ class ClientOptions:
     """For how long a bookie that failed is chosen only where there is no other."""
     replace_delay_ms: int = 1_000
     """How often a writer with a failed bookie looks for another one, if there was none."""
+    explicit_lac_ms: int = 200
+    """After so long without a new entry bookies are told the last confirmed one, for readers."""
     max_frame_bytes: int = 5 * 1024 * 1024
     """What the bookies' nettyMaxFrameSizeBytes says: a larger frame would break the connection."""
     max_in_flight_bytes: int = 64 * 1024 * 1024
@@ -37,10 +39,12 @@ class ClientOptions:
     """How many entries recovery reads and writes at the same time."""
     recovery_attempts: int = 10
     """How often recovery begins again after somebody else changed the ledger's metadata."""
-    metadata_attempts: int = 8
-    """How often a metadata request is repeated after the connection was lost."""
-    metadata_retry_ms: int = 250
-    """How long to wait before the first repetition; twice as long before each further one."""
+    metadata_limit_ms: int = 30_000
+    """For how long a metadata request is repeated after the connection was lost."""
+    metadata_retry_ms: int = 100
+    """How long to wait before the first repetition; twice as long before each further one..."""
+    metadata_retry_max_ms: int = 1_000
+    """...but never longer than this."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
+from ....coordination.errors import CoordinationError
 from ....metadata.buffers import Buffer
+from .confirmed_notice import ConfirmedNotice
 from .core import ClientCore
 from .digests import digest_of, master_key
 from .entries import pack_entry
@@ -74,7 +76,7 @@ class WritePipeline:
         length: int = 0,
         recovery: bool = False,
     ) -> None:
-        self._core = core
+        self.core = core
         self._loop = asyncio.get_running_loop()
         self.metadata = metadata
         self._commit_ensemble = commit_ensemble
@@ -98,8 +100,11 @@ class WritePipeline:
         self._has_news = False
         """A place came to `_down` that no ensemble change has seen yet."""
         self._change: asyncio.Task[None] | None = None
+        self._is_frozen = False
+        """A new segment is being written, which begins after what is confirmed now."""
         self._is_ending = False
         self._again: asyncio.TimerHandle | None = None
+        self._notice = None if recovery else ConfirmedNotice(self, password)
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -116,27 +121,29 @@ class WritePipeline:
         if self.error is not None:
             raise copy.copy(self.error)
         entry_id, ledger_id = self._next_id, self.metadata.ledger_id
-        if self._in_flight >= self._core.options.max_in_flight_bytes:
+        if self._in_flight >= self.core.options.max_in_flight_bytes:
             raise BackPressureError(f"{self._in_flight} bytes", ledger_id=ledger_id)
         size = sum(map(len, payload))
         if size + 32 + self._digest.size_bytes > self._max_body:
-            reason = f"{size} bytes do not fit into a frame of {self._core.options.max_frame_bytes}"
+            reason = f"{size} bytes do not fit into a frame of {self.core.options.max_frame_bytes}"
             raise EntryTooLargeError(reason, ledger_id=ledger_id, entry_id=entry_id)
         if length is None:
             length = self._length + size
         # What recovery confirms is held by ensembles that only it knows until the ledger is closed.
         # If it ends early, the next one must not take these entries for confirmed.
         last_confirmed = self._start if self._recovery else self.confirmed
+        if self._notice is not None:
+            self._notice.told = last_confirmed
         body = pack_entry(self._digest, ledger_id, entry_id, last_confirmed, length, payload)
         request = add_request(
             ledger_id, entry_id, self._key, body,
-            timeout_ms=self._core.options.add_timeout_ms, recovery=self._recovery,
+            timeout_ms=self.core.options.add_timeout_ms, recovery=self._recovery,
         )  # fmt: skip
         pending = _Pending(entry_id, length, request, self._loop.create_future())
         self._next_id, self._length = entry_id + 1, length
         self._pending.append(pending)
         self._in_flight += request.size_bytes
-        if self._in_flight >= self._core.options.max_in_flight_bytes:
+        if self._in_flight >= self.core.options.max_in_flight_bytes:
             self._room.clear()
         for place in self.metadata.write_set(entry_id):
             self._send(pending, place)
@@ -148,11 +155,15 @@ class WritePipeline:
         if self.error is not None:
             raise copy.copy(self.error)
 
+    def working_bookies(self) -> list[str]:
+        """The bookies of the ensemble that have not failed."""
+        return [one for place, one in enumerate(self._ensemble) if place not in self._down]
+
     def _send(self, pending: _Pending, place: int) -> None:
         if place in self._down:
             return
         bookie = self._ensemble[place]
-        self._core.bookies.send(
+        self.core.bookies.send(
             bookie, pending.request, partial(self._answered, pending, place, bookie)
         )
 
@@ -168,28 +179,31 @@ class WritePipeline:
         elif isinstance(answer, LedgerFencedError | WrongKeyError):
             self.fail(answer)
         else:
-            self._core.bookies.suspect(bookie)
+            self.core.bookies.suspect(bookie)
             self._bookie_failed(place)
 
     def _head(self) -> _Pending | None:
         return self._pending[0] if self._pending else None
 
     def _confirm(self) -> None:
-        """Confirm from the head on what has its quorum, but never while the ensemble changes.
+        """Confirm from the head on what has its quorum, but never while a segment is written.
 
-        The new segment begins after the last confirmed entry, so this must stay the last one.
+        The new segment begins after the last confirmed entry, so this must stay the last one. While
+        bookies for it are still being chosen, nothing has to wait.
         """
-        if self._change is not None:
+        if self._is_frozen:
             return
-        quorum = self.metadata.ack_quorum_size
+        quorum, before = self.metadata.ack_quorum_size, self.confirmed
         while self._pending and self._pending[0].acks.bit_count() >= quorum:
             entry = self._pending.popleft()
             self.confirmed, self.confirmed_length = entry.entry_id, entry.length
             self._in_flight -= entry.request.size_bytes
             if not entry.future.done():
                 entry.future.set_result(entry.entry_id)
-        if self._in_flight < self._core.options.max_in_flight_bytes:
+        if self._in_flight < self.core.options.max_in_flight_bytes:
             self._room.set()
+        if self._notice is not None and self.confirmed > before:
+            self._notice.confirmed()
 
     def fail(self, error: BookKeeperError) -> None:
         """End the pipeline: what is pending fails, its outcome unknown."""
@@ -198,6 +212,8 @@ class WritePipeline:
         self.error = error
         if self._again is not None:
             self._again.cancel()
+        if self._notice is not None:
+            self._notice.stop()
         pending, self._pending = self._pending, deque()
         self._in_flight = 0
         self._room.set()
@@ -209,9 +225,14 @@ class WritePipeline:
                 entry.future.exception()
 
     async def end(self, error: BookKeeperError) -> None:
-        """Fail what is pending, after an ensemble change that is under way; no other one begins."""
+        """Fail what is pending, after an ensemble change that is under way; no other one begins.
+
+        A change that has written nothing yet is given up: its choice may wait for ZooKeeper.
+        """
         self._is_ending = True
         if self._change is not None:
+            if not self._is_frozen:
+                self._change.cancel()
             await asyncio.wait([self._change])
         self.fail(error)
 
@@ -234,7 +255,7 @@ class WritePipeline:
         self._change.add_done_callback(self._change_ended)
 
     def _change_ended(self, task: asyncio.Task[None]) -> None:
-        self._change = None
+        self._change, self._is_frozen = None, False
         if task.cancelled():
             return
         error = task.exception()
@@ -250,7 +271,7 @@ class WritePipeline:
             return
         self._confirm()
         if self._down:
-            delay_s = self._core.options.replace_delay_ms / 1000
+            delay_s = self.core.options.replace_delay_ms / 1000
             self._again = self._loop.call_later(delay_s, self._start_change, True)
 
     async def _change_ensemble(self, is_retry: bool) -> None:
@@ -261,13 +282,13 @@ class WritePipeline:
         """
         self._has_news = False
         down = sorted(self._down)
-        writable = await self._core.registry.writable()
+        writable = await self._writable()
         chosen = replacements(
             len(down),
             writable,
             excluded=self._ensemble,
-            suspected=self._core.bookies.suspected(),
-            random=self._core.random,
+            suspected=self.core.bookies.suspected(),
+            random=self.core.random,
         )
         replaced = dict(zip(down, chosen, strict=False))
         left = down[len(chosen) :]
@@ -275,12 +296,23 @@ class WritePipeline:
         self._check_quorums(set(down) - replaced.keys() - again)
         if replaced and self.error is None:
             ensemble = tuple(replaced.get(i, one) for i, one in enumerate(self._ensemble))
+            self._is_frozen = True
             changed = self.metadata.with_ensemble(self.confirmed + 1, ensemble)
             self.metadata = await self._commit_ensemble(changed)
             self._ensemble = ensemble
         if self.error is None:
             self._down -= replaced.keys() | again
             self._resend(replaced.keys(), again)
+
+    async def _writable(self) -> list[str]:
+        """The bookies that may be chosen; none while nobody says which there are.
+
+        What has a quorum without them goes on: the next look is made later.
+        """
+        try:
+            return await self.core.registry.writable()
+        except CoordinationError:
+            return []
 
     def _check_quorums(self, without: AbstractSet[int]) -> None:
         """Raises NotEnoughBookiesError if some entry could not get its quorum any more."""

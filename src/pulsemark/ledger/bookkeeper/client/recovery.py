@@ -34,8 +34,10 @@ from .pipeline import WritePipeline
 
 
 class RecoveryRules(NamedTuple):
-    """Two rules, each of which a control run of the simulation breaks to see entries lost."""
+    """Rules, each of which a control run of the simulation breaks to see entries lost."""
 
+    fence: bool = True
+    """The ledger is fenced at all."""
     fence_reads: bool = True
     """Reads of entries fence the ledger, not only those of the last confirmed entry."""
     floor_of_segment: bool = True
@@ -149,7 +151,7 @@ class _Recovery:
             entry_id,
             timeout_ms=self._core.options.read_timeout_ms,
             master_key=self._key,
-            fence=fence,
+            fence=fence and self._rules.fence,
             high_priority=True,
         )
 

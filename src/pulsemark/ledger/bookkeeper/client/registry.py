@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from google.protobuf.message import DecodeError
 
-from ....coordination.errors import NodeMissingError
+from ....coordination.errors import ConnectionLossError, NodeMissingError, SessionExpiredError
 from ....coordination.protocol import Coordination
 from ....proto.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
 from .errors import BookieUnreachableError, MetadataError
@@ -41,6 +43,7 @@ class BookieRegistry:
         self._coordination = coordination
         self._available = f"{root.rstrip('/')}/available"
         self._options = options
+        self._known: dict[str, tuple[str, int]] = {}
 
     async def writable(self) -> list[str]:
         """The ids of the bookies that take writes, sorted."""
@@ -53,13 +56,25 @@ class BookieRegistry:
         return sorted(name for name in names if name != "readonly")
 
     async def address(self, bookie: str) -> tuple[str, int]:
-        """Host and port of a bookie. Raises BookieUnreachableError if it is not registered."""
+        """Host and port of a bookie; without an answer those that were found before.
+
+        Raises BookieUnreachableError if it is not registered.
+        """
+        known = self._known.get(bookie)
+        try:
+            found = await self._find(bookie, is_repeated=known is None)
+        except (ConnectionLossError, SessionExpiredError):
+            if known is None:
+                raise
+            return known
+        self._known[bookie] = found
+        return found
+
+    async def _find(self, bookie: str, *, is_repeated: bool) -> tuple[str, int]:
         for path in (f"{self._available}/{bookie}", f"{self._available}/readonly/{bookie}"):
+            ask = partial(self._coordination.get, path)
             try:
-                data, _ = await retried(
-                    lambda path=path: self._coordination.get(path),  # type: ignore[misc]
-                    self._options,
-                )
+                data, _ = await (retried(ask, self._options) if is_repeated else ask())
             except NodeMissingError:
                 continue
             return parse_service_info(bookie, data)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from ...commit.commit import ROW_FIELDS, Batch, Group, Owner, all_buffers
 from ...commit.entry_writer import Outcome
+from ...run import Run
 from ...uninterrupted import is_of_handler
 from ..io.files import write_all
 from ..segment.filer import Filer
@@ -82,6 +83,10 @@ class BatchWriter:
                 continue
             outcome.good.append(group)
         return outcome
+
+    def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:
+        """Never called, because these runs are ready from the beginning."""
+        raise NotImplementedError("all runs are ready")
 
     def can_be_repeated(self, groups: Sequence[Group]) -> bool:
         """Whether every step of writing these can be done again, if an exception ends it.

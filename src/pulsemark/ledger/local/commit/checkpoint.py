@@ -82,7 +82,7 @@ class Checkpointer:
             self.checkpoint()
         except (OSError, CatalogError):
             _log.exception("checkpoint failed; the journal is kept until one succeeds")
-        except Exception as error:  # noqa: BLE001 - without checkpoints the journal grows for ever
+        except Exception as error:  # noqa: BLE001 - without checkpoints the journal has no limit
             if not self._committer.state.is_over:
                 _log.critical("checkpoint failed; the store stops", exc_info=error)
                 self._committer.state.fail(error)

@@ -21,7 +21,7 @@ damage to one copy does no harm. If both copies are all zeros, the file is free.
 
      0  marker               4     the secret's first four bytes; "PMKB" in version 1
      4  CRC32C               u32   seeded with the journal id, this block's offset and the secret's
-                                   last four bytes: bytes left from the file's last use are no block
+                                   last four bytes: bytes of the file's last use are not a block
      8  group count          u32
     12  content size         u32
     16  groups               24 x count
@@ -163,7 +163,7 @@ def pack_block_head(
 
 
 def unpack_block_sizes(data: bytes, key: BlockKey) -> tuple[int, int] | None:
-    """Group count and content size from a block's first 16 bytes; None: this is no block."""
+    """Group count and content size from a block's first 16 bytes; None: this is not a block."""
     if len(data) < BLOCK_HEADER_SIZE or data[:4] != key.marker:
         return None
     count, size = _BLOCK.unpack_from(data, _LEAD.size)

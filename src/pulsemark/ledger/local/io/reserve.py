@@ -56,7 +56,11 @@ class Reserve:
             except (OSError, CatalogFullError) as error:
                 if not is_full(error) or not self._give_back():
                     raise
-                _log.warning("the disk is full; freeing a part of %s: %s", self._path, error)
+                _log.warning(
+                    "the disk is full; a part of the reserve %s is freed; free some disk space: %s",
+                    self._path,
+                    error,
+                )
 
     def _give_back(self) -> bool:
         """Make the file smaller by a part; False: nothing is left, or the disk refuses."""
@@ -94,7 +98,9 @@ class Reserve:
         try:
             self.fill_up()
         except OSError as error:
-            _log.warning("%s is too small; free some disk space: %s", self._path, error)
+            _log.warning(
+                "the reserve %s could not be filled up; free some disk space: %s", self._path, error
+            )
 
 
 def is_full(error: BaseException) -> bool:

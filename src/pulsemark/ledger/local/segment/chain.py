@@ -79,7 +79,9 @@ def _load(segment: Segment, link: Link[SegmentHeader], *, is_known: bool) -> Non
         if index.sealed:  # the end of the segment, or the next segment, is gone
             index.reopen()
             segment.read_new_records()
-        _log.error("%s: %d entries are lost from its end", segment.path, count - index.count)
+        _log.error(
+            "%s: the last %d entries are lost; run `verify`", segment.path, count - index.count
+        )
         stated = index.next_message
         if link.end_index is not None:
             stated = link.end_index - segment.first_index

@@ -204,7 +204,9 @@ class Filer:
         try:
             self.remove_files(segment.segment_id for segment in due.void)
         except OSError as error:
-            _log.error("cannot remove void segments, so the journal is kept: %s", error)
+            _log.error(
+                "segments that do not count could not be removed, so the journal is kept: %s", error
+            )
             return False
         self.forget(due.void)
         return True

@@ -92,7 +92,9 @@ def read_cut(files: Files, segment: Path, ledger_id: int, segment_no: int) -> He
     """
     cut, problem = examine_cut(files, segment, ledger_id, segment_no)
     if problem is not None:
-        _log.warning("%s: %s; the entries it removed are back", cut_path(segment), problem)
+        _log.warning(
+            "%s: %s; the entries that it removed are in the topic again", cut_path(segment), problem
+        )
     return cut
 
 

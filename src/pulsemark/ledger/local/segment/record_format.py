@@ -10,7 +10,7 @@ Record header, 40 bytes, then the entry as Pulsar would store it (prefix, then b
      8  entry size                   u32   prefix and body
     12  prefix size                  u16
     14  kind                         u8    0 data, 1 control
-    15  body check                   u8    1: the producer's own CRC32C, which stands in body
+    15  body check                   u8    1: the producer's own CRC32C, which is in the body
                                            bytes 2-6 and covers all after it (checked at append)
                                            0: ours: a u32 after the body, of the whole body
     16  entry id                     u32   within the ledger

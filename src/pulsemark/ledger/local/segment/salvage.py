@@ -93,7 +93,10 @@ def salvage_headers(
         if header is not None:
             known[segment_id] = salvaged[segment_id] = header
             path = segment_path(folder, *segment_id)
-            _log.error("%s has a damaged header; it was salvaged", path)
+            _log.error(
+                "%s: its header is damaged; it was made again from its copy and the records",
+                path,
+            )
     return salvaged
 
 
