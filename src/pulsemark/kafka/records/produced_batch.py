@@ -45,7 +45,7 @@ def check_and_store(
     if in_place:
         body = _in_place(batch, header, scan, is_given=is_given)
     else:
-        body = _anew(header, bytes(raw[at:]), scan, rules, work)
+        body = _rebuilt(header, bytes(raw[at:]), scan, rules, work)
     has_id = header.producer_id >= 0
     null_deletes = rules.tombstone_stage is TombstoneStage.FLAG_OR_NULL
     return Produced(
@@ -145,7 +145,7 @@ def _in_place(batch: memoryview, header: BatchHeader, scan: Scan, *, is_given: b
     return batch
 
 
-def _anew(header: BatchHeader, raw: bytes, scan: Scan, rules: EntryRules, work: Work) -> bytes:
+def _rebuilt(header: BatchHeader, raw: bytes, scan: Scan, rules: EntryRules, work: Work) -> bytes:
     """The batch with other offsets, or in an older magic."""
     codec = header.attributes & CODEC_MASK
     records: Iterator[Record] = batches.read_records(header, raw)
