@@ -26,6 +26,7 @@ from .partitions import Partitions
 from .ports import Ports
 from .producer_ids import ProducerIds
 from .session import KafkaSession
+from .wire import Memory
 
 __all__ = ["Endpoint"]
 
@@ -47,6 +48,7 @@ class Endpoint:
         self.partitions = Partitions(ports.topics)
         self.producer_ids = ProducerIds(ports)
         self.figures = Figures()
+        self.memory = Memory()
         self.fetch_sessions = FetchSessions(
             self.deadlines.now_s, options.max_fetch_sessions, options.max_fetch_session_partitions
         )
@@ -86,8 +88,9 @@ class Endpoint:
         return KafkaSession(self, HANDLERS, port)
 
     def _check(self) -> None:
-        """Once a second: connections that are idle, and the log of offsets."""
+        """Once a second: connections that are idle, the log of offsets, and unused memory."""
         self.deadlines.after(CHECK_INTERVAL_S, self._check)
+        self.memory.trim()
         now_s = self.deadlines.now_s()
         for session in tuple(self.sessions):
             session.check_time(now_s)

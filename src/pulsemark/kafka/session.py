@@ -48,7 +48,7 @@ FREE_INPUT_BYTES = 64 * 1024
 TURN_S = 0.01
 
 
-class KafkaSession(Throttling, Lingering, Answering, asyncio.Protocol):
+class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
     def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler], port: int) -> None:
@@ -59,7 +59,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.Protocol):
         self.address = "-"
         self.host = ""
         self.is_closed = False
-        self.connection = Connection(endpoint.options.max_request_bytes)
+        self.connection = Connection(endpoint.options.max_request_bytes, endpoint.memory)
         #: What its last answers to fetches left out.
         self.left_out = LeftOut()
         #: Bytes of publishes that are not durable yet.
@@ -141,16 +141,20 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.Protocol):
         if self._blocking is not None and self._task is None:
             self.close_because("the credentials expired while a request waited")
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes are received."""
+        return self.endpoint.memory.shared if self.is_closed else self.connection.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived: handle the requests they complete."""
         if self.is_closed:
-            self.throw_away(len(data))
+            self.throw_away(nbytes)
             return
         now_s = self._loop.time()
         if not self.connection.pending_bytes:
             self._began_at_s = now_s
         self._active_at_s = now_s
-        self.connection.receive(data)
+        self.connection.buffer_updated(nbytes)
         self._take_turn()
 
     def eof_received(self) -> None:
