@@ -598,9 +598,9 @@ _TOOLS = (
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The one Spark session of a run. Tests that use it are in test_spark.py,
-    test_spark_stream.py and test_broker_audit.py only: workers of a parallel run take whole
-    modules, and a session costs some ten seconds.
+    """The one Spark session of a run. Tests that use it are in SPARK_MODULES of
+    tests/conftest.py only, which one worker of a parallel run takes: a session costs some ten
+    seconds.
     """
     from pulsemark.pipeline import local_session
     from pulsemark.pipeline.session import BRIEF_SETTINGS

@@ -1,8 +1,8 @@
 """Reading topics from BookKeeper without owning anything: nothing is written, recovered or fenced.
 
 `BookKeeperReader` reads this package's stores and Apache Pulsar's topics, also while their brokers
-write. Of a ledger that is open it shows what is confirmed: BookKeeper tells a reader of an entry's
-confirmation with the entry after it, so that the newest entry may be missing until then.
+write. Of a ledger that is open it shows what is confirmed: the next entry carries the
+confirmation of the one before, so the newest entry may be missing until then.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class BookKeeperRun(Run):
     # Appending
 
     def first_bytes(self) -> bytes:
-        """No bytes: the header stands in the topic's list and in the ledger's metadata."""
+        """No bytes: the header is in the topic's list and in the ledger's metadata."""
         return b""
 
     def pack(

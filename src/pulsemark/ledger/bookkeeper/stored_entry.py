@@ -56,7 +56,7 @@ class Facts:
 
     kind: EntryKind
     message_count: int
-    """-1: the index before it says it."""
+    """-1: it follows from the index before."""
     append_time_ms: int
     time_max_ms: int
     """The highest entry time of the topic up to and with this entry."""
@@ -82,7 +82,7 @@ def pack(
 
 
 def unpack_all(ledger_id: int, data: bytes) -> list[Entry]:
-    """The packed entries in ``data``, which stand one after another; views on it."""
+    """The packed entries in ``data``, one after another; views on it."""
     view, entries, at = memoryview(data), [], 0
     while at < len(data):
         kind, count, time_ms, index, prefix_size, entry_id, size = HEAD.unpack_from(data, at)
