@@ -118,16 +118,15 @@ class ReadOptions:
     None: they are not decoded."""
     mode: DecodeMode = DecodeMode.FAILFAST
     service: ServiceOptions | None = None
-    """The gRPC service to read from; None: a folder or a store."""
+    """The gRPC service to read from, or"""
     store: StoreAddress | None = None
-    """The store in BookKeeper to read from; None: a folder or a service."""
+    """the store in BookKeeper; None: a folder."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """Read the options of ``spark.read.format("pulsar-ledger")``.
 
-        Raises:
-            OptionError: an option is unknown, missing, malformed, or contradicts another.
+        Raises OptionError for one that is unknown, missing, malformed, or contradicts another.
         """
         given = Given(options)
         given.refuse(STREAM_OPTIONS, "is for readStream only")
@@ -200,8 +199,7 @@ class StreamOptions:
 
         A stream begins at ``latest`` by default, like Spark's stream from Kafka.
 
-        Raises:
-            OptionError: an option is unknown, missing, malformed, or contradicts another.
+        Raises OptionError for one that is unknown, missing, malformed, or contradicts another.
         """
         given = Given(options)
         given.refuse(("endingTime", "endingOffsets"), "a stream has no end")
@@ -339,10 +337,8 @@ def _columns(rows: RowKind, text: str) -> tuple[str, ...]:
 def full_topic_name(name: str) -> str:
     """``x`` and ``tenant/namespace/x`` written out: ``persistent://tenant/namespace/x``.
 
-    Blanks at the ends are a part of the name, as in Pulsar.
-
-    Raises:
-        ValueError: the text is neither a local, a short nor a full name.
+    Blanks at the ends are a part of the name, as in Pulsar. Raises ValueError for what is neither
+    a local, a short nor a full name.
     """
     domain, separator, rest = name.partition("://")
     if not separator:
