@@ -67,7 +67,7 @@ def test_secrets_are_not_shown(check):
     found = check("tokenSecretKey=data:;base64,c2VjcmV0\n")
     (remark,) = found.remarks
     assert remark.value == "***"
-    assert "others than its owner" in remark.reason
+    assert "other users may read the file" in remark.reason
 
 
 def test_files_that_cannot_be_read(check, tmp_path):
