@@ -209,7 +209,7 @@ def test_targets_with_something_in_them_are_refused(store, tmp_path):
     with pytest.raises(TargetError, match="inside"):
         back_up(store.folder, store.folder / "backup")
     back_up(store.folder, tmp_path / "backup")
-    with pytest.raises(TargetError, match="something in it"):
+    with pytest.raises(TargetError, match="not empty"):
         restore(tmp_path / "backup", store.folder)
     assert names(tmp_path / "full") == ["notes.txt"]
 
