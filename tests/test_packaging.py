@@ -249,6 +249,34 @@ def test_documented_make_commands_exist() -> None:
     assert re.search(r"^make test$", readme, re.MULTILINE)
 
 
+def packages_of(extra: str) -> set[str]:
+    """The names that an extra installs beside the package's own dependencies."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = set()
+    for text in extras["optional-dependencies"][extra]:
+        name, _, inner = re.split(r"[<>=;]", text)[0].strip().partition("[")
+        if name == "pulsemark":
+            found |= set().union(*map(packages_of, inner.rstrip("]").split(",")))
+        else:
+            found.add(name)
+    return found
+
+
+def test_the_demos_install_what_they_use() -> None:
+    """Neither tools for development, nor a Java that most machines have, nor each other's."""
+    spark = {"pyspark", "pyarrow", "numpy", "cramjam", "fastavro"}
+    assert packages_of("demo") == {*spark, "matplotlib", "pulsar-client"}
+    kafka = {"kafka-python", "cramjam", "confluent-kafka"}
+    assert packages_of("demo-kafka") == {*kafka, "pulsar-client"}
+    assert packages_of("demo") | packages_of("demo-kafka") | {"pytest", "ruff"} <= packages_of(
+        "dev"
+    )
+    for target, extra in (("demo", "demo"), ("demo-kafka", "demo-kafka"), ("test", "dev")):
+        command = ["make", "--dry-run", "--always-make", target, "VENV=nowhere/.venv"]
+        shown = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        assert set(re.findall(r"-e '\.\[([a-z-]+)\]'", shown.stdout)) == {extra}
+
+
 def test_setup_says_what_it_needs(tmp_path: Path) -> None:
     """Without a Python that is new enough `make setup` says so in one line, and fails."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):

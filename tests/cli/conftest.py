@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,3 +167,29 @@ class Pulsemark:
 def pulsemark(capsys: pytest.CaptureFixture[str]) -> Pulsemark:
     """The command."""
     return Pulsemark(capsys)
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what was written."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Terminal]]:
+    """How to make standard output or standard error a terminal of so many characters."""
+    with ExitStack() as stack:
+
+        def become(stream: str, columns: int = 80, rows: int = 24) -> Terminal:
+            for name, value in (("COLUMNS", columns), ("LINES", rows), ("TERM", "xterm")):
+                monkeypatch.setenv(name, str(value))
+            for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+                monkeypatch.delenv(name, raising=False)
+            shown = Terminal()
+            redirected = redirect_stdout if stream == "stdout" else redirect_stderr
+            stack.enter_context(redirected(shown))
+            return shown
+
+        yield become

@@ -86,6 +86,18 @@ def test_a_rate_and_a_time(perf):
     assert (got["messages"], got["max_ms"]) == (0, 0.0)
 
 
+def test_figures_on_a_terminal(perf, terminal):
+    """The latencies and the histogram are tables there."""
+    shown = terminal("stdout")
+    perf("produce", "orders", "-m", "5", "-r", "0", "-s", "10")
+    text = shown.getvalue()
+    assert "5 messages in " in text
+    assert "99.99 %" in text
+    assert "from ms" in text
+    assert "#" in text
+    assert "latency mean" not in text
+
+
 def test_errors(perf, tmp_path):
     """A topic without messages, wrong numbers, and a certificate that it cannot show."""
     assert "no messages to seek to" in perf("seek", "empty", "-m", "1").error()

@@ -34,19 +34,39 @@ SOURCES = str(Path(pulsemark.__file__).parents[1])
 def test_the_examples_pass(tmp_path, text, least):
     """All blocks together are one module; each test in it passes, without a warning."""
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    (tmp_path / "test_app.py").write_text("\n\n".join(blocks))
     tests = len(re.findall(r"^ *def test_", "\n".join(blocks), re.MULTILINE))
+    assert tests >= least
+    passes_with_warnings_as_errors(tmp_path, "\n\n".join(blocks), tests)
+
+
+def passes_with_warnings_as_errors(folder: Path, content: str, tests: int) -> None:
+    """Run a module as an application's test run does, where every warning is an error."""
+    (folder / "test_app.py").write_text(content)
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider",
          "-p", "pulsemark.testing.plugin"],
-        cwd=tmp_path,
+        cwd=folder,
         env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": "", "PYTHONPATH": SOURCES},
         capture_output=True,
         text=True,
         check=False,
     )  # fmt: skip
-    assert tests >= least
     assert f"{tests} passed" in result.stdout, result.stdout + result.stderr
+
+
+def test_the_faststream_example_passes(tmp_path):
+    """FastStream's application uses the Kafka address, and Pulsar's side sees its result."""
+    pytest.importorskip("faststream", reason="faststream is not installed (the extra `test`)")
+    (block,) = re.findall(r"^```py\n(import asyncio\n\nfrom faststream.*?)^```", FRAMEWORKS,
+                          re.MULTILINE | re.DOTALL)  # fmt: skip
+    passes_with_warnings_as_errors(tmp_path, block, 1)
+
+
+def test_the_kafka_fixture_warns_of_nothing(tmp_path):
+    """kafka-python reads its schemas in a way that newer Pythons call deprecated."""
+    pytest.importorskip("kafka")
+    test = "def test_it(kafka_bootstrap_servers):\n    assert ':' in kafka_bootstrap_servers\n"
+    passes_with_warnings_as_errors(tmp_path, test, 1)
 
 
 def test_every_fixture_and_fault_is_described():

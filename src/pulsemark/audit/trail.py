@@ -110,7 +110,7 @@ class Trail:
         if last is not None:
             cut = log.cut_before(last, self.next_index) is not None
             if cut or log.next_index < self.next_index:
-                self._begin_anew()
+                self._start_again()
         first_index = log.first_index
         if self.first_index is None:
             self.first_index = self.next_index = first_index
@@ -118,7 +118,7 @@ class Trail:
             self._passed_over(first_index)
         self.next_position = max(self.next_position, log.first_position or EARLIEST)
 
-    def _begin_anew(self) -> None:
+    def _start_again(self) -> None:
         counts = self.counts
         self.counts = Counts(counts.bucket_ms, counts.max_rows, counts.max_values)
         self.first_index, self.next_index = None, 0
@@ -213,6 +213,11 @@ def _head(run: Run, row: int) -> _Head | None:
 
 def count_log(log: TopicLog, tags: Sequence[str], bucket_ms: int) -> Trail:
     """Count a whole log as it is now, without limits. Raises OSError, LedgerError."""
-    trail = Trail.new(tags, bucket_ms, max_rows=1 << 62, max_values=1 << 62)
+    trail = unlimited_trail(tags, bucket_ms)
     trail.advance(log)
     return trail
+
+
+def unlimited_trail(tags: Sequence[str], bucket_ms: int) -> Trail:
+    """A trail that has counted nothing, and drops no row."""
+    return Trail.new(tags, bucket_ms, max_rows=1 << 62, max_values=1 << 62)

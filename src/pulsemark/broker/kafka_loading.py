@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,11 @@ def make_kafka_server(
     """The listeners for Kafka's clients. Raises ConfigError, PortInUseError, OSError."""
     try:
         # With kafka-python it takes 30 MB, which most brokers do not need.
-        from .kafka_bridge import KafkaServer
+        with warnings.catch_warnings():
+            # kafka-python reads its schemas in a way that Python 3.11 and 3.12 call deprecated.
+            # Where warnings are errors, as in many tests, the broker would not start.
+            warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
+            from .kafka_bridge import KafkaServer
     except ImportError as error:
         reason = f"needs kafka-python (pip install 'pulsemark[kafka]'): {error}"
         raise ConfigError("kafka_port", config.kafka_port, reason) from error

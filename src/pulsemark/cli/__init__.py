@@ -24,6 +24,7 @@ from typing import NoReturn, Protocol, cast
 
 from .errors import CliError
 from .parsing import Parser
+from .streams import prepare_streams
 
 EXIT_BAD_INPUT = 2
 ALL = "*"
@@ -129,6 +130,12 @@ def _run(arguments: Sequence[str]) -> int:
         return command.run(args)
     except BrokenPipeError:  # an OSError, but not bad input
         raise
+    except UnicodeEncodeError as error:
+        text = str(error.object)
+        if not any("\udc80" <= letter <= "\udcff" for letter in text):
+            raise
+        # So Python shows bytes of the command line that are no text; paths and messages may be so.
+        raise CliError(f"{text!r} is not UTF-8 text") from error
     except command.ERRORS as error:
         raise CliError(_reason_of(error)) from error
 
@@ -140,6 +147,22 @@ def _reason_of(error: Exception) -> str:
     return str(error)
 
 
+def _flush() -> None:
+    """Write out the rest of the output. Raises BrokenPipeError, CliError."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _discard_output()
+        raise CliError(f"the output cannot be written: {error.strerror}") from error
+
+
+def _discard_output() -> None:
+    """The interpreter flushes stdout at exit, which must not fail a second time."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
@@ -149,16 +172,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Otherwise gRPC's C library would print its own lines to stderr.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
+        prepare_streams()
         try:
             return _run(sys.argv[1:] if arguments is None else arguments)
         finally:
-            sys.stdout.flush()
+            _flush()
     except CliError as error:
         print(f"pulsemark: error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes stdout at exit, which must not fail on the broken pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return EXIT_BROKEN_PIPE

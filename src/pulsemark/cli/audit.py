@@ -29,8 +29,10 @@ from .access import access_of, add_access
 from .admin import DEFAULT_ADMIN_URL, add_admin_url, admin_url, ask, target_path
 from .errors import CliError
 from .folder_topics import names_in
-from .options import add_data_dir, add_json, escaped, full_topic, json_line
+from .options import add_data_dir, add_json, full_topic, json_line
+from .progress import Progress
 from .stores import add_store, reader_of
+from .tables import Table, print_table
 from .times import parse_time, show_time
 
 if TYPE_CHECKING:
@@ -124,12 +126,17 @@ def _counted(
     times: tuple[int | None, int | None],
 ) -> Report:
     from ..audit.report import report
-    from ..audit.trail import count_log
+    from ..audit.trail import unlimited_trail
 
     log = folder.log(topic)
+    trail = unlimited_trail(tags, bucket_ms)
+    with Progress(
+        f"counting {topic}", lambda: trail.counted, total=lambda: trail.left(log), in_bytes=False
+    ):
+        trail.advance(log)
     return report(
         topic,
-        count_log(log, tags, bucket_ms),
+        trail,
         tags,
         log_first_index=log.first_index,
         starting_time_ms=times[0],
@@ -182,7 +189,8 @@ def _show(args: argparse.Namespace, found: Report) -> int:
         for row in found.rows:
             print(json_line(row.to_json()))
     else:
-        print(_table(_headings(found), [_cells(row, found) for row in found.rows]))
+        cells = [_cells(row, found) for row in found.rows]
+        _print_table(_headings(found), cells, texts=2 + len(found.tags))
     for note in _notes(found):
         print(f"pulsemark: {note}", file=sys.stderr)
     # A bucket with entries out of order misses what lies in another: the sum does not.
@@ -230,14 +238,9 @@ def _notes(found: Report) -> list[str]:
     return notes
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    table = [[escaped(cell) for cell in line] for line in (headings, *rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in table
-    ]
-    return "\n".join(lines)
+def _print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int) -> None:
+    """Print a table whose first columns are texts, and the other ones numbers."""
+    print_table(Table(headings, rows, [at >= texts for at in range(len(headings))]))
 
 
 # -- compare --------------------------------------------------------------------------------------
@@ -267,7 +270,8 @@ def _compare(args: argparse.Namespace, topic: str) -> int:
             print(json_line(_as_json(row)))
     else:
         headings = ["bucket", "tier", *found.tags, "broker", "received", "lost", "doubled", "late"]
-        print(_table([*headings, ""], [_compared_cells(row, found) for row in compared]))
+        cells = [_compared_cells(row, found) for row in compared]
+        _print_table([*headings, "verdict"], cells, texts=2 + len(found.tags))
     for note in _notes(found):
         print(f"pulsemark: {note}", file=sys.stderr)
     return EXIT_PROBLEM if any(row.is_problem for row in compared) or found.left else 0

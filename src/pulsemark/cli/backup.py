@@ -18,7 +18,7 @@ from ..ledger import LedgerError
 from ..maintenance.backup import BackupReport, back_up
 from .errors import CliError
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line
-from .progress import ByteProgress, size_text
+from .progress import ByteCount, Progress, size_text
 
 ERRORS = (LedgerError, OSError)
 
@@ -39,18 +39,26 @@ def run(args: argparse.Namespace) -> int:
     folder = args.data_dir or DEFAULT_DATA_DIR
     if not folder.is_dir():
         raise CliError(f"{folder} is not a folder: name the one to copy with --data-dir")
-    with ByteProgress(f"copying {folder}") as progress:
-        report = back_up(folder, args.target, progress=progress.add)
+    copied = ByteCount()
+    with Progress(f"copying {folder}", lambda: copied.size_bytes, total=lambda: _size(folder)):
+        report = back_up(folder, args.target, progress=copied.add)
     damages = _damages(args.target) if args.verify else None
     print(_as_json(report, damages) if args.json else _as_text(report, damages))
     return 1 if damages else 0
 
 
+def _size(folder: Path) -> int:
+    """Of the segments, which are nearly all of it."""
+    return sum(path.stat().st_size for path in folder.glob("ledgers/*.log"))
+
+
 def _damages(target: Path) -> list[str]:
     from ..maintenance.finding import Severity
-    from ..maintenance.verify import verify_folder
+    from ..maintenance.verify import Checked, verify_folder
 
-    found = verify_folder(target)
+    checked = Checked()
+    with Progress(f"reading {target}", lambda: checked.size_bytes, total=lambda: _size(target)):
+        found = list(verify_folder(target, checked=checked))
     return [str(each) for each in found if each.severity is Severity.DAMAGE]
 
 

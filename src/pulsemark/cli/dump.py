@@ -16,7 +16,7 @@ A damaged record is printed as damaged, and the dump continues after it. The exi
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -36,8 +36,10 @@ from .options import (
     tags_text,
 )
 from .payloads import payload_fields, payload_lines
+from .progress import Progress
 from .records import Damage, Row, headless_segments, log_rows, segment_rows
 from .stores import add_store, reader_of
+from .terminal import output_console
 from .times import parse_time, show_time
 
 if TYPE_CHECKING:
@@ -124,8 +126,8 @@ def _dump_topic(
 ) -> int:
     try:
         log = reader.log(topic)
-        rows = log_rows(log, _start(log, args))
-        return _print_rows(topic, islice(_wanted(rows, args), args.limit), printer)
+        start = _start(log, args)
+        return _print_all(topic, log_rows(log, start), args, printer, lambda: _count(log, start))
     except CorruptFileError as error:
         printer.damage(topic, Damage(None, None, str(error)))
         return 1
@@ -154,7 +156,36 @@ def _dump_segment(path: Path, args: argparse.Namespace, printer: _Printer) -> in
         for row in rows
         if args.start is None or row.position is None or row.position >= args.start
     )
-    return _print_rows(topic, islice(_wanted(wanted, args), args.limit), printer)
+    return _print_all(topic, wanted, args, printer, lambda: None)
+
+
+def _count(log: TopicLog, start: Position | None) -> int | None:
+    """How many entries there are to read."""
+    first = log.first_position if start is None else start
+    return 0 if first is None else log.count_entries(first, log.end_position)
+
+
+def _print_all(
+    topic: str,
+    rows: Iterator[Row | Damage],
+    args: argparse.Namespace,
+    printer: _Printer,
+    total: Callable[[], int | None],
+) -> int:
+    """Print the rows that are wanted; with a bar if they go into a file or a pipe."""
+    read = 0
+
+    def counted() -> Iterator[Row | Damage]:
+        nonlocal read
+        for row in rows:
+            read += 1
+            yield row
+
+    if output_console() is not None:
+        return _print_rows(topic, islice(_wanted(rows, args), args.limit), printer)
+    whole = total if args.limit is None else lambda: None
+    with Progress(f"reading {topic}", lambda: read, total=whole, in_bytes=False):
+        return _print_rows(topic, islice(_wanted(counted(), args), args.limit), printer)
 
 
 def _wanted(rows: Iterator[Row | Damage], args: argparse.Namespace) -> Iterator[Row | Damage]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -93,8 +94,10 @@ def read_token(path: Path | None) -> str | None:
 
 
 def json_line(fields: object) -> str:
-    """One line of JSON; other characters than ASCII are not escaped."""
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    """One line of JSON. Only what an output without UTF-8 could not show is escaped."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+    return json.dumps(fields, ensure_ascii=not is_utf8, separators=(",", ":"))
 
 
 def escaped(text: str) -> str:

@@ -13,7 +13,7 @@ import argparse
 import sys
 import time
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..client.errors import ClientError, ServiceUrlError
 from .access import access_of
@@ -24,6 +24,11 @@ from .histogram import PERCENTILES, Histogram
 from .options import add_json, full_topic, json_line, not_negative, positive
 from .perf_runs import Limits, PerfClient, consume, produce, seek
 from .progress import size_text
+from .tables import Table, print_table
+from .terminal import output_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 ERRORS = (ClientError, ServiceUrlError, OSError)
 _BAR_WIDTH = 40
@@ -189,7 +194,10 @@ class _Figures:
             print(f"{took_s:.1f} s: {per_s}; latency {_latencies(found)}", flush=True)
             return
         print(f"{found.count:,} {self._pieces} in {took_s:.1f} s: {per_s}")
-        if found.count:
+        console = output_console()
+        if found.count and console is not None:
+            _print_tables(found, self._pieces, console)
+        elif found.count:
             print(f"latency {_latencies(found)}")
             print(_bars(found))
         sys.stdout.flush()
@@ -200,18 +208,39 @@ def _ms(value_us: float) -> float:
 
 
 def _latencies(found: Histogram) -> str:
-    shown = [("mean", found.mean), *((f"{p:g} %", found.percentile(p)) for p in PERCENTILES)]
-    return (
-        ", ".join(f"{name} {_ms(value):,.3f}" for name, value in [*shown, ("max", found.max)])
-        + " ms"
-    )
+    return ", ".join(f"{name} {_ms(value):,.3f}" for name, value in _summary(found)) + " ms"
+
+
+def _summary(found: Histogram) -> list[tuple[str, float]]:
+    shown = [(f"{percent:g} %", float(found.percentile(percent))) for percent in PERCENTILES]
+    return [("mean", found.mean), *shown, ("max", float(found.max))]
+
+
+def _print_tables(found: Histogram, pieces: str, console: Console) -> None:
+    """The latencies, and the histogram as bars, on a terminal."""
+    summary = _summary(found)
+    values = [f"{_ms(value):,.3f}" for _, value in summary]
+    headings = ["latency", *(name for name, _ in summary)]
+    print()
+    print_table(Table(headings, [["ms", *values]], [False] + [True] * len(values)), console)
+    bars = list(found.bars())
+    most = max(count for _, _, count in bars)
+    rows = [
+        [f"{_ms(begin):,.3f}", f"{_ms(end):,.3f}", f"{count:,}", _bar(count, most)]
+        for begin, end, count in bars
+    ]
+    print()
+    print_table(Table(["from ms", "to ms", pieces, ""], rows, [True, True, True, False]), console)
+
+
+def _bar(count: int, most: int) -> str:
+    return "#" * -(-count * _BAR_WIDTH // most)
 
 
 def _bars(found: Histogram) -> str:
     bars = list(found.bars())
     most = max(count for _, _, count in bars)
     return "\n".join(
-        f"{_ms(begin):>12,.3f} to {_ms(end):>12,.3f} ms {count:>10,} "
-        f"{'#' * -(-count * _BAR_WIDTH // most)}".rstrip()
+        f"{_ms(begin):>12,.3f} to {_ms(end):>12,.3f} ms {count:>10,} {_bar(count, most)}".rstrip()
         for begin, end, count in bars
     )

@@ -32,6 +32,8 @@ from .access import Access, access_of
 from .admin import add_broker, admin_url, ask, target_path
 from .errors import CliError
 from .options import add_json, json_line
+from .tables import print_rows
+from .terminal import output_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -301,9 +303,21 @@ def _print(args: argparse.Namespace, name: str, found: Any) -> None:
     elif args.policy == LEADER_EPOCHS:
         print("on" if found else "off")
     elif args.policy in OF_JSON:
-        print(json_line(found))
+        _print_value(found)
     else:
         print(found)
+
+
+def _print_value(found: Any) -> None:
+    """A value of JSON: on a terminal its fields as a table, otherwise in one line."""
+    if not (isinstance(found, dict) and found) or output_console() is None:
+        print(json_line(found))
+        return
+    rows = [
+        {"field": name, "value": value if isinstance(value, str) else json_line(value)}
+        for name, value in found.items()
+    ]
+    print_rows(rows, ("field", "value"), as_json=False)
 
 
 def _print_stamps(args: argparse.Namespace, name: str, found: Any) -> None:

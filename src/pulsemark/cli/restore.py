@@ -12,9 +12,10 @@ import argparse
 from pathlib import Path
 
 from ..ledger import LedgerError
+from ..maintenance.backup_files import read_manifest
 from ..maintenance.restore import restore
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line
-from .progress import ByteProgress, size_text
+from .progress import ByteCount, Progress, size_text
 from .times import show_time
 
 ERRORS = (LedgerError, OSError)
@@ -32,8 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the data folder."""
     target = args.data_dir or DEFAULT_DATA_DIR
-    with ByteProgress(f"copying {args.backup}") as progress:
-        report = restore(args.backup, target, progress=progress.add)
+    copied, whole = ByteCount(), read_manifest(args.backup).size_bytes
+    with Progress(f"copying {args.backup}", lambda: copied.size_bytes, total=lambda: whole):
+        report = restore(args.backup, target, progress=copied.add)
     if args.json:
         fields = {
             "backup": str(report.backup),

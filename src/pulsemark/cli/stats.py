@@ -3,8 +3,8 @@
     pulsemark stats
     pulsemark stats orders --interval 2
 
-Rates are what the broker measured over its last minute. On a terminal, `--interval` writes over the
-table that is there; otherwise the tables follow each other.
+Rates are what the broker measured over its last minute. On a terminal, `--interval` shows one table
+that changes, until Ctrl-C; otherwise the tables follow each other.
 """
 
 from __future__ import annotations
@@ -12,22 +12,30 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
 from .admin import add_broker, admin_client
 from .options import add_json, full_topic, positive
-from .tables import print_rows
+from .tables import print_rows, print_table, table_of
+from .terminal import output_console
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
     from ..client.admin import AdminClient
+
+Rows = list[dict[str, object]]
 
 ERRORS = (AdminError, UnreachableError, ServiceUrlError, OSError)
 COLUMNS = (
     "topic", "in/s", "out/s", "bytes in/s", "bytes out/s", "stored", "backlog", "producers",
     "consumers",
 )  # fmt: skip
-CLEAR = "\x1b[H\x1b[2J"
+SORTED_BY = {
+    "topic": "topic", "in": "in/s", "out": "out/s", "stored": "stored", "backlog": "backlog",
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,29 +51,77 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval", type=positive, metavar="SECONDS", help="show again after so many seconds"
     )
     parser.add_argument("--count", type=positive, metavar="N", help="end after showing N times")
+    parser.add_argument(
+        "--sort", choices=tuple(SORTED_BY), default="topic", metavar="COLUMN",
+        help=f"one of {', '.join(SORTED_BY)}; numbers from the highest (default: topic)",
+    )  # fmt: skip
     add_broker(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Show the figures."""
-    admin = admin_client(args)
-    wanted = [full_topic(name) for name in args.topics]
-    shown = 0
-    while True:
-        rows = _rows(admin, wanted, args.namespace)
-        if args.interval and sys.stdout.isatty() and not args.json:
-            sys.stdout.write(CLEAR)
+    found = _found(args)
+    console = None if args.json or args.interval is None else output_console()
+    if console is not None:
+        _watch(console, args, found)
+        return 0
+    for rows in found:
         print_rows(rows, COLUMNS, as_json=args.json)
         sys.stdout.flush()
+    return 0
+
+
+def _found(args: argparse.Namespace) -> Iterator[Rows]:
+    """The figures, as often and as long as asked for."""
+    admin = admin_client(args)
+    wanted = [full_topic(name) for name in args.topics]
+    column, shown = SORTED_BY[args.sort], 0
+    while True:
+        rows = _rows(admin, wanted, args.namespace)
+        if column != "topic":
+            rows.sort(key=lambda row: float(str(row[column])), reverse=True)
+        yield rows
         shown += 1
         if args.interval is None or shown == args.count:
-            return 0
+            return
         time.sleep(args.interval)
 
 
-def _rows(admin: AdminClient, wanted: list[str], namespace: str) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
+def _watch(console: Console, args: argparse.Namespace, found: Iterator[Rows]) -> None:
+    """Show the figures on a screen of their own; the last ones stay on the terminal."""
+    from rich.live import Live
+
+    rows: Rows = []
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            for rows in found:
+                live.update(_screen(console, args, rows), refresh=True)
+    finally:
+        if rows:
+            print_table(table_of(rows, COLUMNS, for_people=True), console)
+
+
+def _screen(console: Console, args: argparse.Namespace, rows: Rows) -> RenderableType:
+    """What fits on the terminal, with a line above and, if rows were left out, one below."""
+    from rich.console import Group
+    from rich.text import Text
+
+    title = f"{time.strftime('%H:%M:%S')}  {args.admin_url}  {len(rows):,} topics"
+    title += f"  every {args.interval} s, Ctrl-C ends"
+    shown = len(rows)
+    while True:
+        table = table_of(rows[:shown], COLUMNS, for_people=True).rendered(console.width)
+        left = f"{len(rows) - shown:,} topics more: --sort, or name topics" * (shown < len(rows))
+        screen = Group(Text(title, overflow="fold"), Text(), table, Text(left))
+        lines = len(console.render_lines(screen, pad=False))
+        if lines <= console.height or shown == 0:
+            return screen
+        shown = max(0, shown - max(1, (lines - console.height) // 2))
+
+
+def _rows(admin: AdminClient, wanted: list[str], namespace: str) -> Rows:
+    rows: Rows = []
     for topic in wanted or sorted(admin.topics(namespace)):
         try:
             stats = admin.stats(topic)

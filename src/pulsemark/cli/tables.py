@@ -1,10 +1,133 @@
-"""Results as a table for people, or as JSON for programs."""
+"""Results as a table for people, as lines for other programs, or as JSON.
+
+On a terminal the table fits its width: long names are folded over several lines, never cut off.
+Where that leaves too little of them, each row is a block of lines with one value each. Elsewhere
+columns are separated by spaces, lines are as long as they need to be, and numbers are plain digits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from .options import escaped, json_line
+from .terminal import output_console
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+__all__ = ["Table", "print_done", "print_rows", "print_table", "table_of"]
+
+_GAP = 2
+_FOLDED_FROM = 12
+"""A column of text is never narrower, unless its values are."""
+
+
+class Table:
+    """Headings and cells; a column of numbers is aligned to the right."""
+
+    def __init__(
+        self, headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[bool]
+    ) -> None:
+        self.headings = [escaped(text) for text in headings]
+        self.rows = [[escaped(text) for text in row] for row in rows]
+        self.numbers = list(numbers)
+
+    def lines(self) -> list[str]:
+        """As plain text."""
+        lines = [self.headings, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return [
+            (" " * _GAP).join(
+                text.rjust(width) if is_number else text.ljust(width)
+                for text, width, is_number in zip(line, widths, self.numbers, strict=True)
+            ).rstrip()
+            for line in lines
+        ]  # fmt: skip
+
+    def print_on(self, console: Console) -> None:
+        """Print it on a terminal."""
+        # Blocks are wrapped by the terminal itself, so that a name can be copied in one piece.
+        is_grid = self._widths(console.width) is not None
+        console.print(self.rendered(console.width), soft_wrap=not is_grid)
+
+    def rendered(self, width: int) -> RenderableType:
+        """For a terminal of so many characters."""
+        found = self._widths(width)
+        return self._blocks() if found is None else self._grid(*found)
+
+    def _widths(self, width: int) -> tuple[list[int], int] | None:
+        """Of the columns, and of the gap between them; None if they do not fit."""
+        from rich.cells import cell_len
+
+        columns = list(zip(self.headings, *self.rows, strict=True))
+        widths = [max(map(cell_len, column)) for column in columns]
+        least = []
+        for (heading, *cells), natural, is_number in zip(
+            columns, widths, self.numbers, strict=True
+        ):
+            words = [0, *map(cell_len, heading.split())]
+            kept = map(cell_len, cells) if is_number else [min(natural, _FOLDED_FROM)]
+            least.append(max(*words, *kept))
+        for gap in (_GAP, 1):
+            room = width - gap * (len(columns) - 1)
+            if sum(least) <= room:
+                return _narrowed(widths, least, room), gap
+        return None
+
+    def _grid(self, widths: list[int], gap: int) -> RenderableType:
+        from rich import table
+        from rich.text import Text
+
+        grid = table.Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+        for heading, width, is_number in zip(self.headings, widths, self.numbers, strict=True):
+            grid.add_column(
+                Text(heading), width=width, overflow="fold",
+                justify="right" if is_number else "left",
+            )  # fmt: skip
+        for row in self.rows:
+            grid.add_row(*map(Text, row))
+        return grid
+
+    def _blocks(self) -> RenderableType:
+        from rich.text import Text
+
+        wide = max(map(len, self.headings)) + _GAP
+        found = Text(overflow="fold")
+        for number, row in enumerate(self.rows):
+            found.append("\n" if number else "")
+            for heading, text in zip(self.headings, row, strict=True):
+                found.append(heading.ljust(wide), style="bold")
+                found.append(f"{text}\n")
+        found.rstrip()
+        return found
+
+
+def _narrowed(widths: list[int], least: list[int], room: int) -> list[int]:
+    """The widths, with the widest columns narrowed until they fit."""
+    widths = list(widths)
+    while sum(widths) > room:
+        wide = (at for at in range(len(widths)) if widths[at] > least[at])
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def table_of(
+    rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, for_people: bool
+) -> Table:
+    """The table of rows; for people with separators in large numbers."""
+    texts = [[_text(row.get(column), for_people) for column in columns] for row in rows]
+    numbers = [all(_is_number(row.get(name)) for row in rows) for name in columns]
+    return Table(columns, texts, numbers)
+
+
+def print_table(table: Table, console: Console | None = None) -> None:
+    """Print a table as it suits standard output. ``console``: that of a terminal, if known."""
+    console = console or output_console()
+    if console is None:
+        print("".join(f"{line}\n" for line in table.lines()), end="")
+    else:
+        table.print_on(console)
 
 
 def print_rows(
@@ -18,19 +141,13 @@ def print_rows(
         for row in rows:
             print(json_line(row))
         return
-    texts = [[_text(row.get(column)) for column in columns] for row in rows]
+    rows = list(rows)
     if len(columns) == 1:
-        print("".join(f"{text}\n" for (text,) in texts), end="")
+        texts = [_text(row.get(columns[0]), for_people=False) for row in rows]
+        print("".join(f"{escaped(text)}\n" for text in texts), end="")
         return
-    lines = [list(columns), *texts]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    numbers = [all(_is_number(row.get(name)) for row in rows) for name in columns]
-    for line in lines:
-        cells = [
-            text.rjust(width) if is_number else text.ljust(width)
-            for text, width, is_number in zip(line, widths, numbers, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
+    console = output_console()
+    print_table(table_of(rows, columns, for_people=console is not None), console)
 
 
 def print_done(what: str, fields: Mapping[str, object], *, as_json: bool) -> None:
@@ -38,14 +155,14 @@ def print_done(what: str, fields: Mapping[str, object], *, as_json: bool) -> Non
     print(json_line(fields) if as_json else what)
 
 
-def _text(value: object) -> str:
+def _text(value: object, for_people: bool) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:,.1f}"
+        return f"{value:,.1f}" if for_people else f"{value:.1f}"
     if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return escaped(str(value))
+        return f"{value:,}" if for_people else str(value)
+    return str(value)
 
 
 def _is_number(value: object) -> bool:

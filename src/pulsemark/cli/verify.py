@@ -19,6 +19,7 @@ from ..maintenance.verify import Checked, sizes_of_topics, verify_folder
 from .errors import CliError
 from .folder_topics import data_dir_of, partitions_among
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, full_topic, json_line
+from .progress import Progress
 from .stores import add_store, open_store_reader
 
 ERRORS = (LedgerError, OSError)
@@ -43,16 +44,28 @@ def run(args: argparse.Namespace) -> int:
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
     checked = Checked()
     count: Counter[Severity] = Counter()
-    for finding in _findings(args, checked):
-        count[finding.severity] += 1
-        print(json_line(finding.facts()) if args.json else finding)
+    folder, topics = (None, None) if args.store is not None else _what(args)
+    with Progress(
+        "reading", lambda: checked.size_bytes, total=lambda: _size(folder, topics)
+    ) as progress:
+        for finding in _findings(args, folder, topics, checked):
+            count[finding.severity] += 1
+            progress.say(json_line(finding.facts()) if args.json else str(finding))
     print(_as_json(checked, count) if args.json else _as_text(checked, count))
     return 1 if count[Severity.DAMAGE] else 0
 
 
-def _findings(args: argparse.Namespace, checked: Checked) -> Iterator[Finding]:
-    if args.store is None:
-        folder, topics = _what(args)
+def _size(folder: Path | None, topics: list[str] | None) -> int | None:
+    if folder is None:
+        return None
+    sizes = sizes_of_topics(folder)
+    return sum(size for name, size in sizes.items() if topics is None or name in topics)
+
+
+def _findings(
+    args: argparse.Namespace, folder: Path | None, topics: list[str] | None, checked: Checked
+) -> Iterator[Finding]:
+    if folder is not None:
         yield from verify_folder(folder, topics=topics, checked=checked)
         return
     from ..maintenance.verify_store import verify_logs

@@ -1,66 +1,71 @@
-"""What a job has done so far, in one line on a terminal.
+"""What a job has done so far, as a bar on a terminal.
 
 Spark knows its tasks, and most jobs of this package have at least as many as there are cores. The
-line is drawn again twice a second from a thread, and is gone when the job ends.
+bar is drawn by rich, twice a second, in a thread; it is gone when the job ends.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress
 
 __all__ = ["line_of", "shown"]
 
 _EVERY_S = 0.5
-_CLEAR = "\r\x1b[K"
 
 
-def line_of(name: str, seconds: float, done: int, active: int, total: int) -> str:
-    """The line: how many tasks are done, of those that Spark knows now."""
+def line_of(done: int, active: int, total: int) -> str:
+    """How many tasks are done, of those that Spark knows now."""
     tasks = f"{done} of {total} tasks" if total else "planning"
-    running = f", {active} running" if active else ""
-    return f"{name}: {tasks}{running}, {seconds:.0f} s"
+    return f"{tasks}, {active} running" if active else tasks
 
 
 @contextmanager
 def shown(
-    context: SparkContext,
-    name: str,
-    out: TextIO | None,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    every_s: float = _EVERY_S,
+    context: SparkContext, name: str, out: TextIO | None, *, every_s: float = _EVERY_S
 ) -> Iterator[None]:
     """Show the progress of what runs inside, if ``out`` is a terminal."""
     if out is None or not out.isatty():
         yield
         return
-    ended = threading.Event()
-    began_s = clock()
+    from rich.console import Console
 
-    def draw() -> None:
-        while not ended.wait(every_s):
-            with suppress(Exception):  # a line that cannot be drawn must not end the job
-                counts = _tasks(context)
-                out.write(_CLEAR + line_of(name, clock() - began_s, *counts))
-                out.flush()
-
-    thread = threading.Thread(target=draw, name="pulsemark-progress", daemon=True)
-    thread.start()
-    try:
+    console = Console(file=out, markup=False, highlight=False)
+    with _bar(context, name, console, every_s):
+        console.show_cursor(True)  # a killed process could not show it again
         yield
-    finally:
-        ended.set()
-        thread.join(5)
-        with suppress(OSError, ValueError):
-            out.write(_CLEAR)
-            out.flush()
+
+
+def _bar(context: SparkContext, name: str, console: Console, every_s: float) -> Progress:
+    from rich import progress
+
+    class Asking(progress.Progress):
+        """Asks Spark whenever it is drawn."""
+
+        def get_renderables(self) -> list[RenderableType]:
+            with suppress(Exception):  # a bar that cannot be drawn must not end the job
+                done, active, total = _tasks(context)
+                for task in self.tasks:
+                    counts = line_of(done, active, total)
+                    self.update(task.id, completed=done, total=total or None, counts=counts)
+            return list(super().get_renderables())
+
+    bar = Asking(
+        progress.TextColumn("{task.description}:", markup=False),
+        progress.BarColumn(20),
+        progress.TextColumn("{task.fields[counts]}", markup=False),
+        progress.TimeElapsedColumn(),
+        console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
+        refresh_per_second=1 / every_s,
+    )  # fmt: skip
+    bar.add_task(name, total=None, counts=line_of(0, 0, 0))
+    return bar
 
 
 def _tasks(context: SparkContext) -> tuple[int, int, int]:

@@ -13,9 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..broker import Broker, BrokerConfig, BrokerThread
 from ..broker.errors import BrokerStateError
@@ -25,6 +23,7 @@ from ..wire import TopicName
 from .clock import SettableClock
 from .faults import Faults
 from .faulty_broker import FaultyBroker
+from .life import BrokerLife
 from .looking import Looking, StoredMessage, messages_in
 
 if TYPE_CHECKING:
@@ -38,11 +37,11 @@ T = TypeVar("T")
 THREAD_NAME = "pulsemark-broker"
 
 
-class PulsarBroker(BrokerThread, Looking):
+class PulsarBroker(BrokerLife, BrokerThread, Looking):
     """A broker on free ports, in a thread of this process.
 
-    It can be stopped and started again: its data, its ports and its clock stay the same. With the
-    `with` block ends a temporary data folder.
+    It can be stopped and started again: its data, its ports and its clock stay the same. `close`,
+    or the end of the `with` block, removes a temporary data folder.
 
     Args:
         settings: fields of `BrokerConfig`. Ports default to free ones, gRPC and Kafka to off, the
@@ -55,18 +54,12 @@ class PulsarBroker(BrokerThread, Looking):
 
     def __init__(self, **settings: Any) -> None:
         chosen = {"port": 0, "http_port": 0, "clock": SettableClock(running=True), **settings}
-        self._folder: TemporaryDirectory[str] | None = None
-        if chosen.get("storage") == "memory":
+        in_memory = chosen.get("storage") == "memory"
+        if in_memory:
             chosen.setdefault("memory", MemoryFolder())
-        elif chosen.get("data_dir") is None:
-            self._folder = TemporaryDirectory(prefix="pulsemark-", ignore_cleanup_errors=True)
-            chosen["data_dir"] = Path(self._folder.name)
-        try:
-            self.config = BrokerConfig(**chosen)
-        except BaseException:
-            self._remove_folder()
-            raise
-        super().__init__(self.config, make_broker=FaultyBroker)
+        self.config = BrokerConfig(**chosen)
+        self._needs_folder = not in_memory and self.config.data_dir is None
+        BrokerThread.__init__(self, self.config, make_broker=FaultyBroker)
         #: What can go wrong on request.
         self.faults = Faults(self, self.config.memory)
         #: Whether it was started, and not stopped since.
@@ -100,7 +93,7 @@ class PulsarBroker(BrokerThread, Looking):
             raise RuntimeError("called on the broker's own loop, which must not wait for itself")
         if not self.is_running:
             raise BrokerStateError("running", "not running")
-        return super().call(work)
+        return BrokerThread.call(self, work)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -111,16 +104,23 @@ class PulsarBroker(BrokerThread, Looking):
         """
         if self.is_running:
             raise BrokerStateError("not running", "running")
+        if not self._needs_folder:
+            self._start(self.config)
+            return
+        with self._temporary_folder() as folder:
+            self._start(replace(self.config, data_dir=folder))
+
+    def _start(self, config: BrokerConfig) -> None:
         # A broker, and its thread, have one life each.
-        super().__init__(self.config, make_broker=FaultyBroker)
-        super().start()
+        BrokerThread.__init__(self, config, make_broker=FaultyBroker)
+        BrokerThread.start(self)
         self.is_running = True
-        self.config = _with_ports(self)
+        self.config = _with_ports(self, config)
 
     def stop(self) -> None:
         """Stop in order; the data is kept, and `start` goes on with it."""
         self.is_running = False
-        super().close()
+        BrokerThread.close(self)
 
     def kill(self) -> None:
         """Stop as a crash looks to clients: connections break, and nothing is answered any more.
@@ -132,28 +132,14 @@ class PulsarBroker(BrokerThread, Looking):
             self.call(_kill)
             self.stop()
 
-    def restart(self) -> None:
-        """Stop in order and start again, on the same ports and with the same data."""
-        self.stop()
-        self.start()
-
     def close(self) -> None:
         """Stop in order, and remove a temporary data folder. A second call does nothing."""
         try:
-            self.stop()
+            super().close()
         finally:
             clock = self.config.clock
             if isinstance(clock, SettableClock) and self in clock.watchers:
                 clock.watchers.remove(self)
-            self._remove_folder()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -187,13 +173,6 @@ class PulsarBroker(BrokerThread, Looking):
         if self.is_running:
             self.call(lambda broker: clock_moved(broker.services))
 
-    # -- inside ---------------------------------------------------------------------------------
-
-    def _remove_folder(self) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
-
 
 async def _kill(broker: Broker) -> None:
     assert isinstance(broker, FaultyBroker)
@@ -204,7 +183,7 @@ def _all_messages(log: TopicLog) -> list[StoredMessage]:
     return list(messages_in(log))
 
 
-def _with_ports(broker: PulsarBroker) -> BrokerConfig:
+def _with_ports(broker: PulsarBroker, config: BrokerConfig) -> BrokerConfig:
     """The settings with the ports that were chosen, so that a restart has the same."""
     plain = (
         ("port", broker.service_url),
@@ -218,7 +197,6 @@ def _with_ports(broker: PulsarBroker) -> BrokerConfig:
         ("grpc_tls_port", broker.grpc_url_tls),
         ("kafka_tls_port", broker.kafka_url_tls),
     )
-    config = broker.config
     security = replace(config.security, **_chosen(config.security, with_tls))
     return replace(config, security=security, **_chosen(config, plain))
 

@@ -16,13 +16,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError, BrokerStateError
 from ..ledger import FolderReader
 from ..wire import TopicName
+from .life import BrokerLife
 from .looking import Looking, StoredMessage, messages_in
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class BrokerProcessError(BrokerError):
         self.output = output
 
 
-class BrokerProcess(Looking):
+class BrokerProcess(BrokerLife, Looking):
     """A broker as a process.
 
     Args:
@@ -58,12 +57,7 @@ class BrokerProcess(Looking):
         kafka: bool = False,
     ) -> None:
         self._options = options
-        self._folder: TemporaryDirectory[str] | None = None
-        if data_dir is None:
-            self._folder = TemporaryDirectory(prefix="pulsemark-", ignore_cleanup_errors=True)
-            data_dir = self._folder.name
-        #: The data folder. It may be read while the process runs, for example by `FolderReader`.
-        self.data_dir = Path(data_dir)
+        self._data_dir = None if data_dir is None else Path(data_dir)
         self._ports = {"--port": 0, "--http-port": 0, **({"--kafka-port": 0} if kafka else {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._errors = _Reader()
@@ -92,6 +86,18 @@ class BrokerProcess(Looking):
         return self._address("kafka_url")
 
     @property
+    def data_dir(self) -> Path:
+        """The data folder. It may be read while the process runs, for example by `FolderReader`.
+
+        Raises BrokerStateError for a temporary one that no start has made, or that is closed.
+        """
+        if self._data_dir is not None:
+            return self._data_dir
+        if self._temporary is None:
+            raise BrokerStateError("started", "new")
+        return Path(self._temporary.name)
+
+    @property
     def pid(self) -> int:
         """The number of the running process."""
         return self._running.pid
@@ -112,9 +118,16 @@ class BrokerProcess(Looking):
         """
         if self._process is not None:
             raise BrokerStateError("not running", "running")
+        if self._data_dir is not None:
+            self._start(self._data_dir)
+            return
+        with self._temporary_folder() as folder:
+            self._start(folder)
+
+    def _start(self, folder: Path) -> None:
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]
         command = [sys.executable, "-m", "pulsemark", "standalone", "--json", *ports]
-        command += ["--data-dir", str(self.data_dir), *self._options]
+        command += ["--data-dir", str(folder), *self._options]
         self._process = process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -156,36 +169,6 @@ class BrokerProcess(Looking):
             self._process.kill()
             self._process.wait()
             self._ended()
-
-    def restart(self) -> None:
-        """Stop in order and start again, on the same ports and with the same data."""
-        self.stop()
-        self.start()
-
-    def close(self) -> None:
-        """Stop in order, and remove a temporary data folder. A second call does nothing."""
-        try:
-            self.stop()
-        finally:
-            if self._folder is not None:
-                self._folder.cleanup()
-                self._folder = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- looking --------------------------------------------------------------------------------
 

@@ -182,7 +182,7 @@ def avro(*fields, name="A"):
 
 
 def rest(broker, method, path, body=None):
-    """Status and JSON of a REST call; the text if it is no JSON."""
+    """Status and JSON of a REST call; the text if it is not JSON."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(broker.http_url + path, data=data, method=method)
     request.add_header("Content-Type", "application/json")
