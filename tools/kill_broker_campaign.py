@@ -276,8 +276,8 @@ class Lane:
         with FolderReader(folder) as reader:
             for log in self.logs if missing else ():
                 for entry in entries_of(reader, log.topic):
-                    for name in (name for name in missing if name in entry.body):
-                        places[name] = str(entry.position)
+                    body, place = bytes(entry.body), str(entry.position)
+                    places.update({name: place for name in missing if name in body})
         for name in sorted(missing):
             text = "acknowledged as a duplicate, " if name in self.duplicates else ""
             text += f"stored at {places[name]}" if name in places else "not stored"

@@ -31,7 +31,7 @@ LEFT_ALONE = {"request_id"}
 STRING = pb.Schema(name="s", type=pb.Schema.String, schema_data=b"")
 
 
-def values(field: FieldDescriptor) -> Iterator[Any]:
+def values(field: Any) -> Iterator[Any]:
     """What a field is set to in turn."""
     kind = field.type
     if kind == FieldDescriptor.TYPE_BOOL:
@@ -77,9 +77,7 @@ def variations(body: ProtobufMessage, prefix: str = "") -> Iterator[tuple[str, P
             yield f"{name} = {text if len(text) < 30 else f'{text[:10]}...'}", changed
 
 
-def _nested(
-    body: ProtobufMessage, field: FieldDescriptor, name: str
-) -> Iterator[tuple[str, ProtobufMessage]]:
+def _nested(body: ProtobufMessage, field: Any, name: str) -> Iterator[tuple[str, ProtobufMessage]]:
     """Variations of a message in a message, if it is set; once twice the same, if it is a list."""
     if not field.is_repeated:
         if body.HasField(field.name):
@@ -132,7 +130,7 @@ def prepared(broker: Recorder, topic: str) -> RawConnection:
     return link
 
 
-def body_of_message(metadata: pb.MessageMetadata) -> bytes:
+def body_of_message(metadata: ProtobufMessage) -> bytes:
     """An unbatched message with this metadata, which may lack required fields."""
     return seal(metadata.SerializePartialToString(), b"x")
 
@@ -257,7 +255,7 @@ def sweep(kind: int, made: Made) -> Scenario:
             at = pb.MessageIdData(ledgerId=first.ledgerId, entryId=first.entryId, partition=-1)
             changed = list(variations(made(here, at)))[number][1]
             if "request_id" in changed.DESCRIPTOR.fields_by_name:
-                changed.request_id = link.next_request()
+                changed.request_id = link.next_request()  # type: ignore[attr-defined]
             link.say(label, partial_frame(kind, changed), quiet_s=0.3)
             link.say(f"{label}: more", commands.flow(10, 1), quiet_s=0.3)
             link.close()
@@ -272,7 +270,7 @@ def partial_frame(kind: int, body: ProtobufMessage) -> bytes:
         for field in pb.BaseCommand.DESCRIPTOR.fields
         if field.message_type is body.DESCRIPTOR
     )
-    whole = pb.BaseCommand(type=kind)
+    whole = pb.BaseCommand(type=kind)  # type: ignore[arg-type]
     getattr(whole, name).SetInParent()
     getattr(whole, name).MergeFrom(body)
     encoded = whole.SerializePartialToString()
