@@ -35,7 +35,7 @@ PEER_SERVICE_URL ?= pulsar://127.0.0.1:6650
 SIMULATION_SEEDS ?= 3000
 
 .PHONY: bookkeeper-simulation help setup docs pictures demo demo-kafka demo-cluster test lint format types layers proto bench torture fuzz fuzz-long load compare-pulsar pipeline-kills campaigns kafka-python-suite \
-	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-admin clean
+	confluent-kafka-suite aiokafka-suite pulsar-client-suite pulsar-go-suite pulsar-admin clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,7 +84,7 @@ docs: $(STAMP) ## Build the documentation site into build/site, and check its li
 	$(BIN)/python tools/write_references.py --check
 	$(BIN)/python tools/build_site.py
 
-pictures: $(STAMP) ## Make docs/page.png anew, with a headless Chromium
+pictures: $(STAMP) ## Make docs/page.png again, with a headless Chromium
 	$(BIN)/python tools/picture_of_page.py
 
 lint: $(STAMP) ## Check style and the layers
@@ -99,7 +99,7 @@ format: $(STAMP) ## Put the sources into the house's format
 types: $(STAMP) ## Check types
 	$(BIN)/mypy
 
-proto: $(STAMP) ## Generate the protobuf code anew
+proto: $(STAMP) ## Generate the protobuf code
 	$(BIN)/python tools/generate_proto.py
 
 demo-cluster: $(STAMP) ## ZooKeeper, three bookies and brokers on them: kills, and nothing is lost (needs Java and Maven)
@@ -156,6 +156,9 @@ kafka-clients: $(STAMP) ## Kafka's own tools from 0.8.2 to 4.x, kcat, and client
 
 pulsar-client-suite: $(STAMP) ## The official Python client's own suite: SUITE=/its/clone
 	$(BIN)/python tools/pulsar_client_suite.py "$(SUITE)" $(SUITE_ARGS)
+
+pulsar-go-suite: $(STAMP) ## The Go client's own suite (needs Go): SUITE=/its/clone
+	$(BIN)/python tools/pulsar_go_suite.py "$(SUITE)" $(SUITE_ARGS)
 
 kafka-python-suite: $(STAMP) ## Run kafka-python's own tests against pulsemark: SUITE=/path/to/its/sources
 	$(BIN)/python tools/client_suites/run.py kafka-python "$(SUITE)"

@@ -36,7 +36,7 @@ class TimedSender(Sender):
         sent = 0
         while (began := time.perf_counter()) < until_s:
             self._socket.sendall(frames[sent % len(frames)])
-            self.hear(1)
+            self.receive(1)
             taken.append((time.perf_counter() - began) * 1_000)
             sent += 1
         return taken
@@ -57,10 +57,10 @@ class TimedSender(Sender):
             pause_s = start + len(sent_at) / rate - time.perf_counter()
             wait_s = max(0.0, pause_s) if len(sent_at) < total else 10.0
             if select.select([self._socket], [], [], wait_s)[0]:
-                heard = self.heard_already()
+                received = self.received_already()
                 now = time.perf_counter()
                 first = len(taken)
-                taken += [(now - sent_at[n]) * 1_000 for n in range(first, first + heard)]
+                taken += [(now - sent_at[n]) * 1_000 for n in range(first, first + received)]
         return taken
 
 

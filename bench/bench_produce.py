@@ -84,15 +84,15 @@ class Sender:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
         self._socket.sendall(commands.connect("bench"))
-        self.hear(1)
+        self.receive(1)
 
     def open_producers(self, topics: Sequence[str]) -> None:
         """Producer n publishes to topic n."""
         for number, topic in enumerate(topics):
             self._socket.sendall(commands.producer(topic, number, number))
-            self.hear(1)
+            self.receive(1)
 
-    def hear(self, least: int) -> int:
+    def receive(self, least: int) -> int:
         """Wait until at least ``least`` frames arrived, and return how many."""
         count = at = 0
         buffer = self._buffer
@@ -118,13 +118,13 @@ class Sender:
         """Send the frames in turns, ``messages`` in all, ``window`` of them unanswered."""
         step = window // 8
         blobs = [b"".join(frames[at : at + step]) for at in range(0, len(frames), step)]
-        sent = heard = turn = 0
-        while heard < messages:
-            while sent < messages and sent - heard <= window - step:
+        sent = received = turn = 0
+        while received < messages:
+            while sent < messages and sent - received <= window - step:
                 self._socket.sendall(blobs[turn % len(blobs)])
                 sent += min(step, len(frames) - turn % len(blobs) * step)
                 turn += 1
-            heard += self.hear(1)
+            received += self.receive(1)
 
     def publish_at_rate(
         self, frames: Sequence[bytes], rate: int, seconds: float
@@ -133,7 +133,7 @@ class Sender:
 
         If this process is late, frames that are due together go out in one write.
         """
-        sent = heard = writes = 0
+        sent = received = writes = 0
         total = int(rate * seconds)
         start = time.perf_counter()
         while sent < total:
@@ -142,17 +142,17 @@ class Sender:
                 self._socket.sendall(b"".join(frames[n % len(frames)] for n in range(sent, due)))
                 sent = due
                 writes += 1
-            heard += self.heard_already()
+            received += self.received_already()
             time.sleep(max(0.0, start + sent / rate - time.perf_counter()))
-        while heard < sent:
-            heard += self.hear(1)
+        while received < sent:
+            received += self.receive(1)
         return sent, writes
 
-    def heard_already(self) -> int:
+    def received_already(self) -> int:
         """How many frames have arrived, without waiting."""
         if select.select([self._socket], [], [], 0)[0]:
             self._receive()
-        return self.hear(0)
+        return self.receive(0)
 
 
 def run_sender(url: str, topics: int, messages: int, window: int, result: object) -> None:

@@ -25,10 +25,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyspark
 
@@ -36,15 +36,25 @@ from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.pipeline import audit, local_session, offload
 from pulsemark.pipeline.java import find_java
+from pulsemark.pipeline.session import BRIEF_JVM
 from pulsemark.testing.raw_messages import unbatched_message
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-START_S = 300
+SILENT_S = 300
+"""Spark's processes may start slowly beside other work, but they say something all the time."""
+DAEMON_OPTIONS = ("-Dspark.master.rest.enabled=false", "-Dspark.worker.timeout=600")
 MESSAGE_BYTES = 100
 NARROW = ("value", "__key", "__publishTime", "__index", "__brokerPublishTime")
 SUMS = ["sum(length(value))", "sum(__index)", "max(__brokerPublishTime)"]
+
+
+class Daemon(NamedTuple):
+    """A process of Spark's."""
+
+    log: Path
+    process: subprocess.Popen[bytes]
 
 
 @contextmanager
@@ -56,57 +66,71 @@ def cluster(folder: Path, workers: int) -> Iterator[str]:
             port = free.getsockname()[1]
         url = f"spark://127.0.0.1:{port}"
         master = "org.apache.spark.deploy.master.Master"
-        log = stack.enter_context(
-            _running(folder / "master.log", master, "--port", str(port), "--host", "127.0.0.1")
-        )
-        _await(log, "I have been elected leader", 1)
+        log = folder / "master.log"
+        started = [stack.enter_context(_running(log, master, "--port", str(port)))]
+        _await(log, "I have been elected leader", 1, started)
         worker = "org.apache.spark.deploy.worker.Worker"
         for number in range(workers):
             each = _running(
                 folder / f"worker-{number}.log",
-                *(worker, "--host", "127.0.0.1", "--cores", "1", "--memory", "1500m"),
+                *(worker, "--cores", "1", "--memory", "1500m"),
                 *("--work-dir", str(folder / f"work-{number}"), url),
             )
-            stack.enter_context(each)
-        _await(log, "Registering worker", workers)
+            started.append(stack.enter_context(each))
+        _await(log, "Registering worker", workers, started)
         yield url
 
 
 @contextmanager
-def _running(log: Path, *arguments: str) -> Iterator[Path]:
-    """A process of Spark's, with its log."""
+def _running(log: Path, *arguments: str) -> Iterator[Daemon]:
+    """A process of Spark's. It ends with the block."""
     settings = log.with_suffix(".properties")
     settings.write_text(
         "rootLogger.level = info\nrootLogger.appenderRef.console.ref = console\n"
         "appender.console.type = Console\nappender.console.name = console\n"
-        "appender.console.layout.type = PatternLayout\nappender.console.layout.pattern = %m%n\n"
+        "appender.console.layout.type = PatternLayout\n"
+        "appender.console.layout.pattern = %d{HH:mm:ss} %m%n\n"
     )
     home = Path(pyspark.__file__).parent
     environment = {
         **os.environ,
         "JAVA_HOME": str(find_java().home),
-        "SPARK_DAEMON_JAVA_OPTS": f"-Dlog4j2.configurationFile={settings}",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(
+            [f"-Dlog4j2.configurationFile={settings}", BRIEF_JVM, *DAEMON_OPTIONS]
+        ),
         "SPARK_DAEMON_MEMORY": "256m",
     }
     with log.open("w") as out:
         process = subprocess.Popen(
-            [str(home / "bin" / "spark-class"), *arguments, "--webui-port", "0"],
+            [
+                *(str(home / "bin" / "spark-class"), *arguments),
+                *("--host", "127.0.0.1", "--webui-port", "0"),
+            ],
             env=environment,
             stdout=out,
             stderr=subprocess.STDOUT,
         )
         try:
-            yield log
+            yield Daemon(log, process)
         finally:
             process.terminate()
             process.wait(60)
 
 
-def _await(log: Path, line: str, times: int) -> None:
-    deadline = time.monotonic() + START_S
+def _await(log: Path, line: str, times: int, daemons: Sequence[Daemon]) -> None:
+    """Wait for lines of a log, as long as each process lives and one of them goes on."""
+    size, changed = -1, time.monotonic()
     while log.read_text().count(line) < times:
-        if time.monotonic() > deadline:
-            raise SystemExit(f"{log} does not say {line!r}:\n{log.read_text()[-2000:]}")
+        for each in daemons:
+            if each.process.poll() is not None:
+                raise SystemExit(f"{each.log} has ended:\n{each.log.read_text()[-2000:]}")
+        written = sum(each.log.stat().st_size for each in daemons)
+        if written != size:
+            size, changed = written, time.monotonic()
+        if time.monotonic() - changed > SILENT_S:
+            said = "\n".join(f"{each.log}:\n{each.log.read_text()[-1000:]}" for each in daemons)
+            raise SystemExit(f"{log} does not say {line!r}\n{said}")
         time.sleep(0.2)
 
 
@@ -117,6 +141,9 @@ def session(url: str) -> SparkSession:
         "spark.executor.memory": "1g",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "spark.driver.memory": "1g",
+        # Beside other work, a process that is late is not lost.
+        "spark.network.timeout": "600s",
+        "spark.executor.heartbeatInterval": "60s",
     }
     return local_session("cluster bench", cores=2, conf=conf)
 

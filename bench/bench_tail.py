@@ -73,7 +73,7 @@ class Consumers:
                 connection.recv(1 << 16)
                 connection.sendall(commands.flow(number, 10_000_000))
             self._selector.register(connection, selectors.EVENT_READ, bytearray())
-        self._heard = 0
+        self._received = 0
 
     def receive(self, wanted: int) -> None:
         """Return when a number of messages has arrived."""
@@ -97,8 +97,8 @@ class Consumers:
                 break
             if end - at > 100:
                 messages += 1
-                self._heard += 1
-                if self._heard % ACK_EVERY == 0:
+                self._received += 1
+                if self._received % ACK_EVERY == 0:
                     self._acknowledge(connection, buffer[at:end])
             at = end
         del buffer[:at]
@@ -132,7 +132,7 @@ def run_sender(url: str, rate: int, rounds: Sequence[int], pipe: Connection) -> 
             due = min(messages, int((time.perf_counter() - began) * rate) + 1)
             if due > sent:
                 sender._socket.sendall(b"".join(frames[n % 5_000] for n in range(sent, due)))
-                sender.hear(due - sent)
+                sender.receive(due - sent)
                 sent = due
             time.sleep(TICK_S)
         pipe.send("sent")

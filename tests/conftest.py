@@ -26,6 +26,46 @@ from bookkeeper_peer import BookKeeperPeer, PeerError, missing
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
+SPARK_MODULES = frozenset(
+    f"tests/pipeline/{name}.py"
+    for name in (
+        "test_broker_audit",
+        "test_spark",
+        "test_spark_docs",
+        "test_spark_jobs",
+        "test_spark_stream",
+        "test_testing_doc",
+    )
+)
+"""The modules whose tests use the fixture `spark`; one worker of a parallel run gets them all."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Divide a parallel run by modules, with those for Spark as one.
+
+    A Spark session is a JVM, and costs a worker more than most modules do.
+    """
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            scope = str(super()._split_scope(nodeid))
+            return "spark" if scope in SPARK_MODULES else scope
+
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test of another module that uses the session."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if "spark" in names and item.nodeid.partition("::")[0] not in SPARK_MODULES:
+            raise pytest.UsageError(f"{item.nodeid} uses `spark`: see SPARK_MODULES")
+
+
 OpenStore = Callable[..., LocalStore]
 OPTION_NAMES = set(StoreOptions.__dataclass_fields__)
 

@@ -125,7 +125,7 @@ def test_dump_names_its_fields_where_it_is(published: tuple[Path, Any], installe
 
 
 async def test_grpc_without_it(published: tuple[Path, Any]) -> None:
-    """A server without the plugin tells the same values by number."""
+    """A server without the plugin gives the same values by number."""
     folder, answers = published
 
     def ask(target: str) -> list[RemoteEntry]:
@@ -141,7 +141,7 @@ async def test_grpc_without_it(published: tuple[Path, Any]) -> None:
 
 
 def test_its_generated_code_is_committed(tmp_path: Path) -> None:
-    """What the .proto file's head tells to run gives the committed files."""
+    """The command in the .proto file's head gives the committed files."""
     (tmp_path / "acme_stamps").mkdir()
     arguments = [f"-I{PLUGIN}", f"-I{ROOT / 'src'}", f"--python_out={tmp_path}"]
     proto = PLUGIN / "acme_stamps" / "fields.proto"

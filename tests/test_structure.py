@@ -95,7 +95,7 @@ def rows_of_changes() -> list[list[str]]:
 
 
 def unknown_paths(cell: str) -> list[str]:
-    """The paths of a cell that are no file or folder, from the package or from the root."""
+    """The paths of a cell that are not a file or folder, from the package or from the root."""
     paths = [name for name in re.findall(r"`([^`]+)`", cell) if re.search(r"/|\.\w+$", name)]
     return [path for path in paths if not any((home / path).exists() for home in (PACKAGE, ROOT))]
 

@@ -4,7 +4,8 @@
 
 Starts ZooKeeper and four bookies of its own (`bookkeeper_peer`), and a store on them, and appends
 all the time. Meanwhile one thing after another happens: a bookie is killed, or stopped and goes on,
-or is slow; ZooKeeper is restarted; another owner takes over. After each one the whole log is read,
+or is slow, or its disk is full, or the network to it is lost; ZooKeeper is restarted; another owner
+takes over. After each one the whole log is read,
 by the owner and after a kill by the next owner, and compared with what was acknowledged. Exit code
 1 if an acknowledged entry is lost or differs, or if no append succeeded for too long.
 """
@@ -12,19 +13,28 @@ by the owner and after a kill by the next owner, and compared with what was ackn
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bookkeeper_peer import BookKeeperPeer
+from lossy_network import Proxies, Rerouted
 
+from pulsemark.coordination import connect
 from pulsemark.ledger import EARLIEST, LedgerError, Position, StoreOptions
-from pulsemark.ledger.bookkeeper.store import BookKeeperStore
-from pulsemark.metadata import StamperChain
+from pulsemark.ledger.bookkeeper.address import StoreAddress
+from pulsemark.ledger.bookkeeper.client import BookKeeperClient
+from pulsemark.ledger.bookkeeper.store import BookKeeperStore, fitting
+from pulsemark.ledger.store_core import StoreSetup
+from pulsemark.metadata import StamperChain, SystemClock
 
 STALL_LIMIT_S = 10.0
 """So long may it take until an append succeeds, whatever happened, while a quorum lives. A topic
@@ -44,7 +54,8 @@ class Load:
     """Appends to some topics all the time, and keeps what was acknowledged."""
 
     def __init__(self, address: str, root: str, topics: int) -> None:
-        self._address = address
+        self._where = StoreAddress.parse(address)
+        self.proxies = Proxies()
         self._root = root
         self.tracks = {f"persistent://public/default/t{n}": TopicTrack() for n in range(topics)}
         self.store = self._open()
@@ -60,8 +71,18 @@ class Load:
             thread.start()
 
     def _open(self) -> BookKeeperStore:
-        options = StoreOptions(ledger_entries=500)
-        return BookKeeperStore.open(self._address, root=self._root, options=options)
+        options = StoreOptions(ledger_entries=50)
+        return BookKeeperStore.open_with(
+            self._connected,
+            ledgers_root=self._where.ledgers_root,
+            root=self._root,
+            ledger_options=None,
+            setup=StoreSetup(SystemClock(), fitting(options), None, threaded=True),
+        )
+
+    async def _connected(self) -> Any:
+        session: Any = Rerouted(await connect(self._where.hosts), self.proxies)
+        return session, BookKeeperClient(session, self._where.ledgers_root)
 
     def _append(self, name: str) -> None:
         track = self.tracks[name]
@@ -193,6 +214,35 @@ def session_lost(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
     return 7
 
 
+def network_lost(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
+    """Nothing comes through between the store and one bookie; its connections stay open."""
+    name = peer.bookies[int(time.time()) % len(peer.bookies)]
+    address = ("127.0.0.1", peer.ports[name])
+    load.proxies.cut.add(address)
+    time.sleep(max(seconds, 12))
+    load.proxies.cut.discard(address)
+    return 0
+
+
+def disk_full(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
+    """The last bookie's disk, a small one in memory, is full for a while."""
+    name = peer.bookies[-1]
+    if not os.path.ismount(peer.folder / name):
+        print("  left out: mounting a small disk needs root")
+        return 0
+    filler = peer.folder / name / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(1 << 20))
+    time.sleep(max(seconds, 12))
+    alive = peer.is_running(name)
+    print(f"  {name} {'is read-only or refuses' if alive else 'has ended'}")
+    filler.unlink()
+    if not alive:
+        peer.run(name)
+    return 0
+
+
 def owner_changed(peer: BookKeeperPeer, load: Load, seconds: float) -> float:
     """Another owner takes over while the one before appends."""
     load.new_owner()
@@ -206,6 +256,8 @@ SCENARIOS: dict[str, Callable[[BookKeeperPeer, Load, float], float]] = {
         killed,
         stopped,
         slow,
+        network_lost,
+        disk_full,
         owner_changed,
         two_killed,
         zookeeper_restarted,
@@ -237,6 +289,7 @@ def run(peer: BookKeeperPeer, names: list[str], topics: int, seconds: float) -> 
     finally:
         load.stop()
         load.store.close()
+        load.proxies.stop()
     print(f"{load.refused} appends were refused or failed; {bad} problems")
     return bad
 
@@ -258,11 +311,23 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         peer = BookKeeperPeer(arguments.folder or Path(folder))
+        disk = peer.folder / "bookie-3"
         try:
+            if "disk_full" in arguments.only:
+                _mount(disk)
             peer.start(4)
             return min(1, run(peer, arguments.only, arguments.topics, arguments.seconds_each))
         finally:
             peer.stop()
+            if os.path.ismount(disk):
+                subprocess.run(["umount", str(disk)], check=True)
+
+
+def _mount(folder: Path) -> None:
+    """A disk of its own for one bookie, if this user may mount one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(folder)]
+    subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

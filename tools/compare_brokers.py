@@ -27,7 +27,7 @@ from pulsemark.proto import pulsar_api_pb2 as pb
 
 sys.path.insert(0, str(Path(__file__).parent))
 from differential.cleaning_scenarios import CLEANING_SCENARIOS
-from differential.known import reason_of
+from differential.known import reason_of, reason_of_answers
 from differential.normalize import differences
 from differential.peers import Recorder
 from differential.policy_scenarios import POLICY_SCENARIOS
@@ -87,8 +87,8 @@ def main() -> int:
             for name, (ours, theirs) in _printed(running)
         }
     steps = sum(max(map(len, answers.values())) for answers in everything.values())
-    found = [(name, label) for name, both in everything.items() for label, _ in _compare(**both)]
-    new = [one for one in found if reason_of(*one) is None]
+    found = [(name, *one) for name, both in everything.items() for one in _compare(name, **both)]
+    new = [(name, label) for name, label, _, reason in found if reason is None]
     print(f"{steps} answers, {len(found)} differ, {len(new)} of them without a known reason")
     for name, label in new:
         print(f"  {name}: {label}")
@@ -140,24 +140,26 @@ def _printed(running: dict[str, list[Future[Steps]]]) -> Iterator[tuple[str, lis
     """The scenarios in order, each printed when both brokers have answered."""
     for name, both in running.items():
         ours, theirs = (one.result() for one in both)
-        found = _compare(ours, theirs)
+        found = _compare(name, ours, theirs)
         print(f"{name}: {max(len(ours), len(theirs))} answers, {len(found)} differ", flush=True)
-        for label, lines in found:
-            reason = reason_of(name, label)
+        for label, lines, reason in found:
             print(f"  {label}{f' (known: {reason})' if reason else ''}")
             for line in lines:
                 print(f"    {line}")
         yield name, both
 
 
-def _compare(ours: Steps, theirs: Steps) -> list[tuple[str, list[str]]]:
+def _compare(name: str, ours: Steps, theirs: Steps) -> list[tuple[str, list[str], str | None]]:
+    """The steps that differ: the lines that say how, and the reason if it is known."""
     found = []
     for number in range(max(len(ours), len(theirs))):
         left = ours[number] if number < len(ours) else ("-", None)
         right = theirs[number] if number < len(theirs) else ("-", None)
         lines = differences(left[1], right[1])
         if lines:
-            found.append((left[0] if left[0] != "-" else right[0], lines))
+            label = left[0] if left[0] != "-" else right[0]
+            reason = reason_of(name, label) or reason_of_answers(name, left[1], right[1])
+            found.append((label, lines, reason))
     return found
 
 

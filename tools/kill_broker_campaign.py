@@ -30,6 +30,7 @@ import threading
 import time
 import urllib.request
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -38,7 +39,7 @@ from typing import Any
 
 import pulsar
 
-from pulsemark.ledger import EARLIEST, FolderReader, Position
+from pulsemark.ledger import EARLIEST, Entry, FolderReader, Position
 
 SUBSCRIPTION = "campaign"
 #: Chunks are of this size, so that a chunked message is small.
@@ -83,6 +84,13 @@ class BrokerProcess:
             headers={"Content-Type": "application/json"},
         )  # fmt: skip
         urllib.request.urlopen(request, timeout=30).read()
+
+    def left(self, topic: str) -> tuple[int, int]:
+        """What the subscription has not acknowledged, and what of it its consumers have."""
+        url = f"{self.http_url}/admin/v2/{topic.replace('://', '/')}/stats"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            found = json.loads(answer.read())["subscriptions"][SUBSCRIPTION]
+        return found["msgBacklog"], found["unackedMessages"]
 
 
 Outages = list[tuple[float, float]]
@@ -172,6 +180,14 @@ class LogCheck:
         return problems
 
 
+def entries_of(reader: FolderReader, topic: str) -> Iterator[Entry]:
+    """All entries that are stored of a topic."""
+    at, log = EARLIEST, reader.log(topic)
+    while part := log.read(at, max_entries=1000):
+        yield from part
+        at = Position(part[-1].position.ledger_id, part[-1].position.entry_id + 1)
+
+
 class Lane:
     """One topic's producers and consumers, and what they know."""
 
@@ -185,6 +201,8 @@ class Lane:
         self.sent: dict[bytes, int] = {}
         """Checksums by name: what a payload begins with."""
         self.acked: set[bytes] = set()
+        self.duplicates: set[bytes] = set()
+        """Names whose receipt said that the broker had stored them before."""
         self.received: dict[bytes, tuple[int, ...]] = {}
         """By name: the id of the message that had it first."""
         self.again = 0
@@ -233,7 +251,9 @@ class Lane:
             if result == pulsar.Result.Ok:
                 self.acked.add(name)
                 position = Position(message_id.ledger_id(), message_id.entry_id())
-                if position.entry_id >= 0:  # not a duplicate's receipt
+                if position.entry_id < 0:
+                    self.duplicates.add(name)
+                else:
                     log = self.logs[max(message_id.partition(), 0)]
                     log.promised.setdefault(position, []).append(name if is_whole else b"")
 
@@ -245,6 +265,23 @@ class Lane:
             more["deliver_after"] = timedelta(seconds=delay_s)
             self._due_s[name] = time.time() + delay_s
         random.choice(self.producers).send_async(payload, acknowledged, **more)
+
+    def name_missing(self, folder: Path, broker: BrokerProcess) -> None:
+        """Say which acknowledged messages were never received, and where they are stored."""
+        missing = self.acked - self.received.keys()
+        if missing:
+            left = {log.topic: broker.left(log.topic) for log in self.logs}
+            self.problems.insert(0, f"{self.name}: backlog and unacknowledged: {left}")
+        places: dict[bytes, str] = {}
+        with FolderReader(folder) as reader:
+            for log in self.logs if missing else ():
+                for entry in entries_of(reader, log.topic):
+                    for name in (name for name in missing if name in entry.body):
+                        places[name] = str(entry.position)
+        for name in sorted(missing):
+            text = "acknowledged as a duplicate, " if name in self.duplicates else ""
+            text += f"stored at {places[name]}" if name in places else "not stored"
+            self.problems.insert(0, f"{self.name}: never received: {name!r}, {text}")
 
     def receive(self, count: int, timeout_ms: int, outages: Outages) -> int:
         """Receive and acknowledge up to so many messages of each consumer."""
@@ -391,8 +428,7 @@ class Campaign:
                 self._connected()
         self._receive_all()
         for lane in self.lanes:
-            for name in lane.acked - lane.received.keys():
-                lane.problems.insert(0, f"{lane.name}: never received: {name!r}")
+            lane.name_missing(self.folder, broker)
         self.client.close()
         broker.kill(signal.SIGTERM)
 

@@ -147,9 +147,9 @@ def fill(broker_: Running, topic: str, count: int, size_bytes: int) -> None:
         part = frames[: min(window, count - at)]
         for frame in part:
             sender._socket.sendall(frame)
-        heard = 0
-        while heard < len(part):
-            heard += sender.hear(1)
+        received = 0
+        while received < len(part):
+            received += sender.receive(1)
 
 
 def subscribed(broker_: Running, name: str, kind: Any, topic: str, **options: Any) -> socket.socket:

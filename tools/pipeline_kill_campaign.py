@@ -5,10 +5,10 @@
 
 Without ``--spark``, the jobs' tasks run in the driver's process, which is forked for each run: a
 run takes part of a second, and dies at a chosen change of the file system or after a chosen time.
-With ``--spark``, each run is a Spark driver of its own, and it, or one of its Python workers, dies
-after a chosen time. After each kill the table shows nothing half-written; after the last one the
-job is repeated, and must have given what an undisturbed run gives. Prints a table and one line of
-JSON. Exit code 1 if something differs.
+With ``--spark``, they run in a real Spark, and its driver, or one of its Python workers, dies after
+a chosen time; two cycles of a job kill both. After each kill the table shows nothing
+half-written; after the last one the job is repeated, and must have given what an undisturbed run
+gives. Prints a table and one line of JSON. Exit code 1 if something differs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from pipeline_kills.jobs import JOBS, Job, fill
-from pipeline_kills.spark_jobs import SPARK_JOBS, spark_cycle
-
-from pulsemark.pipeline.class_archive import make_archive
+from pipeline_kills.spark_kills import SPARK_JOBS, VICTIMS, Campaign
 
 KILLS_MAX = 3
 CHILD_S = 100
@@ -131,23 +130,23 @@ def campaign(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def spark_campaign(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All cycles with Spark's own processes; returns the report."""
     data = folder / "data"
-    fill(data, hours=24)
-    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-    make_archive()  # drivers start in half the time with it
+    fill(data, hours=8)
     names = arguments.jobs.split(",") if arguments.jobs else list(SPARK_JOBS)
     problems: list[dict[str, object]] = []
     kills: Counter[str] = Counter()
-    for number in range(arguments.cycles):
-        seed = arguments.seed + number
-        name = names[number % len(names)]
-        place = folder / f"cycle-{seed}"
-        place.mkdir()
-        killed, found = spark_cycle(name, data, place, random.Random(seed))
-        print(f"seed {seed}, {name}: {killed}", file=sys.stderr, flush=True)
-        kills[killed] += 1
-        for problem in found:
-            problems.append({"seed": seed, "job": name, "problem": problem})
-            print(f"seed {seed}, {name}: {problem}", file=sys.stderr)
+    with closing(Campaign(data, folder)) as running:
+        for number in range(arguments.cycles):
+            seed = arguments.seed + number
+            name = names[number % len(names)]
+            victim = arguments.victim or VICTIMS[sum(divmod(number, len(names))) % 2]
+            began = time.monotonic()
+            killed, found = running.cycle(name, seed, victim)
+            taken_s = time.monotonic() - began
+            print(f"seed {seed}, {name}: {killed} ({taken_s:.0f} s)", file=sys.stderr, flush=True)
+            kills[killed] += 1
+            for problem in found:
+                problems.append({"seed": seed, "job": name, "problem": problem})
+                print(f"seed {seed}, {name}: {problem}", file=sys.stderr)
     counts = {"cycles": arguments.cycles, **kills}
     return {"campaign": "pipeline kill -9, Spark", **counts, "found": problems}
 
@@ -159,6 +158,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first cycle's; then one more each")
     parser.add_argument("--spark", action="store_true", help="with Spark's drivers and workers")
     parser.add_argument("--jobs", help="only these, separated by commas")
+    parser.add_argument("--victim", choices=VICTIMS, help="with --spark: only this one")
     arguments = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:

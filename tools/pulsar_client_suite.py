@@ -116,7 +116,6 @@ def token(subject: str, secret: bytes) -> str:
 @contextmanager
 def running_broker(home: Path, conf: Path, secret: bytes) -> Iterator[None]:
     """A broker with the suite's configuration."""
-    config = home / "broker.conf"
     key = base64.b64encode(secret).decode()
     ours = {
         "bindAddress": "127.0.0.1",
@@ -127,7 +126,15 @@ def running_broker(home: Path, conf: Path, secret: bytes) -> Iterator[None]:
         "tlsTrustCertsFilePath": conf / "cacert.pem",
     }
     lines = "".join(f"{name}={value}\n" for name, value in ours.items())
-    config.write_text((conf / "standalone-ssl.conf").read_text() + "\n" + lines)
+    with standalone(home, (conf / "standalone-ssl.conf").read_text() + "\n" + lines):
+        yield
+
+
+@contextmanager
+def standalone(home: Path, settings: str) -> Iterator[None]:
+    """A broker with these settings, and its data and log in a folder."""
+    config = home / "broker.conf"
+    config.write_text(settings)
     command = [sys.executable, "-m", "pulsemark", "standalone", "--json", "--config", str(config)]
     with (home / "broker.log").open("w") as log:
         broker = subprocess.Popen(

@@ -60,7 +60,7 @@ def test_a_property_cannot_pass_for_the_producers_name() -> None:
     ],
 )
 def test_the_time_is_the_stamps_or_the_append_time(prefix: bytes, time_ms: int) -> None:
-    """Also for a stamp beyond all times, and for a prefix that is no prefix."""
+    """Also for a stamp beyond all times, and for a prefix that is not a prefix."""
     assert Grouping(()).place(prefix, 77) == (time_ms, ())
 
 

@@ -45,7 +45,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
 
 
 def test_a_folder_is_listed_as_json(pulsemark: Command, folder: Path) -> None:
-    """One object for each entry, with bytes that are no text in hexadecimal."""
+    """One object for each entry, with bytes that are not text in hexadecimal."""
     rows = pulsemark("control", "list", "orders", "--data-dir", folder, "--json").json()
     assert [(r["index"], r["control"]["type"], r["control"]["name"]) for r in rows] == [
         (1, "checkpoint", "c1"), (2, "leader-change", "b"), (4, "user", "com.example.x")

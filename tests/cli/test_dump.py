@@ -1,4 +1,4 @@
-"""`pulsemark dump`: folders, topics, segment files, live folders, damage, what is no folder."""
+"""`pulsemark dump`: folders, topics, segment files, live folders, damage, what is not a folder."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_torn_tail_of_a_segment_file(folder: Folder, pulsemark: Command) -> None
 
 
 def test_room_kept_free_is_no_damage(folder: Folder, pulsemark: Command) -> None:
-    """Zeros behind the last record are room for more, not damage."""
+    """Zeros after the last record are room for more, not damage."""
     path = folder.segment()
     path.write_bytes(path.read_bytes() + bytes(5_000))
     ran = pulsemark("dump", path, "--json")
@@ -212,7 +212,7 @@ def test_room_kept_free_is_no_damage(folder: Folder, pulsemark: Command) -> None
 
 
 def test_lost_records_of_a_segment_file(folder: Folder, pulsemark: Command) -> None:
-    """Records whose headers are gone are counted, and the dump goes on behind them."""
+    """Records whose headers are gone are counted, and the dump goes on after them."""
     path = folder.segment()
     data = bytearray(path.read_bytes())
     begin, end = data.index(folder.bodies[3]), data.index(folder.bodies[5])
@@ -242,7 +242,7 @@ def test_reader_that_goes_away(folder: Folder, pulsemark: Command, tmp_path: Pat
 
 
 def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
-    """What is no folder, topic, segment, index or position is refused in one line naming it."""
+    """What is not a folder, topic, segment, index or position is refused in one line naming it."""
     (tmp_path / "text.txt").write_text("not a segment")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "holiday.jpg").write_bytes(b"\xff\xd8")
@@ -283,7 +283,7 @@ def test_folder_of_the_future(folder: Folder, pulsemark: Command) -> None:
 
 
 def test_tags(tmp_path: Path, pulsemark: Command) -> None:
-    """Tags are shown by name behind each row, and with all of the prefix's fields in JSON."""
+    """Tags are shown by name after each row, and with all of the prefix's fields in JSON."""
     store = LocalStore.open(tmp_path / "tagged")
     try:
         ledger = store.open_topic("persistent://public/default/orders")

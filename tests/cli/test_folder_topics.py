@@ -95,7 +95,7 @@ def test_an_audit_finds_what_is_missing(here, pulsemark, folder):
 
 
 def test_short_names_of_a_store(tmp_path):
-    """`orders` in a store is the topic that a client calls so; "" and a/b are no names."""
+    """`orders` in a store is the topic that a client calls so; "" and a/b are not names."""
     with LocalStore.open(tmp_path / "data") as store:
         ledger = store.open_topic("orders")
         assert ledger.name == TOPIC

@@ -96,7 +96,7 @@ def test_module_and_script_are_the_same_command() -> None:
 
 
 def test_reader_that_goes_away_is_no_traceback() -> None:
-    """When the program behind a pipe has enough, the command ends without a word."""
+    """When the reader of a pipe ends, the command ends without a message."""
     command = [sys.executable, "-m", "pulsemark", "--help"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None

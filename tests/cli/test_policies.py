@@ -144,7 +144,7 @@ def test_no_broker_answers(pulsemark: Command) -> None:
 
 
 class _Other(BaseHTTPRequestHandler):
-    """A server that is no broker."""
+    """A server that is not a broker."""
 
     answer = b""
 
@@ -167,7 +167,7 @@ class _Other(BaseHTTPRequestHandler):
         (b"220 mail ready\r\n", "does not answer like a broker"),
     ],
 )
-def test_somebody_else_answers(pulsemark: Command, answer: bytes, named: str) -> None:
+def test_another_server_answers(pulsemark: Command, answer: bytes, named: str) -> None:
     """Whatever another server says ends in one line."""
     handler = type("Handler", (_Other,), {"answer": answer})
     with HTTPServer(("127.0.0.1", 0), handler) as server:

@@ -40,7 +40,7 @@ def lines(program: str) -> list[list[str]]:
 
 
 def test_its_commands_say_what_the_page_says(pulsemark: Command, broker: BrokerThread) -> None:
-    """In their order: set, look, unset; nothing stays behind."""
+    """In their order: set, look, unset; nothing is left."""
     said = []
     for _, *arguments in lines("pulsemark"):
         ran = pulsemark(*arguments, "--admin-url", broker.http_url)

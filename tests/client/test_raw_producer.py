@@ -216,7 +216,7 @@ def test_a_broker_that_is_gone_is_given_up(tmp_path: Path) -> None:
     ],
 )
 def test_bad_urls(url: str, reason: str) -> None:
-    """What is no broker's URL is an error with the reason, before anything is connected."""
+    """What is not a broker's URL is an error with the reason, before anything is connected."""
     with pytest.raises(ServiceUrlError, match=reason):
         RawProducer(url, TOPIC)
 

@@ -20,9 +20,9 @@ async def opened(tree):
     """A broker's view of the catalog, and the changes of others."""
     catalog = SharedCatalog(tree.session())
     await catalog.load()
-    heard = []
-    catalog.on_change.append(lambda *change: heard.append(change))
-    return catalog, heard
+    received = []
+    catalog.on_change.append(lambda *change: received.append(change))
+    return catalog, received
 
 
 def in_thread(function, *arguments):

@@ -136,7 +136,7 @@ def test_what_does_not_go_with_workers(workers, tmp_path):
 
 
 def test_workers_end_with_their_supervisor(workers, eventually):
-    """If the supervisor is killed, no worker stays behind."""
+    """If the supervisor is killed, no worker is left."""
     ready = workers("--workers", "2")
     workers.process.kill()
     workers.process.wait(LIMIT_S)

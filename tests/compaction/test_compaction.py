@@ -166,7 +166,7 @@ class Several:
 
 @dataclass
 class Other:
-    """What is no message of a producer's, or does not open."""
+    """What is not a message of a producer's, or does not open."""
 
     kind: str
     stamped: bool = True

@@ -14,7 +14,7 @@ OPTIONS = StoreOptions(ledger_entries=700, segment_size_bytes=40_000)
 
 
 def test_ten_thousand_searches_equal_a_look_at_every_entry(tmp_path):
-    """Clock steps of -300 s and a day, restarts with the clock behind: times never fall, and
+    """Clock steps of -300 s and a day, restarts with an earlier clock: times never fall, and
     10,000 searches by time, on both methods, find what a plain look finds.
     """
     random, clock = Random(9), SettableClock(A_TIME_MS)

@@ -65,7 +65,7 @@ def append(topic, clock, put):
 
 
 def survivor(log, position):
-    """The first entry of the compacted log at or behind ``position``."""
+    """The first entry of the compacted log at or after ``position``."""
     entries = log.read(position, max_entries=1)
     return entries[0] if entries else None
 
@@ -73,7 +73,7 @@ def survivor(log, position):
 @settings(max_examples=30, deadline=None)
 @given(steps=st.lists(puts | puts | puts | puts | commands, max_size=30), blocks=st.integers(1, 4))
 def test_agrees_with_the_full_log(steps, blocks):
-    """For any time and index: the first survivor at or behind what a full log's search gives."""
+    """For any time and index: the first survivor at or after what a full log's search gives."""
     clock = SettableClock(1_000)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -219,7 +219,7 @@ def test_index_that_was_trimmed_behind_the_horizon(topic):
 
 
 def test_damaged_entry_behind_the_horizon(topic):
-    """Where the first entry behind the horizon is damaged it is found nevertheless."""
+    """The first entry after the horizon is found, also if it is damaged."""
     compact(topic)
     log = compacted_log(topic)
     topic.append(unbatched_message(None, publish_time_ms=1, key="a")).commit.wait()

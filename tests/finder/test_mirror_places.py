@@ -53,7 +53,7 @@ def test_the_place_is_kept_when_the_entries_are_removed(open_store: OpenStore) -
 
 
 def test_a_new_topic_has_no_place_of_an_earlier_one(open_store: OpenStore) -> None:
-    """Neither if the record was forgotten with the topic, nor if it was left behind."""
+    """Neither if the record was forgotten with the topic, nor if it was left there."""
     with open_store() as store:
         ledger, places = store.open_topic(TOPIC), MirrorPlaces(store.catalog)
         places.last(ledger, "west")

@@ -129,7 +129,7 @@ def test_answers_are_the_finders_own(seek, topics, orders, method):
 
 
 def test_behind_the_last_entry_is_the_end(seek, topics, orders):
-    """A time after the last entry is no error, and never the beginning."""
+    """A time after the last entry is not an error, and never the beginning."""
     found = seek.by_time(topics.ORDERS, topics.FIRST_MS + 91)
     assert (found.end, found.position, found.index) == (True, orders.end_position, 30)
     assert seek.by_time(topics.ORDERS, 2**63 - 1).end

@@ -140,7 +140,7 @@ def test_a_time_beyond_int64_is_the_last_time_there_is(topics):
 
 
 def test_entries_before_a_damaged_one_are_delivered(topics):
-    """Damage ends the stream behind the last good entry, with its place and where to go on."""
+    """Damage ends the stream after the last good entry, with its place and where to go on."""
     log = topics.fill([bytes([n]) * 50 for n in range(5)])
     [segment] = log.segments()
     data = bytearray(segment.path.read_bytes())

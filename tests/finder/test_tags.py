@@ -45,7 +45,7 @@ def test_values_of_every_kind() -> None:
 
 @pytest.mark.parametrize("prefix", [b"", pack_encoded(b"\xff\xff")])
 def test_no_tags(prefix: bytes) -> None:
-    """What has no prefix, or one that cannot be read, has no tags and is no error here."""
+    """What has no prefix, or one that cannot be read, has no tags and is not an error here."""
     assert tag_messages(prefix) == []
 
 

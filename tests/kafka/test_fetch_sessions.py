@@ -241,7 +241,7 @@ def begin(sessions, *partitions, principal=None, topic="t"):
     wanted = {(topic, number): PLACE for number in partitions}
     context = sessions.context(principal, 0, 0, wanted, ())
     for key, _ in context.wanted:
-        assert context.tells(key, Read(high_watermark=1, first_offset=0))
+        assert context.must_answer(key, Read(high_watermark=1, first_offset=0))
     return context.session_id()
 
 

@@ -72,22 +72,22 @@ def test_append_answers_at_once_and_becomes_durable(topic, clock):
 def test_callbacks_and_listeners_are_called_after_commits(open_store):
     """Callbacks are run by ``notify``, in order of appending; listeners once per commit."""
     notified: list[Callable[[], None]] = []
-    heard: list[Any] = []
+    received: list[Any] = []
     store = open_store(notify=notified.append)
     topic = store.open_topic(ORDERS)
-    topic.on_confirmed.append(lambda: heard.append("confirmed"))
+    topic.on_confirmed.append(lambda: received.append("confirmed"))
     with store.committer.lock:
         for number in range(3):
             commit = topic.append(b"%d" % number).commit
-            commit.add_done_callback(lambda error, n=number: heard.append((n, error)))
+            commit.add_done_callback(lambda error, n=number: received.append((n, error)))
     commit.wait(10)
     store.committer.flush()
-    assert heard == []
+    assert received == []
     for call in notified:
         call()
-    assert heard == [(0, None), (1, None), (2, None), "confirmed"]
-    commit.add_done_callback(lambda error: heard.append(("late", error)))
-    assert heard[-1] == ("late", None)
+    assert received == [(0, None), (1, None), (2, None), "confirmed"]
+    commit.add_done_callback(lambda error: received.append(("late", error)))
+    assert received[-1] == ("late", None)
 
 
 def test_failing_callback_does_not_stop_commits(topic, caplog):

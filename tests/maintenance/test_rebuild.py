@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +21,10 @@ from pulsemark.ledger import (
     UnsupportedVersionError,
 )
 from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.opening.completion import LEDGER_IDS_SKIPPED
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader
+from pulsemark.ledger.local.store import LocalStore
 from pulsemark.maintenance.rebuild import rebuild_catalog
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import crc32c
@@ -222,6 +226,84 @@ def test_what_can_be_read_of_the_old_catalog_is_kept(filled, open_store):
     store = open_store()
     assert everything(store) == expected
     assert store.catalog.get("namespace", "public/default") == b"policies"
+
+
+def change_property(path):
+    """Another value than the one that was stored, as after a changed bit."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TRIGGER property_written")
+        db.execute("UPDATE property SET value=x'70' WHERE kind='namespace'")
+        db.commit()
+
+
+def test_damaged_property_is_not_taken_over(filled, open_store, caplog):
+    """A value that is not what was stored is named and left out; the others are copied."""
+    filled.catalog.put("tenant", "acme", b"bob")
+    filled.close()
+    change_property(filled.folder / "catalog.sqlite")
+    with pytest.raises(CorruptCatalogError):
+        open_store()
+    rebuilt = rebuild_catalog(filled.folder)
+    assert (rebuilt.kept_topics, rebuilt.kept_properties, rebuilt.all_kept) == (1, 1, False)
+    assert "'namespace' of 'public/default'" in caplog.text
+    store = open_store()
+    assert store.catalog.get("namespace", "public/default") is None
+    assert store.catalog.get("tenant", "acme") == b"bob"
+
+
+@pytest.mark.parametrize(
+    ("owner", "step"), [(Catalog, "write"), (Catalog, "create_topic"), (LocalStore, "open")]
+)
+def test_failed_rebuild_leaves_the_old_catalog(filled, open_store, monkeypatch, owner, step):
+    """After a full disk the folder is as it was: policies that keep data are not lost."""
+    expected = everything(filled)
+    filled.close()
+
+    def disk_is_full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, disk_is_full)
+        with pytest.raises(OSError, match="no space left"):
+            rebuild_catalog(filled.folder)
+    assert not list(filled.folder.glob("catalog.sqlite.*"))
+    store = open_store()
+    assert store.catalog.get("namespace", "public/default") == b"policies"
+    assert everything(store) == expected
+
+
+def test_killed_rebuild_keeps_the_properties(filled, open_store, monkeypatch, tmp_path):
+    """Whatever is in the folder when the process ends, the next opening finds all properties."""
+    expected = everything(filled)
+    filled.close()
+    copies: list[Path] = []
+
+    def copy_before(call):
+        def copied(*args: object, **kwargs: object) -> object:
+            copies.append(shutil.copytree(filled.folder, tmp_path / f"killed-{len(copies)}"))
+            return call(*args, **kwargs)
+
+        return copied
+
+    with monkeypatch.context() as patch:
+        for owner, step in [
+            (Catalog, "write"),
+            (OsFiles, "rename"),
+            (OsFiles, "unlink"),
+            (OsFiles, "sync_folder"),
+            (LocalStore, "open"),
+            (Catalog, "create_topic"),
+        ]:
+            patch.setattr(owner, step, copy_before(getattr(owner, step)))
+        rebuild_catalog(filled.folder)
+    assert len(copies) >= 5
+    for copy in copies:
+        with open_store(folder=copy) as store:
+            assert store.catalog.get("namespace", "public/default") == b"policies", copy.name
+            assert without_empty(everything(store)) == without_empty(expected)
+        assert rebuild_catalog(copy).kept_properties == 1
+        names = {finding.path.name for finding in verify_folder(copy) if finding.path}
+        assert all(name.startswith("catalog.sqlite.old-") for name in names)
 
 
 def test_folder_in_use_is_refused(filled, tmp_path):

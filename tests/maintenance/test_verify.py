@@ -111,7 +111,7 @@ def test_folder_in_use_is_clean(live):
 
 
 def test_folder_is_clean_while_everything_changes(live):
-    """Appends, rolls, trims, cut heads, new leaders and deleted topics are no damage meanwhile."""
+    """Appends, rolls, trims, cut heads, new leaders and deleted topics are not damage meanwhile."""
     random = Random(7)
     steps = iter(range(60))
 

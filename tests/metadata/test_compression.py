@@ -257,7 +257,7 @@ def test_lz4_noise_opens_to_what_it_says_or_not_at_all():
 
 @given(data=st.binary(min_size=1, max_size=80), more=st.integers(1, 8))
 def test_a_block_of_closing_literals_is_as_long_as_it_is(data, more):
-    """A block of literals alone, stated a little too big, does not open with bytes behind them."""
+    """A block of literals alone, stated a little too big, does not open with bytes after them."""
     block = ORACLES[LZ4](data)
     assert lz4_by_the_book(block) == data
     assert decompress(LZ4, block, len(data), LIMIT_BYTES) == data

@@ -105,7 +105,7 @@ class TestReading:
 
 class TestChecksum:
     def test_every_flipped_bit_is_seen(self):
-        """Any single flipped bit behind the magic is a ChecksumError that names both sums."""
+        """Any single flipped bit after the magic is a ChecksumError that names both sums."""
         sent = message(simple_metadata())
         right = oracle_crc32c(sent[6:])
         for place, bit in itertools.product(range(2, len(sent)), range(8)):
@@ -124,7 +124,7 @@ class TestChecksum:
 
     @pytest.mark.parametrize("length", range(2, 10))
     def test_cut_header(self, length):
-        """A header cut off behind its magic is an error, not a missing checksum."""
+        """A header cut off after its magic is an error, not a missing checksum."""
         with pytest.raises(MessageFormatError):
             verify_checksum(message(simple_metadata())[:length])
 

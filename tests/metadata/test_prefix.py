@@ -220,7 +220,7 @@ class TestDamage:
     @settings(deadline=None)
     @given(st.binary(max_size=80), st.booleans())
     def test_any_bytes_behind_the_magic(self, rest, honest_size):
-        """Garbage behind the magic raises PrefixError or is read, and nothing else happens."""
+        """Garbage after the magic raises PrefixError or is read, and nothing else happens."""
         size = struct.pack(">I", len(rest)) if honest_size else b""
         entry = b"\x0e\x02" + size + rest
         try:
@@ -254,7 +254,7 @@ class TestDamage:
         assert packing.value.offset == reading.value.offset == 2
 
     def test_not_a_protobuf(self):
-        """Bytes that are no protobuf are refused by readers that parse; strip does not look."""
+        """Bytes that are not protobuf are refused by readers that parse; strip does not look."""
         entry = struct.pack(">HI", 0x0E02, 2) + b"\x08\xff" + BODY
         for read in (peek, split):
             with pytest.raises(PrefixError) as caught:

@@ -129,7 +129,7 @@ def test_numbers_of_any_values(time_ms, index, value, keys):
     ],
 )
 def test_damage(damaged):
-    """What is no protobuf raises PrefixError, and nothing else."""
+    """What is not protobuf raises PrefixError, and nothing else."""
     with pytest.raises(PrefixError):
         field_numbers(damaged)
     with pytest.raises(PrefixError):

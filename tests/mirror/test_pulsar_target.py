@@ -1,6 +1,6 @@
 """Targets that know no mirrors: a broker that behaves as Apache Pulsar does, seen by a mirror.
 
-Apache Pulsar itself is no part of these tests. The broker here ignores what a mirror says, and
+Apache Pulsar itself is not part of these tests. The broker here ignores what a mirror says, and
 answers PRODUCER with the last sequence id that a deduplicating Pulsar would know.
 """
 

@@ -31,6 +31,7 @@ from pulsemark.ledger import (
     FolderReader,
     LocalStore,
     ManagedLedger,
+    TopicStore,
 )
 from pulsemark.metadata import (
     BrokerTimeStamper,
@@ -98,7 +99,7 @@ def compressed(body: bytes, compression: Any) -> bytes:
 class TopicWriter:
     """Appends to one topic; `rows` are what a reader must see, in order."""
 
-    def __init__(self, store: LocalStore, clock: SettableClock, name: str, partition: int) -> None:
+    def __init__(self, store: TopicStore, clock: SettableClock, name: str, partition: int) -> None:
         self.ledger: ManagedLedger = store.open_topic(name)
         self.ledger.stampers = STAMPS
         self.name = name
@@ -378,7 +379,7 @@ def spark_schema(names: Sequence[str], columns: Mapping[str, Column] = COLUMNS) 
     return types.StructType([types.StructField(name, by_ddl[columns[name].ddl]) for name in names])
 
 
-def rows_of(path: Path | None, **options: object) -> list[Row]:
+def rows_of(path: Path | str | None, **options: object) -> list[Row]:
     """What the source reads with these options, planned and read in this process."""
     from pyspark.sql.types import StructField, StructType
 
@@ -577,6 +578,7 @@ def make_certificate(folder: Path) -> None:
 
 
 _TOOLS = (
+    "TopicWriter",
     "Folder",
     "arrow_schema",
     "compressed",
@@ -596,9 +598,9 @@ _TOOLS = (
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The one Spark session of a run. Tests that use it are in test_spark.py,
-    test_spark_stream.py and test_broker_audit.py only: workers of a parallel run take whole
-    modules, and a session costs some ten seconds.
+    """The one Spark session of a run. Tests that use it are in SPARK_MODULES of
+    tests/conftest.py only, which one worker of a parallel run takes: a session costs some ten
+    seconds.
     """
     from pulsemark.pipeline import local_session
     from pulsemark.pipeline.session import BRIEF_SETTINGS

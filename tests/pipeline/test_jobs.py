@@ -109,7 +109,7 @@ REPLAY = ("--service-url", "pulsar://127.0.0.1:1", "--checkpoint", "{tmp}/cp")
         ("audit", ("{data}", "--bucket", "5 parsecs"), "option bucket = '5 parsecs'"),
         ("audit", ("{data}", "--starting-time", "noon"), "option startingTime = 'noon'"),
         ("audit", ("{data}", "--against", "{tmp}/no"), "option against = .*does not exist"),
-        ("audit", ("{data}", "--against", "{tmp}"), "is no data folder, no table"),
+        ("audit", ("{data}", "--against", "{tmp}"), "is not a data folder, a table"),
         ("audit", ("{data}", "--against", "{data}", "--by", "producer"), "option by = 'producer'"),
         ("audit", ("{data}", "--by-source"), "option bySource = 'true': needs --against"),
         ("audit", ("{data}", "--html", "{tmp}"), "option --html = .*is a folder"),
@@ -148,7 +148,7 @@ def test_nonsense_costs_no_session(
     arguments: tuple[str, ...],
     message: str,
 ) -> None:
-    """Exit code 2 and one line, and nothing is left behind."""
+    """Exit code 2 and one line, and nothing is left."""
     from pulsemark.ledger import LocalStore
 
     monkeypatch.setattr("pulsemark.pipeline.jobs.local_session", no_session)

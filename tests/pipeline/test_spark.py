@@ -157,7 +157,7 @@ def test_a_frame_is_a_snapshot_of_a_live_folder(spark: Any, folder: Any, tools: 
 
 
 def test_a_filter_leaves_the_frame_as_it_was(spark: Any, folder: Any) -> None:
-    """The count behind a filtered count is the whole count again."""
+    """The count after a filtered count is the whole count again."""
     topic = folder.topic("a")
     topic.batch([BatchMember(payload=b"%d" % n) for n in range(100)])
     frame = read(spark, folder, topic)

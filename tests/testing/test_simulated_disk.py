@@ -182,7 +182,7 @@ def test_cut_file_may_have_either_length(folder):
 
 
 def test_errors_are_the_kernels(folder):
-    """Missing files, files that are no folder, or closed descriptors give the usual errno."""
+    """Missing files, files that are not a folder, or closed descriptors give the usual errno."""
     process = SimulatedDisk().process()
     process.mkdir(folder)
     for call, number in (

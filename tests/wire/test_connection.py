@@ -72,7 +72,7 @@ def consumer_of(event: Event) -> int:
 
 
 def open_connection(role: Role = Role.SERVER, **options: Any) -> Connection:
-    """A connection behind its handshake."""
+    """A connection after its handshake."""
     connection = Connection(role, **options)
     connection.receive_data(HELLO[role])
     assert len(list(connection.events())) == 1
@@ -292,7 +292,7 @@ def test_the_fast_parser_agrees_with_the_general_one(body: bytes) -> None:
 
 
 def test_extra_bytes_after_a_simple_command_are_tolerated() -> None:
-    """What stands behind a command that has no payload is dropped, as Pulsar does."""
+    """Bytes after a command that has no payload are dropped, as Pulsar does."""
     frame = raw_frame(pb.BaseCommand(type=T.PING, ping=pb.CommandPing()).SerializeToString(), b"x")
 
     found = events_of(frame + commands.pong())

@@ -62,7 +62,7 @@ def test_defaults_are_left_out() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x08\x01", b"\xff\xff", b"\x08"])
 def test_what_is_no_serialized_id_is_refused(data: bytes) -> None:
-    """Missing fields and bytes that are no message raise ValueError."""
+    """Missing fields and bytes that are not a message raise ValueError."""
     with pytest.raises(ValueError, match="serialized message id"):
         MessageId.deserialize(data)
 
@@ -84,7 +84,7 @@ def test_ack_sets_hold_what_is_not_acknowledged(unacked: set[int]) -> None:
 
 
 def test_an_ack_set_is_read_within_the_batch_only() -> None:
-    """Bits behind the batch's end mean nothing; three members of which the second is acked: 5."""
+    """Bits after the batch's end mean nothing; three members of which the second is acked: 5."""
     assert pack_ack_set([0, 2]) == (5,)
     assert unpack_ack_set([-1, -1], 3) == [0, 1, 2]
     assert unpack_ack_set([], 3) == []

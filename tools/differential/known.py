@@ -7,8 +7,9 @@ strategies). docs/compatibility.md explains each reason.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from typing import Any
 
-__all__ = ["KNOWN", "reason_of"]
+__all__ = ["KNOWN", "reason_of", "reason_of_answers"]
 
 VERSION = "the broker says what it is"
 EPOCH = "an older epoch must never own the topic again; closed waiters own nothing"
@@ -47,14 +48,23 @@ PEER = "the peer's default retention, and what others have set in it"
 LATER = "the peer stores a topic's policies later than it answers"
 TENANT = "the namespace is looked for first"
 QUOTA = "the backlog is checked a moment later"
+NAME_SIZE = "a topic's name may have 255 bytes"
+TWICE = "a name that is there twice has its last value"
+TYPE = "a type that Pulsar cannot read gets an answer"
+LIMIT = "a client's count is bounded"
 
 KNOWN: tuple[tuple[str, str, str], ...] = (
     ("handshake", "connect", VERSION),
     ("protocol_versions", "version *", VERSION),
     ("feature_flags", "flags *", VERSION),
-    ("connect_fields", "*", VERSION),
+    *(
+        ("connect_fields", step, VERSION)
+        for step in ("proxy", "original principal", "unknown method", "token", "none")
+    ),
+    ("connect_fields", "empty version", VERSION),
     ("rest_clusters_and_brokers", "GET /admin/v2/brokers/version", VERSION),
-    ("several_waiting", "*", EPOCH),
+    ("several_waiting", "second waiting hears", EPOCH),
+    ("several_waiting", "producer", EPOCH),
     ("promoted_*", "producer", EPOCH),
     ("promoted_*_stale", "*", EPOCH),
     ("seek_of_many", "two seeks", SEEKS),
@@ -62,15 +72,17 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("violations", "flow zero", FRAME),
     ("topic_lists", "topics", PATTERN),
     ("replicated_flags", "flow", MARKER),
-    ("send_errors", "*", PREFIX),
+    ("send_errors", "stamped", PREFIX),
+    ("send_errors", "flow", MARKER),
     ("unloaded_producer", "send again", LEDGER),
     ("seeks_of_types", "stats", COUNT),
     *(("names", step, NAMES) for step in ("partitions", "no creation", "lookup", "producer")),
     ("topic_partition_names", "*/slash", NAMES),
     ("rest_topics_in_detail", "PUT /persistent/<tenant>/n2/x%2Fy", NAMES),
     ("topic_partition_names", "* persistent://public/default/T", BASE),
-    ("rest_partitions", "*", BASE),
-    ("topic_auto_partitioned", "*", BASE),
+    *(("rest_partitions", step, BASE) for step in ("producer", "send", "delete again")),
+    ("topic_auto_partitioned", "producer", BASE),
+    ("topic_auto_partitioned", "list", UNLOADED),
     ("schemas", "broken", JAVA),
     ("schema_wire", "*broken*", JAVA),
     ("non_persistent", "last id", JAVA),
@@ -141,6 +153,29 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("schema_wire_types", "producer ProtobufNative", JAVA),
     ("schema_wire_types", "get", KEYS),
     ("schema_wire", "producer avro *", JAVA),
+    ("rest_namespaces", "permissions", ORDER),
+    ("rest_compaction", "done", LATER),
+    ("a_full_backlog", "what the producer gets", QUOTA),
+    ("sweep_*", "topic = 'yyyyyyyyy...", NAME_SIZE),
+    ("sweep_*", "* twice*", TWICE),
+    ("sweep_*", "schema.type = [234]", JAVA),
+    ("sweep_*", "schema.type = 20", JAVA),
+    ("sweep_*", "schema.type = 15", KEYS),
+    ("sweep_*", "schema.type = 22*", TYPE),
+    ("sweep_create_schema", "topic = ''*", TYPE),
+    ("sweep_create_schema", "topic = 'ä b/c'*", TYPE),
+    ("sweep_send", "command num_messages = 2147483647*", LIMIT),
+    ("sweep_send", "metadata no *: more", MARKER),
+    ("sweep_send", "metadata marker_type = *: more", MARKER),
+    ("matrix_nonpersistent_tenant_namespace_bundle", "GET partitioned nothing", BUNDLE),
+    ("matrix_*_compaction", "PUT there *", LATER),
+    ("matrix_*_internalinfo", "GET *", CURSOR),
+    ("matrix_*_internalStats", "GET there nothing", CURSOR),
+    ("matrix_*_topic_maxMessageSize", "* absent tenant nothing", TENANT),
+    ("matrix_*_topic_offload", "PUT *", OFFLOAD),
+    ("matrix_*_topic_properties", "DELETE there *", MISTAKE),
+    ("matrix_*_subscription_properties", "* partitioned nothing", UNLOADED),
+    ("matrix_*_replicatedSubscriptionStatus", "GET partitioned nothing", UNLOADED),
 )
 
 
@@ -150,3 +185,15 @@ def reason_of(scenario: str, step: str) -> str | None:
         if fnmatchcase(scenario, one) and fnmatchcase(step, steps):
             return reason
     return None
+
+
+def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
+    """Why two answers to bodies of all kinds may differ; None: they must not.
+
+    Only where the peer failed (500, or no answer), and this broker says that it is the client's
+    mistake.
+    """
+    if not scenario.startswith("matrix_") or not isinstance(ours, dict):
+        return None
+    failed = isinstance(theirs, dict) and theirs.get("status") in (0, 500)
+    return MISTAKE if failed and 400 <= ours.get("status", 0) < 500 else None

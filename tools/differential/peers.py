@@ -25,6 +25,8 @@ QUIET_S = 0.5
 ANSWER_S = 6.0
 """How long an answer to a request may take. Some commands are never answered."""
 _LIMIT_S = 15.0
+FREE = {"MESSAGE", "SEND_RECEIPT"}
+"""Answers whose order among each other is free."""
 
 
 class RawConnection:
@@ -81,6 +83,17 @@ class RawConnection:
         answers = self._read(quiet_s)
         self._broker.record(label, answers)
         return answers
+
+    def prepare(self, *frames: bytes, messages: int = 0) -> None:
+        """Send, and wait for the answers, and for so many messages, without recording them."""
+        wanted = sum(kind == "MESSAGE" for kind, _ in self._broker.bodies) + messages
+        self.write(*frames)
+        self._read(0.1, record=False)
+        give_up_s = time.monotonic() + ANSWER_S
+        while time.monotonic() < give_up_s:
+            if sum(kind == "MESSAGE" for kind, _ in self._broker.bodies) >= wanted:
+                return
+            self._read(0.1, record=False)
 
     def listen(self, label: str, quiet_s: float = QUIET_S) -> list[Any]:
         """Record the events that arrive, without sending."""
@@ -151,12 +164,15 @@ class RawConnection:
 
 
 def _by_consumer(found: list[Any]) -> list[Any]:
-    """Answers with adjacent MESSAGEs ordered by consumer: their order across consumers is free."""
+    """Answers with adjacent receipts and MESSAGEs in one order: receipts first, then by consumer.
+
+    Different threads of Pulsar write them.
+    """
     ordered: list[Any] = []
-    for is_message, group in groupby(found, key=lambda one: "MESSAGE" in one):
+    for is_free, group in groupby(found, key=lambda one: not FREE.isdisjoint(one)):
         answers = list(group)
-        if is_message:
-            answers.sort(key=lambda one: one["MESSAGE"]["consumer_id"])
+        if is_free:
+            answers.sort(key=lambda one: one.get("MESSAGE", {}).get("consumer_id", -1))
         ordered += answers
     return ordered
 

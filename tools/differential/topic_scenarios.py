@@ -13,7 +13,7 @@ from pulsemark.wire import MessageId, commands
 
 from .peers import Recorder
 from .rest_scenarios.registry import ADMIN, path_of, unique
-from .wire_scenarios import SUB, Scenario, batch, fill, message, produce, send, subscribe
+from .wire_scenarios import SUB, Scenario, batch, fill, message, produce, received, send, subscribe
 
 #: A ledger's id in a text: "ledger/5/", "5:1".
 LEDGER = re.compile(r"(?<=ledger/)\d+(?=/)|\b\d+(?=:\d)")
@@ -232,13 +232,11 @@ def topic_terminate(broker: Recorder, topic: str) -> None:
     again = broker.connect()
     produce(again, topic, 2, producer_name="q")
     produce(again, topic, 3, producer_name="r", access_mode=pb.WaitForExclusive)
-    last = broker.last("MESSAGE")
-    if last is not None:
-        ids = MessageId.from_data(last.message_id)
-        link.say(
-            "ack all",
-            commands.ack(10, [ids], pb.CommandAck.Cumulative, request_id=link.next_request()),
-        )
+    if ids := received(broker):
+        # Messages of several consumers have arrived, in any order.
+        last = max(ids, key=lambda one: one.entry_id)
+        request = link.next_request()
+        link.say("ack all", commands.ack(10, [last], pb.CommandAck.Cumulative, request_id=request))
     subscribe(again, topic, 13, "late", earliest=False)
     subscribe(again, topic, 14, "early")
     again.say("flow early", commands.flow(14, 10))

@@ -110,7 +110,7 @@ class Trail:
         if last is not None:
             cut = log.cut_before(last, self.next_index) is not None
             if cut or log.next_index < self.next_index:
-                self._begin_anew()
+                self._start_again()
         first_index = log.first_index
         if self.first_index is None:
             self.first_index = self.next_index = first_index
@@ -118,7 +118,7 @@ class Trail:
             self._passed_over(first_index)
         self.next_position = max(self.next_position, log.first_position or EARLIEST)
 
-    def _begin_anew(self) -> None:
+    def _start_again(self) -> None:
         counts = self.counts
         self.counts = Counts(counts.bucket_ms, counts.max_rows, counts.max_values)
         self.first_index, self.next_index = None, 0

@@ -16,7 +16,7 @@ from .security.authentication import Authenticated, AuthenticationFailed
 from .security.authorization import Target
 from .security.needs import SUPER_USER, tenant_admin, topic
 from .security.permissions import Action
-from .security.principal import NOBODY, Principal
+from .security.principal import UNAUTHENTICATED, Principal
 from .services import Services
 
 __all__ = ["BrokerAccess", "BrokerAdmission"]
@@ -83,7 +83,7 @@ class BrokerAdmission:
         """Everyone without authentication; else who the certificate says, or the anonymous role."""
         authenticator = self._authenticator
         if authenticator is None:
-            return Admitted(NOBODY)
+            return Admitted(UNAUTHENTICATED)
         method = TLS if peer_certificate and TLS in authenticator.methods else "none"
         try:
             return _admitted(authenticator.authenticate(method, b"", peer_certificate))

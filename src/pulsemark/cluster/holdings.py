@@ -2,11 +2,11 @@
 
     /namespace/TENANT/NAMESPACE/0x00000000_0x40000000   the owner's URLs; `disabled` while it leaves
 
-A node is only a hint: it says whom clients should ask. What keeps two brokers from writing to one
-topic is the store, whose opening fences the owner before. So a bundle is taken over in this order:
-create the node, open the store, look whether the node is still there (if the session was lost
-meanwhile, another broker may be asked to take the bundle), serve. It is given away in the other
-order: refuse topics, mark the node as disabled, close topics and store, delete the node.
+A node is only a hint: it says which broker clients should ask. What keeps two brokers from writing
+to one topic is the store, whose opening fences the owner before. So a bundle is taken over in this
+order: create the node, open the store, look whether the node is still there (if the session was
+lost meanwhile, another broker may be asked to take the bundle), serve. It is given away in the
+other order: refuse topics, mark the node as disabled, close topics and store, delete the node.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Holdings:
             text = f"Namespace bundle {bundle}: the session was lost while it was taken over"
             raise RefusedError(ServerError.ServiceNotReady, text)
         self._owned[bundle] = store
-        log.info("%s owns %s", self.me.broker_id, bundle)
+        log.info("%s owns bundle %s", self.me.broker_id, bundle)
 
     async def _withdraw(self, bundle: str, store: TopicStore) -> None:
         """Close a store that was opened, and is not served: another broker may have the bundle."""
@@ -209,7 +209,7 @@ class Holdings:
                 self._owned.pop(bundle, None)
                 self.leaving.discard(bundle)
                 await self._delete_node(bundle)
-        log.info("%s has given %s away", self.me.broker_id, bundle)
+        log.info("%s has given bundle %s away", self.me.broker_id, bundle)
         for call in self.on_change:
             call()
 
@@ -218,7 +218,11 @@ class Holdings:
         async with self._locks.held(bundle):
             if bundle not in self._owned:
                 return
-            log.warning("%s has lost %s", self.me.broker_id, bundle)
+            log.warning(
+                "%s may have lost bundle %s to another broker, and closes its topics",
+                self.me.broker_id,
+                bundle,
+            )
             self.leaving.add(bundle)
             try:
                 await self._close_topics(bundle, True)

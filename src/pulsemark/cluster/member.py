@@ -224,7 +224,10 @@ class ClusterMember(Membership, Cluster):
             silent_ms = (asyncio.get_running_loop().time() - since_s) * 1000
             if silent_ms > self.session.session_timeout_ms:
                 self._suspended_at_s = None
-                log.warning("%s has lost its session with the others", self.broker_id)
+                log.warning(
+                    "%s has lost its session with the other brokers, and closes its topics",
+                    self.broker_id,
+                )
                 await self._lose_all()
         for bundle, store in tuple(self._store.stores.items()):
             if self._stores.are_shared and store.state.is_over and self.holdings.owns(bundle):
@@ -252,7 +255,10 @@ class ClusterMember(Membership, Cluster):
         try:
             await self.registration.withdraw()
         except CoordinationError as error:
-            log.warning("this broker's nodes stay until its session ends: %s", error)
+            log.warning(
+                "this broker's nodes could not be deleted; they stay until its session ends: %s",
+                error,
+            )
         giving = (self.holdings.give(bundle) for bundle in self.holdings.bundles())
         await asyncio.gather(*giving)
 

@@ -1,4 +1,4 @@
-"""Who gets a bundle that no broker owns, and when a broker gives one away.
+"""Which broker gets a bundle without an owner, and when a broker gives one away.
 
 `Balanced`: the leader gives it to the broker with the fewest bundles, as Pulsar's simple placement
 does; and while one broker has at least two more than another, it is asked to give one away.
@@ -119,7 +119,7 @@ class Balanced:
             try:
                 await self.shed(member)
             except CoordinationError as error:
-                log.warning("bundles were not balanced: %s", error)
+                log.warning("bundles could not be balanced; the next round tries again: %s", error)
 
     async def shed(self, member: ClusterMember) -> str | None:
         """As leader: ask the broker with the most bundles to give one away; returns the bundle."""
@@ -136,7 +136,7 @@ class Balanced:
         self._promised[bundle] = (ordered[0], time.monotonic() + PROMISED_S)
         path = f"{SHED}/{ordered[-1]}/b-"
         await member.session.create(path, bundle.encode(), sequence=True, make_parents=True)
-        log.info("%s is asked to give %s away", ordered[-1], bundle)
+        log.info("%s is asked to give bundle %s away", ordered[-1], bundle)
         return bundle
 
 
@@ -151,7 +151,7 @@ async def _give_asked(member: ClusterMember, path: str) -> None:
     except NodeMissingError:
         return
     except CoordinationError as error:
-        log.warning("a bundle was not given away: %s", error)
+        log.warning("a bundle could not be given away: %s", error)
 
 
 class Fixed:

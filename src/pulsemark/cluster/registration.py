@@ -1,4 +1,4 @@
-"""Which brokers live, and which of them is the leader: ephemeral nodes, as in Pulsar.
+"""Which brokers run, and which of them is the leader: ephemeral nodes, as in Pulsar.
 
 /loadbalance/brokers/HOST:PORT   the broker's URLs, and the bundles that it owns
 /loadbalance/leader              the broker that chooses owners
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A broker that lives."""
+    """A broker that runs."""
 
     found: Found
     bundles: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Registration:
             data = json.dumps(document).encode()
             mine = await self._session.exists(self._path)
             if mine is not None and mine.ephemeral_owner != self._session.session_id:
-                # Left by this broker's life before; the service has not noticed its end yet.
+                # Left by this broker's last run; the service has not noticed its end yet.
                 with suppress(NodeMissingError):
                     await self._session.delete(self._path)
                 mine = None
@@ -166,7 +166,7 @@ class Registration:
     # -- the others -------------------------------------------------------------------------------
 
     async def brokers(self) -> dict[str, Registered]:
-        """All brokers that live, by id."""
+        """All brokers that run, by id."""
         try:
             names = await self._session.children(BROKERS)
         except NodeMissingError:

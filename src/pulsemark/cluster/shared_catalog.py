@@ -181,8 +181,8 @@ class SharedCatalog(MetadataStore):
                 is_changed = self._changed_at.get(place, self._forgotten) > moment
             if is_changed:
                 value = self.get(*place)
-                for hear in self.on_change:
-                    hear(*place, value)
+                for notify in self.on_change:
+                    notify(*place, value)
 
     async def _write(
         self,
@@ -299,8 +299,8 @@ class SharedCatalog(MetadataStore):
         # Taken at once: a change of this broker's own may be answered before the other reads are.
         value, version = await self._stored(place)
         if self._take(place, value, version, is_heard=True) != value:
-            for hear in self.on_change:
-                hear(*place, value)
+            for notify in self.on_change:
+                notify(*place, value)
 
     def _take(
         self, place: Place, value: bytes | None, version: int, *, is_heard: bool = False
@@ -352,4 +352,4 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
         # With the next connection the watch reports again.
         log.warning("changes of the cluster's metadata were not read: %s", error)
     except Exception:
-        log.exception("changes of the cluster's metadata were not taken over")
+        log.exception("changes of the cluster's metadata could not be applied")

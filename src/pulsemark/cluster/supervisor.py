@@ -59,7 +59,7 @@ class Supervisor:
 
     @property
     def facts(self) -> list[dict[str, Any]]:
-        """What each worker says of itself: URLs, process id, data folder."""
+        """What each worker reports: URLs, process id, data folder."""
         return [running.facts for running in self._running]
 
     async def __aenter__(self) -> Self:
@@ -110,7 +110,7 @@ class Supervisor:
         )
 
     def spec_file(self, number: int, config: BrokerConfig) -> Path:
-        """The file that tells a worker what it is."""
+        """The file with a worker's configuration."""
         assert self._runtime is not None
         spec = WorkerSpec(config, self._runtime / "shared", number, self.workers, self._log_level)
         file = self._runtime / f"worker-{number}"
@@ -201,7 +201,9 @@ class _Running:
             deaths = 0 if loop.time() - began_s > STEADY_S else deaths
             delay_s = RESTART_DELAYS_S[min(deaths, len(RESTART_DELAYS_S) - 1)]
             deaths += 1
-            log.error("worker %d has died (%s): restarted in %s s", self.number, code, delay_s)
+            log.error(
+                "worker %d has died (%s); it is restarted in %s s", self.number, code, delay_s
+            )
             await asyncio.sleep(delay_s)
             began_s = loop.time()
             try:
@@ -221,7 +223,7 @@ class _Running:
                 async with asyncio.timeout(limit_s):
                     await process.wait()
             except TimeoutError:
-                log.error("worker %d does not end: it is killed", self.number)
+                log.error("worker %d did not end in time, and is killed", self.number)
                 process.kill()
                 await process.wait()
         if self._watching is not None:

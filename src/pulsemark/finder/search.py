@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from operator import index as as_int
 from typing import TypeVar
 
 from ..ledger import IoCount, Position, RecordHead, Run, TopicLog
@@ -112,9 +113,11 @@ class Finder:
     def by_time(self, time_ms: int, *, method: SearchMethod = SearchMethod.INDEX) -> Found:
         """The first entry whose time is >= ``time_ms``; the end if there is none.
 
-        Raises CorruptFileError if the files are damaged, OSError if they cannot be read.
+        Raises CorruptFileError if the files are damaged, OSError if they cannot be read, TypeError
+        if the time is not a whole number.
         """
-        return self._ask(lambda segments: self._by_time(segments, time_ms, method))
+        wanted_ms = _whole("time_ms", time_ms)
+        return self._ask(lambda segments: self._by_time(segments, wanted_ms, method))
 
     def _ask(self, question: Callable[[list[Run]], Answer]) -> Answer:
         """Search the log as it is; search again if files of it were removed meanwhile."""
@@ -150,8 +153,12 @@ class Finder:
         return _place(segment, *found, io) if found is not None else None
 
     def by_index(self, index: int, *, method: SearchMethod = SearchMethod.INDEX) -> IndexPlace:
-        """The entry that holds the message with ``index``. Raises IndexOutOfRangeError."""
-        return self._ask(lambda segments: self._by_index(segments, index, method))
+        """The entry that holds the message with ``index``.
+
+        Raises IndexOutOfRangeError, and TypeError if the index is not a whole number.
+        """
+        wanted = _whole("index", index)
+        return self._ask(lambda segments: self._by_index(segments, wanted, method))
 
     def _by_index(self, segments: list[Run], index: int, method: SearchMethod) -> IndexPlace:
         log = self._log
@@ -178,6 +185,14 @@ class Finder:
         Raises ValueError when ``to_ms`` is before ``from_ms``.
         """
         return range_between(partial(self.by_time, method=method), from_ms, to_ms)
+
+
+def _whole(name: str, value: int) -> int:
+    """The value as an int: not a number would be before every time, and half an index a place."""
+    try:
+        return as_int(value)
+    except TypeError as error:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from error
 
 
 def range_between(by_time: Callable[[int], Found], from_ms: int, to_ms: int) -> IndexRange:

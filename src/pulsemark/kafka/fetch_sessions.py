@@ -59,7 +59,7 @@ class FetchSession:
     #: Those that gave records last come last, so that all get their turn in answers with limits.
     wanted: dict[Key, Wanted] = field(default_factory=dict)
     #: The high watermark and the log start that the client knows.
-    told: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    answered: dict[Key, tuple[int, int]] = field(default_factory=dict)
     #: How many partitions it counts as.
     weight: int = 0
 
@@ -72,9 +72,9 @@ class FetchSession:
         for key in forgotten:
             if self.wanted.pop(key, None) is not None:
                 self.weight -= _weight(key)
-                self.told.pop(key, None)
+                self.answered.pop(key, None)
 
-    def tells(self, key: Key, read: Read) -> bool:
+    def must_answer(self, key: Key, read: Read) -> bool:
         """As `remember`; a partition with records goes to the end."""
         if key not in self.wanted:  # forgotten by a later request
             return True
@@ -83,14 +83,14 @@ class FetchSession:
         return self.remember(key, read)
 
     def remember(self, key: Key, read: Read) -> bool:
-        """Remember what an answer tells of a partition; return whether it has to have it."""
+        """Remember what an answer says of a partition; return whether it must be in the answer."""
         if read.code is not Code.NONE:
-            self.told.pop(key, None)  # it is told again when the error is over
+            self.answered.pop(key, None)  # it is answered again when the error is over
             return True
         now = read.high_watermark, read.first_offset
-        if self.told.get(key) == now:
+        if self.answered.get(key) == now:
             return bool(read.parts)
-        self.told[key] = now
+        self.answered[key] = now
         return True
 
 
@@ -122,11 +122,11 @@ class FetchContext:
             return Code.NONE
         return Code.INVALID_FETCH_SESSION_EPOCH
 
-    def tells(self, key: Key, read: Read) -> bool:
+    def must_answer(self, key: Key, read: Read) -> bool:
         """Whether the answer has this partition. Called once for each, in order."""
         if self._begins is not None:
             self._begins.remember(key, read)
-        return self._session is None or self._session.tells(key, read)
+        return self._session is None or self._session.must_answer(key, read)
 
     def session_id(self) -> int:
         """The id that the answer has, after all partitions; a new session begins here."""

@@ -1,4 +1,4 @@
-"""TCP's own question whether a client's host is still there."""
+"""TCP keep-alive: whether a client's host is still there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["keep_alive"]
 
-#: So many questions without an answer end a connection.
+#: So many probes without an answer end a connection.
 PROBES = 4
 
 

@@ -2,7 +2,7 @@
 
 A socket that is closed while it has bytes that were not read makes the kernel send a reset, and a
 reset throws away what the client has received and not read yet. So a connection that is to be
-closed only ends its own direction first. What the client still sends is read and thrown away, until
+closed only ends its own direction first. What the client still sends is read and dropped, until
 the client closes too, or has sent as much as a request may have, or `LINGER_S` is over.
 """
 
@@ -20,7 +20,7 @@ class Lingering:
 
     _transport: asyncio.Transport | None
     _loop: asyncio.AbstractEventLoop
-    #: How many bytes may still be thrown away; None: the connection does not end yet.
+    #: How many bytes may still be dropped; None: the connection does not end yet.
     _room_bytes: int | None = None
     _ends_at_s = 0.0
 

@@ -14,7 +14,7 @@ __all__ = ["KafkaOptions"]
 class KafkaOptions:
     """The settings of one endpoint; docs/limits.md explains the limits."""
 
-    #: What Metadata and FindCoordinator tell clients.
+    #: What Metadata and FindCoordinator answer.
     host: str
     cluster: str
     auto_create: bool

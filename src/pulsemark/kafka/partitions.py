@@ -149,7 +149,11 @@ class KafkaPartition:
             except CorruptEntryError as damage:
                 if self._damaged != damage.position:
                     self._damaged = damage.position
-                    log.error("%s: a damaged entry is left out: %s", self.opened.name, damage)
+                    log.error(
+                        "%s: a damaged entry is left out of fetches; run `verify`: %s",
+                        self.opened.name,
+                        damage,
+                    )
                 at = damage.next_position
 
     def _remember(self, offset: int, at: Position) -> None:

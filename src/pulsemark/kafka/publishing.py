@@ -181,7 +181,7 @@ class Publish:
             self._failed(part, error)
         except Exception:
             # The other sets are appended already: they must be counted and answered.
-            log.exception("%s: a set for %s failed", self._session.address, part.topic)
+            log.exception("%s: a record set for %s failed", self._session.address, part.topic)
             part.refuse(Code.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
         else:
             assert part.partition is not None
@@ -243,7 +243,9 @@ class Publish:
             partition.sequences.add(sent, part.base_offset, part.time_ms)
 
     def _failed(self, part: Part, error: Exception) -> None:
-        log.warning("%s: a set for %s was refused: %s", self._session.address, part.topic, error)
+        log.warning(
+            "%s: a record set for %s was refused: %s", self._session.address, part.topic, error
+        )
         if isinstance(error, EntryTooLargeError):
             part.refuse(Code.MESSAGE_TOO_LARGE, str(error))
         elif isinstance(error, StampError):
@@ -276,7 +278,7 @@ class Publish:
             # The log does not have it: what is known of producers is made of the log again.
             partition.sequences = None
             counters.failed_entries += 1
-            log.error("%s: a set could not be stored: %s", partition.opened.name, error)
+            log.error("%s: a record set could not be stored: %s", partition.opened.name, error)
             self._session.storage_failed(error)
             part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
         elif part.appended is not None and part.produced is not None:

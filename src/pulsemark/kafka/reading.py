@@ -158,7 +158,7 @@ class PartitionsReader:
         except CodecError:
             return Read(Code.UNSUPPORTED_COMPRESSION_TYPE)
         except (LedgerError, OSError) as error:
-            log.error("%s: could not be read: %s", partition.opened.name, error)
+            log.error("%s: a fetch could not read the topic: %s", partition.opened.name, error)
             return Read(Code.KAFKA_STORAGE_ERROR)
         except Exception:
             # A fetch that waits must be answered: its connection takes no other request before.

@@ -188,7 +188,12 @@ class ShownEntries:
         self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str
     ) -> tuple[Buffer, ...]:
         """Offsets that consumers jump over."""
-        log.info("%s: left out at offset %d: %s", partition.opened.name, entry.index, reason)
+        log.info(
+            "%s: the entry at offset %d is left out for Kafka's consumers: %s",
+            partition.opened.name,
+            entry.index,
+            reason,
+        )
         batch = empty_batch(entry.first_index, entry.message_count, self._max_magic, epoch)
         return (batch,) if batch else ()
 

@@ -85,8 +85,10 @@ class TopicStore(StoreCore):
         Raises TopicNotFoundError if there is no such topic and ``create`` is False,
         ReservedTopicError for a name of the store itself, ValueError for a new topic whose name is
         empty, has a wrong number of parts, or is longer than a segment's header can hold,
-        StoreClosedError, CatalogError, OSError.
+        TypeError for what is no str, StoreClosedError, CatalogError, OSError.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"a topic's name is a str, not {name!r}")
         if _is_reserved(name):
             raise ReservedTopicError(name)
         return self.open_view(self._full_name(name), create=create)

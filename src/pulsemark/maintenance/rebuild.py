@@ -1,25 +1,31 @@
 """Rebuilding a damaged catalog, on demand: `rebuild_catalog`.
 
-The damaged catalog is renamed, never removed; opening the folder fills a new one from the segments
-(`completion` says how, and what is lost). What can still be read of the old one is copied: topics
-without entries, and properties (namespaces and their policies, partitioned topics, schemas). So is
-the note that a topic was being deleted: its segments are not restored.
+A new catalog gets what can still be read of the properties in the old one (namespaces and their
+policies, partitioned topics, schemas), also the notes that topics were being deleted: their
+segments are not restored. Only then it takes the old one's place, which is renamed, never removed:
+a folder without policies would remove what they keep. Opening the folder fills the new catalog from
+the segments (`completion` says how, and what is lost); at last topics without entries are copied.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import sqlite3
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
-from ..ledger.errors import CorruptCatalogError
+from ..ledger.errors import CorruptCatalogError, FolderLockedError
 from ..ledger.local.catalog.catalog import Catalog
+from ..ledger.local.catalog.checksums import checked_properties, property_name
 from ..ledger.local.folder_reader import FolderReader
 from ..ledger.local.io.files import Files, OsFiles
-from ..ledger.local.io.folder import CATALOG_NAME, check_marker, lock_folder
+from ..ledger.local.io.folder import CATALOG_NAME, NEW_CATALOG_NAME, check_marker, lock_folder
+from ..ledger.local.io.reserve import Reserve
 from ..ledger.local.store import LocalStore
 from ..ledger.store import DELETING_KIND
 from .verify_catalog import connect_read_only, read_catalog
@@ -49,10 +55,10 @@ class RebuiltCatalog:
 
 
 def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatalog:
-    """Rename the catalog of a folder and make a new one from the segments. Blocks.
+    """Replace the catalog of a folder by a new one, made from the segments. Blocks.
 
-    The folder must not be in use. If this is interrupted, the next opening of the folder goes on:
-    it finds no catalog, and makes one.
+    The folder must not be in use. If this fails, the folder has its old catalog; if the process
+    ends, it has the old one, or the new one, which the next opening fills from the segments.
 
     Raises FolderLockedError, ForeignFolderError, CatalogError, OSError; UnsupportedVersionError
     where a newer version wrote the catalog or a segment: then nothing has changed.
@@ -62,15 +68,26 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
     lock_fd = lock_folder(files, folder)
     try:
         _check_versions(files, folder)
-        moved_to = _move_aside(files, folder)
-        _keep_deletions(moved_to, folder)
+        made = partial(_make_new, files, folder)
+        kept_properties, all_kept = Reserve(files, folder).with_space_for(made)
+        moved_to = _replace(files, folder)
     finally:
         files.close(lock_fd)
+    try:
+        return _filled(files, folder, moved_to, kept_properties, all_kept)
+    except BaseException:
+        _put_back(files, folder, moved_to)
+        raise
 
+
+def _filled(
+    files: Files, folder: Path, moved_to: Path | None, kept_properties: int, all_kept: bool
+) -> RebuiltCatalog:
+    """Fill the new catalog from the segments, and with the old one's topics."""
     with LocalStore.open(folder, files=files) as store:
         catalog = store.catalog
         found = catalog.topics()
-        kept_properties, all_kept = _take_over(moved_to, catalog)
+        all_topics = _take_topics(moved_to, catalog)
         return RebuiltCatalog(
             folder,
             moved_to,
@@ -78,7 +95,7 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
             sum(len(catalog.segments(topic_id)) for topic_id in found.values()),
             len(catalog.topics()) - len(found),
             kept_properties,
-            all_kept,
+            all_kept and all_topics,
         )
 
 
@@ -91,68 +108,123 @@ def _check_versions(files: Files, folder: Path) -> None:
     read_journal(files, folder)
 
 
-def _move_aside(files: Files, folder: Path) -> Path | None:
-    """Rename the catalog, with SQLite's files next to it, to a free name."""
-    catalog = folder / CATALOG_NAME
+def _make_new(files: Files, folder: Path) -> tuple[int, bool]:
+    """Make the new catalog beside the old one; how many properties it got, and if it got all."""
+    new = folder / NEW_CATALOG_NAME
+    _remove(files, new)
+    try:
+        with closing(Catalog(new)) as catalog:
+            properties, all_kept = _readable_properties(folder / CATALOG_NAME)
+            catalog.write(properties)
+            kept = sum(kind != DELETING_KIND for kind, _, _ in properties)
+            return kept, all_kept
+    except BaseException:
+        _remove(files, new)
+        raise
+
+
+def _readable_properties(old: Path) -> tuple[list[tuple[str, str, bytes]], bool]:
+    """The old catalog's properties that are whole, and whether these are all."""
+    if not old.exists():
+        return [], False
+    found: list[tuple[str, str, bytes]] = []
+    all_kept = True
+    try:
+        with closing(connect_read_only(old)) as db:
+            there = {topic_id for (topic_id,) in db.execute("SELECT id FROM topic")}
+            for kind, key, value, is_whole in checked_properties(db):
+                if not is_whole:
+                    all_kept = False
+                    _log.error("%s: %s is damaged, and left out", old, property_name(kind, key))
+                elif not _is_wrong_deletion(kind, key, there):
+                    found.append((kind.decode(), key.decode(), value))
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        _log.warning(
+            "%s: a part of the old catalog could not be read; its policies, and notes that topics "
+            "were being deleted, are lost: %s",
+            old,
+            error,
+        )
+        return found, False
+    return found, all_kept
+
+
+def _is_wrong_deletion(kind: bytes, key: bytes, there: set[int]) -> bool:
+    """Whether a note says that a topic is being deleted which the catalog still lists.
+
+    An id changed by damage is most unlikely to be noted and not listed.
+    """
+    return kind == DELETING_KIND.encode() and (not key.isdigit() or int(key) in there)
+
+
+def _replace(files: Files, folder: Path) -> Path | None:
+    """Put the new catalog in the old one's place; returns where the old one is now."""
+    catalog, new = folder / CATALOG_NAME, folder / NEW_CATALOG_NAME
     names = {path.name for path in folder.iterdir()}
-    if CATALOG_NAME not in names:
-        return None
-    number = next(n for n in count(1) if f"{CATALOG_NAME}.old-{n}" not in names)
-    target = folder / f"{CATALOG_NAME}.old-{number}"
-    # The WAL first: SQLite would open the database without it, and so lose what is in it.
-    for suffix in reversed(_SQLITE_SUFFIXES):
+    target = None
+    if CATALOG_NAME in names:
+        number = next(n for n in count(1) if f"{CATALOG_NAME}.old-{n}" not in names)
+        target = folder / f"{CATALOG_NAME}.old-{number}"
+        for suffix in _SQLITE_SUFFIXES:
+            if catalog.name + suffix in names:
+                _give_second_name(_with_suffix(catalog, suffix), _with_suffix(target, suffix))
+        files.sync_folder(folder)
+    # SQLite would take an old WAL for the new file's.
+    for suffix in _SQLITE_SUFFIXES[1:]:
         if catalog.name + suffix in names:
-            catalog.with_name(catalog.name + suffix).rename(target.with_name(target.name + suffix))
+            files.unlink(_with_suffix(catalog, suffix))
+    files.rename(new, catalog)
     files.sync_folder(folder)
     return target
 
 
-def _keep_deletions(old: Path | None, folder: Path) -> None:
-    """Copy the notes of topics that were being deleted, so that their segments are not restored.
-
-    Only for topics that the old catalog notes as being deleted and no longer lists: an id changed
-    by damage is most unlikely to be both.
-    """
-    if old is None:
-        return
+def _give_second_name(path: Path, name: Path) -> None:
+    """A link: at no time the folder is without a catalog. Or a copy, where there are no links."""
     try:
-        with closing(connect_read_only(old)) as db:
-            there = {topic_id for (topic_id,) in db.execute("SELECT id FROM topic")}
-            noted = db.execute("SELECT key FROM property WHERE kind=?", (DELETING_KIND,)).fetchall()
-    except sqlite3.Error as error:
-        _log.warning(
-            "%s: the old catalog cannot be read, so topics that were being deleted may "
-            "exist again: %s",
-            old,
-            error,
-        )
-        return
-    deleted = [key for (key,) in noted if key.isdecimal() and int(key) not in there]
-    if deleted:
-        with closing(Catalog(folder / CATALOG_NAME)) as catalog:
-            catalog.write((DELETING_KIND, key, b"") for key in deleted)
+        os.link(path, name)
+    except OSError:
+        shutil.copyfile(path, name)
 
 
-def _take_over(old: Path | None, catalog: Catalog) -> tuple[int, bool]:
-    """Copy the readable topics and properties; returns how many properties, and if it got all."""
+def _put_back(files: Files, folder: Path, old: Path | None) -> None:
+    """Undo `_replace`, as far as that is possible: the new catalog lacks topics."""
     if old is None:
-        return 0, False
+        return
+    with suppress(FolderLockedError, OSError):
+        lock_fd = lock_folder(files, folder)
+        try:
+            _remove(files, folder / CATALOG_NAME)
+            # The WAL first: SQLite would open the database without it, and so lose what is in it.
+            for suffix in reversed(_SQLITE_SUFFIXES):
+                if _with_suffix(old, suffix).exists():
+                    target = _with_suffix(folder / CATALOG_NAME, suffix)
+                    files.rename(_with_suffix(old, suffix), target)
+            files.sync_folder(folder)
+        finally:
+            files.close(lock_fd)
+
+
+def _remove(files: Files, database: Path) -> None:
+    for suffix in reversed(_SQLITE_SUFFIXES):
+        if _with_suffix(database, suffix).exists():
+            files.unlink(_with_suffix(database, suffix))
+
+
+def _with_suffix(database: Path, suffix: str) -> Path:
+    return database.with_name(database.name + suffix)
+
+
+def _take_topics(old: Path | None, catalog: Catalog) -> bool:
+    """Copy the topics without entries; returns whether all could be read."""
+    if old is None:
+        return False
     known = catalog.topics()
-    properties = 0
     try:
         with closing(connect_read_only(old)) as db:
             for topic_id, name in db.execute("SELECT id, name FROM topic"):
                 if name not in known and topic_id not in known.values():
                     catalog.create_topic(name, topic_id)
-            query = "SELECT kind, key, value FROM property WHERE kind != ?"
-            for kind, key, value in db.execute(query, (DELETING_KIND,)):
-                catalog.put(kind, key, value)
-                properties += 1
-    except sqlite3.Error as error:
-        _log.warning(
-            "%s: a part of the old catalog could not be read, and its policies are lost: %s",
-            old,
-            error,
-        )
-        return properties, False
-    return properties, True
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        _log.warning("%s: topics without entries could not be read, and are lost: %s", old, error)
+        return False
+    return True

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..ledger.errors import CorruptCatalogError, UnsupportedVersionError
-from ..ledger.local.catalog.catalog import CATALOG_VERSION, catalog_error
+from ..ledger.local.catalog.catalog import CATALOG_VERSION, catalog_damage, catalog_error
 from ..ledger.local.io.folder import SegmentId
 
 
@@ -35,7 +35,7 @@ def read_catalog(path: Path) -> CatalogContent | None:
         with closing(connect_read_only(path)) as db:
             db.execute("BEGIN")
             return _content(path, db)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise catalog_error(path, error) from error
 
 
@@ -62,7 +62,7 @@ def read_properties(path: Path, kind: str, keys: Collection[str]) -> dict[str, b
                 row = db.execute(query, (kind, key)).fetchone()
                 if row is not None:
                     found[key] = bytes(row[0])
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise catalog_error(path, error) from error
     return found
 
@@ -80,9 +80,9 @@ def _content(path: Path, db: sqlite3.Connection) -> CatalogContent:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version > CATALOG_VERSION:
         raise UnsupportedVersionError(path, "catalog version", version, CATALOG_VERSION)
-    problem = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if problem != "ok":
-        raise CorruptCatalogError(path, " ".join(problem.split()))
+    problem = catalog_damage(db, version)
+    if problem is not None:
+        raise CorruptCatalogError(path, problem)
     if version == 0:
         return CatalogContent()
     row = db.execute("SELECT value FROM meta WHERE key='next_ledger_id'").fetchone()

@@ -11,6 +11,7 @@ from ..ledger.local.io.folder import (
     CATALOG_NAME,
     LOCK_NAME,
     MARKER_NAME,
+    NEW_CATALOG_NAME,
     PROBE_NAME,
     RESERVE_NAME,
     journal_folder,
@@ -51,6 +52,8 @@ def _in_root(files: Files, folder: Path) -> Iterator[Finding]:
     for name in sorted(set(_names(files, folder)) - _ROOT_NAMES):
         if _OLD_CATALOG.fullmatch(name):
             yield LeftoverFile(path=folder / name, reason="a catalog that was replaced")
+        elif name.removesuffix("-wal").removesuffix("-shm") == NEW_CATALOG_NAME:
+            yield LeftoverFile(path=folder / name, reason=_UNFINISHED)
         elif name == PROBE_NAME:
             yield LeftoverFile(path=folder / name, reason="a test file of a process that ended")
         else:

@@ -24,7 +24,8 @@ def verify_logs(logs: Iterator[TopicLog], place: Path, checked: Checked) -> Iter
 
 
 def _verify(log: TopicLog, place: Path, checked: Checked) -> Iterator[Finding]:
-    position, next_index = EARLIEST, log.first_index
+    position = EARLIEST
+    next_index: int | None = log.first_index
     while True:
         try:
             entries = log.read(position, max_entries=1000, max_bytes=8 << 20)
@@ -38,12 +39,12 @@ def _verify(log: TopicLog, place: Path, checked: Checked) -> Iterator[Finding]:
                 reason=error.reason,
             )
             position = error.next_position
-            next_index = log.index_before(position)
+            next_index = None  # only the damaged entry says how many indexes it has
             continue
         if not entries:
             return
         for entry in entries:
-            if entry.first_index != next_index:
+            if next_index is not None and entry.first_index != next_index:
                 yield IndexGap(
                     topic=log.name,
                     path=place,

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from ..ledger import FolderReader, TopicNotFoundError
+from ..ledger import TopicNotFoundError
 from .errors import OptionError
 from .options import ReadOptions, select_topics
+from .places import opened
 
 __all__ = ["Range", "check_folder", "checked_options", "pairs", "positive"]
 
@@ -57,8 +58,8 @@ def checked_options(
 
 def _check(options: ReadOptions) -> None:
     """Raise errors here, before Spark would wrap them into its own errors."""
-    with FolderReader(options.path) as folder:
-        _, absent = select_topics(options.topics, folder.topics())
+    with opened(options.path, options.store) as reader:
+        _, absent = select_topics(options.topics, reader.topics())
     if absent:
         raise TopicNotFoundError(absent[0])
 

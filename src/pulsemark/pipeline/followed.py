@@ -1,4 +1,4 @@
-"""The topics that a stream follows: in a folder, or over gRPC.
+"""The topics that a stream follows: in a folder, over gRPC, or in BookKeeper.
 
 A stream asks for the topics as they are now, for a slice between two indexes, and for tasks.
 """
@@ -142,6 +142,10 @@ def followed(options: ReadOptions) -> FollowedTopics:
         ForeignFolderError: the path is not a data folder.
         OptionError: the service cannot be called with these options.
     """
+    if options.store is not None:
+        from .stores import StoreTopics
+
+        return StoreTopics(options, options.store)
     return FolderTopics(options) if options.service is None else ServiceTopics(options)
 
 

@@ -39,7 +39,11 @@ def rate(text: str) -> float:
 
 def add_topics(parser: argparse.ArgumentParser) -> None:
     """The data folder, and which of its topics."""
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
+    parser.add_argument(
+        "path",
+        help="the data folder; a broker may be writing to it; for audit, skew and verify also "
+        "zk://HOST:PORT/ledgers: topics in BookKeeper",
+    )
     parser.add_argument(
         "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
     )

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ..ledger.bookkeeper.address import StoreAddress
 from .columns import DEFAULT_COLUMNS, RowKind, columns_of, default_columns_of
 from .errors import OptionError
 from .option_values import (
@@ -29,9 +30,9 @@ from .option_values import (
     integer,
     listed,
     parse_duration_ms,
-    parse_path,
     parse_time_ms,
 )
+from .places import place_of
 from .remote.service_options import ServiceOptions, service_of
 
 MAX_PARTITIONS = 10_000
@@ -103,7 +104,7 @@ class ReadOptions:
     """The parsed options of a read."""
 
     path: Path
-    """The data folder; not used if there is a ``service``."""
+    """The data folder; not used if there is a ``service`` or a ``store``."""
     topics: TopicSelection
     start: Bound = EARLIEST
     end: Bound = LATEST
@@ -117,7 +118,9 @@ class ReadOptions:
     None: they are not decoded."""
     mode: DecodeMode = DecodeMode.FAILFAST
     service: ServiceOptions | None = None
-    """The gRPC service to read from; None: a folder."""
+    """The gRPC service to read from; None: a folder or a store."""
+    store: StoreAddress | None = None
+    """The store in BookKeeper to read from; None: a folder or a service."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -145,8 +148,10 @@ class ReadOptions:
         fail_on_data_loss = given.get("failOnDataLoss", boolean, True)
         usual_mode = DecodeMode.FAILFAST if fail_on_data_loss else DecodeMode.PERMISSIVE
         service = service_of(given)
+        path, store = (Path(), None) if service is not None else place_of(given)
         parsed = cls(
-            path=given.required("path", parse_path) if service is None else Path(),
+            path=path,
+            store=store,
             topics=_topics(given),
             start=start,
             end=end,

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from ..finder import Finder
 from ..ledger import FolderReader, Position, Run, TopicLog, TopicNotFoundError
 from ..ledger.local.io.folder import SegmentId
-from ..ledger.local.segment.segment import as_segment
+from ..ledger.local.segment.segment import Segment
 from .errors import DataLossError
 from .expected import Expected, expected_of
 from .options import Bound, BoundKind, ReadOptions, select_topics
@@ -80,6 +80,10 @@ def plan(options: ReadOptions) -> Plan:
         TopicNotFoundError: a named topic does not exist.
         DataLossError: messages in the range are missing (see ``fail_on_data_loss``).
     """
+    if options.store is not None:
+        from .stores import plan_of_store
+
+        return plan_of_store(options, options.store)
     with FolderReader(options.path) as reader:
         expected = expected_of(reader, options.path)
         topics, absent = select_topics(options.topics, {*reader.topics(), *expected.lost})
@@ -263,8 +267,15 @@ def segments_of(
 
 def _size_bytes(log: TopicLog, part: Slice) -> int:
     """The approximate size of a slice's part of the segments, in bytes."""
-    whole = sum(as_segment(segment).index.end_offset for segment in log.segments())
+    whole = sum(map(_end_offset, log.segments()))
     return whole * part.message_count // max(1, log.next_index - log.first_index)
+
+
+def _end_offset(run: Run) -> int:
+    """Where a run ends, in bytes."""
+    if isinstance(run, Segment):
+        return run.index.end_offset
+    return run.row(run.entry_count - 1).end_offset
 
 
 def _task_count(size_bytes: int) -> int:

@@ -76,11 +76,12 @@ def messages_of(
             Continuity(part, fail=options.fail_on_data_loss).finish()
             continue
         tables = partial(read_tables, log, part.start, part.end)
-        yield from _rows_of_slice(tables, partial(indexes_of, log), part, options, schema, values)
+        indexes = partial(indexes_of, log) if options.store is None else _unknown
+        yield from _rows_of_slice(tables, indexes, part, options, schema, values)
 
 
 def _unknown(_: Position) -> None:
-    """A service does not tell the indexes of a damaged entry."""
+    """Only the entry itself would tell its indexes, where it is read from elsewhere."""
 
 
 def _rows_of_slice(
@@ -138,6 +139,11 @@ def opened_slices(
     options: ReadOptions, partition: LedgerPartition
 ) -> Iterator[tuple[Slice, TopicLog | None]]:
     """A task's slices with their topics, opened once; None for a missing topic."""
+    if options.store is not None:
+        from .stores import slices_in_store
+
+        yield from slices_in_store(options.store, partition)
+        return
     with FolderReader(options.path) as folder:
         logs = _opened(folder, partition)
         for part in partition.slices:

@@ -15,6 +15,7 @@ from ..ledger import TopicNotFoundError
 from ..maintenance.verify import sizes_of_topics
 from .arguments import checked_options
 from .options import ReadOptions, select_topics
+from .places import opened_store
 from .registration import require_spark
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def verify(
 
     Args:
         spark: the Spark session.
-        path: the data folder. A broker may be using it.
+        path: the data folder, or the address of a store in BookKeeper. A broker may be using it.
         topics: names; by default all topics, and everything else in the folder.
 
     Raises:
@@ -53,7 +54,11 @@ def verify(
     """
     require_spark()
     options = ReadOptions.parse(checked_options(path, topics))
-    sizes = sizes_of_topics(options.path)
+    if options.store is None:
+        place, sizes = str(options.path), sizes_of_topics(options.path)
+    else:
+        with opened_store(options.store) as stored:
+            place, sizes = str(options.store), dict.fromkeys(stored.topics(), 0)
     if topics is not None:
         names, absent = select_topics(options.topics, sizes)
         if absent:
@@ -63,8 +68,9 @@ def verify(
     from .verify_source import TASKS_OPTION, VERIFY_FORMAT, VerifySource
 
     spark.dataSource.register(VerifySource)
-    reader = spark.read.format(VERIFY_FORMAT).option("path", str(options.path))
-    whole: list[list[str]] = [[]] if topics is None else []
+    reader = spark.read.format(VERIFY_FORMAT).option("path", place)
+    is_whole = topics is None and options.store is None
+    whole: list[list[str]] = [[]] if is_whole else []
     return reader.option(TASKS_OPTION, json.dumps([*whole, *tasks])).load()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..ledger import Position
+from ..ledger.bookkeeper.address import StoreAddress, is_store_address
 from ..maintenance.finding import Finding
 from ..maintenance.verify import Checked, verify_around_topics, verify_topics
+from ..maintenance.verify_store import verify_logs
+from .places import opened_store
 from .verify import SUMMARY, VERIFY_SCHEMA
 
 VERIFY_FORMAT = "pulsemark-verify"
@@ -44,14 +47,15 @@ class VerifySource(DataSource):
     def reader(self, schema: StructType) -> VerifyReader:
         """The reader."""
         tasks = json.loads(self.options[TASKS_OPTION])
-        return VerifyReader(Path(self.options["path"]), tasks)
+        return VerifyReader(self.options["path"], tasks)
 
 
 class VerifyReader(DataSourceReader):
     """One partition for each list of topics."""
 
-    def __init__(self, path: Path, tasks: list[list[str]]) -> None:
-        self._path = path
+    def __init__(self, place: str, tasks: list[list[str]]) -> None:
+        """``place``: a data folder, or the address of a store."""
+        self._place = place
         self._tasks = tasks
 
     def partitions(self) -> list[InputPartition]:
@@ -64,15 +68,23 @@ class VerifyReader(DataSourceReader):
         # The findings already contain everything that the store would log.
         logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
         if not partition.topics:
-            yield from map(_row, verify_around_topics(self._path))
+            yield from map(_row, verify_around_topics(Path(self._place)))
             return
         checked = Checked()
-        yield from map(_row, verify_topics(self._path, partition.topics, checked=checked))
+        yield from map(_row, self._findings(partition.topics, checked))
         what = (
             f"{checked.topics} topics, {checked.segments} segments, {checked.entries} entries,"
             f" {checked.messages} messages, {checked.size_bytes} bytes"
         )
         yield None, SUMMARY, None, None, None, None, what
+
+    def _findings(self, topics: Sequence[str], checked: Checked) -> Iterator[Finding]:
+        place = Path(self._place)
+        if not is_store_address(self._place):
+            yield from verify_topics(place, topics, checked=checked)
+            return
+        with opened_store(StoreAddress.parse(self._place)) as reader:
+            yield from verify_logs(map(reader.log, topics), place, checked)
 
 
 def _row(finding: Finding) -> Row:

@@ -43,7 +43,7 @@ def test_values_are_read_as_pulsar_reads_them(value, stored):
     "value", [[], "x", 5, {TIME: "a"}, {TIME: True}, {TIME: 2**31}, {SIZE: []}]
 )
 def test_unreadable_values(value):
-    """What is no number, or out of range, names the value."""
+    """What is not a number, or out of range, names the value."""
     with pytest.raises(UnreadableValueError) as caught:
         RetentionPolicy.from_json(value)
     assert caught.value.reason in str(caught.value)

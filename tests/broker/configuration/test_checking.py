@@ -71,7 +71,7 @@ def test_secrets_are_not_shown(check):
 
 
 def test_files_that_cannot_be_read(check, tmp_path):
-    """A line or a file that is no text ends in one error."""
+    """A line or a file that is not text ends in one error."""
     assert check("a = ", "p.toml").has_errors
     assert check("a=\\u12", "broker.conf").remarks[0].line == 1
     path = tmp_path / "x.conf"

@@ -37,7 +37,7 @@ def sends(first: int, end: int) -> bytes:
     return b"".join(b"".join(commands.send(1, number, GOOD)) for number in range(first, end))
 
 
-def heard(link: socket.socket) -> bytes:
+def received(link: socket.socket) -> bytes:
     """All bytes until the end of the connection."""
     data = b""
     while part := link.recv(1 << 16):
@@ -273,7 +273,7 @@ def test_publishes_that_came_in_a_pause_are_stored_when_their_client_goes(topic)
             link.sendall(sends(end, end + 5))
             # Closing with unread receipts would be a reset, which drops what is in the socket.
             link.shutdown(socket.SHUT_WR)
-            heard(link)
+            received(link)
         with RawClient.from_url(broker.service_url) as client:
             consumer = client.subscribe(topic, "s", earliest=True)
             consumer.flow(10_000)
@@ -287,7 +287,7 @@ def test_publishes_that_wait_have_their_receipts_when_the_broker_ends(topic):
         link = publishing(broker, topic)
         link.sendall(sends(2, 7))
         wait_until_held(broker)
-    assert len(heard(link)) == 5 * len(RECEIPT)
+    assert len(received(link)) == 5 * len(RECEIPT)
     link.close()
 
 

@@ -107,6 +107,7 @@ def test_the_mode_chooses_the_domain(raw, http, mode, count):
         ("public/filtered/b", ["b"], True),
         ("(a+)+$", ["a1", "a2", "b"], False),
         ("a" + "1" * 49, [], True),
+        ("", [], True),
         ("a" + "1" * 50, ["a1", "a2", "b"], False),
     ],
 )
@@ -131,3 +132,12 @@ def test_the_hash_is_pulsars():
     assert topics_hash([]) == "00000000"
     assert topics_hash(["b", "a"]) == topics_hash(["a", "b"])
     assert topics_hash(["a", "b"]) != "c0a8f6dc"
+
+
+@pytest.mark.parametrize(
+    "mode", [CommandGetTopicsOfNamespace.NON_PERSISTENT, CommandGetTopicsOfNamespace.ALL]
+)
+def test_only_stored_topics_of_an_absent_namespace_can_be_asked_for(raw, mode):
+    """Other modes get an error, as in Pulsar."""
+    with pytest.raises(RequestRefusedError, match="Namespace not found"):
+        topics_of(raw, "public/nowhere", mode=mode)

@@ -58,10 +58,8 @@ def test_a_transactional_producer_sends_outside_of_transactions(raw, topic):
     raw.write(commands.frame(T.PRODUCER, command))
     assert raw.wait_response(request).producer_ready
     body = unbatched_message(b"x", publish_time_ms=1)
-    sent = pb.CommandSend(producer_id=number, sequence_id=0, txnid_least_bits=1)
-    base = pb.BaseCommand(type=T.SEND, send=sent).SerializeToString()
-    size = (len(base) + 4 + len(body)).to_bytes(4, "big") + len(base).to_bytes(4, "big")
-    raw.write(size + base + body)
+    sent = pb.CommandSend(producer_id=number, sequence_id=0, txnid_least_bits=1, txnid_most_bits=0)
+    raw.write(with_body(sent, body))
     with pytest.raises(SendRefusedError, match="Transaction buffer disable!"):
         producer.receipts(1)
     assert producer.send_raw(body).entry_id == 0
@@ -79,8 +77,38 @@ def test_an_acknowledgement_in_a_transaction_is_refused(raw, topic):
         message_id=ids,
         request_id=request,
         txnid_least_bits=1,
+        txnid_most_bits=0,
     )
     raw.write(commands.frame(T.ACK, command))
     with pytest.raises(RequestRefusedError, match="support transaction ack"):
         raw.wait_response(request)
     assert consumer.get_last_message_id()[1].entry_id == -1
+
+
+def test_half_of_a_transactions_id_names_no_transaction(raw, topic):
+    """SEND and ACK with only one half of the id are taken as without a transaction."""
+    producer = raw.create_producer(topic)
+    consumer = raw.subscribe(topic, "s", earliest=True)
+    body = unbatched_message(b"x", publish_time_ms=1)
+    sent = pb.CommandSend(producer_id=producer.producer_id, sequence_id=0, txnid_most_bits=1)
+    raw.write(with_body(sent, body))
+    (receipt,) = producer.receipts(1)
+    request = raw.new_id()
+    command = pb.CommandAck(
+        consumer_id=consumer.consumer_id,
+        ack_type=pb.CommandAck.Individual,
+        message_id=[pb.MessageIdData(ledgerId=receipt.ledger_id, entryId=receipt.entry_id)],
+        request_id=request,
+        txnid_least_bits=1,
+    )
+    raw.write(commands.frame(T.ACK, command))
+    raw.wait_response(request)
+    assert consumer.get_last_message_id()[1].entry_id == receipt.entry_id
+
+
+def with_body(command: pb.CommandSend, body: bytes) -> bytes:
+    """A SEND frame."""
+    base = pb.BaseCommand(type=T.SEND, send=command).SerializeToString()
+    return (
+        (len(base) + 4 + len(body)).to_bytes(4, "big") + len(base).to_bytes(4, "big") + base + body
+    )

@@ -100,3 +100,10 @@ def test_a_connection_has_a_limited_number_of_watchers(broker, topic):
             watch(client, 100, topic)
         client.request(lambda request: commands.watch_topic_list_close(request, 5))
         watch(client, 100, topic)
+
+
+def test_a_long_pattern_is_left_to_the_client(raw):
+    """Above 50 characters, as in Pulsar."""
+    watch(raw, 1, "x" * 50)
+    with pytest.raises(RequestRefusedError, match="Pattern longer than maximum: 50"):
+        watch(raw, 2, "x" * 51)

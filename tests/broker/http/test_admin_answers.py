@@ -182,3 +182,97 @@ def test_the_namespaces_of_a_broker(http, filled):
 def test_services_that_are_absent(http, method, path, status):
     """The routes of pulsar-admin have Pulsar's statuses, not 404 for the whole path."""
     assert http(method, path).status == status
+
+
+def test_asking_for_partitions_creates_them_if_clients_may_create_topics(http):
+    """checkAllowAutoCreation=true makes the partitions that the policy says, as on the wire."""
+    http("PUT", "/admin/v2/namespaces/public/asked")
+    policy = {
+        "allowAutoTopicCreation": True,
+        "topicType": "partitioned",
+        "defaultNumPartitions": 3,
+    }
+    http("POST", "/admin/v2/namespaces/public/asked/autoTopicCreation", policy)
+    path = "/admin/v2/persistent/public/asked/t/partitions"
+    assert http("GET", path).status == 404
+    assert http("GET", f"{path}?checkAllowAutoCreation=true").json["partitions"] == 3
+    assert http("GET", path).json["partitions"] == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "reason"),
+    [
+        ("DELETE", "namespaces/public/absent/permissions/x", 404, ""),
+        ("DELETE", "namespaces/public/absent/permissions/s/x", 404, ""),
+        ("POST", "namespaces/public/absent/permissions/subscription/s", 400, "Roles should not be"),
+        ("POST", "namespaces/public/absent/persistence", 400, "persistence policies should not be"),
+        ("POST", "namespaces/public/absent/offloadPolicies", 412, "The offloadPolicies must be"),
+        ("GET", "namespaces/public/absent/persistence/bookieAffinity", 404, "Namespace not found"),
+        ("POST", "namespaces/public/absent/persistence/bookieAffinity", 404, "Namespace not found"),
+        ("POST", "non-persistent/public/absent/t/subscription/s/skip_all", 404, "Namespace not"),
+        ("GET", "non-persistent/public/absent/t/lastMessageId", 404, "Topic non-persistent://"),
+        ("POST", "schemas/public/absent/t/compatibility", 404, "Namespace does not exist"),
+        ("POST", "schemas/absent/absent/t/compatibility", 404, "Tenant does not exist"),
+        ("DELETE", "schemas/absent/absent/t/schema", 404, "Tenant does not exist"),
+    ],
+)
+def test_what_is_said_of_an_absent_place_without_a_body(http, method, path, status, reason):
+    """Which of two mistakes is answered, and with which text, as by Pulsar."""
+    answer = http(method, f"/admin/v2/{path}")
+    answered = answer.json["reason"]
+    assert (answer.status, answered[: len(reason)]) == (status, reason)
+    assert bool(answered) == bool(reason)
+
+
+def test_no_groups_of_bookies_is_an_answer(http):
+    """A POST without a body removes them."""
+    path = "/admin/v2/namespaces/public/default/persistence/bookieAffinity"
+    http("POST", path, {"bookkeeperAffinityGroupPrimary": "g"})
+    assert http("POST", path).status == 204
+    assert http("GET", path).status == 204
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "reason"),
+    [
+        ("POST", "persistent/public/absent/t/permissions/r", 404, "Topic persistent://public/ab"),
+        ("DELETE", "persistent/absent/absent/t/permissions/r", 404, "Tenant does not exist"),
+        ("POST", "persistent/public/absent/t/trim", 404, "Topic persistent://public/absent/t not"),
+        ("DELETE", "persistent/public/absent/t/partitions", 404, "Topic persistent://public/abs"),
+    ],
+)
+def test_what_is_said_of_topics_in_absent_places(http, method, path, status, reason):
+    """The topic or the tenant is named, as by Pulsar."""
+    answer = http(method, f"/admin/v2/{path}")
+    assert (answer.status, answer.json["reason"][: len(reason)]) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "persistent/{}/permissions/r"),
+        ("PUT", "persistent/public/absent/t/properties"),
+        ("DELETE", "persistent/public/absent/t/policies"),
+    ],
+)
+def test_nothing_to_change_is_a_success(http, filled, method, path):
+    """A request without a body, or about an absent namespace, that changes nothing, is 204."""
+    topic = filled.removeprefix("/admin/v2/persistent/")
+    assert http(method, f"/admin/v2/{path.format(topic)}").status == 204
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "java"),
+    [
+        ("POST", "/subscription/s/analyzeBacklog", "impl.ResetCursorData"),
+        ("POST", "/s/dispatchRate", "impl.DispatchRateImpl"),
+        ("DELETE", "/subscribeRate", "SubscribeRate"),
+        ("DELETE", "/schemaCompatibilityStrategy", "SchemaCompatibilityStrategy"),
+    ],
+)
+def test_a_list_is_no_value(http, filled, method, path, java):
+    """The answer is Pulsar's, with the type that it reads."""
+    answer = http(method, f"{filled}{path}", [])
+    assert answer.status == 400
+    assert java in answer.body.decode()
+    assert "from Array value" in answer.body.decode()

@@ -1,4 +1,4 @@
-"""What is wrong with a body that is no JSON, in Pulsar's words."""
+"""What is wrong with a body that is not JSON, in Pulsar's words."""
 
 from __future__ import annotations
 

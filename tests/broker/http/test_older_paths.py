@@ -49,7 +49,7 @@ def test_paths_without_a_version_are_those_of_pulsar_1(ask, older, now):
 
 
 def test_all_policies_of_a_topic_are_removed_at_once(ask):
-    """After that none is set; a topic that does not exist is no error, as in Pulsar."""
+    """After that none is set; a topic that does not exist is not an error, as in Pulsar."""
     assert ask("PUT", TOPIC)[0] == 204
     ask("POST", f"{TOPIC}/maxProducers", 3)
     ask("POST", f"{TOPIC}/maxConsumers?isGlobal=true", 4)

@@ -278,7 +278,7 @@ def test_the_command_sets_each(
 
 
 def test_the_command_refuses(broker: BrokerThread, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is no JSON, a level that a policy does not have, and options of others."""
+    """What is not JSON, a level that a policy does not have, and options of others."""
     url = ["--admin-url", broker.http_url]
     for arguments in (
         ["set", "public/default", "maxProducersPerTopic", "--value", "{"],

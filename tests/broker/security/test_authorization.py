@@ -26,7 +26,7 @@ from pulsemark.broker.security.needs import (
     topic_policy,
 )
 from pulsemark.broker.security.permissions import Action
-from pulsemark.broker.security.principal import NOBODY, Principal
+from pulsemark.broker.security.principal import UNAUTHENTICATED, Principal
 from pulsemark.wire import TopicName
 
 TOPIC = TopicName.parse("persistent://acme/ns/orders")
@@ -267,8 +267,8 @@ def test_damaged_or_foreign_settings_grant_nothing() -> None:
 def test_without_authorisation_everything_is_allowed() -> None:
     """The switch is `authorization_enabled`."""
     decide = authorizer(authorization_enabled=False)
-    assert decide.allows(NOBODY, SUPER_USER)
-    assert decide.allows_somewhere(NOBODY, Action.CONSUME, "acme/ns")
+    assert decide.allows(UNAUTHENTICATED, SUPER_USER)
+    assert decide.allows_somewhere(UNAUTHENTICATED, Action.CONSUME, "acme/ns")
 
 
 def test_a_change_is_counted_and_reported() -> None:

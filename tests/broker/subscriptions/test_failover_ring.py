@@ -104,8 +104,8 @@ def test_consumers_get_the_active_one_when_it_starts(quick, topic):
     said: dict[str, bool] = {}
     # One that comes and is not active is notified at once, too.
     while len(said) < 2 or not any(said.values()):
-        heard = quick.wait_unsolicited(CHANGE)
-        said[names[heard.consumer_id]] = heard.is_active
+        received = quick.wait_unsolicited(CHANGE)
+        said[names[received.consumer_id]] = received.is_active
     assert said == {name: name == expected for name in consumers}
     assert consumers[expected].receive().message_id.entry_id == 0
 
@@ -123,9 +123,9 @@ def test_partition_i_goes_to_consumer_i_mod_n(quick, topic):
             )
             consumers[consumer.consumer_id] = label
         while True:
-            heard = quick.wait_unsolicited(CHANGE)
-            if heard.is_active:
-                active.append(consumers[heard.consumer_id])
+            received = quick.wait_unsolicited(CHANGE)
+            if received.is_active:
+                active.append(consumers[received.consumer_id])
                 break
         for _ in range(2):
             quick.ping()

@@ -12,7 +12,7 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String, StringSchema
 
-from pulsemark.proto.pulsar_api_pb2 import KeyValue, Schema
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, KeyValue, Schema
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import commands
@@ -71,9 +71,36 @@ def test_a_schema_is_handed_out_by_version(raw, topic):
     assert named(JSON_2, topic) == get(raw, topic).schema
     assert version(1) == get(raw, topic).schema_version
     assert get(raw, topic, version(0)).schema == named(JSON_1, topic)
-    for absent in (version(2), b"\xff" * 8, b"x"):
+    for absent in (version(2), b"\xff" * 8, b"\xff" * 9):
         with pytest.raises(RequestRefusedError, match="TopicNotFound"):
             get(raw, topic, absent)
+
+
+def test_a_version_that_is_cut_closes_the_connection(raw, topic):
+    """As in Pulsar: it has fewer than eight bytes."""
+    raw.create_producer(topic, schema=JSON_1)
+    raw.write(commands.get_schema(topic, 1, b"x"))
+    raw.wait_closed()
+
+
+def test_the_type_none_asks_for_no_schema(raw, topic):
+    """GET_OR_CREATE_SCHEMA answers an empty version, and registers nothing."""
+    raw.create_producer(topic)
+    none = Schema(name="", type=Schema.Type.Value("None"), schema_data=b"")
+    assert register(raw, topic, none) == b""
+    with pytest.raises(RequestRefusedError, match="TopicNotFound"):
+        get(raw, topic)
+
+
+def test_a_consumers_schema_is_checked_before_its_subscription(raw, topic):
+    """Of two mistakes in SUBSCRIBE the schema is answered, as in Pulsar."""
+    raw.create_producer(topic, schema=JSON_1)
+    for name, options in (("", {}), ("s", {"read_compacted": True})):
+        shared = CommandSubscribe.Shared
+        with pytest.raises(RequestRefusedError, match="IncompatibleSchema"):
+            raw.subscribe(topic, name, sub_type=shared, schema=STRING, **options)
+        with pytest.raises(RequestRefusedError, match=r"Empty|readCompacted"):
+            raw.subscribe(topic, name, sub_type=shared, **options)
 
 
 def test_another_type_is_incompatible(raw, topic):
@@ -154,7 +181,7 @@ def avro(*fields, name="A"):
 
 
 def rest(broker, method, path, body=None):
-    """Status and JSON of a REST call; the text if it is no JSON."""
+    """Status and JSON of a REST call; the text if it is not JSON."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(broker.http_url + path, data=data, method=method)
     request.add_header("Content-Type", "application/json")

@@ -14,7 +14,7 @@ from pulsemark.broker.topics.topic_watchers import NAMES_AT_ONCE, TopicWatcher
 NS = "public/default"
 
 
-class Heard:
+class Recorded:
     """A watcher's client, and the work that the broker would run in pieces."""
 
     def __init__(self, names, pattern):
@@ -37,55 +37,55 @@ def full(name):
 def test_a_small_namespace_is_notified_in_the_same_step():
     """Only names that match the pattern, and only those of the namespace."""
     names = TopicNames()
-    heard = Heard(names, f"{NS}/a.*")
+    received = Recorded(names, f"{NS}/a.*")
     for name in (full("a1"), full("b1"), "persistent://public/other/a2"):
         names.add(name)
     names.discard(full("a1"))
     names.discard(full("a1"))
-    assert heard.updates == [
+    assert received.updates == [
         ([full("a1")], [], topics_hash([full("a1")])),
         ([], [full("a1")], "00000000"),
     ]
-    assert not heard.started
+    assert not received.started
 
 
 def test_changes_in_a_large_namespace_are_gathered():
     """One work in pieces tells of all changes; a topic that came and went is not named."""
     names = TopicNames(full(f"t{n}") for n in range(NAMES_AT_ONCE + 50))
-    heard = Heard(names, f"{NS}/t.*")
+    received = Recorded(names, f"{NS}/t.*")
     for n in range(3):
         names.add(full(f"t-new-{n}"))
     names.discard(full("t-new-1"))
     names.discard(full("t0"))
-    assert len(heard.started) == 1
-    assert not heard.updates
-    pieces = sum(1 for _ in heard.watcher.notifying(names))
+    assert len(received.started) == 1
+    assert not received.updates
+    pieces = sum(1 for _ in received.watcher.notifying(names))
     assert pieces == 2
     expected = [full("t-new-0"), full("t-new-2")], [full("t0")], topics_hash(names.of(NS))
-    assert heard.updates == [expected]
+    assert received.updates == [expected]
 
 
 def test_a_change_during_the_work_is_sent_after_it():
     """Nothing is lost that happens while the digest is computed."""
     names = TopicNames(full(f"t{n}") for n in range(NAMES_AT_ONCE + 1))
-    heard = Heard(names, f"{NS}/t.*")
+    received = Recorded(names, f"{NS}/t.*")
     names.add(full("t-one"))
-    work = heard.watcher.notifying(names)
+    work = received.watcher.notifying(names)
     next(work)
     names.add(full("t-two"))
     assert [*work]
-    assert [new for new, _, _ in heard.updates] == [[full("t-one")], [full("t-two")]]
-    assert len(heard.started) == 1
+    assert [new for new, _, _ in received.updates] == [[full("t-one")], [full("t-two")]]
+    assert len(received.started) == 1
 
 
 def test_a_watcher_that_left_gets_nothing():
     """Leaving twice is harmless."""
     names = TopicNames()
-    heard = Heard(names, ".*")
-    heard.watcher.leave()
-    heard.watcher.leave()
+    received = Recorded(names, ".*")
+    received.watcher.leave()
+    received.watcher.leave()
     names.add(full("a"))
-    assert not heard.updates
+    assert not received.updates
     assert names.watchers.count() == 0
 
 

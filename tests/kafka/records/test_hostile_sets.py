@@ -40,7 +40,7 @@ RULES = EntryRules(max_raw_bytes=1 << 20)
 
 
 def sealed(data: bytes) -> bytes:
-    """The set with right checksums, so that what lies behind them is reached."""
+    """The set with right checksums, so that the code after their check is reached."""
     fixed = bytearray(data)
     try:
         for start, end, magic in spans(data):

@@ -97,7 +97,7 @@ def test_each_difference_is_one() -> None:
 
 @pytest.mark.parametrize("records", [None, b"", build_set(1)[:20]])
 def test_nothing_to_store(records: bytes | None) -> None:
-    """Below version 3 an empty set is no error; from there on it is."""
+    """Below version 3 an empty set is not an error; from there on it is."""
     for version in (0, 1, 2):
         assert validate_produced(records, version, EntryRules()) is None
     if records is None or not records:

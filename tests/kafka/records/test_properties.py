@@ -41,7 +41,7 @@ def test_headers_come_back(headers: tuple[tuple[bytes, bytes | None], ...]) -> N
     ],
 )
 def test_what_a_pulsar_client_sees(value: bytes | None, expected: str) -> None:
-    """Text is itself; only what is no text, or looks like an escape, is escaped."""
+    """Text is itself; only what is not text, or looks like an escape, is escaped."""
     metadata = MessageMetadata()
     add_properties(metadata.properties, ((b"name", value),))
     assert [(p.key, p.value) for p in metadata.properties] == [("name", expected)]
@@ -65,7 +65,7 @@ def test_what_a_pulsar_producer_sends(value: str, expected: bytes | None) -> Non
 
 
 def test_names_that_are_no_text() -> None:
-    """A header's name that is no UTF-8 shows its wrong bytes."""
+    """A header's name that is not UTF-8 shows its wrong bytes."""
     metadata = MessageMetadata()
     add_properties(metadata.properties, ((b"a\xff", b"v"),))
     assert metadata.properties[0].key == "a\\xff"

@@ -13,7 +13,15 @@ import pytest
 from pulsemark.coordination.memory import MemoryTree
 from pulsemark.finder import Finder
 from pulsemark.finder.search import SearchMethod
-from pulsemark.ledger import EARLIEST, CatalogError, StoreOptions, TopicNotFoundError
+from pulsemark.ledger import (
+    EARLIEST,
+    CatalogError,
+    CorruptEntryError,
+    Entry,
+    Position,
+    StoreOptions,
+    TopicNotFoundError,
+)
 from pulsemark.ledger.bookkeeper.ledgers import LedgerOptions
 from pulsemark.ledger.bookkeeper.pulsar_nodes import ledger_info, topic_path
 from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
@@ -24,6 +32,7 @@ from pulsemark.metadata.compression import compress
 from pulsemark.proto.managed_ledger_pb2 import InfoCompression
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.memory_bookies import MemoryBookies
+from pulsemark.testing.raw_messages import BatchMember, batched_message
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "pulsar_4_0_8.json").read_text())
 TOPIC = GOLDEN["topic"]
@@ -193,3 +202,36 @@ def test_this_packages_topics_beside_their_owner() -> None:
         log.refresh()
         assert log.next_index == ledger.next_index == 25
         assert Finder(log).by_index(24).position == ledger.last_position
+
+
+@pytest.mark.parametrize("damaged", [0, 3, 11])
+def test_the_entries_around_a_damaged_one(damaged: int) -> None:
+    """An entry whose copies are all bad is an error at its position, and reading goes on after."""
+    cluster = Cluster()
+    with cluster.store() as store, cluster.reader() as reader:
+        ledger = store.open_topic(OURS)
+        ledger.stampers = StamperChain.from_names(("broker-time", "index"))
+        body = batched_message([BatchMember(payload=b"x")] * 3, publish_time_ms=1)
+        last = [ledger.append(body, message_count=3) for _ in range(13)][-1]
+        last.commit.wait(10)
+        log = reader.log(OURS)
+        positions = [entry.position for entry in log.read(EARLIEST)]
+        place = positions[damaged]
+        entries = cluster.bookies.ledgers[place.ledger_id].entries
+        entries[place.entry_id] = b"\x0e\x02\x00\x00\x00\x01\xff" + bytes(100)
+        found, errors, position = list[Entry](), list[Position](), EARLIEST
+        for _ in range(30):
+            try:
+                part = log.read(position)
+            except CorruptEntryError as error:
+                errors.append(error.position)
+                position = error.next_position
+                continue
+            if not part:
+                break
+            found += part
+            position = part[-1].position.following
+        assert errors == [place]
+        assert [entry.position for entry in found] == [at for at in positions if at != place]
+        assert [entry.index for entry in found] == [n * 3 + 2 for n in range(13) if n != damaged]
+        assert {entry.message_count for entry in found} == {3}

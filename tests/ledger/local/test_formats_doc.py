@@ -261,12 +261,12 @@ def test_numbers_in_the_text() -> None:
     """Numbers in the sentences, which follow from constants."""
     chunk = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
     assert f"has {INDEX_HEADER_SIZE} + segment header size bytes;" in DOCUMENT
-    assert f"chunk `n` stands at the header's end + `n` x {chunk}." in DOCUMENT
+    assert f"chunk `n` begins at the header's end + `n` x {chunk}." in DOCUMENT
     assert chunk_offset(3, 176) == 176 + 3 * chunk
-    assert f"chunk 0 stands at byte {chunk_offset(0)}." in DOCUMENT
+    assert f"chunk 0 begins at byte {chunk_offset(0)}." in DOCUMENT
     assert f"The trailer is the file's last {TRAILER_SIZE} bytes." in DOCUMENT
     assert f"Of the nine bytes `123456789` it is {crc32c(b'123456789'):#x}." in DOCUMENT
-    assert f"The first block stands at byte {JOURNAL_HEADER_SIZE}," in DOCUMENT
+    assert f"The first block begins at byte {JOURNAL_HEADER_SIZE}," in DOCUMENT
     assert f"Read blocks from byte {JOURNAL_HEADER_SIZE}." in DOCUMENT
     assert f"both copies of its header, {JOURNAL_HEADER_SIZE} bytes, with zeros" in DOCUMENT
     copy = journal_format._COPY_SIZE

@@ -138,7 +138,7 @@ BATCH_HEADER = MessageMetadata(
 
 
 def of_header(header: MessageMetadata, payload: bytes, more: bytes = b"") -> bytes:
-    """Headers-and-payload with these metadata; `more` is put behind them."""
+    """Headers-and-payload with these metadata; `more` is put after them."""
     return seal(header.SerializePartialToString() + more, payload)
 
 
@@ -179,7 +179,7 @@ BAD = {
     "a size in the payload": (of_single(b"\x18", b"\x01abcdef"), "cannot be split"),
     "no payload size": (of_single(b"\x40\x05", b"abcdef"), "cannot be split"),
     "a negative payload size": (of_single(b"\x18" + b"\xff" * 9 + b"\x01"), "cannot be split"),
-    "noise behind the size": (of_single(b"\x18\x01\x00", b"a"), "one of its messages"),
+    "noise after the size": (of_single(b"\x18\x01\x00", b"a"), "one of its messages"),
     "a property without key": (of_single(b"\x18\x01\x0a\x02\x12\x00", b"a"), "one of its"),
     "an unknown compression": (
         of_header(HEADER, b"xxxx", b"\x40\x09\x48\x04"),

@@ -55,7 +55,7 @@ def test_text_replaces_what_is_not_utf8() -> None:
 
 
 def test_base64_is_undone_only_where_it_is_said() -> None:
-    """And what is no base64 stays."""
+    """And what is not base64 stays."""
     packed = base64.b64encode(b"\x00\x01")
     values = pa.array([packed, packed, b"!", None], pa.binary())
     plain = without_base64(values, np.array([True, False, True, True]))

@@ -284,7 +284,7 @@ def test_damage_is_reported_as_by_the_ledger(
     bodies: bool,
     flips: list[tuple[float, int]],
 ) -> None:
-    """Any flipped bits behind the segment's header: the whole entries, in order, and no other.
+    """Any flipped bits after the segment's header: the whole entries, in order, and no other.
 
     Without bodies, entries whose heads are whole are there although their bodies are damaged.
     """

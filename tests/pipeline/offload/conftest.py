@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import re
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+from xml.sax.saxutils import escape
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -99,3 +105,122 @@ def make_table(request: pytest.FixtureRequest, tmp_path: Path) -> MakeTable:
 def make_lake_table(request: pytest.FixtureRequest, tmp_path: Path) -> MakeTable:
     """The same for tables with transactions."""
     return lambda name="out": _made(request.param, tmp_path, name)
+
+
+class _ObjectStore(BaseHTTPRequestHandler):
+    """As much of S3 as pyarrow asks for: whole objects, parts of uploads, lists, removals.
+
+    Only who signs with the key ``somebody`` gets an answer.
+    """
+
+    protocol_version = "HTTP/1.1"
+    server: _ObjectServer
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def _handle(self) -> None:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            body = _unchunked(self.rfile)
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if "chunked" in self.headers.get("Content-Encoding", ""):
+            body = _unchunked(io.BytesIO(body))
+        parts = urlsplit(self.path)
+        key, query = unquote(parts.path).strip("/"), dict(parse_qsl(parts.query, True))
+        if "Credential=somebody/" not in self.headers.get("Authorization", ""):
+            self._answer(403)
+        elif self.command in ("GET", "HEAD"):
+            self._read(key, query)
+        elif self.command == "DELETE":
+            self.server.objects.pop(key, None)
+            self._answer(204)
+        else:
+            self._write(key, query, body)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):
+            return self._handle
+        raise AttributeError(name)
+
+    def _read(self, key: str, query: dict[str, str]) -> None:
+        if "list-type" in query:
+            inside = f"{key}/{query.get('prefix', '')}"
+            found = sorted(name for name in self.server.objects if name.startswith(inside))
+            listed = "".join(
+                f"<Contents><Key>{escape(name.removeprefix(key + '/'))}</Key>"
+                f"<Size>{len(self.server.objects[name])}</Size></Contents>"
+                for name in found
+            )
+            count = f"<KeyCount>{len(found)}</KeyCount><IsTruncated>false</IsTruncated>"
+            self._answer(200, f"<ListBucketResult>{count}{listed}</ListBucketResult>".encode())
+        elif key in self.server.objects:
+            data = self.server.objects[key]
+            wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+            if wanted:
+                data = data[int(wanted[1]) : int(wanted[2] or len(data)) + 1]
+            self._answer(206 if wanted else 200, data)
+        else:
+            self._answer(404)
+
+    def _write(self, key: str, query: dict[str, str], body: bytes) -> None:
+        uploads = self.server.uploads
+        if "uploads" in query:
+            upload = str(len(uploads))
+            uploads[upload] = {}
+            name = f"<UploadId>{upload}</UploadId>"
+            answer = f"<InitiateMultipartUploadResult>{name}</InitiateMultipartUploadResult>"
+            self._answer(200, answer.encode())
+        elif "partNumber" in query:
+            uploads[query["uploadId"]][int(query["partNumber"])] = body
+            self._answer(200)
+        elif "uploadId" in query:
+            parts = uploads.pop(query["uploadId"])
+            self.server.objects[key] = b"".join(parts[number] for number in sorted(parts))
+            self._answer(200, b"<CompleteMultipartUploadResult/>")
+        else:
+            self.server.objects[key] = body
+            self._answer(200)
+
+    def _answer(self, status: int, data: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("ETag", '"x"')
+        self.send_header("Last-Modified", "Sun, 01 Mar 2026 10:00:00 GMT")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+
+def _unchunked(body: IO[bytes]) -> bytes:
+    """The data of a body in pieces: HTTP's own, or S3's signed ones, `aws-chunked`."""
+    data = b""
+    while size := int(body.readline().partition(b";")[0], 16):
+        data += body.read(size)
+        body.readline()
+    while body.readline().strip():
+        pass  # trailers
+    return data
+
+
+class _ObjectServer(ThreadingHTTPServer):
+    """Its objects, by bucket and key, and the parts of uploads that are not complete."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _ObjectStore)
+        self.objects: dict[str, bytes] = {}
+        self.uploads: dict[str, dict[int, bytes]] = {}
+
+
+@pytest.fixture
+def object_server() -> Iterator[_ObjectServer]:
+    """A simulated S3."""
+    server = _ObjectServer()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join(30)
+    server.server_close()

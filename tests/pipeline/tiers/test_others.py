@@ -83,8 +83,8 @@ def test_what_is_no_tier_is_refused(folder: Any, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name, reason in (
         ("no", "does not exist"),
-        ("x.txt", "is no data"),
-        ("empty", "is no data"),
+        ("x.txt", "is not a data"),
+        ("empty", "is not a data"),
     ):
         with pytest.raises(OptionError, match=reason):
             kind_of(tmp_path / name)

@@ -16,6 +16,7 @@ from . import (
     producers,
     random_walks,
     states,
+    sweeps,
     topics,
     transactions,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "send",
     "states",
     "subscribe",
+    "sweeps",
     "topics",
     "transactions",
 ]

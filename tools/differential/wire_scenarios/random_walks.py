@@ -4,7 +4,7 @@ Each walk has a seed and a kind of subscription. It sends messages and batches, 
 acknowledges, asks again for messages, seeks, closes, subscribes again, and asks for last ids, figures
 and statistics. Messages are named by the order in which they arrived. After the first difference of a
 walk the following ones may be its consequences. And which consumer of Shared gets a message depends
-on how Pulsar's threads run. So walks are no part of the ordinary run: they show where to look.
+on how Pulsar's threads run. So walks are not part of the ordinary run: they show where to look.
 """
 
 from __future__ import annotations

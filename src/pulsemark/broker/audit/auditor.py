@@ -3,8 +3,8 @@
 Nothing is counted in an append. The auditor walks each log as a slow reader does, by its records'
 heads. While clients write, it takes at most 2 % of the processor time that the broker takes, and
 may fall behind; while they do not, up to half of a processor. If a topic has more uncounted
-messages than `max_audit_lag_messages`, it takes up to half of a processor in any case. Falling
-behind makes no count wrong, because
+messages than `max_audit_lag_messages`, it takes up to half of a processor in any case. A lag
+makes no count wrong, because
 
 - a report has everything that was durable when it was asked for: the rest is counted first;
 - before retention removes entries, they are counted, and the counts are stored;

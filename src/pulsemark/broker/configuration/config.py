@@ -90,7 +90,7 @@ class BrokerConfig(PolicyDefaults):
     security: SecurityConfig = field(default_factory=SecurityConfig)
 
     # Entries and storage
-    #: The largest message; clients are told it when they connect.
+    #: The largest message; clients get this limit when they connect.
     max_message_size_bytes: int = 5 * MIB
     #: Send an entry's broker time and index to clients that ask for them (PIP-90).
     exposing_broker_entry_metadata_to_client_enabled: bool = False

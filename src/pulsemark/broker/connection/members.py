@@ -9,7 +9,7 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import commands
 from ..errors import java_refusal
 from ..security.identity import Credentials
-from ..security.principal import NOBODY
+from ..security.principal import UNAUTHENTICATED
 from ..subscriptions.consumer import Consumer
 from ..topics.producer import Producer
 from ..topics.topic import Topic
@@ -27,7 +27,7 @@ class Members(Outgoing):
     def __init__(self, output: OutputMemory) -> None:
         super().__init__(output)
         #: Who the client is, and by which credentials. Set by CONNECT.
-        self.principal = NOBODY
+        self.principal = UNAUTHENTICATED
         self.credentials: Credentials | None = None
         self.producers: dict[int, tuple[Producer, Topic]] = {}
         self.consumers: dict[int, Consumer] = {}

@@ -33,6 +33,9 @@ __all__ = ["PublishBudget", "PublishingSession", "Receipts", "Run"]
 
 log = logging.getLogger(__name__)
 
+#: From here on a 64-bit number of the protocol is negative in Java.
+NEGATIVE = 1 << 63
+
 
 class PublishingSession(Protocol):
     """A session, as its receipts see it."""
@@ -208,7 +211,11 @@ class Receipts:
         if run is None or run.commit is not appended.commit or run.answers:
             run, begun = self._begin_run(producer, counters, appended)
         sequence_id, highest = command.sequence_id, command.highest_sequence_id
-        if highest < sequence_id or not (highest or command.HasField("highest_sequence_id")):
+        if (
+            highest < sequence_id
+            or highest >= NEGATIVE
+            or not (highest or command.HasField("highest_sequence_id"))
+        ):
             # Not set, or below the first sequence id: as in Pulsar the SEND then has none.
             highest = -1
         run.publishes.append((sequence_id, highest, appended.entry_id))

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 __all__ = [
     "check_name",
     "check_properties",
+    "check_reading",
     "consumer_state_bytes",
     "parse_topic",
     "producer_state_bytes",
 ]
 
+COMPACTED_READING = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
 NAME_SIZE_MAX_BYTES = 1024
 PROPERTIES_SIZE_MAX_BYTES = 64 * 1024
 
@@ -107,3 +109,14 @@ def _texts_bytes(texts: Iterable[str]) -> int:
 
 def _properties_bytes(pairs: Iterable[KeyValue]) -> int:
     return sum(PROPERTY_BYTES + _texts_bytes((pair.key, pair.value)) for pair in pairs)
+
+
+def check_reading(command: CommandSubscribe) -> None:
+    """Refuse what Pulsar refuses only after it has checked the schema."""
+    if command.read_compacted and command.subType not in COMPACTED_READING:
+        raise RefusedError(
+            ServerError.NotAllowedError,
+            "readCompacted only allowed on failover or exclusive subscriptions",
+        )
+    if not command.subscription:
+        raise RefusedError(ServerError.ProducerBusy, "Empty subscription name")

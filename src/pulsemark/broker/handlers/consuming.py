@@ -39,7 +39,13 @@ from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.creation import creates
 from ..topics.non_persistent import NonPersistentTopic
 from .authorizing import check_again
-from .checks import check_name, check_properties, consumer_state_bytes, parse_topic
+from .checks import (
+    check_name,
+    check_properties,
+    check_reading,
+    consumer_state_bytes,
+    parse_topic,
+)
 from .limits import check_consumer
 from .non_persistent import add_listener, unsubscribe_listener
 from .schemas import is_in_use
@@ -53,8 +59,6 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS"]
 
 log = logging.getLogger(__name__)
-
-COMPACTED_READING = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
 
 
 # -- SUBSCRIBE ----------------------------------------------------------------------------------
@@ -74,11 +78,6 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
         )
     if len(session.consumers) >= session.config.max_consumers_per_connection:
         raise RefusedError(ServerError.NotAllowedError, "too many consumers on this connection")
-    if command.read_compacted and command.subType not in COMPACTED_READING:
-        raise RefusedError(
-            ServerError.NotAllowedError,
-            "readCompacted only allowed on failover or exclusive subscriptions",
-        )
     _check_texts(command)
     opened = Consumer(session, command, command.consumer_name, session.config.clock.now_ms())
     opened.reservation = session.kept.reserve("consumer", consumer_state_bytes(command))
@@ -88,8 +87,6 @@ def subscribe(session: Session, command: CommandSubscribe) -> None:
 
 
 def _check_texts(command: CommandSubscribe) -> None:
-    if not command.subscription:
-        raise RefusedError(ServerError.ProducerBusy, "Empty subscription name")
     check_name("subscription's name", command.subscription)
     check_name("consumer's name", command.consumer_name)
     check_properties("consumer's properties", command.metadata)
@@ -111,6 +108,7 @@ async def _open_consumer(
         schema = command.schema if command.HasField("schema") else None
         opened.follows_schema = schema is not None and schema.type == Schema.AutoConsume
         await session.services.schemas.for_consumer(topic, schema, in_use=is_in_use(topic))
+        check_reading(command)
         check_consumer(session.services, topic, command, opened)
         if isinstance(topic, NonPersistentTopic):
             await add_listener(session, command, opened, topic, generation)
@@ -185,7 +183,8 @@ def ack(session: Session, command: CommandAck) -> None:
         if command.HasField("request_id")
         else None
     )
-    if command.txnid_most_bits or command.txnid_least_bits:
+    # As in Pulsar: half of an id names no transaction.
+    if command.HasField("txnid_most_bits") and command.HasField("txnid_least_bits"):
         if answer is not None:
             answer(_no_transactions())
         return

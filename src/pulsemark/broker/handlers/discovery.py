@@ -144,12 +144,22 @@ def topics_of_namespace(session: Session, command: CommandGetTopicsOfNamespace) 
         # As in Pulsar.
         session.close_because(str(error))
         return
+    _check_mode(session, command)
     names = session.services.topics.names_in(command.namespace)
     if len(names) > NAMES_AT_ONCE:
         session.run(command.request_id, _many_topics(session, command, names))
         return
     pattern = _pattern_of(command)
-    _answer_topics(session, command, _choose(names, command, pattern), filtered=bool(pattern))
+    _answer_topics(session, command, _choose(names, command, pattern), filtered=pattern is not None)
+
+
+def _check_mode(session: Session, command: CommandGetTopicsOfNamespace) -> None:
+    """As in Pulsar: of an absent namespace only the stored topics can be asked for."""
+    if command.mode == CommandGetTopicsOfNamespace.PERSISTENT:
+        return
+    if command.namespace not in session.services.topics.namespaces:
+        text = "org.apache.pulsar.broker.web.RestException: Namespace not found"
+        raise RefusedError(ServerError.MetadataError, text)
 
 
 async def _many_topics(
@@ -164,7 +174,7 @@ async def _many_topics(
             yield
 
     await session.services.topics.turns.work(choosing())
-    _answer_topics(session, command, chosen, filtered=bool(pattern))
+    _answer_topics(session, command, chosen, filtered=pattern is not None)
 
 
 def _answer_topics(
@@ -200,7 +210,7 @@ def _pattern_of(command: CommandGetTopicsOfNamespace) -> re.Pattern[str] | None:
     The answer says whether the pattern was applied. Raises `RefusedError` if it is not valid.
     """
     pattern = command.topics_pattern
-    if not pattern or len(pattern) > PATTERN_MAX_CHARACTERS:
+    if not command.HasField("topics_pattern") or len(pattern) > PATTERN_MAX_CHARACTERS:
         return None
     try:
         return compile_if_safe(pattern)

@@ -241,7 +241,7 @@ def handle_send(session: Session, event: Send) -> None:
         return
     try:
         checked = topic.admission is not None or sender.mirror is not None
-        if not (checked or command.txnid_most_bits or command.txnid_least_bits):
+        if not (checked or command.HasField("txnid_most_bits")):
             appended: Appended | None = topic.ledger.append(
                 body, message_count=command.num_messages, sender=sender.sender, wakes=False
             )
@@ -258,7 +258,8 @@ def _append_checked(
     session: Session, sender: Producer, topic: Topic, command: CommandSend, body: memoryview
 ) -> Appended | None:
     """Append a message; None if it is answered already. Raises what an append raises."""
-    if command.txnid_most_bits or command.txnid_least_bits:
+    # As in Pulsar: half of an id names no transaction.
+    if command.HasField("txnid_most_bits") and command.HasField("txnid_least_bits"):
         raise RefusedError(ServerError.NotAllowedError, "Transaction buffer disable!")
     if sender.mirror is not None:
         return append_mirrored(session, topic, sender, command, body)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "is_in_use", "schema_version_for"]
 
+VERSION_SIZE_BYTES = 8
 #: Pulsar's name of the error; clients show it to their users.
 #: What begins a refusal of other commands; Pulsar's answer to GET_SCHEMA has only the rest.
 INVALID = "Invalid topic name: "
@@ -30,6 +31,10 @@ EXCEPTION = "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSche
 
 def get_schema(session: Session, command: CommandGetSchema) -> None:
     """Answer with a topic's schema: the given version, or the latest."""
+    if 0 < len(command.schema_version) < VERSION_SIZE_BYTES:
+        # As in Pulsar.
+        session.close_because(f"GET_SCHEMA with the version {command.schema_version!r}")
+        return
     session.run(command.request_id, _get_schema(session, command))
 
 
@@ -68,7 +73,9 @@ async def _get_or_create_schema(session: Session, command: CommandGetOrCreateSch
         if not services.topics.exists(name):
             raise RefusedError(ServerError.TopicNotFound, f"Topic not found {name}")
         topic = await services.topics.open(name, create=False)
-        version = await schema_version_for(session, topic, command.schema)
+        # As in Pulsar: the type NONE asks for no schema.
+        schema = command.schema if command.schema.type else None
+        version = await schema_version_for(session, topic, schema)
     except RefusedError as refusal:
         answer = commands.get_or_create_schema_error(
             command.request_id, refusal.code, refusal.message

@@ -20,6 +20,7 @@ from ..errors import RefusedError
 from ..topics.name_patterns import compile_if_safe, topics_hash
 from ..topics.topic_watchers import TopicWatcher
 from .checks import BYTES_PER_CHARACTER, STATE_BYTES
+from .discovery import PATTERN_MAX_CHARACTERS
 from .table import CommandTable
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatch
         raise RefusedError(
             ServerError.NotAllowedError,
             f"at most {MAX_WATCHERS_PER_CONNECTION} topic lists can be watched on a connection",
+        )
+    if len(command.topics_pattern) > PATTERN_MAX_CHARACTERS:
+        raise RefusedError(
+            ServerError.NotAllowedError,
+            "Unable to create topic list watcher: Pattern longer than maximum: "
+            f"{PATTERN_MAX_CHARACTERS}",
         )
     try:
         pattern = compile_if_safe(command.topics_pattern)

@@ -18,7 +18,7 @@ from ..security.authentication import (
     PeerCertificate,
 )
 from ..security.identity import InvalidRoles, check_roles
-from ..security.principal import NOBODY, Principal
+from ..security.principal import UNAUTHENTICATED, Principal
 from ..services import Services
 from .messages import JSON_TYPE, Response
 
@@ -44,7 +44,7 @@ async def principal_of(
     """Who sends a request. Header names are in lower case. Raises UnauthenticatedError."""
     authenticator = services.authenticator
     if authenticator is None or _is_open(services, path):
-        return NOBODY
+        return UNAUTHENTICATED
 
     def check() -> Authenticated:
         return authenticator.authenticate_http(headers, peer_certificate)

@@ -148,7 +148,7 @@ async def allocator(request: Request, name: str) -> Response:
 
 
 async def load_report(request: Request) -> Response:
-    """The load that brokers tell each other: one broker alone has none to tell."""
+    """The load that brokers report to each other: a broker alone reports none."""
     return Response()
 
 

@@ -236,6 +236,11 @@ BODIES: Mapping[tuple[str, str], JavaType] = {
     ("PUT", f"{ONE}/properties"): TEXTS,
     ("POST", f"{ONE}/resetcursor"): PLACE,
     ("POST", f"{ONE}/expireMessages"): PLACE,
+    ("POST", f"{ONE}/analyzeBacklog"): PLACE,
+    ("POST", f"{TOPIC}/{{subscription}}/dispatchRate"): SETTINGS["dispatchRate"],
+    # Pulsar reads the bodies of these, though it does not use them.
+    ("DELETE", f"{TOPIC}/subscribeRate"): SETTINGS["subscribeRate"],
+    ("DELETE", f"{TOPIC}/schemaCompatibilityStrategy"): SETTINGS["schemaCompatibilityStrategy"],
     ("POST", f"{ONE}/replicatedSubscriptionStatus"): BOOLEAN,
     ("POST", f"{SCHEMAS}/schema"): SCHEMA,
     ("POST", f"{SCHEMAS}/compatibility"): SCHEMA,

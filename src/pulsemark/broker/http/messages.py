@@ -11,7 +11,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
-from ..security.principal import NOBODY, Principal
+from ..security.principal import UNAUTHENTICATED, Principal
 from .json_errors import json_problem, no_number_problem
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Request:
     services: Services
     #: The headers, with names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
-    principal: Principal = NOBODY
+    principal: Principal = UNAUTHENTICATED
     segments: tuple[str, ...] = field(init=False)
     query: dict[str, str] = field(init=False)
 

@@ -41,10 +41,31 @@ async def _change(request: Request, tenant: str, name: str, key: str, value: Any
     await request.services.topics.namespaces.change(full, changed)
 
 
+def _check_namespace(request: Request, tenant: str, name: str) -> None:
+    if f"{tenant}/{name}" not in request.services.topics.namespaces:
+        raise HttpError(404, "Namespace not found")
+
+
+async def bookie_affinity(request: Request, tenant: str, name: str) -> Response:
+    """The groups of bookies that were set for a namespace."""
+    _check_namespace(request, tenant, name)
+    return await value_of(BOOKIES, 204, request, tenant, name)
+
+
+async def remove_bookie_affinity(request: Request, tenant: str, name: str) -> Response:
+    """Remove the groups of bookies."""
+    _check_namespace(request, tenant, name)
+    return await remove(BOOKIES, request, tenant, name)
+
+
 async def set_bookie_affinity(request: Request, tenant: str, name: str) -> Response:
     """Set the groups of bookies for a namespace. It has no effect: there are no bookies."""
     body = request.json()
     fields = ("bookkeeperAffinityGroupPrimary", "bookkeeperAffinityGroupSecondary")
+    _check_namespace(request, tenant, name)
+    if body is None:  # As in Pulsar: the namespace has none then.
+        await _change(request, tenant, name, BOOKIES, None)
+        return Response()
     if not isinstance(body, dict):
         raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
     shown = {field: str(body[field]) for field in fields if body.get(field) is not None}
@@ -89,9 +110,9 @@ NS = "/admin/v2/namespaces/{tenant}/{namespace}"
 BOOKIE_AFFINITY = f"{NS}/persistence/bookieAffinity"
 
 ROUTES = (
-    Route("GET", BOOKIE_AFFINITY, partial(value_of, BOOKIES, 204), (204, 404)),
+    Route("GET", BOOKIE_AFFINITY, bookie_affinity, (204, 404)),
     Route("POST", BOOKIE_AFFINITY, set_bookie_affinity, (400, 404)),
-    Route("DELETE", BOOKIE_AFFINITY, partial(remove, BOOKIES), (404,)),
+    Route("DELETE", BOOKIE_AFFINITY, remove_bookie_affinity, (404,)),
     Route("GET", f"{NS}/antiAffinity", anti_affinity, (204, 404)),
     Route("POST", f"{NS}/antiAffinity", set_anti_affinity, (400, 404)),
     Route("DELETE", f"{NS}/antiAffinity", partial(remove, AFFINITY), (404,)),

@@ -191,7 +191,8 @@ def _refused(reason: str, of_partitioned: str) -> Any:
     async def refuse(
         request: Request, tenant: str, namespace: str, topic: str, *_: str
     ) -> Response:
-        check_topics_namespace(request, DOMAIN, tenant, namespace, topic)
+        if not of_partitioned:
+            check_topics_namespace(request, DOMAIN, tenant, namespace, topic)
         name = _name(request, tenant, namespace, topic)
         if of_partitioned and request.services.topics.partitions_of(name):
             raise HttpError(405, of_partitioned)

@@ -12,7 +12,7 @@ from ..policies.values import integer
 from ..statistics.internal_stats import internal_stats
 from ..statistics.partition_sums import sum_of_partitions
 from ..statistics.stats import Pieces, topic_stats
-from ..topics.creation import check_room, creates
+from ..topics.creation import check_room, creates, partitions_created
 from ..topics.registry import MAX_PARTITIONS, Topics
 from ..topics.topic import Topic, TopicInUseError
 from .java_bodies import EMPTY, METADATA_TYPE
@@ -28,17 +28,30 @@ __all__ = ["ROUTES", "check_no_partition"]
 async def partitions(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """The number of partitions; 0 for a topic without partitions."""
+    """The number of partitions; 0 for a topic without partitions.
+
+    With checkAllowAutoCreation=true an absent topic is created with the partitions that the policy
+    of topics that clients create says: as in Pulsar, whose clients look topics up in this way.
+    """
     topics = request.services.topics
     name = topic_name(request, domain, tenant, namespace, topic)
     may_create = request.flag("checkAllowAutoCreation") and creates(topics, name)
     if not topics.exists(name) and not may_create:
         raise HttpError(404, f"Topic {name} not found")
+    await _create_if_absent(request, name)
     count = topics.partitions_of(name)
     shown = properties_of(topics, name)
     return Response.of_json(
         {"partitions": count, "deleted": False, **({"properties": shown} if shown else {})}
     )
+
+
+async def _create_if_absent(request: Request, name: TopicName) -> None:
+    topics = request.services.topics
+    count = 0 if topics.exists(name) else partitions_created(topics, name)
+    if count:
+        check_room(topics, name.namespace, count)
+        await topics.create_partitioned(name, count)
 
 
 async def create_partitioned(
@@ -118,6 +131,8 @@ async def delete_partitioned(
 ) -> Response:
     """Delete a partitioned topic with its partitions."""
     topics = request.services.topics
+    if f"{tenant}/{namespace}" not in topics.namespaces:
+        raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found.")
     name = topic_name(request, domain, tenant, namespace, topic)
     if not topics.exists(name):
         raise HttpError(404, f"Topic {name} not found.")

@@ -83,8 +83,16 @@ async def grant_in_namespace(request: Request, tenant: str, name: str, role: str
 
 async def revoke_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Take all actions in the namespace from a role."""
-    namespace = existing_namespace(request, tenant, name)
+    namespace = _revocable(request, tenant, name)
     return await _change(request, namespace, lambda old: grant_namespace(old, role, None))
+
+
+def _revocable(request: Request, tenant: str, name: str) -> str:
+    """The namespace of a revocation; as in Pulsar there is no reason if it does not exist."""
+    namespace = check_new_namespace(tenant, name)
+    if namespace not in request.services.topics.namespaces:
+        raise HttpError(404, "")
+    return namespace
 
 
 async def of_subscriptions(request: Request, tenant: str, name: str) -> Response:
@@ -97,6 +105,8 @@ async def grant_on_subscription(
     request: Request, tenant: str, name: str, subscription: str
 ) -> Response:
     """Restrict a subscription to the roles in the body."""
+    if request.json() is None:
+        raise HttpError(400, "Roles should not be null")
     namespace = existing_namespace(request, tenant, name)
     try:
         roles = check_roles(request.json())
@@ -112,7 +122,7 @@ async def revoke_on_subscription(
     request: Request, tenant: str, name: str, subscription: str, role: str
 ) -> Response:
     """Take a role out of a subscription's roles. After the last one every consumer may use it."""
-    namespace = existing_namespace(request, tenant, name)
+    namespace = _revocable(request, tenant, name)
     return await _change(
         request, namespace, lambda old: revoke_subscription(old, subscription, role)
     )
@@ -125,19 +135,27 @@ async def of_one_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """The actions of each role on a topic: its own and its namespace's."""
+    name = _permitted_topic(request, domain, tenant, namespace, topic)
+    policies = request.services.topics.namespaces[name.namespace]
+    return Response.of_json(of_topic(policies, (str(name), str(name.partitioned))))
+
+
+def _permitted_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> TopicName:
     if tenant not in request.services.topics.namespaces.tenants:
         raise HttpError(404, "Tenant does not exist")
     check_topics_namespace(request, domain, tenant, namespace, topic)
-    name = plain_topic(request, domain, tenant, namespace, topic)
-    policies = request.services.topics.namespaces[name.namespace]
-    return Response.of_json(of_topic(policies, (str(name), str(name.partitioned))))
+    return plain_topic(request, domain, tenant, namespace, topic)
 
 
 async def grant_on_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, role: str
 ) -> Response:
     """Give a role exactly the actions in the body on a topic, with all its partitions."""
-    name = plain_topic(request, domain, tenant, namespace, topic)
+    name = _permitted_topic(request, domain, tenant, namespace, topic)
+    if request.json() is None:  # As in Pulsar: nothing is granted.
+        return Response()
     return await _set_on_topic(request, name, _role(role), _actions(request))
 
 
@@ -145,7 +163,7 @@ async def revoke_on_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, role: str
 ) -> Response:
     """Take the actions on a topic from a role; those in the namespace stay."""
-    name = plain_topic(request, domain, tenant, namespace, topic)
+    name = _permitted_topic(request, domain, tenant, namespace, topic)
     return await _set_on_topic(request, name, role, None)
 
 

@@ -18,7 +18,7 @@ from ..policies.backlog_quotas import BACKLOG_QUOTAS, exceeds_retention
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Levels
 from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
-from ..policies.stored import OFFLOAD
+from ..policies.stored import OFFLOAD, PERSISTENCE
 from ..policies.values import INT_MAX
 from .java_bodies import EMPTY
 from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
@@ -27,6 +27,8 @@ from .table import Route
 
 __all__ = ["ROUTES", "int_value", "java_topic", "policy_namespace", "policy_topic"]
 
+#: Of these Pulsar refuses a missing value before it looks for the namespace.
+NULL_FIRST = (OFFLOAD, PERSISTENCE)
 TOO_SMALL = (
     "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
     "and retry"
@@ -49,6 +51,8 @@ async def set_for_namespace(
     policy: Policy, place: Place, request: Request, tenant: str, name: str
 ) -> Response:
     """Set a namespace's policy."""
+    if policy in NULL_FIRST and request.json() is None:
+        await _value(request, policy, place)
     namespace = policy_namespace(request, tenant, name, policy)
     value = await _value(request, policy, place)
     if policy is RETENTION and value is not None:

@@ -95,11 +95,12 @@ async def add_to_topic(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
     """Add properties to a topic, or replace some."""
+    if not request.json():  # As in Pulsar: without properties the topic is not looked for.
+        return Response()
     name = existing_topic(request, domain, tenant, namespace, topic)
     levels = request.services.topics.policies[PROPERTIES]
     before = levels.of_topic(name) or {}
-    given = {} if request.json() is None else _given(request) or {}
-    await levels.set_for_topic(name, _checked({**before, **given}))
+    await levels.set_for_topic(name, _checked({**before, **(_given(request) or {})}))
     return Response()
 
 

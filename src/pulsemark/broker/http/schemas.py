@@ -97,6 +97,7 @@ async def register(request: Request, tenant: str, namespace: str, topic: str) ->
 async def delete(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Delete the schema; with force=true all its versions, as if there had never been one."""
     name = _name(tenant, namespace, topic)
+    _check_tenant(request, tenant)
     number = await request.services.schemas.delete(name, force=request.flag("force"))
     return Response.of_json({"version": number})
 
@@ -104,6 +105,9 @@ async def delete(request: Request, tenant: str, namespace: str, topic: str) -> R
 async def compatibility(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Whether the schema of the body could be registered now."""
     name, services = _name(tenant, namespace, topic), request.services
+    _check_tenant(request, tenant)
+    if name.namespace not in services.topics.namespaces:
+        raise HttpError(404, "Namespace does not exist")
     strategy = services.schemas.rules.strategy(name)
     try:
         schema = _posted(request)
@@ -131,6 +135,11 @@ def _name(tenant: str, namespace: str, topic: str) -> TopicName:
         return TopicName.parse(f"persistent://{tenant}/{namespace}/{topic}")
     except InvalidTopicNameError as error:
         raise HttpError(412, str(error)) from error
+
+
+def _check_tenant(request: Request, tenant: str) -> None:
+    if tenant not in request.services.topics.namespaces.tenants:
+        raise HttpError(404, "Tenant does not exist")
 
 
 def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:

@@ -82,6 +82,8 @@ async def delete_policies(request: Request, *names: str) -> Response:
     """Remove all policies of a topic that Pulsar has, also with isGlobal; its properties stay."""
     domain, tenant, namespace, topic = names
     topics = request.services.topics
+    if f"{tenant}/{namespace}" not in topics.namespaces:
+        return Response()
     name = topics.parse(f"{domain}://{tenant}/{namespace}/{topic}")
     if name.partition_index >= 0 or not topics.exists(name):
         return Response()

@@ -246,6 +246,7 @@ async def trim(request: Request, domain: str, tenant: str, namespace: str, topic
 
     Without them the answer is empty, as Pulsar's.
     """
+    check_topics_namespace(request, domain, tenant, namespace, topic)
     is_dry_run = request.flag("dryRun")
     figures = [
         {

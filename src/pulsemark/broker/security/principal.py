@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["NOBODY", "Principal"]
+__all__ = ["UNAUTHENTICATED", "Principal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,4 +20,4 @@ class Principal:
 
 
 #: A client of a broker without authentication, and every client before it is authenticated.
-NOBODY = Principal()
+UNAUTHENTICATED = Principal()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...ledger import Position, Run
@@ -50,9 +50,14 @@ Pieces = Generator[None, None, dict[str, Any]]
 """A generator that makes a JSON object in pieces, and returns it."""
 
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999: a clock that is set outside of them is shown as the nearest of these."""
+
+
 def iso_time(time_ms: int) -> str:
     """A time as Pulsar writes it: UTC, to the millisecond, without zeros at the end."""
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    moment = _EPOCH + timedelta(milliseconds=min(max(time_ms, _FIRST_MS), _LAST_MS))
     text = moment.isoformat(timespec="milliseconds").replace("+00:00", "")
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text}Z"
 

@@ -68,7 +68,7 @@ class Admission:
             self._check_delay(body, rules.max_delay_ms)
         if self.deduplication is None:
             return None
-        return self.deduplication.admit(producer.name, command, body)
+        return self.deduplication.admit(producer.name, command)
 
     def _check_delay(self, body: Buffer, longest_ms: int) -> None:
         if deliver_at_ms(body) - self._clock.now_ms() > longest_ms:

@@ -2,7 +2,11 @@
 
 A producer's message whose sequence id is not above the highest one of its name is a duplicate. It
 is answered with the position (-1, -1), takes no index and is not dispatched. A batch counts by the
-sequence id in its SEND. Of a chunked message only the last chunk is compared, as in Pulsar.
+sequence id in its SEND. A message in chunks counts when its last chunk is stored. From then on
+each of its chunks is a duplicate. (Pulsar stores all but the last one again. Clients with a C++
+core keep such a rest for a minute, also while they connect again, and drop the whole message for
+it if that is delivered again meanwhile.) Chunks of a message that is not stored whole are stored
+again, as in Pulsar: consumers acknowledge chunks without the others after a while.
 
 It keeps the durable ids apart from those that wait for the disk. A message that repeats one that is
 not durable yet is refused (`UncertainError`): the client sends it again later. An entry is stored
@@ -98,20 +102,20 @@ class Deduplication:
         self._pending: deque[_Pending] = deque()
         self._covered = snapshot.position
 
-    def admit(self, name: str, command: CommandSend, body: Buffer) -> Appended | None:
+    def admit(self, name: str, command: CommandSend) -> Appended | None:
         """The entry after which the next one must be stored, if there is one.
 
         Raises `DuplicateMessageError`, `UncertainError`.
         """
         if self._pending:
             self._settle()
-        if not (command.is_chunk and not _is_last_chunk(body)):
-            sequence_id = command.sequence_id
-            durable = self.durable.get(name)
-            if durable is not None and sequence_id <= durable[0]:
-                raise DuplicateMessageError
-            if sequence_id <= self._appended.get(name, NONE):
-                raise UncertainError
+        # A message in chunks has its id here once its last chunk is stored: then all of it is.
+        sequence_id = command.sequence_id
+        durable = self.durable.get(name)
+        if durable is not None and sequence_id <= durable[0]:
+            raise DuplicateMessageError
+        if sequence_id <= self._appended.get(name, NONE):
+            raise UncertainError
         return self._last.get(name)
 
     def appended(self, name: str, command: CommandSend, body: Buffer, appended: Appended) -> None:

@@ -79,7 +79,7 @@ class Namespaces(Mapping[str, Settings]):
 
         def show() -> None:
             self.tenants[tenant] = settings
-            self._tell(None)
+            self._notify(None)
 
         await self._writer.put("tenant", tenant, _stored(settings), show)
 
@@ -88,7 +88,7 @@ class Namespaces(Mapping[str, Settings]):
 
         def show() -> None:
             self.tenants.pop(tenant, None)
-            self._tell(None)
+            self._notify(None)
 
         await self._writer.put("tenant", tenant, None, show)
 
@@ -98,7 +98,7 @@ class Namespaces(Mapping[str, Settings]):
 
         def show() -> None:
             self._settings[namespace] = settings
-            self._tell(namespace)
+            self._notify(namespace)
 
         await self._writer.put("namespace", namespace, _stored(settings), show)
 
@@ -117,7 +117,7 @@ class Namespaces(Mapping[str, Settings]):
             settings = change(self._settings[namespace])
             await self._writer.write(("namespace", namespace, _stored(settings)))
             self._settings[namespace] = settings
-            self._tell(namespace)
+            self._notify(namespace)
 
         await self._writer.revising(turn)
 
@@ -128,16 +128,16 @@ class Namespaces(Mapping[str, Settings]):
             shown.pop(key, None)
         else:
             shown[key] = json.loads(value)
-        self._tell(None if kind == "tenant" else key)
+        self._notify(None if kind == "tenant" else key)
 
-    def _tell(self, namespace: str | None) -> None:
+    def _notify(self, namespace: str | None) -> None:
         for call in self.on_change:
             call(namespace)
 
     def withdraw(self, namespace: str) -> Settings | None:
         """Begin to delete a namespace: it is hidden from now on. None: it does not exist."""
         settings = self._settings.pop(namespace, None)
-        self._tell(namespace)
+        self._notify(namespace)
         return settings
 
     def restore(self, namespace: str, settings: Settings) -> None:

@@ -136,7 +136,7 @@ class Rebalancing:
             self._complete(group)
 
     def _complete(self, group: Group) -> None:
-        """Begin the next generation with those who have joined."""
+        """Begin the next generation with the members that have joined."""
         if group.rebalance is not None:
             group.rebalance.cancel()
             group.rebalance = None

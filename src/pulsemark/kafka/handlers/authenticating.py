@@ -2,7 +2,7 @@
 
 A client names a mechanism, then sends its credentials: in SaslAuthenticate requests after a
 handshake of version 1, and without a header (`RAW_SASL`) after one of version 0. A client that is
-refused gets the reason as Kafka tells it, and its connection is closed.
+refused gets the reason in Kafka's words, and its connection is closed.
 
 Credentials may expire. SaslAuthenticate from version 1 on says after how long, and the client
 authenticates again in time, by the same mechanism and as the same role. If it does not, its next

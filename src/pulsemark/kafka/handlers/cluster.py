@@ -1,7 +1,7 @@
 """What tools ask of a cluster: its brokers, its disks, and where replicas are.
 
 There is one broker with one folder, which leads every partition. So leaders are never elected,
-and replicas never move: a request for what is there already is granted, any other one is refused.
+and replicas never move: a request for the present state is granted, any other one is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Questions about what this broker has none of: Kafka's ACLs, SCRAM users, transactions.
+"""Questions about things that this broker lacks: Kafka's ACLs, SCRAM users, transactions.
 
 They are answered as by a Kafka without them, so that tools that ask go on: lists are empty, and
 changes of ACLs are refused, as by a Kafka without an authorizer.

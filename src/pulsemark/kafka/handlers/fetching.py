@@ -174,7 +174,7 @@ class _Answer:
         """Add a partition, if the client has to know of it."""
         if self._code is not Code.NONE:
             return
-        if not self._context.tells((asked.topic, asked.index), read):
+        if not self._context.must_answer((asked.topic, asked.index), read):
             return
         self.parts += 1
         made = _partition(asked, read, is_committed=self._is_committed)

@@ -166,7 +166,7 @@ def build(records: Iterable[Record], fields: BatchFields, work: Work) -> bytes:
         last_offset = record.offset
         count += 1
         raw += encode_record(record, base_time)
-    # Clients do not decompress nothing.
+    # Clients do not decompress an empty batch.
     codec = fields.codec if count else Codec.NONE
     body: Buffer = raw if codec == Codec.NONE else compress(codec, raw, 2, work)
     last_delta = fields.last_offset_delta

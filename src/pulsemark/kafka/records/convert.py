@@ -29,7 +29,7 @@ def to_magic_2(records: Iterable[Record], fields: BatchFields, work: Work) -> by
 def to_legacy(
     records: Iterable[Record], magic: int, codec: int, work: Work, base: int = 0, bits: int = 0
 ) -> bytes:
-    """A set of magic 0 or 1, compressed as the source was; nothing of no records.
+    """A set of magic 0 or 1, compressed as the source was; empty without records.
 
     Args:
         records: of any magic; offsets count from ``base`` on.

@@ -120,7 +120,7 @@ def _parts(
 def batch_as_stored(
     body: memoryview, base_offset: int, leader_epoch: int
 ) -> tuple[Buffer, ...] | None:
-    """A batch of magic 2 as `fetch` sends it, at a third of the price; None: it is not one."""
+    """A batch of magic 2 as `fetch` sends it, at a third of the cost; None: it is not one."""
     if len(body) < layout.BATCH_HEADER_BYTES or body[layout.MAGIC_AT] != MAX_MAGIC:
         return None
     (size,) = layout.SIZE.unpack_from(body, layout.SIZE_AT)

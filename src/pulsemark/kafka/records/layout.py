@@ -1,4 +1,4 @@
-"""Where the fields of messages and batches stand. All integers are big-endian.
+"""Where the fields of messages and batches are. All integers are big-endian.
 
 In every magic, byte 0 has an offset, byte 8 the size of what follows byte 12, byte 16 the magic::
 
@@ -36,7 +36,7 @@ MESSAGE_COVERED_AT = 16
 MESSAGE_ATTRIBUTES_AT = 17
 MESSAGE_TIME_AT = 18
 MESSAGE_KEY_AT = (18, 26)
-"""Where the key's size stands, by magic 0 and 1."""
+"""Where the key's size is, by magic 0 and 1."""
 MESSAGE_HEADER = struct.Struct(">qiIbB")
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")

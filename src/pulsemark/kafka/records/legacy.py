@@ -101,7 +101,7 @@ def open_wrapper(wrapper: Message, max_bytes: int, work: Work) -> bytes:
 
 
 def inner_messages(raw: bytes, magic: int) -> Iterator[Message]:
-    """The messages of a wrapper's set, offsets as they stand there.
+    """The messages of a wrapper's set, offsets as stored.
 
     Raises:
         InvalidRecordSetError: it is empty, cut off, of another magic, has a wrapper in it, or more
@@ -184,7 +184,7 @@ def _pack(
 def pack_wrapper(
     records: Iterable[Record], magic: int, codec: int, work: Work, base: int = 0, bits: int = 0
 ) -> bytes:
-    """A wrapper of these records, whose offsets count from ``base`` on; nothing of no records.
+    """A wrapper of these records, whose offsets count from ``base`` on; empty without records.
 
     Magic 0 gets the absolute offsets in it, magic 1 only in the wrapper. The wrapper's time is the
     latest inner one. ``bits`` are attributes beside the codec. Raises CodecError.

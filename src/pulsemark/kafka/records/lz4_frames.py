@@ -76,7 +76,7 @@ def _second_byte(value: int) -> int:
 
 
 def _descriptor_end(frame: Buffer) -> int:
-    """Where the checksum of the header stands."""
+    """Where the checksum of the header is."""
     if len(frame) < _FLAGS_AT + 3 or bytes(frame[:_FLAGS_AT]) != _MAGIC:
         raise InvalidRecordSetError(f"lz4: {len(frame)} bytes do not begin as a frame")
     flags = frame[_FLAGS_AT]

@@ -42,7 +42,7 @@ def check_and_store(batch: memoryview, produce_version: int, rules: EntryRules) 
     if in_place:
         body = _in_place(batch, header, scan)
     else:
-        body = _anew(header, raw[at:], scan, rules, work)
+        body = _rebuilt(header, raw[at:], scan, rules, work)
     has_id = header.producer_id >= 0
     null_deletes = rules.tombstone_stage is TombstoneStage.FLAG_OR_NULL
     return Produced(
@@ -132,7 +132,7 @@ def _in_place(batch: memoryview, header: BatchHeader, scan: Scan) -> bytes:
     return b"".join((head, batch[len(head) :]))
 
 
-def _anew(header: BatchHeader, raw: bytes, scan: Scan, rules: EntryRules, work: Work) -> bytes:
+def _rebuilt(header: BatchHeader, raw: bytes, scan: Scan, rules: EntryRules, work: Work) -> bytes:
     """The batch with other offsets, or in an older magic."""
     codec = header.attributes & CODEC_MASK
     records: Iterator[Record] = batches.read_records(header, raw)

@@ -100,8 +100,8 @@ APIS = {
 HIGHEST_FOR: dict[str, dict[int, int]] = {"kafka-python": {LIST_OFFSETS: 5}}
 """The highest versions that ApiVersions shows to clients of this software, by the request's key.
 
-kafka-python takes a broker for the newest Kafka of which it finds one request's version. It is to
-find 2.4 (Produce 8): for a later one it would send, if it is told to be a client of 2.4 or later,
+kafka-python concludes from the requests' versions which Kafka a broker is. It must conclude 2.4
+(Produce 8): for a later one it would send, if it is configured as a client of 2.4 or later,
 versions that are not served, such as Metadata 9. So for it ListOffsets ends at 5 (7: a Kafka 3.0);
 requests about ACLs end at 1 (2: 2.5), and DescribeClientQuotas (2.6) is not served.
 """

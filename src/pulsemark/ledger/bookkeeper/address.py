@@ -35,7 +35,7 @@ class StoreAddress:
         for host in hosts.split(","):
             name, colon, port = host.rpartition(":")
             if not (colon and name and port.isdigit() and 0 < int(port) < 65536):
-                raise StoreAddressError(address, f"{host!r} is no HOST:PORT")
+                raise StoreAddressError(address, f"{host!r} is not HOST:PORT")
         return cls(hosts, root)
 
     def __str__(self) -> str:

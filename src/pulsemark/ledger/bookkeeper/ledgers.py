@@ -103,7 +103,7 @@ class BookKeeperLedgers:
         """Whether no other owner is known to have taken over."""
         try:
             return await self.tree.is_owner()
-        except CatalogError:  # nobody says so; each change asks again
+        except CatalogError:  # unknown; each change asks again
             return True
 
     def start(self, committer: GroupCommit) -> None:
@@ -201,7 +201,7 @@ class BookKeeperLedgers:
         try:
             await writer.close()
         except FAILURES as error:
-            _log.warning("ledger %d: not closed, the next owner does it: %s", ledger_id, error)
+            _log.warning("ledger %d was not closed; the next owner closes it: %s", ledger_id, error)
             return
         self.logs.closed(ledger_id)
 
@@ -291,7 +291,10 @@ class BookKeeperLedgers:
         try:
             await self.logs.note_closed()
         except OwnershipLostError:
-            _log.warning("%s: the new owner closes the ledgers", self.name)
+            _log.warning(
+                "%s: another broker owns this store now, so its ledgers are not closed here",
+                self.name,
+            )
 
     def close(self) -> None:
         """End the sessions; ledgers that are still open are left to the next owner."""
@@ -310,7 +313,7 @@ class BookKeeperLedgers:
 
 
 async def _nothing() -> None:
-    """Something to wait for."""
+    """Does nothing; to wait until the loop has run what was scheduled before."""
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:
@@ -318,4 +321,4 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except (LedgerError, *FAILURES, OSError) as error:
-        _log.warning("left to the next owner: %s", error)
+        _log.warning("ledgers to be deleted are left to the next owner: %s", error)

@@ -79,7 +79,11 @@ class Logs:
             except LedgerMissingError:
                 pass
             except FAILURES as error:
-                _log.warning("ledger %d: tried again when it is opened: %s", ledger_id, error)
+                _log.warning(
+                    "ledger %d was not closed or deleted; the next opening tries again: %s",
+                    ledger_id,
+                    error,
+                )
                 return
             self._closed.add(ledger_id)
 

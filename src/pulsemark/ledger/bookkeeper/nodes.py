@@ -62,12 +62,12 @@ class Paths:
 
 
 def _name(text: str) -> str:
-    """A node's name for any text: the empty one, "." and ".." are no names for ZooKeeper."""
+    """A node's name for any text: the empty one, "." and ".." are not names for ZooKeeper."""
     return "=" + quote(text, safe="")
 
 
 def text_of(name: str) -> str:
-    """The text that a node's name stands for."""
+    """The text of a node's name."""
     return unquote(name[1:])
 
 
@@ -119,7 +119,7 @@ def unpack_log(path: str, data: bytes) -> list[RunRecord]:
             for row in content["runs"]
         ]
     except (ValueError, KeyError, TypeError, IndexError, zlib.error) as error:
-        raise CatalogError(Path(path), f"it is no list of ledgers: {error!r}") from error
+        raise CatalogError(Path(path), f"it is not a list of ledgers: {error!r}") from error
 
 
 def header_metadata(header: RunHeader) -> dict[str, bytes]:

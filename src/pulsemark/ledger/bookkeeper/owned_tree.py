@@ -135,7 +135,7 @@ class OwnedTree:
                     raise
         found = await self.get(self.paths.format) or b""
         if not found.isdigit():
-            raise self._error(f"{self.paths.format} says {found!r}: it is no store of pulsemark")
+            raise self._error(f"{self.paths.format} says {found!r}: it is not a store of pulsemark")
         if int(found) > FORMAT:
             raise UnsupportedVersionError(
                 self.paths.as_path(), "metadata format", int(found), FORMAT
@@ -208,7 +208,7 @@ class OwnedTree:
                 data, version = await self.coordination.get(self.paths.owner)
             except (ConnectionLossError, SessionExpiredError) as error:
                 if asyncio.get_running_loop().time() > limit:
-                    # Nobody knows whether it was made: going on could contradict it.
+                    # It is not known whether it was made: going on could contradict it.
                     self._lost = "the outcome of a change is not known"
                     raise OwnershipLostError(f"{self.paths.root} ({self._lost})") from error
                 await asyncio.sleep(_PAUSE_S)

@@ -49,7 +49,7 @@ def _parsed(path: str, data: bytes, into: M) -> M:
     try:
         into.ParseFromString(_plain(data))
     except (DecodeError, DecompressionError, struct.error) as error:
-        raise CatalogError(Path(path), f"it is no {type(into).__name__}: {error}") from error
+        raise CatalogError(Path(path), f"it is not a {type(into).__name__}: {error}") from error
     return into
 
 

@@ -7,14 +7,14 @@ for that the whole ledger is read once.
 
 from __future__ import annotations
 
-from ...metadata import MessageFormatError, MessageHeader, PrefixError, peek, strip
+from ...metadata import PrefixError, peek
 from ..entry import EntryKind
 from ..rows import DamagedRecordError
 from ..run import RunHeader
 from .client.entries import LedgerEntry
 from .rows import WrittenRows, end_offset
 from .run import BookKeeperRun, RunOwner
-from .stored_entry import Facts
+from .stored_entry import Facts, own_facts
 
 _READ_BYTES = 8 << 20
 
@@ -32,7 +32,7 @@ class PulsarRun(BookKeeperRun):
         self.entry_count = entry_count
         while len(table) < entry_count:
             for entry in self._fetch(len(table), entry_count - 1, _READ_BYTES):
-                own_ms, count = own_facts(entry)
+                own_ms, count = own_facts(entry.payload)
                 time_ms, messages = max(time_ms, own_ms), messages + count
                 table.add((own_ms, time_ms, messages, end_offset(entry.length, entry.entry_id)))
         self._table = self._written = table
@@ -63,12 +63,3 @@ def stamp_of(entry: LedgerEntry) -> tuple[int, int] | None:
     if stamp is None or not (stamp.HasField("broker_timestamp") and stamp.HasField("index")):
         return None
     return stamp.broker_timestamp, stamp.index
-
-
-def own_facts(entry: LedgerEntry) -> tuple[int, int]:
-    """Publish time and number of messages, by the entry's own header; (0, 1) if that is no good."""
-    try:
-        metadata = MessageHeader(strip(entry.payload)).metadata()
-    except (MessageFormatError, PrefixError):
-        return 0, 1
-    return metadata.publish_time, max(1, metadata.num_messages_in_batch)

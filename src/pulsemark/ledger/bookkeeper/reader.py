@@ -1,8 +1,8 @@
 """Reading topics from BookKeeper without owning anything: nothing is written, recovered or fenced.
 
 `BookKeeperReader` reads this package's stores and Apache Pulsar's topics, also while their brokers
-write. Of a ledger that is open it shows what is confirmed: BookKeeper tells a reader of an entry's
-confirmation with the entry after it, so that the newest entry may be missing until then.
+write. Of a ledger that is open it shows what is confirmed: the next entry carries the
+confirmation of the one before, so the newest entry may be missing until then.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .failures import FAILURES
 from .loop_thread import LoopThread
 from .nodes import Paths, unpack_log
 from .pulsar_nodes import MANAGED_LEDGERS, cursor_info, ledger_info, name_of, topic_path
-from .pulsar_run import PulsarRun, own_facts, stamp_of
+from .pulsar_run import PulsarRun, stamp_of
 from .run import BookKeeperRun
-from .stored_entry import read_facts
+from .stored_entry import own_facts, read_facts
 
 if TYPE_CHECKING:
     from .client import BookKeeperClient
@@ -55,9 +55,13 @@ class PulsarCursor:
 class StoredLog(TopicLog):
     """A topic as it stood when it was opened or last refreshed."""
 
-    def __init__(self, reader: BookKeeperReader, name: str, runs: Sequence[Run]) -> None:
+    def __init__(
+        self, reader: BookKeeperReader, name: str, runs: Sequence[Run], topic_id: int
+    ) -> None:
         super().__init__(name, runs)
         self._reader = reader
+        self.topic_id = topic_id
+        """Another one after the topic was deleted and created again; 0 for a topic of Pulsar's."""
 
     def refresh(self) -> None:
         """Read the topic's list, and its newest ledger's end, again. Raises TopicNotFoundError."""
@@ -72,6 +76,8 @@ class BookKeeperReader:
         self._name = name
         self._chroot = chroot
         self._paths = Paths(root)
+        self._names: dict[str, str] = {}
+        """By topic of this package's stores: the path of its list, as it was last looked for."""
         self._thread = LoopThread("pulsemark-bookkeeper-reader")
         try:
             self._coordination, self._client = self._run(connecting())
@@ -127,16 +133,26 @@ class BookKeeperReader:
 
     def log(self, topic: str) -> StoredLog:
         """One topic, as it is now. Raises TopicNotFoundError, CatalogError, OSError."""
-        return StoredLog(self, topic, self.runs(topic))
+        return self._run(self._log(topic))
+
+    async def _log(self, topic: str) -> StoredLog:
+        runs = await self._runs(topic)
+        own = self._names.get(topic, "")
+        topic_id = int(own.rpartition("/")[2]) if own else 0
+        return StoredLog(self, topic, runs, topic_id)
 
     def runs(self, topic: str) -> list[BookKeeperRun]:
         """The runs of a topic that have entries, oldest first. Raises as `log`."""
         return self._run(self._runs(topic))
 
     async def _runs(self, topic: str) -> list[BookKeeperRun]:
-        own = (await self._own_names()).get(topic)
+        own = self._names.get(topic)
+        data = None if own is None else await self._get(own)
+        if data is None:  # not known yet, or deleted, or without an entry
+            own = (await self._own_names()).get(topic)
+            data = None if own is None else await self._get(own)
         if own is not None:
-            return await self._own_runs(own)
+            return await self._own_runs(own, data)
         try:
             path = topic_path(topic, self._chroot)
         except ValueError as error:
@@ -178,11 +194,16 @@ class BookKeeperReader:
         names: dict[str, str] = {}
         for root in await self._store_roots(self._paths.root, 0):
             paths = Paths(root)
-            for node in await self._children(paths.topics):
-                data = await self._get(f"{paths.topics}/{node}")
+            nodes = [int(node) for node in await self._children(paths.topics)]
+            found = await self._all(partial(self._topic_name, paths), nodes)
+            for node, data in zip(nodes, found, strict=True):
                 if data is not None:
-                    names[data.decode()] = paths.log(int(node))
+                    names[data.decode()] = paths.log(node)
+        self._names = names
         return names
+
+    async def _topic_name(self, paths: Paths, topic_id: int) -> bytes | None:
+        return await self._get(paths.topic(topic_id))
 
     async def _store_roots(self, path: str, depth: int) -> list[str]:
         """The roots of stores at a path and below: brokers have one for each bundle of topics."""
@@ -195,8 +216,7 @@ class BookKeeperReader:
                     found += await self._store_roots(f"{path}/{name}", depth + 1)
         return found
 
-    async def _own_runs(self, path: str) -> list[BookKeeperRun]:
-        data = await self._get(path)
+    async def _own_runs(self, path: str, data: bytes | None) -> list[BookKeeperRun]:
         records = {} if data is None else {r.header: r for r in unpack_log(path, data)}
         ends = await self._ends({header.ledger_id for header in records})
         # A ledger without entries is not part of the log yet.
@@ -238,7 +258,7 @@ class BookKeeperReader:
         for each in there:
             stamp = stamp_of(firsts[each])
             if is_stamped and stamp is not None:
-                next_index = stamp[1] + 1 - own_facts(firsts[each])[1]
+                next_index = stamp[1] + 1 - own_facts(firsts[each].payload)[1]
             previous = runs[-1] if runs else None
             header = RunHeader(
                 topic=topic,

@@ -15,7 +15,16 @@ from ..rows import DamagedRecordError, IoCount, Probe, Row
 from ..run import Run, RunHeader
 from .access import LedgerAccess, UnreadableEntryError
 from .rows import BLOCK_ROWS, Block, Blocks, WrittenRows, end_offset
-from .stored_entry import HEAD, BadEntryError, Facts, as_given, pack, read_facts, unpack_all
+from .stored_entry import (
+    HEAD,
+    BadEntryError,
+    Facts,
+    as_given,
+    own_facts,
+    pack,
+    read_facts,
+    unpack_all,
+)
 
 if TYPE_CHECKING:
     from ..commit.commit import Group
@@ -91,7 +100,7 @@ class BookKeeperRun(Run):
     # Appending
 
     def first_bytes(self) -> bytes:
-        """No bytes: the header stands in the topic's list and in the ledger's metadata."""
+        """No bytes: the header is in the topic's list and in the ledger's metadata."""
         return b""
 
     def pack(
@@ -176,6 +185,13 @@ class BookKeeperRun(Run):
         written = self._written
         return written.nexts[row - 1] if written is not None else self._place(row - 1).next_message
 
+    def _messages_before(self, row: int, entry: LedgerEntry, facts: Facts) -> int:
+        """Messages of the run before a row, also where the entry before it is damaged."""
+        try:
+            return self._next_before(row)
+        except DamagedRecordError:
+            return facts.index + 1 - self.first_index - own_facts(entry.payload)[1]
+
     def _read_block(self, first_row: int, io: IoCount | None) -> Block:
         block = Block(first_row, self._next_before(first_row))
         last = min(first_row + BLOCK_ROWS, self.entry_count) - 1
@@ -217,7 +233,7 @@ class BookKeeperRun(Run):
             try:
                 facts = self._facts(row, stored)
                 if next_before < 0 and facts.message_count < 0:
-                    next_before = self._next_before(row)
+                    next_before = self._messages_before(row, stored, facts)
                 entry = self._entry(row, stored, facts, next_before)
             except (DamagedRecordError, OSError):
                 if row > first_row:

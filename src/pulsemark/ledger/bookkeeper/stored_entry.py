@@ -21,7 +21,15 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...metadata import Buffer, PrefixError, pack_stamp, peek
+from ...metadata import (
+    Buffer,
+    MessageFormatError,
+    MessageHeader,
+    PrefixError,
+    pack_stamp,
+    peek,
+    strip,
+)
 from ..commit.commit import ROW_FIELDS, Group
 from ..entry import LAST_KIND, Entry, EntryKind
 from ..position import Position
@@ -48,7 +56,7 @@ class Facts:
 
     kind: EntryKind
     message_count: int
-    """-1: the index before it says it."""
+    """-1: it follows from the index before."""
     append_time_ms: int
     time_max_ms: int
     """The highest entry time of the topic up to and with this entry."""
@@ -74,7 +82,7 @@ def pack(
 
 
 def unpack_all(ledger_id: int, data: bytes) -> list[Entry]:
-    """The packed entries in ``data``, which stand one after another; views on it."""
+    """The packed entries in ``data``, one after another; views on it."""
     view, entries, at = memoryview(data), [], 0
     while at < len(data):
         kind, count, time_ms, index, prefix_size, entry_id, size = HEAD.unpack_from(data, at)
@@ -141,6 +149,15 @@ def read_facts(payload: Buffer) -> Facts:
         raise BadEntryError("it has neither a stamp nor the engine's own facts")
     time_ms = stamp.broker_timestamp
     return Facts(EntryKind.DATA, -1, time_ms, time_ms, stamp.index)
+
+
+def own_facts(payload: bytes) -> tuple[int, int]:
+    """Publish time and number of messages, by the producer's header; (0, 1) if that is no good."""
+    try:
+        metadata = MessageHeader(strip(payload)).metadata()
+    except (MessageFormatError, PrefixError):
+        return 0, 1
+    return metadata.publish_time, max(1, metadata.num_messages_in_batch)
 
 
 def as_given(payload: bytes) -> tuple[memoryview, int]:

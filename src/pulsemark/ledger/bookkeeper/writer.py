@@ -122,7 +122,9 @@ class BookKeeperWriter:
             raise
         except LedgerError as failure:
             # The header of the topic's next ledger says it, too.
-            _log.warning("%s: their end is not noted yet: %s", ledgers.name, failure)
+            _log.warning(
+                "%s: the end of the failed ledgers is not stored yet: %s", ledgers.name, failure
+            )
 
     async def _soon(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What ``work`` returns; None if it takes longer than other topics' entries may wait.

@@ -14,7 +14,7 @@ If bodies are not wanted and entries are large, only the beginnings of records a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,9 +27,9 @@ from ...ledger.local.segment.record_format import (
     RECORD_HEADER,
     RECORD_HEADER_SIZE,
 )
-from ...ledger.local.segment.segment import as_segment
 from ...metadata import crc32c
 from .entries import EntryTable, table_of_entries
+from .entry_runs import OnDamage, tables_by_entries
 from .octets import Bools, Ints, u32_at
 
 RUN_BYTES = 8 << 20
@@ -40,8 +40,6 @@ HEADS_ALONE_FROM_BYTES = 16 << 10
 HEAD_BYTES = 128
 """Enough for the header, 82 bytes of prefix (with broker time and index it has up to 28), and the
 body bytes under the header's checksum. A record with more is read again, as a whole."""
-
-OnDamage = Callable[[CorruptEntryError], None]
 
 _HEADER = np.dtype(
     [
@@ -77,8 +75,10 @@ def read_tables(
             may raise; if it does not, the entry is left out.
     """
     for part, first, last in log.stretches(start, end):
-        segment = as_segment(part)
-        row = first
+        if not isinstance(part, Segment):
+            yield from tables_by_entries(log, part, first, last, RUN_BYTES, on_damage)
+            continue
+        segment, row = part, first
         while row < last:
             try:
                 run = _read_run(segment, row, last, bodies=bodies)

@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ..errors import MissingExtraError, OptionError
+from .iceberg_place import iceberg_place
 from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
-from .places import LocalPlace, Place, place_of
+from .places import Place
 from .table import TableChangedError, place_lock
 
 if TYPE_CHECKING:
@@ -85,11 +84,7 @@ class IcebergTarget:
         table = self._open()
         if table is None:
             raise OptionError("table", self.name, "does not exist")
-        location = urlsplit(table.location())
-        if location.scheme == "file":
-            # As pyiceberg takes it: nothing in it is percent-encoded.
-            return LocalPlace(Path(location.path))
-        return place_of(table.location())
+        return iceberg_place(table.location(), table.io.properties)
 
     def check_columns(self, columns: Sequence[str]) -> None:
         """See `OffloadTable`: verification and readers go by the index."""

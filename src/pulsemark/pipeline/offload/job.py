@@ -15,7 +15,7 @@ So a run that was killed and repeated gives the same table as one that was not.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,7 +151,7 @@ def _run(
             "lost": sorted(lost),
             "tasks": [[piece.to_json() for piece in task] for task in tasks_of(pieces)],
         }
-        files = _written(spark, texts, plan)
+        files = _written(spark, texts, plan, place.access)
         table.commit(manifest, options.columns, files)
     unfinished.end(place, run)
     return OffloadResult(files)
@@ -176,13 +176,15 @@ def _planned(
 
 
 def _written(
-    spark: SparkSession, options: dict[str, str], plan: dict[str, Any]
+    spark: SparkSession, options: dict[str, str], plan: dict[str, Any], access: Mapping[str, str]
 ) -> tuple[OffloadedFile, ...]:
     """Let the workers write all pieces of a plan."""
-    from .source import OFFLOAD_FORMAT, PLAN_OPTION, OffloadSource
+    from .source import ACCESS_OPTION, OFFLOAD_FORMAT, PLAN_OPTION, OffloadSource
 
     spark.dataSource.register(OffloadSource)
     reader = spark.read.format(OFFLOAD_FORMAT).options(**options)
+    if access:
+        reader = reader.option(ACCESS_OPTION, json.dumps(dict(access)))
     rows = reader.option(PLAN_OPTION, json.dumps(plan)).load().collect()
     files = [OffloadedFile(**json.loads(row[0])) for row in rows]
     return tuple(sorted(files, key=lambda file: (file.topic, file.log_id, file.first_index)))

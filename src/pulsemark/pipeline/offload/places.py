@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
@@ -34,6 +34,10 @@ class Place(Protocol):
     @property
     def uri(self) -> str:
         """The folder's name, for other processes."""
+
+    @property
+    def access(self) -> Mapping[str, str]:
+        """What other processes need beside the URI, for `iceberg_place`: it may be secret."""
 
     @property
     def has_locks(self) -> bool:
@@ -99,6 +103,7 @@ class LocalPlace:
     has_locks = True
 
     def __init__(self, folder: Path) -> None:
+        self.access: Mapping[str, str] = {}
         self.folder = folder
         self.uri = folder.as_uri()
 

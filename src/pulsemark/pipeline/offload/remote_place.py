@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import IO, Any, TypeVar
 
@@ -43,8 +43,15 @@ class RemotePlace:
 
     has_locks = False
 
-    def __init__(self, uri: str, filesystem: fs.FileSystem, path: str) -> None:
+    def __init__(
+        self,
+        uri: str,
+        filesystem: fs.FileSystem,
+        path: str,
+        access: Mapping[str, str] | None = None,
+    ) -> None:
         self.uri = uri
+        self.access = access or {}
         self._fs = filesystem
         self._path = path
 

@@ -15,12 +15,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..options import ReadOptions
+from .iceberg_place import iceberg_place
 from .pieces import Piece
 from .places import place_of
 from .writer import PieceWriter
 
 OFFLOAD_FORMAT = "pulsemark-offload"
 PLAN_OPTION = "offloadPlan"
+ACCESS_OPTION = "offloadSecret"
+"""How the workers reach the target; Spark hides options of such names in its plans."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,16 @@ class OffloadSource(DataSource):
         """The reader."""
         options = dict(self.options)
         plan = json.loads(options.pop(PLAN_OPTION.lower()))
-        return OffloadReader(ReadOptions.parse(options), plan)
+        access = json.loads(options.pop(ACCESS_OPTION.lower(), "{}"))
+        return OffloadReader(ReadOptions.parse(options), plan, access)
 
 
 class OffloadReader(DataSourceReader):
     """The tasks of the plan."""
 
-    def __init__(self, options: ReadOptions, plan: dict[str, Any]) -> None:
+    def __init__(self, options: ReadOptions, plan: dict[str, Any], access: dict[str, str]) -> None:
         self._options = options
+        self._access = access
         self._target = plan["target"]
         self._constants = plan["constants"]
         self._run = plan["run"]
@@ -70,8 +75,9 @@ class OffloadReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
         """Write the files of one task."""
         assert isinstance(partition, PiecesPartition), "the partitions are our own"
-        writer = PieceWriter(
-            place_of(self._target), self._run, self._options, self._lost, self._constants
+        place = (
+            iceberg_place(self._target, self._access) if self._access else place_of(self._target)
         )
+        writer = PieceWriter(place, self._run, self._options, self._lost, self._constants)
         for piece in partition.pieces:
             yield (json.dumps(asdict(writer.write(piece))),)

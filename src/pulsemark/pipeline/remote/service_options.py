@@ -82,7 +82,7 @@ def service_of(given: Given) -> ServiceOptions | None:
     if service is None:
         given.refuse(_NEED_A_SERVICE, "needs the option grpcUrl")
         return None
-    given.refuse(("path",), "excludes grpcUrl: a read is of a folder or of a service")
+    given.refuse(("path", "store"), "excludes grpcUrl: a read is of a folder or of a service")
     given.refuse(("topicsPattern",), "needs a folder: a service does not list its topics")
     given.refuse(("valueSchema",), "needs a folder: a service does not have the schemas")
     given.refuse(("maxBytesPerTrigger",), "needs a folder: a service does not tell sizes")

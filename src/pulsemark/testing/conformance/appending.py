@@ -207,21 +207,21 @@ class Appending(EngineTests):
         with engine.open() as store:
             ledgers = [store.open_topic(TOPIC), store.open_topic(OTHER)]
             results: list[tuple[int, BaseException | None]] = []
-            all_told = threading.Event()
+            all_called = threading.Event()
             count = 20
 
-            def tell(number: int) -> Callable[[BaseException | None], None]:
+            def noted(number: int) -> Callable[[BaseException | None], None]:
                 def done(error: BaseException | None) -> None:
                     results.append((number, error))
                     if len(results) == count:
-                        all_told.set()
+                        all_called.set()
 
                 return done
 
             for number in range(count):
                 commit = ledgers[number % 2].append(b"x").commit
-                commit.add_done_callback(tell(number))
-            assert all_told.wait(10)
+                commit.add_done_callback(noted(number))
+            assert all_called.wait(10)
             assert sorted(results) == [(number, None) for number in range(count)]
             evens = [number for number, _ in results if number % 2 == 0]
             assert evens == sorted(evens)
@@ -305,7 +305,7 @@ class Appending(EngineTests):
                     while not stop.is_set():
                         seen = entries_of(ledger, max_entries=50)
                         assert [e.index for e in seen] == list(range(len(seen)))
-                except BaseException as error:  # noqa: BLE001 - it is the test's to tell
+                except BaseException as error:  # noqa: BLE001 - the test checks it
                     problems.append(error)
 
             reader = threading.Thread(target=read)

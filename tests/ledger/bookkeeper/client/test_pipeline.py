@@ -150,7 +150,7 @@ def test_one_fenced_bookie_ends_the_writer(status: int, kind: type[Exception]) -
 
 
 def test_a_fenced_writer_does_not_close() -> None:
-    """While somebody recovers the ledger, its writer leaves the node alone."""
+    """While another client recovers the ledger, its writer leaves the node alone."""
 
     async def main(cluster: Cluster) -> None:
         writer = await cluster.client().create_ledger()
@@ -174,7 +174,7 @@ def test_a_fenced_writer_does_not_close() -> None:
 
 
 def test_a_different_close_is_an_error() -> None:
-    """A ledger that somebody closed elsewhere, or with other ensembles, is not overwritten."""
+    """A ledger that another client closed, or with other ensembles, is not overwritten."""
 
     async def main(cluster: Cluster) -> None:
         writer = await cluster.client().create_ledger()

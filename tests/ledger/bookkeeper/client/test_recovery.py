@@ -83,7 +83,7 @@ def test_entries_are_found_and_cannot_be_written() -> None:
 
 @pytest.mark.parametrize("closes", [True, False])
 def test_metadata_changes_during_recovery(closes: bool) -> None:
-    """Recovery never writes over somebody's change: it takes a close, and else begins again."""
+    """Recovery never writes over another client's change: it takes a close, or begins again."""
 
     async def main(cluster: Cluster) -> None:
         await cluster.ledger({0: (B1, B2, B3)})

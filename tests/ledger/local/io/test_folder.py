@@ -161,3 +161,23 @@ def test_names_of_segments(tmp_path):
     expected = [(2, 0), (2, 1), (16, 0), (2**64 - 1, 2**32 - 1)]
     assert list_segments(FILES, tmp_path) == expected
     assert list_segments(FILES, tmp_path / "none") == []
+
+
+def test_folder_of_workers_names_their_folders(tmp_path):
+    """Who names the folder above data folders reads which ones to name."""
+    for number in (1, 0):
+        prepare_folder(FILES, tmp_path / f"worker-{number}")
+    with pytest.raises(ForeignFolderError, match="name one of them, such as worker-0"):
+        check_marker(FILES, tmp_path)
+
+
+def test_damaged_marker_can_be_written_again(tmp_path):
+    """The error of a damaged marker says what to write, and that is enough: no entry is lost."""
+    with LocalStore.open(tmp_path) as store:
+        store.open_topic(ORDERS).append(b"x").commit.wait(10)
+    (tmp_path / MARKER_NAME).write_bytes(b"\0" * 94)
+    with pytest.raises(ForeignFolderError, match="If that is damage, write") as caught:
+        LocalStore.open(tmp_path)
+    (tmp_path / MARKER_NAME).write_text(str(caught.value).split("write ")[1].split(" into")[0])
+    with LocalStore.open(tmp_path) as store:
+        assert store.open_topic(ORDERS).next_index == 1

@@ -21,7 +21,7 @@ Resolve = Callable[[str], Awaitable[tuple[str, int]]]
 
 
 class _Link:
-    """What leads to one bookie: a connection, or requests that wait for one."""
+    """The way to one bookie: a connection, or requests that wait for one."""
 
     __slots__ = ("connecting", "connection", "down_error", "down_until_s", "queue", "queued_bytes")
 
@@ -76,7 +76,7 @@ class Bookies:
 
         def answered(answer: Answer) -> None:
             if future.done():
-                return  # nobody waits any more
+                return  # the caller was cancelled
             if isinstance(answer, BookKeeperError):
                 future.set_exception(answer)
             else:
@@ -117,7 +117,7 @@ class Bookies:
                 _, connection = await loop.create_connection(
                     lambda: BookieConnection(bookie, self._options, loop, ended), host, port
                 )
-        except Exception as error:  # noqa: BLE001 - those that wait must hear of any error
+        except Exception as error:  # noqa: BLE001 - those that wait must get any error
             reason = str(error) or "no connection in time"
             link.down_error = BookieUnreachableError(reason, bookie=bookie)
             link.down_until_s = self._now() + self._options.reconnect_delay_ms / 1000
@@ -164,7 +164,7 @@ def ask_all(
 ) -> asyncio.Queue[tuple[int, Answer]]:
     """Send a request to several bookies; the queue gets each one's answer, with its place.
 
-    Who needs no more answers just drops the queue.
+    A caller that needs no more answers just drops the queue.
     """
     answers: asyncio.Queue[tuple[int, Answer]] = asyncio.Queue()
     for place, bookie in places.items():

@@ -53,7 +53,7 @@ class BookieConnection(asyncio.Protocol):
     # -- for the user -----------------------------------------------------------------------------
 
     def send(self, request: Outgoing, done: Done) -> None:
-        """Send a request; `done` hears of it later, or at once if the connection is over."""
+        """Send a request; `done` is called later, or at once if the connection is over."""
         if self._error is not None:
             done(self._error)
             return
@@ -104,7 +104,7 @@ class BookieConnection(asyncio.Protocol):
         self._timer = self._loop.call_at(due_s, self._look_at_times)
 
     def _look_at_times(self) -> None:
-        """Fail what is due. A bookie that has said nothing at all meanwhile is disconnected."""
+        """Fail what is due. A bookie that has sent nothing meanwhile is disconnected."""
         self._timer = None
         if self._exchange.expire(self._loop.time(), self._heard_s):
             reason = "it sent nothing since the request"
@@ -125,7 +125,7 @@ class BookieConnection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; what is no protocol ends the connection."""
+        """Take bytes; bytes that break the protocol end the connection."""
         self._heard_s = self._loop.time()
         try:
             for frame in self._reader.feed(data):

@@ -87,5 +87,5 @@ def digest_of(digest_type: DigestType, password: bytes) -> Digest:
 
 
 def master_key(password: bytes) -> bytes:
-    """The 20 bytes by which bookies know who may write to a ledger."""
+    """The 20 bytes that a client must send to write to a ledger."""
     return hashlib.sha1(b"ledger" + password, usedforsecurity=False).digest()

@@ -4,7 +4,7 @@ BookKeeperError
  +-- LedgerMissingError       no such ledger in the metadata, or no bookie knows it
  +-- LedgerExistsError        the id asked for is taken
  +-- EntryMissingError        the entry is not in the ledger, or a bookie does not hold it
- +-- LedgerFencedError        somebody recovers the ledger; what is pending has no known outcome
+ +-- LedgerFencedError        another client recovers it; what is pending has no known outcome
  +-- LedgerClosedError        the ledger is closed, or this writer is
  +-- WrongKeyError            a bookie knows the ledger under another password
  +-- NotEnoughBookiesError    too few writable bookies, or too few that answer
@@ -12,7 +12,7 @@ BookKeeperError
  +-- DigestMismatchError      an entry's bytes are not what its writer sent
  +-- MetadataError            a ledger's node cannot be understood
  |    +-- UnknownLayoutError  the metadata is laid out in a way that this client does not know
- +-- MetadataConflictError    a ledger's node was changed meanwhile by somebody else
+ +-- MetadataConflictError    a ledger's node was changed meanwhile by another client
  +-- InvalidRequestError      arguments that can never be right
  |    +-- EntryTooLargeError
  +-- BackPressureError        too many bytes are in flight; wait for `LedgerWriter.ready`
@@ -21,7 +21,7 @@ BookKeeperError
       +-- BookieTimeoutError
       +-- BookieUnreachableError   not registered, no connection, or the connection broke
       +-- BookieRefusedError       it answered with an error status
-      +-- BookieProtocolError      it answered something that is no answer
+      +-- BookieProtocolError      it sent something that is not an answer
       +-- BookieOverloadedError    more bytes wait for it than one bookie may hold back
 
 Each has its facts as attributes, so that a caller need not parse the message.
@@ -33,7 +33,7 @@ from __future__ import annotations
 class BookKeeperError(Exception):
     """Base of everything this client raises on purpose.
 
-    Attributes: `ledger_id`, `entry_id` and `bookie`, each None where it is no matter of one.
+    Attributes: `ledger_id`, `entry_id` and `bookie`, each None where it does not apply.
     """
 
     what = "BookKeeper failed"
@@ -78,7 +78,7 @@ class EntryMissingError(BookKeeperError):
 
 
 class LedgerFencedError(BookKeeperError):
-    """The ledger is being recovered by somebody else; what is pending has no known outcome."""
+    """Another client recovers the ledger; what is pending has no known outcome."""
 
     what = "the ledger is fenced"
 
@@ -126,9 +126,9 @@ class UnknownLayoutError(MetadataError):
 
 
 class MetadataConflictError(BookKeeperError):
-    """Somebody else changed the ledger's node meanwhile."""
+    """Another client changed the ledger's node meanwhile."""
 
-    what = "the ledger's metadata was changed by somebody else"
+    what = "the ledger's metadata was changed by another client"
 
 
 class InvalidRequestError(BookKeeperError):
@@ -196,7 +196,7 @@ class BookieRefusedError(BookieError):
 
 
 class BookieProtocolError(BookieError):
-    """The bookie sent something that is no answer. Its connection is closed."""
+    """The bookie sent something that is not an answer. Its connection is closed."""
 
     what = "the bookie does not speak the protocol"
 

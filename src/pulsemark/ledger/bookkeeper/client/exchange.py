@@ -60,7 +60,7 @@ class Exchange:
         return number
 
     def receive(self, frame: bytes) -> None:
-        """Hand an answer to who waits for it; one whose waiting has ended is dropped.
+        """Hand an answer to its caller; an answer whose caller has ended is dropped.
 
         Raises BookieProtocolError if no such request was ever sent, or the answer is to another.
         """

@@ -116,7 +116,7 @@ def read_request(
 ) -> Outgoing:
     """A READ of an entry (-1: the last one that the bookie holds).
 
-    With `fence` the bookie refuses every later add of the ledger that is no recovery's. With
+    With `fence` the bookie refuses every later add of the ledger that is not a recovery's. With
     `beyond` it answers after its last confirmed entry is beyond that one, or after `wait_ms`.
     """
     message = ReadRequest(ledgerId=ledger_id, entryId=entry_id)
@@ -212,7 +212,7 @@ def parse_response(frame: bytes) -> Response:
     try:
         response = Response.FromString(frame)
     except DecodeError as error:
-        raise BookieProtocolError(f"a frame of {len(frame)} bytes is no answer") from error
+        raise BookieProtocolError(f"a frame of {len(frame)} bytes is not an answer") from error
     if response.header.version != 3:
         raise BookieProtocolError(f"version {response.header.version} instead of 3")
     return response

@@ -79,7 +79,7 @@ async def wait_beyond(core: ClientCore, metadata: LedgerMetadata, beyond: int, w
     It waits for the bookies of the entry that would say so, and returns -1 after `wait_ms`, or when
     the ledger's node changes, so that its user looks at the metadata again.
 
-    A bookie forgets who waits for `beyond` as soon as it hears of any confirmed entry, even an
+    A bookie drops a wait for `beyond` as soon as it gets any confirmed entry, even an
     earlier one. So it is first asked what it knows, and then made to wait for more than that.
     """
     loop = asyncio.get_running_loop()

@@ -183,7 +183,7 @@ class LedgerNodes:
     ) -> int:
         """Replace a ledger's metadata that has this version; returns the new version.
 
-        With `must_be_ours`, the same content written by somebody else is a conflict too. Raises
+        With `must_be_ours`, the same content written by another client is a conflict too. Raises
         MetadataConflictError, LedgerMissingError.
         """
         path = ledger_path(self._root, metadata.ledger_id)

@@ -1,4 +1,4 @@
-"""Where a ledger's node stands below the root. Source: BookKeeper's HierarchicalLedgerManager."""
+"""The path of a ledger's node below the root. Source: BookKeeper's HierarchicalLedgerManager."""
 
 from __future__ import annotations
 

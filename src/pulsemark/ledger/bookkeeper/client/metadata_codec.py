@@ -72,7 +72,7 @@ def _read_varint(data: bytes) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return value, index + 1
-    raise ValueError("the size is no number")
+    raise ValueError("the size is not a number")
 
 
 def _message_of(metadata: LedgerMetadata) -> LedgerMetadataFormat:
@@ -154,7 +154,7 @@ def _decode_lines(ledger_id: int, text: str) -> LedgerMetadata:
         state=state,
         length=int(length) if closed else 0,
         last_entry_id=last if closed else NO_ENTRY,
-        # Version 1 has neither: who opens such a ledger must know them.
+        # Version 1 has neither: a client that opens such a ledger must know them.
         digest_type=DigestType.CRC32,
         format_version=1,
     )

@@ -38,7 +38,7 @@ class ClientOptions:
     recovery_batch_entries: int = 16
     """How many entries recovery reads and writes at the same time."""
     recovery_attempts: int = 10
-    """How often recovery begins again after somebody else changed the ledger's metadata."""
+    """How often recovery begins again after another client changed the ledger's metadata."""
     metadata_limit_ms: int = 30_000
     """For how long a metadata request is repeated after the connection was lost."""
     metadata_retry_ms: int = 100

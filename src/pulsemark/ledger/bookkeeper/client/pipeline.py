@@ -221,7 +221,7 @@ class WritePipeline:
             if not entry.future.done():
                 # One of its own for each: a traceback grows with each place that raises it.
                 entry.future.set_exception(copy.copy(error))
-                # Who does not wait for this entry hears of it from the next append.
+                # A caller that does not wait for this entry gets the error from the next append.
                 entry.future.exception()
 
     async def end(self, error: BookKeeperError) -> None:
@@ -278,7 +278,7 @@ class WritePipeline:
         """Replace the failed bookies for which there are others; go on without the rest.
 
         A retry also sends again to those without replacement that are registered, in case they are
-        well again. At once after a failure that would go round in circles.
+        well again. Not at once after a failure, which would never end.
         """
         self._has_news = False
         down = sorted(self._down)
@@ -329,7 +329,7 @@ class WritePipeline:
         for entry in list(self._pending):
             for place in self.metadata.write_set(entry.entry_id):
                 if place in replaced:
-                    # An ack from the bookie before says nothing of the new one.
+                    # An ack from the earlier bookie does not hold for the new one.
                     entry.acks &= ~(1 << place)
                     self._send(entry, place)
                 elif place in again and not entry.acks >> place & 1:

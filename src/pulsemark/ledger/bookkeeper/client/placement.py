@@ -30,6 +30,6 @@ def new_ensemble(
     chosen = replacements(size, writable, excluded=(), suspected=suspected, random=random)
     if len(chosen) < size:
         raise NotEnoughBookiesError(f"{size} writable ones are needed, {len(writable)} are there")
-    # Those that were sorted to the end must not always stand there.
+    # Those that were sorted to the end must not always be last.
     random.shuffle(chosen)
     return tuple(chosen)

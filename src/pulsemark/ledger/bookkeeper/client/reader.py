@@ -49,7 +49,7 @@ class LedgerReader:
     def know_confirmed(self, entry_id: int) -> None:
         """The caller knows from the ledger's writer that this entry and all before it may be read.
 
-        Bookies hear of an entry's confirmation only with the next entry.
+        Bookies learn of an entry's confirmation only with the next entry.
         """
         self._last_confirmed = max(self._last_confirmed, entry_id)
 
@@ -89,7 +89,7 @@ class LedgerReader:
         try:
             return await EntryReads(self._core, self._metadata, self._digest).read(first, last)
         except BookKeeperError:
-            # Another replica may have been made meanwhile, and the old one be gone.
+            # Another replica may have been made meanwhile, and the old one removed.
             before = self._metadata.segments
             await self.refresh_metadata()
             if self._metadata.segments == before:

@@ -1,8 +1,8 @@
 """Recovery: a ledger that its writer left open is fenced, completed and closed.
 
-What any ack quorum held stays; what no reader can tell from such an entry stays too, if a copy is
-found. Source: BookKeeper's LedgerRecoveryOp, and its TLA+ specification where the two differ: the
-fence goes with every read, and a ledger that is already in recovery gets a new version.
+What any ack quorum held stays. What no reader can distinguish from such an entry stays, too, if a
+copy is found. Source: BookKeeper's LedgerRecoveryOp, and its TLA+ specification where they differ:
+the fence goes with every read, and a ledger that is already in recovery gets a new version.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def recover(
         try:
             return await _Recovery(core, found, password, rules).run()
         except MetadataConflictError:
-            # Somebody else recovers it, or has closed it: give way for a moment.
+            # Another client recovers it, or has closed it: wait for a moment.
             delay_ms = min(5_000, 50 << attempt)
             await asyncio.sleep(core.random.uniform(0.5, 1) * delay_ms / 1000)
     raise RecoveryFailedError("others recover it all the time", ledger_id=ledger_id)

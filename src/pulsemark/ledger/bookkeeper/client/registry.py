@@ -1,4 +1,4 @@
-"""Which bookies there are, and where: the nodes that bookies keep while they live."""
+"""Which bookies there are, and where: the nodes that bookies keep while they run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def parse_service_info(bookie: str, data: bytes) -> tuple[str, int]:
     if not data:
         host, _, port = bookie.rpartition(":")
         if not host or not port.isdigit() or int(port) > 65_535:
-            raise MetadataError("its node is empty, and its id is no address", bookie=bookie)
+            raise MetadataError("its node is empty, and its id is not an address", bookie=bookie)
         return host, int(port)
     try:
         info = BookieServiceInfoFormat.FromString(data)
     except DecodeError as error:
-        raise MetadataError("its node is no service info", bookie=bookie) from error
+        raise MetadataError("its node is not a service info", bookie=bookie) from error
     for endpoint in info.endpoints:
         if endpoint.protocol == _PROTOCOL:
             return endpoint.host, endpoint.port

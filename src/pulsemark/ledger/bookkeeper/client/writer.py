@@ -1,4 +1,4 @@
-"""The writer of a ledger, who created it and is the only one to add to it."""
+"""The writer of a ledger: it created the ledger, and only it adds entries."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class LedgerWriter:
         """Close the ledger after its last confirmed entry; what is pending fails.
 
         Returns the metadata of the closed ledger. A second call has the outcome of the first.
-        Raises LedgerFencedError if somebody recovers the ledger, LedgerClosedError if somebody
+        Raises LedgerFencedError if another client recovers the ledger, LedgerClosedError if one
         closed it after another entry, and the coordination service's errors.
         """
         if self._closing is None:
@@ -107,9 +107,9 @@ class LedgerWriter:
             self._version = found.version
 
     def _closed_by_other(self, ours: LedgerMetadata, found: LedgerMetadata) -> LedgerMetadata:
-        """Somebody closed the ledger: as this writer would have, or after another entry."""
+        """Another client closed the ledger: as this writer would have, or after another entry."""
         if (found.last_entry_id, found.length) != (ours.last_entry_id, ours.length):
-            reason = f"somebody closed it after entry {found.last_entry_id}"
+            reason = f"another client closed it after entry {found.last_entry_id}"
             raise LedgerClosedError(reason, ledger_id=self.ledger_id)
         self._pipeline.metadata = found
         return found
@@ -117,15 +117,15 @@ class LedgerWriter:
     def _check_still_ours(self, found: LedgerMetadata) -> None:
         """Raises unless the ledger is open, with the ensembles that this writer gave it."""
         if found.state is LedgerState.IN_RECOVERY:
-            raise LedgerFencedError("somebody recovers it", ledger_id=self.ledger_id)
+            raise LedgerFencedError("another client recovers it", ledger_id=self.ledger_id)
         if isinstance(self._pipeline.error, LedgerFencedError):
-            raise LedgerFencedError("somebody fenced it", ledger_id=self.ledger_id)
+            raise LedgerFencedError("another client fenced it", ledger_id=self.ledger_id)
         if found.segments != self.metadata.segments:
             reason = "its ensembles are not this writer's"
             raise MetadataConflictError(reason, ledger_id=self.ledger_id)
 
     async def _commit_ensemble(self, changed: LedgerMetadata) -> LedgerMetadata:
-        """Write a new ensemble, allowed while the ledger is open and nobody else changed it."""
+        """Write a new ensemble, allowed while the ledger is open and no other client changed it."""
         while True:
             try:
                 self._version = await self._core.nodes.change(changed, self._version)
@@ -134,7 +134,7 @@ class LedgerWriter:
             else:
                 return changed
             if found.metadata.is_closed:
-                reason = f"somebody closed it after entry {found.metadata.last_entry_id}"
+                reason = f"another client closed it after entry {found.metadata.last_entry_id}"
                 raise LedgerClosedError(reason, ledger_id=self.ledger_id)
             self._check_still_ours(found.metadata)
             self._version = found.version

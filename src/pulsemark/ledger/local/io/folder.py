@@ -12,6 +12,7 @@
     ledgers/<ledger id>-<segment>.idx    their addresses and times; may be deleted
     ledgers/<ledger id>-<segment>.cut    how many first entries were removed
     PULSEMARK.new, ledgers/*.cut.new     being written: renamed when they are whole
+    catalog.sqlite.new                   likewise, by `rebuild_catalog`
 
 No name a client chooses ever becomes part of a path.
 """
@@ -33,6 +34,7 @@ FOLDER_VERSION = 1
 MARKER_NAME = "PULSEMARK"
 LOCK_NAME = "LOCK"
 CATALOG_NAME = "catalog.sqlite"
+NEW_CATALOG_NAME = CATALOG_NAME + ".new"
 PROBE_NAME = "PROBE"
 RESERVE_NAME = "RESERVE"
 _PROBE_BYTES = 1 << 20
@@ -90,19 +92,32 @@ def check_marker(files: Files, folder: Path) -> None:
     try:
         text = read_file(files, folder / MARKER_NAME)
     except FileNotFoundError as error:
-        missing = not files.exists(folder)
-        reason = "it does not exist" if missing else f"it has no {MARKER_NAME} file"
-        raise ForeignFolderError(folder, reason) from error
+        raise ForeignFolderError(folder, _without_marker(files, folder)) from error
     except NotADirectoryError as error:
         raise ForeignFolderError(folder, "it is not a folder") from error
     try:
         version = json.loads(text)["version"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ForeignFolderError(folder, f"its {MARKER_NAME} file is not valid JSON") from error
+        reason = (
+            f"its {MARKER_NAME} file is not valid JSON. If that is damage, write "
+            f'{{"version": {FOLDER_VERSION}}} into that file'
+        )
+        raise ForeignFolderError(folder, reason) from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ForeignFolderError(folder, f"its {MARKER_NAME} file says version {version!r}")
     if version > FOLDER_VERSION:
         raise UnsupportedVersionError(folder, "data folder version", version, FOLDER_VERSION)
+
+
+def _without_marker(files: Files, folder: Path) -> str:
+    """Why a folder without marker is refused; a folder of several workers has them one below."""
+    if not files.exists(folder):
+        return "it does not exist"
+    inner = [name for name in files.listdir(folder) if files.exists(folder / name / MARKER_NAME)]
+    reason = f"it has no {MARKER_NAME} file"
+    if not inner:
+        return reason
+    return f"{reason}, but there are data folders in it: name one of them, such as {min(inner)}"
 
 
 def prepare_folder(files: Files, folder: Path) -> None:

@@ -1,0 +1,212 @@
+"""The source over BookKeeper, without Spark's JVM: rows, streams, audits, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pulsemark.coordination.memory import MemoryTree
+from pulsemark.ledger import EARLIEST, StoreOptions, TopicNotFoundError
+from pulsemark.ledger.bookkeeper.address import StoreAddress
+from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
+from pulsemark.ledger.bookkeeper.store import BookKeeperStore
+from pulsemark.ledger.store_core import StoreSetup
+from pulsemark.pipeline.errors import OptionError
+from pulsemark.pipeline.options import ReadOptions, StreamOptions
+from pulsemark.pipeline.source import LedgerSource
+from pulsemark.testing import SettableClock
+from pulsemark.testing.clock import A_TIME_MS
+from pulsemark.testing.memory_bookies import MemoryBookies
+
+ADDRESS = "zk://zookeeper:2181/ledgers"
+GOLDEN = json.loads(
+    (
+        Path(__file__).parent.parent / "ledger" / "bookkeeper" / "golden" / "pulsar_4_0_8.json"
+    ).read_text()
+)
+
+
+class Cluster:
+    """ZooKeeper and bookies in memory, and a store that is being written."""
+
+    def __init__(self) -> None:
+        self.path = ADDRESS
+        self.tree, self.bookies = MemoryTree(), MemoryBookies()
+        self.clock = SettableClock(A_TIME_MS)
+        self.store = BookKeeperStore.open_with(
+            self.connecting,
+            ledgers_root="/ledgers",
+            root="/pulsemark/bundles/public/default/0x0",
+            ledger_options=None,
+            setup=StoreSetup(self.clock, StoreOptions(ledger_entries=20), None, threaded=True),
+        )
+
+    async def connecting(self) -> Any:
+        """Sessions with both."""
+        return self.tree.session(), self.bookies.client()
+
+    def reader(self, address: StoreAddress | None = None) -> BookKeeperReader:
+        """A reader of it, whatever the address."""
+        return BookKeeperReader.open_with(self.connecting, name=ADDRESS)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster that every reader of a store reads."""
+    cluster = Cluster()
+    for module in ("stores", "places"):
+        monkeypatch.setattr(f"pulsemark.pipeline.{module}.opened_store", cluster.reader)
+    yield cluster
+    cluster.store.close()
+
+
+@pytest.mark.parametrize("option", ["path", "store"])
+def test_rows_of_a_store(tools: Any, cluster: Cluster, option: str) -> None:
+    """All kinds of entries have the rows that they have in a folder; nothing is fenced."""
+    topics = [
+        tools.TopicWriter(cluster.store, cluster.clock, f"persistent://public/default/{name}", -1)
+        for name in "ab"
+    ]
+    for topic in topics:
+        tools.fill(topic, cluster.clock)
+    place = ADDRESS if option == "path" else None
+    given = {"store": ADDRESS} if option == "store" else {}
+    read = tools.rows_of(place, **given, topicsPattern=".*", minPartitions=7)
+    names = ReadOptions.parse({option: ADDRESS, "topic": "a"}).columns
+    expected = [{name: row[name] for name in names} for topic in topics for row in topic.rows]
+    assert read == tools.plain(expected)
+    topics[0].single(b"the owner goes on")
+    assert tools.rows_of(None, store=ADDRESS, topic="a")[-1]["value"] == b"the owner goes on"
+    with pytest.raises(TopicNotFoundError):
+        tools.rows_of(None, store=ADDRESS, topic="c")
+
+
+async def test_rows_of_a_real_pulsars_topic(tools: Any, cluster: Cluster) -> None:
+    """They have the positions and indexes that a client of the ledgers sees."""
+    session, client = await cluster.connecting()
+    for path, data in GOLDEN["nodes"].items():
+        await session.create(path, bytes.fromhex(data), make_parents=True)
+    for ledger_id, entries in GOLDEN["ledgers"].items():
+        writer = await client.create_ledger(ledger_id=int(ledger_id))
+        for _, payload in entries:
+            await writer.append(bytes.fromhex(payload))
+    with cluster.reader() as reader:
+        seen = [
+            (entry.position.ledger_id, entry.position.entry_id, index)
+            for entry in reader.log(GOLDEN["topic"]).read(EARLIEST, max_entries=1_000)
+            for index in range(entry.first_index, entry.index + 1)
+        ]
+    columns = "__ledgerId,__entryId,__index"
+    rows = tools.rows_of(ADDRESS, topic=GOLDEN["topic"], columns=columns)
+    assert [tuple(row.values()) for row in rows] == seen
+    assert len(seen) > 10
+
+
+def test_a_stream_follows_a_store(tools: Any, cluster: Cluster) -> None:
+    """Each micro-batch has what was appended since the one before, also in new topics."""
+    options = {"path": ADDRESS, "topicsPattern": ".*", "columns": "__topic,__index"}
+    source = LedgerSource({**options, "startingOffsets": "earliest"})
+    names = StreamOptions.parse(source.options).read.columns
+    stream: Any = source.streamReader(tools.spark_schema(names))
+    seen: list[int] = []
+    offset: Any = {}
+    for turn in range(3):
+        topic = tools.TopicWriter(
+            cluster.store, cluster.clock, f"persistent://public/default/t{turn // 2}", -1
+        )
+        for _ in range(30):
+            topic.single(b"x")
+        end = stream.latestOffset(dict(offset), stream.getDefaultReadLimit())
+        rows = [
+            row["__index"]
+            for part in stream.partitions(offset, end)
+            for batch in stream.read(part)
+            for row in batch.to_pylist()
+        ]
+        assert len(rows) == 30
+        seen += rows
+        offset = json.loads(json.dumps(end))
+    assert seen == [*range(60), *range(30)]
+    stream.stop()
+
+
+def test_an_audit_of_a_store(tools: Any, cluster: Cluster) -> None:
+    """It counts the messages that are there, and misses none."""
+    from pulsemark.pipeline.arguments import checked_options
+    from pulsemark.pipeline.audit_source import AuditReader
+
+    topic = tools.TopicWriter(cluster.store, cluster.clock, "persistent://public/default/a", -1)
+    tools.fill(topic, cluster.clock)
+    parsed = ReadOptions.parse(checked_options(ADDRESS))
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    schema = StructType(
+        [
+            StructField("topic", StringType()),
+            *(
+                StructField(name, LongType())
+                for name in ("count", "control_count", "expected_first", "expected_end")
+            ),
+        ]
+    )
+    reader = AuditReader(parsed, 60_000, [], schema)
+    rows = [
+        row
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+    with cluster.reader() as stored:
+        log = stored.log(topic.name)
+        assert sum(row["count"] + row["control_count"] for row in rows) == log.next_index
+        assert max(row["expected_end"] or 0 for row in rows) == log.next_index
+
+
+def test_a_verification_of_a_store(tools: Any, cluster: Cluster) -> None:
+    """A task reads its topics, says how much that was, and finds an entry that is damaged."""
+    from pulsemark.pipeline.verify import SUMMARY
+    from pulsemark.pipeline.verify_source import VerifyReader
+
+    topic = tools.TopicWriter(cluster.store, cluster.clock, "persistent://public/default/a", -1)
+    tools.fill(topic, cluster.clock)
+    reader = VerifyReader(ADDRESS, [[topic.name]])
+    (partition,) = reader.partitions()
+    (summary,) = reader.read(partition)
+    assert summary[1] == SUMMARY
+    assert summary[-1].startswith("1 topics")
+    ledger = cluster.bookies.ledgers[topic.ledger.segments()[0].ledger_id]
+    with cluster.bookies.lock:
+        ledger.entries[3] = b"\x0e\x02\x00\x00\x00\x01\xff" + ledger.entries[3][7:]
+    found = [row for row in reader.read(partition) if row[0] == "damage"]
+    assert (found[0][3], found[0][4]) == (topic.ledger.segments()[0].ledger_id, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"store": ADDRESS, "path": "/data"}, "store"),
+        ({"store": "/data"}, "store"),
+        ({"store": "zk://nowhere/ledgers"}, "store"),
+        ({"path": "zk://:1/ledgers"}, "path"),
+        ({"store": ADDRESS, "grpcUrl": "grpc://h:1"}, "store"),
+        ({"store": ADDRESS, "valueSchema": "latest"}, "valueSchema"),
+        ({}, "path"),
+    ],
+)
+def test_options_that_are_refused(options: dict[str, str], named: str) -> None:
+    """What cannot be read from a store, or is no address, raises OptionError with the option."""
+    with pytest.raises(OptionError) as caught:
+        ReadOptions.parse({**options, "topic": "a"})
+    assert named in str(caught.value)
+
+
+def test_limits_by_bytes_are_refused() -> None:
+    """A stream of a store can be limited by messages only."""
+    given = SimpleNamespace(store=ADDRESS, topic="a", maxBytesPerTrigger="1000")
+    with pytest.raises(OptionError, match="maxBytesPerTrigger"):
+        StreamOptions.parse(vars(given))
