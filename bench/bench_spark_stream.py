@@ -121,7 +121,7 @@ def many_topics(spark: SparkSession, data: Path, out: Path, count: int) -> str:
     cost = cost_of(lambda: progress.extend(ran(frame, out / "topics")))
     rows = sum(each["numInputRows"] for each in progress)
     assert rows == count * OF_A_TOPIC, rows
-    tasks = next_task(spark) - tasks_before - 2
+    tasks = next_task(spark) - tasks_before - 1
     durations = progress[0]["durationMs"]
     return (
         f"| {count:,} topics, {rows:,} messages | {len(progress)} micro-batch | {tasks} tasks "

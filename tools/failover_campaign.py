@@ -7,7 +7,8 @@ Apache Pulsar's Python client publishes to all topics without a pause. On a seed
 is killed (SIGKILL), ended in good order (SIGTERM), or paused for longer than its session (SIGSTOP);
 what was killed or ended is started again. Measured is the longest time for which one of its topics
 had no acknowledgement. A client notices a paused broker only when it wakes up, or by its own
-keep-alive. At the end all topics are read:
+keep-alive; a lookup lets another broker take its topics over before that, so that what it stores
+when it wakes up must be refused. At the end all topics are read:
 
 1. every acknowledged message is there, and first copies are in the order of sending;
 2. indexes have no gap and do not repeat; broker times never decrease;
@@ -22,6 +23,7 @@ import argparse
 import json
 import logging
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,8 +43,10 @@ from pulsemark.client import RawReader, Service
 from pulsemark.proto import pulsar_api_pb2 as pb
 
 SESSION_TIMEOUT_MS = 4_000
-PAUSE_S = 9.0
-"""Longer than the session: another broker takes over meanwhile."""
+TAKEN_S = 6.2
+"""After this time the session of a paused broker has ended: ZooKeeper looks every 2 s."""
+PAUSE_S = 7.5
+"""Until then another broker has taken the topics over, since a lookup has asked for them."""
 START_LIMIT_S = 90.0
 FAILOVER_LIMIT_S = 60.0
 INTERVAL_S = 0.02
@@ -177,6 +181,29 @@ def owners_of(brokers: list[BrokerProcess], topics: list[str]) -> dict[str, str]
     return found
 
 
+class Pause:
+    """A paused broker: another one is asked for its topics, and then it wakes up."""
+
+    def __init__(
+        self, chosen: BrokerProcess, others: list[BrokerProcess], topics: list[str]
+    ) -> None:
+        self.taken: dict[str, str] = {}
+        """The topics' owners when it woke up."""
+        self._chosen = chosen
+        self._asking = threading.Timer(TAKEN_S, self._ask, (others, topics))
+        self._waking = threading.Timer(PAUSE_S, chosen.signal, (signal.SIGCONT,))
+        self._asking.start()
+        self._waking.start()
+
+    def _ask(self, others: list[BrokerProcess], topics: list[str]) -> None:
+        self.taken = owners_of(others, topics)
+
+    def wait(self) -> None:
+        """Return when it is awake."""
+        self._waking.join()
+        self._asking.join()
+
+
 def failover(
     random_: random.Random,
     brokers: list[BrokerProcess],
@@ -191,23 +218,22 @@ def failover(
     number = {"kill": signal.SIGKILL, "end": signal.SIGTERM, "pause": signal.SIGSTOP}[kind]
     event_s = time.monotonic()
     chosen.signal(number)
-    resumed = False
+    pause = None
+    if kind == "pause":
+        others = [one for one in brokers if one is not chosen]
+        pause = Pause(chosen, others, [load.topic for load in mine])
     if kind == "end":
         chosen.ended()
     over_s = time.monotonic()
     taken: dict[str, float] = {}
     while len(taken) < len(mine) and time.monotonic() - event_s < FAILOVER_LIMIT_S:
         time.sleep(0.05)
-        if kind == "pause" and not resumed and time.monotonic() - event_s > PAUSE_S:
-            chosen.signal(signal.SIGCONT)
-            resumed = True
         for load in mine:
             gap_s = load.gap_s(event_s, over_s)
             if gap_s is not None:
                 taken.setdefault(load.topic, gap_s)
-    if kind == "pause":
-        time.sleep(max(0.0, PAUSE_S - (time.monotonic() - event_s)))
-        chosen.signal(signal.SIGCONT)
+    if pause is not None:
+        pause.wait()
     else:
         if kind == "kill":
             chosen.ended()
@@ -219,6 +245,9 @@ def failover(
         "topics": len(mine),
         "missing": [load.topic for load in mine if load.topic not in taken],
         "longest_s": round(max(taken.values(), default=0.0), 2),
+        "taken_in_pause": 0
+        if pause is None
+        else sum(u != chosen.url for u in pause.taken.values()),
     }
 
 
@@ -341,6 +370,7 @@ def main() -> int:
         help="how often each is chosen (default: kill=5,end=3,pause=2)",
     )
     parser.add_argument("--json", type=Path, help="write the result into this file, too")
+    parser.add_argument("--logs", type=Path, help="copy the brokers' logs into this folder")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="failover-") as name, ExitStack() as at_end:
         folder = Path(name)
@@ -352,6 +382,8 @@ def main() -> int:
             store = peer.store
         try:
             result = campaign(arguments, store, folder)
+            if arguments.logs is not None:
+                shutil.copytree(folder, arguments.logs, dirs_exist_ok=True)
         except BaseException:
             for log in sorted(folder.glob("broker-*.log")):
                 print(f"--- {log.name}\n{log.read_text()[-4000:]}", file=sys.stderr)

@@ -142,6 +142,21 @@ def test_partitioned_topics(brokers, rest, eventually):
         )
 
 
+def test_a_partitioned_topic_that_no_broker_serves_is_deleted(brokers, rest):
+    """Deleting a partitioned topic deletes its partitions also where no broker owns their bundles
+    yet: whose turn it is, that one takes them over for it.
+    """
+    first, second = brokers.start(), brokers.start()
+    for number, thread in enumerate((first, second)):
+        path = f"/admin/v2/persistent/public/default/parts-{number}/partitions"
+        assert rest(first, "PUT", path, 8)[0] == 204
+        assert rest(thread, "DELETE", f"{path}?force=true")[0] == 204
+        assert rest(first, "GET", "/admin/v2/persistent/public/default")[1] == []
+        for one in (first, second):
+            for bundle in one.member.holdings.bundles():
+                one.call(lambda _, one=one, bundle=bundle: one.member.holdings.give(bundle))
+
+
 def test_two_changes_at_once(brokers, rest):
     """Of two brokers that change one namespace at the same time both changes are kept, or the
     second is refused: none is lost without a word.

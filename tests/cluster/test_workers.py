@@ -9,6 +9,8 @@ import sys
 import psutil
 import pulsar
 import pytest
+from confluent_kafka import Consumer, Producer
+from kafka.admin import KafkaAdminClient, NewTopic
 
 TOPICS = [f"persistent://public/default/t-{number}" for number in range(8)]
 LIMIT_S = 60
@@ -125,14 +127,61 @@ def test_what_does_not_go_with_workers(workers, tmp_path):
     assert workers.end() == 0
     assert "start it with --workers 2" in workers.refused("--workers", "3")
     assert "several workers" in workers.refused()
-    assert "--kafka-port does not go with --workers" in workers.refused(
-        "--workers", "2", "--kafka-port", "0"
+    assert "--grpc-port does not go with --workers" in workers.refused(
+        "--workers", "2", "--grpc-port", "0"
     )
     assert "1 to 4 workers" in workers.refused("--workers", "9")
     alone = Workers(tmp_path / "alone")
     alone()
     assert alone.end() == 0
     assert "a folder of their own" in alone.refused("--workers", "2")
+
+
+def test_kafka_clients_of_workers(workers, eventually):
+    """A Kafka client of any worker finds all partitions and its group; it goes on after a worker
+    was killed, with the offsets that its group committed.
+    """
+    ready = workers("--workers", "2", "--kafka-port", "0")
+    urls = [one["kafka_url"].rpartition("/")[2] for one in ready["workers"]]
+    assert ready["kafka_url"] == ready["workers"][0]["kafka_url"]
+    admin = KafkaAdminClient(bootstrap_servers=urls[1])
+    admin.create_topics([NewTopic("t", 4, 1)])
+    admin.close()
+    producer = Producer({"bootstrap.servers": urls[0], "enable.idempotence": True})
+    partitions = producer.list_topics("t", LIMIT_S).topics["t"].partitions
+    assert {one.leader for one in partitions.values()} == {1, 2}
+    failures = []
+    for number in range(40):
+        producer.produce(
+            "t",
+            str(number),
+            partition=number % 4,
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+        if number % 20 == 19:
+            assert producer.flush(LIMIT_S) == 0
+            os.kill(ready["workers"][number // 20]["pid"], signal.SIGKILL)
+    assert failures == []
+    consumer = Consumer(
+        {"bootstrap.servers": urls[1], "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["t"])
+    got = []
+
+    def has_all():
+        got.extend(polled(consumer))
+        return len(set(got)) == 40
+
+    eventually(has_all, "all messages")
+    consumer.close()
+
+
+def polled(consumer):
+    """What one poll gives."""
+    message = consumer.poll(0.2)
+    if message is None or message.error() is not None:
+        return []
+    return [message.value()]
 
 
 def test_workers_end_with_their_supervisor(workers, eventually):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import struct
+import time
+import weakref
 from typing import Any
 
 import confluent_kafka
@@ -13,6 +16,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
 from pulsemark.kafka import publishing
+from pulsemark.kafka.handlers import producing
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import crc32c, peek
 from pulsemark.proto.broker_entry_pb2 import SourceFormat
@@ -242,6 +246,44 @@ def test_a_large_set_is_checked_in_a_thread_and_keeps_its_place(raw, made):
     assert offsets == [500, 1000]
 
 
+def test_an_answered_request_leaves_no_memory_to_the_garbage_collector(raw, made, monkeypatch):
+    """Its megabyte is free when it is answered, not at some later collection."""
+    begun = []
+
+    class Noted(publishing.Publish):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            begun.append(weakref.ref(self))
+
+    monkeypatch.setattr(producing, "Publish", Noted)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            assert raw.produce(made, record_set([b"v" * 1000] * 500)).error_code == 0
+        until_s = time.monotonic() + 20
+        while any(publish() is not None for publish in begun) and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert [publish() for publish in begun] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_sets_that_are_stored_from_the_requests_memory_are_what_was_sent(kafka_broker, made):
+    """Many large requests at once, whose memory is used again: each entry has its own bytes."""
+    host, _, port = kafka_broker.kafka_url.rpartition(":")
+    sent = [record_set([b"%03d" % n * 100] * 1_000) for n in range(30)]
+    with RawKafka(host, int(port)) as client:
+        for records in sent:
+            client.send(ProduceRequest, 7, **produce_fields([(made, 0, records)], -1))
+        for _ in sent:
+            answer = client.receive(ProduceRequest, 7)[1]
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        for number, records in enumerate(sent):
+            stored = client.fetch(made, number * 1_000).records
+            assert stored[16 : len(records)] == records[16:]
+
+
 def test_a_failing_disk_is_answered_with_a_storage_error(tmp_path, monkeypatch):
     """The client sends the batch again, and it is stored once."""
     files = FaultyFiles()
@@ -306,10 +348,10 @@ def test_a_batch_is_not_stored_twice_if_a_commit_fails_while_its_request_is_prep
     assert raw.produce(topic, batch).base_offset == 0
     validate = vars(publishing)["validate_produced"]
 
-    def spied(*args):
+    def spied(*args, **options):
         server = kafka_broker.broker.services.kafka
         server.partitions.get(topic, 0).sequences = None  # as after a failed commit
-        return validate(*args)
+        return validate(*args, **options)
 
     monkeypatch.setattr(publishing, "validate_produced", spied)
     large = record_set([b"v" * 1000] * 500)

@@ -28,8 +28,10 @@ from .connection.accepting import Listener, Tls
 from .ending import Ending
 from .errors import RefusedError
 from .kafka_access import BrokerAccess, BrokerAdmission
+from .kafka_cluster import BrokerCluster
 from .kafka_limits import KafkaLimits
-from .kafka_log_starts import LogStarts
+from .kafka_log_starts import LOG_START_KIND, LogStarts
+from .ownership import KafkaPlace
 from .services import Services
 from .statistics.stats import segment_size_bytes
 from .topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
@@ -102,6 +104,10 @@ class KafkaServer:
     def port_tls(self) -> int | None:
         """The bound port with TLS; None: there is none."""
         return None if self._tls is None else self._tls.port
+
+    def place(self, host: str) -> KafkaPlace:
+        """Where clients reach this broker, for the other brokers of a cluster."""
+        return KafkaPlace(0, host, self.port, self.port_tls)
 
     async def open(self, services: Services, host: str) -> None:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
@@ -180,6 +186,14 @@ class BrokerPorts:
         self.turns = services.topics.turns
         self.run_blocking = services.run_blocking
         config = services.config
+        self.cluster: BrokerCluster | None = None
+        self._journal = JOURNAL
+        if services.cluster is not None:
+            # In a cluster the log has a bundle by its name, whose owner coordinates groups.
+            journal = self.topics.name_of(JOURNAL)
+            self._journal = str(journal)
+            partition = self.topics.name_of_partition
+            self.cluster = BrokerCluster(services.cluster, journal, partition)
         self.data_folder = str(config.data_dir or config.bookkeeper.store_address or "memory")
 
     def now_ms(self) -> int:
@@ -200,7 +214,7 @@ class BrokerPorts:
 
     async def journal(self) -> ManagedLedger:
         """The endpoint's own log."""
-        return await self._services.topics.open_internal(JOURNAL)
+        return await self._services.topics.open_internal(self._journal)
 
     async def next_producer_ids(self, count: int) -> int:
         """The first of `count` ids that were never given before."""
@@ -233,14 +247,17 @@ class BrokerTopics:
 
     async def load(self) -> None:
         """Read what was stored. Raises LedgerError, OSError."""
+        if self._services.cluster is not None:
+            self._services.cluster.hear(LOG_START_KIND, self._starts.take)
         await self._starts.load(lambda name: self._topics.exists(TopicName.parse(name)))
 
-    def _name(self, topic: str) -> TopicName:
+    def name_of(self, topic: str) -> TopicName:
+        """The broker's name of a topic."""
         return TopicName("persistent", self._tenant, self._local, topic)
 
-    def _partition(self, topic: str, index: int) -> TopicName | None:
+    def name_of_partition(self, topic: str, index: int) -> TopicName | None:
         """The name of a partition; None: there is none."""
-        name = self._name(topic)
+        name = self.name_of(topic)
         count = self._topics.partitions_of(name)
         if count:
             return name.partition(index) if 0 <= index < count else None
@@ -256,21 +273,23 @@ class BrokerTopics:
         """How many partitions a topic has; 0: there is no such topic."""
         if not is_name(topic):
             return 0
-        name = self._name(topic)
+        name = self.name_of(topic)
         return self._topics.partitions_of(name) or int(self._topics.exists(name))
 
     def opened(self, topic: str, index: int) -> Topic | None:
         """The partition, if it is open."""
-        name = self._partition(topic, index) if is_name(topic) else None
+        name = self.name_of_partition(topic, index) if is_name(topic) else None
         return None if name is None else self._topics.open_topics.get(str(name))
 
     async def open(self, topic: str, index: int) -> Topic:
         """The partition, which is opened first where needed."""
-        name = self._partition(topic, index) if is_name(topic) else None
+        name = self.name_of_partition(topic, index) if is_name(topic) else None
         if name is None:
             raise KafkaError(
                 Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic!r}"
             )
+        if self._services.cluster is not None and str(name) not in self._topics.open_topics:
+            await _translated(self._services.cluster.serve(name))
         return await _translated(self._topics.open(name, create=False))
 
     def is_held(self, opened: Topic) -> bool:
@@ -303,12 +322,12 @@ class BrokerTopics:
             if self.partitions_of(topic):
                 raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"topic {topic} exists")
             policies = policies_of(settings)
-            work = self._topics.create_partitioned(self._name(topic), partitions, policies)
+            work = self._topics.create_partitioned(self.name_of(topic), partitions, policies)
             await _translated(work)
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
         """Let a partitioned topic have more partitions."""
-        name = self._name(topic)
+        name = self.name_of(topic)
         async with self._creating:
             if not self._topics.partitions_of(name):
                 raise KafkaError(Code.INVALID_PARTITIONS, f"{topic} was made without partitions")
@@ -316,7 +335,7 @@ class BrokerTopics:
 
     async def delete(self, topic: str) -> None:
         """Delete a topic, also if clients use it, as Kafka does."""
-        name = self._name(topic)
+        name = self.name_of(topic)
         if self._topics.partitions_of(name):
             await _translated(self._topics.delete_partitioned(name, force=True))
         else:
@@ -332,7 +351,7 @@ class BrokerTopics:
 
         A topic that did not have it may hold entries in Kafka's format from then on.
         """
-        name = self._name(topic)
+        name = self.name_of(topic)
         await _translated(set_entry_format(self._topics, name, settings))
 
     async def size_bytes(self, topic: str, index: int) -> int:

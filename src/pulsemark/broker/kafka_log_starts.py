@@ -27,8 +27,8 @@ class LogStarts:
 
     def __init__(self, writer: CatalogWriter) -> None:
         self._writer = writer
-        #: By topic's id.
-        self._offsets: dict[int, int] = {}
+        #: By topic's name; with its id.
+        self._offsets: dict[str, tuple[int, int]] = {}
 
     async def load(self, exists: Callable[[str], bool]) -> None:
         """Take over what the catalog has, and remove it for topics that are gone.
@@ -40,8 +40,7 @@ class LogStarts:
             gone = []
             for name, value in await self._writer.items(LOG_START_KIND):
                 if exists(name):
-                    record = json.loads(value)
-                    self._offsets[record["topicId"]] = record["offset"]
+                    self.take(name, value)
                 else:
                     gone.append((LOG_START_KIND, name, None))
             if gone:
@@ -49,24 +48,33 @@ class LogStarts:
 
         await self._writer.in_turn(take)
 
+    def take(self, name: str, value: bytes | None) -> None:
+        """Know what the catalog has of a topic."""
+        if value is None:
+            self._offsets.pop(name, None)
+        else:
+            record = json.loads(value)
+            self._offsets[name] = record["topicId"], record["offset"]
+
     def of(self, ledger: ManagedLedger) -> int:
         """A partition's first offset; 0 if it begins with the log's first entry."""
-        return self._offsets.get(ledger.topic_id, 0)
+        topic_id, offset = self._offsets.get(ledger.name, (-1, 0))
+        return offset if topic_id == ledger.topic_id else 0
 
     async def move(self, ledger: ManagedLedger, offset: int) -> None:
         """Let a partition begin at an offset, durably. It never moves back. Raises CatalogError."""
-        topic_id = ledger.topic_id
+        name = ledger.name
 
         async def change() -> None:
-            known = self._offsets.get(topic_id)
-            if offset <= max(ledger.first_index, known or 0):
+            known = self.of(ledger)
+            if offset <= max(ledger.first_index, known):
                 # The log's own start says it, so nothing has to be kept.
-                if known is not None and known <= ledger.first_index:
-                    await self._writer.write((LOG_START_KIND, ledger.name, None))
-                    self._offsets.pop(topic_id, None)
+                if name in self._offsets and known <= ledger.first_index:
+                    await self._writer.write((LOG_START_KIND, name, None))
+                    self._offsets.pop(name, None)
                 return
-            record = json.dumps({"topicId": topic_id, "offset": offset}).encode()
-            await self._writer.write((LOG_START_KIND, ledger.name, record), frees=True)
-            self._offsets[topic_id] = offset
+            record = json.dumps({"topicId": ledger.topic_id, "offset": offset}).encode()
+            await self._writer.write((LOG_START_KIND, name, record), frees=True)
+            self._offsets[name] = ledger.topic_id, offset
 
         await self._writer.in_turn(change)

@@ -6,6 +6,7 @@ A broker alone has no cluster, and serves every topic (`Services.cluster` is Non
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .services import Services
     from .storage import Storage
 
-__all__ = ["Cluster", "Found", "Membership", "NotOwnedError"]
+__all__ = ["Cluster", "Found", "KafkaPlace", "Membership", "NotOwnedError"]
 
 
 class NotOwnedError(RefusedError):
@@ -50,6 +51,16 @@ class Found:
     authoritative: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaPlace:
+    """Where Kafka's clients reach a broker, and its number in their protocol."""
+
+    node_id: int
+    host: str
+    port: int | None
+    tls_port: int | None
+
+
 class Cluster(Protocol):
     """The brokers that share the topics, as one of them sees them."""
 
@@ -63,6 +74,37 @@ class Cluster(Protocol):
         `authoritative`: another broker has chosen this one. Raises RefusedError (ServiceNotReady):
         no broker can have it now.
         """
+
+    def bundle_of(self, name: TopicName) -> str:
+        """The bundle of a topic, as `tenant/namespace/range`."""
+
+    def owns(self, name: TopicName) -> bool:
+        """Whether this broker serves the topic."""
+
+    async def serve(self, name: TopicName) -> None:
+        """Take the topic's bundle over, if no broker owns it.
+
+        Raises NotOwnedError, RefusedError.
+        """
+
+    async def likely_owner(self, name: TopicName) -> str | None:
+        """The id of the broker that serves the topic, or that should take its bundle over.
+
+        None: that is not known at present. Raises RefusedError.
+        """
+
+    @property
+    def kafka_node(self) -> int:
+        """This broker's number in Kafka's protocol."""
+
+    async def kafka_places(self) -> dict[str, KafkaPlace]:
+        """Where Kafka's clients reach the brokers, by id. Raises RefusedError."""
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after each change of what this broker owns."""
+
+    def hear(self, kind: str, taker: Callable[[str, bytes | None], None]) -> None:
+        """Call `taker` with the key and the value that other brokers have stored of a kind."""
 
     def check_owned(self, name: TopicName) -> None:
         """Raise NotOwnedError unless this broker serves the topic."""

@@ -213,17 +213,18 @@ class Broker:
         services.authenticator = self._authenticator
         await self._start_seek_server()
         if self._kafka is not None:
-            await self._kafka.open(services, self._advertised_host())
+            services.kafka_place = self._kafka.place(self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
         Revoking(self._services)
         self._services.cleaning.start()
         self._services.lifetimes.start()
         self._services.auditor.start()
         self.listening.start()
-        if self._kafka is not None:
-            self._kafka.start()
         if self._membership is not None:
             await self._membership.join(self._services)
+        if self._kafka is not None:
+            await self._kafka.open(services, self._advertised_host())
+            self._kafka.start()
 
     async def _opened_store(self, notify: Notify) -> Storage:
         if self._membership is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .connection.session import Session
     from .http.connection import HttpConnection
     from .lifetimes import Lifetimes
-    from .ownership import Cluster
+    from .ownership import Cluster, KafkaPlace
     from .security.authorization import Authorizer
     from .topics.registry import Topics
     from .topics.schemas import Schemas
@@ -74,6 +74,8 @@ class Services:
     http_connections: set[HttpConnection] = field(default_factory=set)
     #: The endpoint for Kafka's clients; None without `kafka_port`.
     kafka: Endpoint | None = None
+    #: Where Kafka's clients reach this broker; None without `kafka_port`.
+    kafka_place: KafkaPlace | None = None
     #: The metrics page that is being made. Requests that come meanwhile get the same page.
     metrics_page: asyncio.Task[bytes] | None = None
     _names_given: int = 0

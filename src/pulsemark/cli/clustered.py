@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -17,6 +18,9 @@ from .options import json_line, positive
 if TYPE_CHECKING:
     from ..broker.ownership import Membership
     from ..cluster.supervisor import Supervisor
+
+WORKER = re.compile(r"worker-\d+")
+"""The name of one worker's folder."""
 
 __all__ = ["add_cluster", "membership_of", "run_workers"]
 
@@ -55,12 +59,8 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
     if address is None:
         _refuse_workers_folder(config)
         return None
-    for name in ("grpc_port", "kafka_port"):
-        if getattr(config, name) is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise CliError(
-                f"{option} does not go with --store: each broker has only a part of the topics"
-            )
+    if config.grpc_port is not None or config.security.grpc_tls_port is not None:
+        raise CliError("gRPC does not go with --store: each broker has only a part of the topics")
     if args.data_dir is not None:
         raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
     from ..cluster.joining import bookkeeper_member
@@ -73,11 +73,15 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
 
 
 def _refuse_workers_folder(config: BrokerConfig) -> None:
-    if config.data_dir is None or not (config.data_dir / "workers.json").exists():
+    if config.data_dir is None:
         return
-    raise CliError(
-        f"{config.data_dir} has the topics of several workers: start it with --workers, as before"
-    )
+    # Also one worker's own folder: a broker alone does not know the tenants that all share.
+    folder = config.data_dir.resolve()
+    for each in (folder, folder.parent):
+        if (each / "workers.json").exists() and (each == folder or WORKER.fullmatch(folder.name)):
+            raise CliError(
+                f"{each} has the topics of several workers: start it with --workers, as before"
+            )
 
 
 def run_workers(config: BrokerConfig, workers: int, *, log_level: str, as_json: bool) -> int:
@@ -105,11 +109,10 @@ def _announce(supervisor: Supervisor, *, as_json: bool) -> None:
     first, folder = supervisor.facts[0], supervisor.config.data_dir
     assert folder is not None
     if as_json:
-        names = ("service_url", "http_url", "service_url_tls", "http_url_tls")
+        names = ("service_url", "http_url", "kafka_url")
         ready = {
-            **{name: first[name] for name in names},
+            **{f"{name}{tls}": first[f"{name}{tls}"] for name in names for tls in ("", "_tls")},
             "grpc_url": None,
-            "kafka_url": None,
             "data_dir": str(Path(folder).resolve()),
             "pid": os.getpid(),
             "workers": supervisor.facts,

@@ -31,6 +31,7 @@ from ..broker.collector import Collector
 from ..broker.configuration.reloading import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
 from ..broker.dynamic_settings import put_in_force, with_settings
+from ..coordination import CoordinationError
 from ..finder.addresses import is_loopback
 from ..ledger import LedgerError, LocalStore, MemoryStore
 from ..metadata.stamper_names import split_stamper_names
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 # The ledger's errors: the folder is locked, is not a data folder, or has a newer format. OSError:
 # the folder cannot be written, or the address does not belong to this machine.
-ERRORS = (BrokerError, LedgerError, OSError)
+ERRORS = (BrokerError, CoordinationError, LedgerError, OSError)
 
 log = logging.getLogger(__name__)
 

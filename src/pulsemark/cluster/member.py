@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..broker.errors import RefusedError
 from ..broker.http.bundles import boundaries_of, bundle_of
 from ..broker.http.calls import CallFailedError, call_broker
-from ..broker.ownership import Cluster, Found, Membership, NotOwnedError
+from ..broker.ownership import Cluster, Found, KafkaPlace, Membership, NotOwnedError
 from ..broker.topics.refreshing import Refreshing
 from ..broker.topics.unloading import unload
 from ..coordination import Coordination, CoordinationError, State, Watch
@@ -19,6 +21,7 @@ from ..ledger import TopicStore
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .holdings import Holdings, Stores
+from .kafka_nodes import kafka_node_id
 from .placement import Placement
 from .reaching import Reaching
 from .registration import Registration
@@ -102,6 +105,9 @@ class ClusterMember(Membership, Cluster):
         self.catalog.on_change.append(Refreshing(topics, services.schemas).changed)
         self.holdings.on_change.append(lambda: self._spawn(self._show_bundles()))
         self._watches.append(self.session.listen(self._on_state))
+        if services.kafka_place is not None:
+            node_id = await kafka_node_id(services, self.broker_id, self.placement.worker)
+            self.registration.kafka = replace(services.kafka_place, node_id=node_id)
         await self.registration.register()
         await self.placement.start(self)
         self._is_ready = True
@@ -126,8 +132,7 @@ class ClusterMember(Membership, Cluster):
                 return await self.holdings.take(bundle)
             return candidate
         except CoordinationError as error:
-            text = f"the cluster's metadata cannot be reached: {error}"
-            raise RefusedError(ServerError.ServiceNotReady, text) from error
+            raise _refusal(error) from error
 
     async def _living_owner(self, bundle: str) -> Found | None:
         """The owner of a bundle; one that has died is waited for until its session has ended."""
@@ -154,6 +159,46 @@ class ClusterMember(Membership, Cluster):
         if not self.holdings.owns(bundle):
             raise NotOwnedError(str(name), bundle, self.broker_id)
 
+    def owns(self, name: TopicName) -> bool:
+        return self.holdings.owns(self.bundle_of(name))
+
+    async def serve(self, name: TopicName) -> None:
+        bundle = self.bundle_of(name)
+        if not self.holdings.owns(bundle) and self.placement.may_take(bundle):
+            with _as_refusal():
+                await self.holdings.take(bundle)
+        self.check_owned(name)
+
+    async def likely_owner(self, name: TopicName) -> str | None:
+        bundle = self.bundle_of(name)
+        with _as_refusal():
+            owner = await self.holdings.owner(bundle)
+            if owner is None:
+                owner = await self.placement.chosen(self, bundle)
+            elif owner is not self.me and await self._reaching.is_refused(owner):
+                owner = None
+        return None if owner is None else owner.broker_id
+
+    @property
+    def kafka_node(self) -> int:
+        kafka = self.registration.kafka
+        return -1 if kafka is None else kafka.node_id
+
+    async def kafka_places(self) -> dict[str, KafkaPlace]:
+        with _as_refusal():
+            brokers = await self.registration.brokers()
+        return {name: one.kafka for name, one in brokers.items() if one.kafka is not None}
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        self.holdings.on_change.append(changed)
+
+    def hear(self, kind: str, taker: Callable[[str, bytes | None], None]) -> None:
+        def heard(its_kind: str, key: str, value: bytes | None) -> None:
+            if its_kind == kind:
+                taker(key, value)
+
+        self.catalog.on_change.append(heard)
+
     async def brokers(self) -> list[str]:
         return sorted(await self.registration.brokers())
 
@@ -169,6 +214,10 @@ class ClusterMember(Membership, Cluster):
 
     async def delete_topic(self, name: TopicName) -> None:
         found = await self.find(name, authoritative=False)
+        if found.broker_id == self.broker_id:
+            # No broker had the bundle, and it was this one's turn to take it over.
+            await self._services.topics.delete(name, force=True)
+            return
         local = quote(name.local, safe="")
         target = f"/admin/v2/{name.domain}/{name.namespace}/{local}?force=true"
         try:
@@ -313,6 +362,20 @@ class OneStore(Stores):
 
     async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
         """Nothing to do: `ClusterStore.close` closes it, and so does `finish`."""
+
+
+def _refusal(error: CoordinationError) -> RefusedError:
+    text = f"the cluster's metadata cannot be reached: {error}"
+    return RefusedError(ServerError.ServiceNotReady, text)
+
+
+@contextmanager
+def _as_refusal() -> Iterator[None]:
+    """Raises RefusedError instead of CoordinationError."""
+    try:
+        yield
+    except CoordinationError as error:
+        raise _refusal(error) from error
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:

@@ -45,6 +45,12 @@ class Placement(Protocol):
     async def candidate(self, member: ClusterMember, bundle: str, *, authoritative: bool) -> Found:
         """The broker that should take a bundle, or that knows. Raises RefusedError."""
 
+    async def chosen(self, member: ClusterMember, bundle: str) -> Found | None:
+        """The broker to which clients are sent that find the bundle without an owner."""
+
+    def may_take(self, bundle: str) -> bool:
+        """Whether this broker may take a bundle over, if no other has it."""
+
 
 class Balanced:
     """Bundles are spread evenly over the brokers."""
@@ -88,12 +94,17 @@ class Balanced:
             leader = await member.registration.leader()
             if leader is not None:
                 return with_redirect(leader, authoritative=False)
-        chosen = await self._least_loaded(member, bundle)
+        chosen = await self.chosen(member, bundle)
         if chosen.broker_id == member.broker_id:
             return chosen
         return with_redirect(chosen, authoritative=True)
 
-    async def _least_loaded(self, member: ClusterMember, bundle: str) -> Found:
+    def may_take(self, bundle: str) -> bool:
+        """Any bundle."""
+        return True
+
+    async def chosen(self, member: ClusterMember, bundle: str) -> Found:
+        """The broker with the fewest bundles."""
         brokers = await member.registration.brokers()
         if not brokers:
             return member.me
@@ -169,15 +180,27 @@ class Fixed:
 
     async def candidate(self, member: ClusterMember, bundle: str, *, authoritative: bool) -> Found:
         """The bundle's worker. Raises RefusedError while that one does not run."""
+        found = await self.chosen(member, bundle)
+        if found is None:
+            wanted = worker_of(bundle, self.workers)
+            raise RefusedError(
+                ServerError.ServiceNotReady, f"worker {wanted} of {self.workers} is being started"
+            )
+        return found if found is member.me else with_redirect(found, authoritative=True)
+
+    async def chosen(self, member: ClusterMember, bundle: str) -> Found | None:
+        """The bundle's worker; None while that one does not run."""
         wanted = worker_of(bundle, self.workers)
         if wanted == self.worker:
             return member.me
         for broker in (await member.registration.brokers()).values():
             if broker.worker == wanted:
-                return with_redirect(broker.found, authoritative=True)
-        raise RefusedError(
-            ServerError.ServiceNotReady, f"worker {wanted} of {self.workers} is being started"
-        )
+                return broker.found
+        return None
+
+    def may_take(self, bundle: str) -> bool:
+        """Those of this worker."""
+        return worker_of(bundle, self.workers) == self.worker
 
 
 def worker_of(bundle: str, workers: int) -> int:

@@ -10,10 +10,10 @@ import asyncio
 import json
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..broker.ownership import Found
+from ..broker.ownership import Found, KafkaPlace
 from ..coordination import (
     Coordination,
     CoordinationError,
@@ -44,7 +44,7 @@ class Registered:
     found: Found
     bundles: tuple[str, ...] = ()
     worker: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    kafka: KafkaPlace | None = None
 
 
 class Registration:
@@ -60,6 +60,8 @@ class Registration:
         self._electing: asyncio.Task[None] | None = None
         self.is_leader = False
         self._is_over = False
+        #: Where Kafka's clients reach this broker; None: they cannot.
+        self.kafka: KafkaPlace | None = None
 
     @property
     def _path(self) -> str:
@@ -99,6 +101,7 @@ class Registration:
                 **{name: getattr(self.me, value) or None for name, value in FIELDS.items()},
                 "bundles": list(self._bundles),
                 "worker": self._worker,
+                "kafka": None if self.kafka is None else asdict(self.kafka),
             }
             data = json.dumps(document).encode()
             mine = await self._session.exists(self._path)
@@ -180,8 +183,12 @@ class Registration:
         except NodeMissingError:
             return None
         facts = json.loads(data)
+        kafka = facts.get("kafka")
         return Registered(
-            _found(name, facts), tuple(facts.get("bundles", ())), facts.get("worker"), facts
+            _found(name, facts),
+            tuple(facts.get("bundles", ())),
+            facts.get("worker"),
+            None if kafka is None else KafkaPlace(**kafka),
         )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import TypeVar
 
 from ..broker.storage import CacheFigures
 from ..broker.topics.refreshing import TOPIC_KIND
-from ..ledger import Cursor, LedgerError, ManagedLedger, TopicNotFoundError, TopicStore
+from ..ledger import Cursor, ManagedLedger, TopicNotFoundError, TopicStore
 from .shared_catalog import SharedCatalog
 
 T = TypeVar("T")
@@ -65,12 +66,17 @@ class ClusterStore:
         return self.store_of(name).open_topic(name)
 
     def open_internal(self, name: str) -> ManagedLedger:
-        """No broker of a cluster has such logs yet. Raises LedgerError."""
-        raise LedgerError(f"{name}: a broker of a cluster keeps no logs of its own")
+        """A log beside the topics, in the store of the bundle that its name has as a topic.
+
+        Raises as `TopicStore.open_topic`.
+        """
+        return self.store_of(name).open_internal(name)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic. Raises as `TopicStore.delete_topic`."""
-        self.store_of(name).delete_topic(name)
+        store = self.store_of(name)
+        with suppress(TopicNotFoundError):  # it was made known, and never opened
+            store.delete_topic(name)
         self.catalog.delete(TOPIC_KIND, name)
 
     # -- the whole --------------------------------------------------------------------------------

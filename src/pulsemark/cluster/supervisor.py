@@ -36,7 +36,6 @@ RESTART_DELAYS_S = (0.1, 0.5, 2.0, 5.0)
 STEADY_S = 60.0
 REFUSED = {
     "grpc_port": "each worker would search its own topics only",
-    "kafka_port": "Kafka's clients would see one worker's topics only",
 }
 
 
@@ -45,7 +44,7 @@ class Supervisor:
 
     def __init__(self, config: BrokerConfig, workers: int, *, log_level: str = "warning") -> None:
         """Raises WorkersError for settings that do not go with workers."""
-        _check(config)
+        _check(config, workers)
         assert config.data_dir is not None
         self.config = config
         self.workers = workers
@@ -102,10 +101,12 @@ class Supervisor:
             data_dir=self._folder.of_worker(number),
             port=port(config.port),
             http_port=port(config.http_port),
+            kafka_port=port(config.kafka_port),
             security=replace(
                 security,
                 tls_port=port(security.tls_port),
                 http_tls_port=port(security.http_tls_port),
+                kafka_tls_port=port(security.kafka_tls_port),
             ),
         )
 
@@ -179,10 +180,12 @@ class _Running:
             self._config,
             port=_port(self.facts["service_url"], self._config.port),
             http_port=_port(self.facts["http_url"], self._config.http_port),
+            kafka_port=_port(self.facts["kafka_url"], self._config.kafka_port),
             security=replace(
                 security,
                 tls_port=_port(self.facts["service_url_tls"], security.tls_port),
                 http_tls_port=_port(self.facts["http_url_tls"], security.http_tls_port),
+                kafka_tls_port=_port(self.facts["kafka_url_tls"], security.kafka_tls_port),
             ),
         )
 
@@ -234,19 +237,20 @@ def _port(url: str | None, configured: int | None) -> int | None:
     return int(url.rpartition(":")[2]) if url else configured
 
 
-def _check(config: BrokerConfig) -> None:
+def _check(config: BrokerConfig, workers: int) -> None:
     if config.storage != "files" or config.data_dir is None:
         raise WorkersError("--workers needs a data folder: workers share no memory")
     for name, why in REFUSED.items():
         if getattr(config, name) is not None:
             raise WorkersError(f"--{name.replace('_', '-')} does not go with --workers: {why}")
     security = config.security
-    if security.grpc_tls_port is not None or security.kafka_tls_port is not None:
-        raise WorkersError("gRPC and Kafka do not go with --workers: a worker has a part of all")
-    used = [
-        port
-        for port in (config.port, config.http_port, security.tls_port, security.http_tls_port)
-        if port
-    ]
+    if security.grpc_tls_port is not None:
+        raise WorkersError("gRPC does not go with --workers: a worker has a part of all topics")
+    ports = (
+        *(config.port, config.http_port, config.kafka_port),
+        *(security.tls_port, security.http_tls_port, security.kafka_tls_port),
+    )
+    used = [port + number for port in ports if port for number in range(workers)]
     if len(used) != len(set(used)):
-        raise WorkersError(f"ports {used} are not different")
+        text = f"ports {sorted(filter(None, ports))}: each of {workers} workers needs its own, "
+        raise WorkersError(f"{text}from these on")

@@ -13,16 +13,20 @@ import logging
 
 from ..ledger import LedgerError
 from .deadlines import Deadlines
+from .errors import Code
 from .fetch_sessions import FetchSessions
 from .figures import Figures
 from .groups.coordinator import Coordinator
 from .groups.offsets import Offsets
+from .groups.residence import Residence
 from .handlers import HANDLERS
+from .nodes import Alone, ClusterPort
 from .options import KafkaOptions
 from .partitions import Partitions
 from .ports import Ports
 from .producer_ids import ProducerIds
 from .session import KafkaSession
+from .wire import Memory
 
 __all__ = ["Endpoint"]
 
@@ -36,9 +40,6 @@ CONVERTED_AT_ONCE = 8
 class Endpoint:
     """One broker's Kafka endpoint."""
 
-    offsets: Offsets
-    groups: Coordinator
-
     def __init__(self, ports: Ports, options: KafkaOptions) -> None:
         self.ports = ports
         self.options = options
@@ -47,6 +48,7 @@ class Endpoint:
         self.partitions = Partitions(ports.topics)
         self.producer_ids = ProducerIds(ports)
         self.figures = Figures()
+        self.memory = Memory()
         self.fetch_sessions = FetchSessions(
             self.deadlines.now_s, options.max_fetch_sessions, options.max_fetch_session_partitions
         )
@@ -56,24 +58,39 @@ class Endpoint:
         #: Fetches with an entry that is converted in a thread.
         self.conversions = asyncio.Semaphore(CONVERTED_AT_ONCE)
         self._rewriting: asyncio.Task[None] | None = None
+        self.cluster: ClusterPort = ports.cluster or Alone(options.host)
+        self._residence = Residence(ports, options, self.deadlines, self.cluster)
 
     async def start(self) -> None:
-        """Read the committed offsets. Raises LedgerError, OSError."""
-        options = self.options
-        journal = await self.ports.journal()
-        run_blocking = self.ports.run_blocking
-        self.offsets = Offsets(journal, run_blocking, options.max_committed_offsets)
-        await run_blocking(self.offsets.load)
-        self.groups = Coordinator(options, self.deadlines, self.offsets)
+        """Read the committed offsets, where they are this broker's. Raises LedgerError, OSError."""
+        if self.ports.cluster is None:
+            await self._residence.load()
+        else:
+            self.cluster.follow(self._residence.moved)
         self._check()
+
+    @property
+    def offsets(self) -> Offsets:
+        """The committed offsets; none while another broker coordinates groups."""
+        return self._residence.offsets
+
+    @property
+    def groups(self) -> Coordinator:
+        """The groups; none while another broker coordinates them."""
+        return self._residence.coordinator
+
+    def group_refusal(self) -> Code:
+        """Why requests about groups are refused; NONE: this broker coordinates them."""
+        return self._residence.refusal()
 
     def session(self, port: int) -> KafkaSession:
         """The protocol of a new connection. Metadata names this port to its client."""
         return KafkaSession(self, HANDLERS, port)
 
     def _check(self) -> None:
-        """Once a second: connections that are idle, and the log of offsets."""
+        """Once a second: connections that are idle, the log of offsets, and unused memory."""
         self.deadlines.after(CHECK_INTERVAL_S, self._check)
+        self.memory.trim()
         now_s = self.deadlines.now_s()
         for session in tuple(self.sessions):
             session.check_time(now_s)
@@ -92,7 +109,7 @@ class Endpoint:
 
     def stop_reading(self) -> None:
         """Take no more requests, and let no group wait any longer."""
-        self.groups.close()
+        self._residence.close()
         for session in tuple(self.sessions):
             session.stop_reading()
 

@@ -95,6 +95,8 @@ class FetchWork:
                         asked.topic, asked.index
                     )
                 except KafkaError as refusal:
+                    if refusal.code is Code.NOT_LEADER_OR_FOLLOWER:
+                        asked.refusal = refusal.code
                     log.debug("%s: %s", self._session.address, refusal)
 
     # -- waiting --------------------------------------------------------------------------------

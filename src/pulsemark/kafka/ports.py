@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..ledger import ManagedLedger, Position
+from .nodes import ClusterPort
 from .sasl import Claim
 
 __all__ = [
@@ -316,6 +317,9 @@ class Ports(Protocol):
     budget: Budget
     input: InputMemory
     output: OutputMemory
+
+    #: The brokers that share the topics; None: this one is alone.
+    cluster: ClusterPort | None
 
     #: The data folder, by which tools know the broker's disk.
     data_folder: str

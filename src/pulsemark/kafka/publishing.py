@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..ledger import Appended, Batch, EntryTooLargeError, LedgerError
-from ..metadata import BrokerEntryMetadata, Sender, StampError
+from ..metadata import BrokerEntryMetadata, Buffer, Sender, StampError
 from .errors import MESSAGE_LENGTH, Code, KafkaError
 from .names import is_name
 from .partitions import KafkaPartition
@@ -44,7 +44,7 @@ class Part:
 
     topic: str
     index: int
-    records: bytes | None
+    records: Buffer | None
     partition: KafkaPartition | None = None
     rules: EntryRules | None = None
     produced: Produced | None = None
@@ -78,7 +78,7 @@ class Publish:
         self.throttle_ms = 0
         self._batches: dict[Batch, None] = {}
         self._waiting = 1
-        self._done: Callable[[], None] = lambda: None
+        self._done: Callable[[], None] = _nothing
 
     # -- before ---------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Publish:
             )
             return
         try:
-            part.produced = validate_produced(part.records, self._version, rules)
+            part.produced = validate_produced(part.records, self._version, rules, is_given=True)
         except RecordSetError as error:
             part.refuse(error.code, error.reason)
 
@@ -209,7 +209,7 @@ class Publish:
         if not partition.opened.is_open:
             raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the topic is being closed; try again")
         topics = self._endpoint.ports.topics
-        topics.check_set(partition.opened, len(produced.body))
+        topics.check_set(partition.opened, len(produced.stored))
         sent = _sent_batch(produced)
         if sent is not None and partition.sequences is None:
             # A commit failed after `prepare`: whether this batch was stored must be found out.
@@ -221,14 +221,14 @@ class Publish:
                 part.base_offset, part.time_ms = repeated.base_offset, repeated.time_ms
                 return
         appended = partition.ledger.append(
-            produced.body,
+            produced.stored,
             message_count=produced.message_count,
             base=_tags_of(produced),
             sender=self._sender,
         )
         part.appended = appended
         throttle_ms = topics.published(
-            partition.opened, self._session, produced.message_count, len(produced.body)
+            partition.opened, self._session, produced.message_count, len(produced.stored)
         )
         self.throttle_ms = max(self.throttle_ms, throttle_ms)
         figures = self._endpoint.figures
@@ -265,7 +265,9 @@ class Publish:
             self._settle(part)
         self._session.publishing_bytes -= self.size_bytes
         self._endpoint.ports.budget.give_back(self.size_bytes)
-        self._done()
+        # It refers to this request: as long as both do, the request's memory is not free.
+        done, self._done = self._done, _nothing
+        done()
 
     def _settle(self, part: Part) -> None:
         partition = part.partition
@@ -283,7 +285,11 @@ class Publish:
             part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
         elif part.appended is not None and part.produced is not None:
             counters.messages_in += part.produced.message_count
-            counters.bytes_in += len(part.produced.body)
+            counters.bytes_in += len(part.produced.stored)
+
+
+def _nothing() -> None:
+    """What is called once a request is done, before and after."""
 
 
 def _tags_of(produced: Produced) -> BrokerEntryMetadata:
@@ -302,7 +308,7 @@ def _tags_of(produced: Produced) -> BrokerEntryMetadata:
     return tags
 
 
-def _is_large(records: bytes | None) -> bool:
+def _is_large(records: Buffer | None) -> bool:
     if records is None or len(records) <= COMPRESSED_AT_ONCE_BYTES:
         return False
     if len(records) > CHECKED_AT_ONCE_BYTES:
@@ -311,7 +317,7 @@ def _is_large(records: bytes | None) -> bool:
     return bool(records[at] & 7)
 
 
-def _is_idempotent(records: bytes | None) -> bool:
+def _is_idempotent(records: Buffer | None) -> bool:
     if records is None or len(records) < PRODUCER_ID_AT + 8 or records[MAGIC_AT] != 2:
         return False
     return bool(_PRODUCER_ID.unpack_from(records, PRODUCER_ID_AT)[0] >= 0)

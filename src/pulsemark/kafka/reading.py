@@ -51,6 +51,8 @@ class Asked:
     max_bytes: int
     leader_epoch: int
     partition: KafkaPartition | None = None
+    #: Why there is no partition.
+    refusal: Code = Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @dataclass(slots=True)
@@ -132,7 +134,7 @@ class PartitionsReader:
             # Also after it has waited: the permission may have been revoked meanwhile.
             return Read(Code.TOPIC_AUTHORIZATION_FAILED)
         if partition is None:
-            return Read(Code.UNKNOWN_TOPIC_OR_PARTITION)
+            return Read(asked.refusal)
         if not partition.opened.is_open:
             return Read(Code.NOT_LEADER_OR_FOLLOWER)
         try:

@@ -16,16 +16,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..metadata import Buffer
 from .access import Access
 from .answering import Answering
-from .errors import ProtocolError
+from .errors import Code, ProtocolError
 from .keep_alive import keep_alive
 from .left_out import LeftOut
 from .lingering import Lingering
+from .nodes import Node
 from .ports import Admitted
 from .throttling import Throttling
 from .wire import Connection, Request, decode_body
@@ -47,7 +48,7 @@ FREE_INPUT_BYTES = 64 * 1024
 TURN_S = 0.01
 
 
-class KafkaSession(Throttling, Lingering, Answering, asyncio.Protocol):
+class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
     def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler], port: int) -> None:
@@ -58,7 +59,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.Protocol):
         self.address = "-"
         self.host = ""
         self.is_closed = False
-        self.connection = Connection(endpoint.options.max_request_bytes)
+        self.connection = Connection(endpoint.options.max_request_bytes, endpoint.memory)
         #: What its last answers to fetches left out.
         self.left_out = LeftOut()
         #: Bytes of publishes that are not durable yet.
@@ -115,6 +116,22 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.Protocol):
         self.access = Access(self._ports.access, admitted.principal)
         self.connection.is_admitted = True
 
+    def group_code(self, group: str) -> Code:
+        """Why a request about a group is refused; NONE: it is not."""
+        return self.access.group_code(group) or self.endpoint.group_refusal()
+
+    def reachable(self, nodes: Mapping[int, Node]) -> list[tuple[Node, int]]:
+        """The brokers that this client can use, each with its port: with TLS if this one is."""
+        is_tls = "SSL" in self.security_protocol
+        found = [(node, node.port_for(self.port, is_tls=is_tls)) for node in nodes.values()]
+        return [(node, port) for node, port in found if port >= 0]
+
+    @property
+    def group_storage_code(self) -> Code:
+        """The error of offsets that were not stored: in a cluster the log may be another's."""
+        is_alone = self._ports.cluster is None
+        return Code.KAFKA_STORAGE_ERROR if is_alone else Code.NOT_COORDINATOR
+
     def _check_expiry(self) -> None:
         """With expired credentials only a new authentication is taken (KIP-368)."""
         expires_at_ms = None if self.admitted is None else self.admitted.expires_at_ms
@@ -124,16 +141,20 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.Protocol):
         if self._blocking is not None and self._task is None:
             self.close_because("the credentials expired while a request waited")
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes are received."""
+        return self.endpoint.memory.shared if self.is_closed else self.connection.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived: handle the requests they complete."""
         if self.is_closed:
-            self.throw_away(len(data))
+            self.throw_away(nbytes)
             return
         now_s = self._loop.time()
         if not self.connection.pending_bytes:
             self._began_at_s = now_s
         self._active_at_s = now_s
-        self.connection.receive(data)
+        self.connection.buffer_updated(nbytes)
         self._take_turn()
 
     def eof_received(self) -> None:

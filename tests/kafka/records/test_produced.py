@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -22,6 +23,7 @@ from pulsemark.kafka.records import (
     read,
     validate_produced,
 )
+from pulsemark.kafka.records.batch import BatchFields, build, read_header, sealed_header
 from pulsemark.proto.broker_entry_pb2 import SourceFormat
 
 from .conftest import (
@@ -273,6 +275,48 @@ def test_views_are_taken_and_not_kept() -> None:
         buffer[:] = bytes(len(buffer))
         assert produced.body == expected
         assert type(produced.body) is bytes
+
+
+@pytest.mark.parametrize("wrong_time", [False, True])
+def test_a_set_that_is_given_away_is_stored_in_its_own_memory(wrong_time: bool) -> None:
+    """The bytes are those of a copy, and are where they were received, beside other sets."""
+    for magic, codec in CELLS:
+        sent = bytearray(build_set(magic, codec))
+        if magic == 2 and wrong_time:
+            header = read_header(sent)
+            sent[:61] = sealed_header(header._replace(max_time_ms=5), memoryview(sent)[61:])
+        rules, version = EntryRules(magic=magic), produce_version(magic)
+        expected = validate_produced(bytes(sent), version, rules)
+        frame = bytearray(b"junk" + sent + b"junk")
+        produced = validate_produced(memoryview(frame)[4:-4], version, rules, is_given=True)
+        assert produced is not None
+        assert expected is not None
+        assert produced.stored == expected.stored
+        assert replace(produced, stored=b"") == replace(expected, stored=b"")
+        assert bytes(frame[:4] + frame[-4:]) == b"junkjunk"
+        if magic == 2:
+            assert isinstance(produced.stored, memoryview)
+            assert produced.stored.obj is frame
+
+
+@pytest.mark.parametrize("sizes", [[1024] * 300, [10, 700, 20] * 100, [5] * 9_000])
+def test_a_check_in_place_finds_what_a_check_of_a_copy_finds(sizes: list[int]) -> None:
+    """Records of one shape are checked in the request's memory; wrong counts are refused there."""
+    records = [Record(n, 1_000 + n % 7, None, b"v" * size, ()) for n, size in enumerate(sizes)]
+    sent = build(records, BatchFields(), Work())
+    frame = bytearray(b"x" + sent)
+    view = memoryview(frame)[1:]
+    copied = validate_produced(sent, 7, EntryRules())
+    assert copied is not None
+    in_place = validate_produced(view, 7, EntryRules(), is_given=True)
+    assert in_place is not None
+    assert in_place.stored == copied.stored
+    assert in_place.max_time_ms == copied.max_time_ms
+    for number in (len(sizes) - 1, len(sizes) + 1):
+        header = read_header(sent)._replace(record_count=number, last_offset_delta=number - 1)
+        wrong = bytearray(sealed_header(header, sent[61:]) + sent[61:])
+        with pytest.raises(InvalidRecordSetError):
+            validate_produced(memoryview(wrong), 7, EntryRules(), is_given=True)
 
 
 def test_records_are_the_same_in_every_cell() -> None:

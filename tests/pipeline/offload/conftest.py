@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -192,7 +192,7 @@ class _ObjectStore(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
 
-def _unchunked(body: IO[bytes]) -> bytes:
+def _unchunked(body: io.BufferedIOBase) -> bytes:
     """The data of a body in pieces: HTTP's own, or S3's signed ones, `aws-chunked`."""
     data = b""
     while size := int(body.readline().partition(b";")[0], 16):

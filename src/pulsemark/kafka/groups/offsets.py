@@ -54,11 +54,12 @@ class Offsets:
 
     def __init__(
         self,
-        ledger: ManagedLedger,
+        ledger: ManagedLedger | None,
         run_blocking: Callable[..., Awaitable[Any]],
         max_offsets: int,
     ) -> None:
-        self._ledger = ledger
+        """`ledger`: the log; None: another broker has it, and there are no offsets here."""
+        self._log = ledger
         self._run_blocking = run_blocking
         self._max_offsets = max_offsets
         self._by_group: dict[str, dict[Partition, Committed]] = {}
@@ -69,6 +70,11 @@ class Offsets:
         self.count = 0
         self._entries = 0
         self._is_rewriting = False
+
+    @property
+    def _ledger(self) -> ManagedLedger:
+        assert self._log is not None, "requests about groups are refused without the log"
+        return self._log
 
     # -- reading --------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """What tools ask of a cluster: its brokers, its disks, and where replicas are.
 
-There is one broker with one folder, which leads every partition. So leaders are never elected,
-and replicas never move: a request for the present state is granted, any other one is refused.
+Each partition is on one broker, which leads it. So leaders are never elected, and replicas never
+move: a request for the present state is granted, any other one is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from ..access import Operation
 from ..errors import Code, KafkaError
 from ..session import Handler, KafkaSession
 from ..wire import Request
-from .discovery import NODE_ID
 
 __all__ = ["HANDLERS"]
 
@@ -36,8 +35,8 @@ _Elected = ElectLeadersResponse.ReplicaElectionResult
 _Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 
 
-def describe_cluster(session: KafkaSession, request: Request) -> None:
-    """The only broker; it is the controller, too."""
+async def describe_cluster(session: KafkaSession, request: Request) -> None:
+    """The brokers; the one that coordinates groups is the controller, too."""
     options, version = session.options, request.version
     code, message = Code.NONE, None
     kind = request.body.endpoint_type if version >= 1 else BROKERS
@@ -45,17 +44,22 @@ def describe_cluster(session: KafkaSession, request: Request) -> None:
         is_known = kind == CONTROLLERS
         code = Code.MISMATCHED_ENDPOINT_TYPE if is_known else Code.UNSUPPORTED_ENDPOINT_TYPE
         message = "this is the port of a broker, not of a controller"
-    broker = DescribeClusterResponse.DescribeClusterBroker(
-        broker_id=NODE_ID, host=options.host, port=session.port, rack=None
-    )
+    cluster = session.endpoint.cluster
+    brokers = [
+        DescribeClusterResponse.DescribeClusterBroker(
+            broker_id=node.node_id, host=node.host, port=port, rack=None
+        )
+        for node, port in session.reachable(await cluster.nodes())
+    ]
+    controller = await cluster.coordinator()
     response = DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=code,
         error_message=message,
         endpoint_type=BROKERS,
         cluster_id=options.cluster,
-        controller_id=NODE_ID if code is Code.NONE else -1,
-        brokers=[broker] if code is Code.NONE else [],
+        controller_id=controller if code is Code.NONE else -1,
+        brokers=brokers if code is Code.NONE else [],
         authorized_operations=None,
     )
     session.answer(request, response)
@@ -216,10 +220,11 @@ def _check_replicas(session: KafkaSession, name: str | None, asked: Any) -> None
     _check_partition(session, name, asked.partition_index)
     if asked.replicas is None:
         raise KafkaError(Code.NO_REASSIGNMENT_IN_PROGRESS, "")
-    if asked.replicas != [NODE_ID]:
+    node_id = session.endpoint.cluster.node_id
+    if asked.replicas != [node_id]:
         raise KafkaError(
             Code.INVALID_REPLICA_ASSIGNMENT,
-            f"replicas {asked.replicas[:20]}: there is one broker, {NODE_ID}",
+            f"replicas {asked.replicas[:20]}: this broker, {node_id}, has no others' partitions",
         )
 
 

@@ -104,7 +104,7 @@ class _Commit:
         """Store the offsets; `done` is called when they are durable, or cannot be stored."""
         body, endpoint, version = self._body, self._session.endpoint, self._version
         group = body.group_id or ""
-        code = self._session.access.group_code(group) or endpoint.groups.check_commit(
+        code = self._session.group_code(group) or endpoint.groups.check_commit(
             group,
             body.generation_id_or_member_epoch if version >= 1 else -1,
             (body.member_id or "") if version >= 1 else "",
@@ -126,7 +126,7 @@ class _Commit:
         """It is durable, or there is an error."""
         if error is None:
             return
-        code = error.code if isinstance(error, KafkaError) else Code.KAFKA_STORAGE_ERROR
+        code = error.code if isinstance(error, KafkaError) else self._session.group_storage_code
         if isinstance(error, LedgerError):
             self._session.storage_failed(error)
         self._codes.update(dict.fromkeys(self._offsets, code))
@@ -147,7 +147,7 @@ class _Commit:
 async def offset_fetch(session: KafkaSession, request: Request) -> None:
     """A group's committed offsets; without a list of topics, all of them."""
     group = request.body.group_id or ""
-    code = session.access.group_code(group)
+    code = session.group_code(group)
     offsets = session.endpoint.offsets.of_group(group) if code is Code.NONE else {}
     by_topic: dict[str, list[Any]] = {}
     async for topic, index in session.in_turns(_fetched_of(request.body, offsets)):
@@ -199,7 +199,7 @@ async def offset_delete(session: KafkaSession, request: Request) -> None:
         code = _deletable(session, topic, each.partition_index)
         is_read = code is Code.NONE and reads(topic)
         codes[topic, each.partition_index] = Code.GROUP_SUBSCRIBED_TO_TOPIC if is_read else code
-    code = session.access.group_code(group) or endpoint.groups.forgettable(group)
+    code = session.group_code(group) or endpoint.groups.forgettable(group)
     dropped = [at for at, refusal in codes.items() if refusal is Code.NONE]
     if code is Code.NONE and dropped:
         try:

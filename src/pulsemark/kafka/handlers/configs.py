@@ -20,7 +20,6 @@ from ..names import is_name
 from ..session import Handler, KafkaSession
 from ..settings import CLEANUP_POLICY, SETTINGS, Setting, check_settings
 from ..wire import Request
-from .discovery import NODE_ID
 
 __all__ = ["HANDLERS"]
 
@@ -77,9 +76,10 @@ def _describe(session: KafkaSession, resource: Any) -> list[Any]:
 
 
 def _of_broker(session: KafkaSession, resource: Any) -> list[tuple[str, str]]:
-    if resource.resource_name not in ("", str(NODE_ID)):
+    node_id = session.endpoint.cluster.node_id
+    if resource.resource_name not in ("", str(node_id)):
         raise KafkaError(
-            Code.INVALID_REQUEST, f"broker {resource.resource_name!r}: this one is {NODE_ID}"
+            Code.INVALID_REQUEST, f"broker {resource.resource_name!r}: this one is {node_id}"
         )
     options = session.options
     return [

@@ -1,7 +1,7 @@
 """ApiVersions, Metadata and FindCoordinator.
 
-The broker is alone: it leads every partition and coordinates every group. Clients see only the
-topics and groups that they may use.
+A broker alone leads every partition and coordinates every group; in a cluster each answer names the
+broker that does (`nodes`). Clients see only the topics and groups that they may use.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from kafka.protocol.metadata import (
 from ..access import Operation
 from ..errors import Code, KafkaError
 from ..names import is_name
+from ..nodes import NO_NODE, Node
 from ..session import Handler, KafkaSession
 from ..wire import APIS, Request
 from ..wire.apis import API_VERSIONS, HIGHEST_FOR
 
-__all__ = ["HANDLERS", "NODE_ID"]
+__all__ = ["HANDLERS"]
 
 log = logging.getLogger(__name__)
 
-NODE_ID = 1
-"""This broker's number in Kafka's protocol."""
 GROUP, TRANSACTION = 0, 1
 #: What a client may call itself (KIP-511).
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -80,7 +79,7 @@ def _names_its_software(body: Any) -> bool:
 
 
 async def metadata(session: KafkaSession, request: Request) -> None:
-    """Topics and their partitions, all led by this broker. Creates topics that are missing."""
+    """Brokers, topics and their partitions' leaders. Creates topics that are missing."""
     asked, version = request.body.topics, request.version
     if asked is None or (version == 0 and not asked):
         topics = await _all_topics(session)
@@ -93,15 +92,18 @@ async def metadata(session: KafkaSession, request: Request) -> None:
             await _topic(session, name, version, creates=creates)
             async for name in session.in_turns(names)
         ]
-    options = session.options
-    broker = MetadataResponse.MetadataResponseBroker(
-        node_id=NODE_ID, host=options.host, port=session.port, rack=None
-    )
+    cluster = session.endpoint.cluster
+    brokers = [
+        MetadataResponse.MetadataResponseBroker(
+            node_id=node.node_id, host=node.host, port=port, rack=None
+        )
+        for node, port in session.reachable(await cluster.nodes())
+    ]
     response = MetadataResponse(
         throttle_time_ms=0,
-        brokers=[broker],
-        cluster_id=options.cluster,
-        controller_id=NODE_ID,
+        brokers=brokers,
+        cluster_id=session.options.cluster,
+        controller_id=await cluster.coordinator(),
         topics=topics,
     )
     await session.answer_by_size(request, response, sum(1 + len(t.partitions) for t in topics))
@@ -134,7 +136,7 @@ async def _topic(session: KafkaSession, name: str | None, version: int, *, creat
                 log.info("%s: topic %s was not created: %s", session.address, name, refusal)
                 return _unknown(name, refusal.code)
         count = port.partitions_of(name)
-    if version >= 7 and count <= OPENED_FOR_EPOCHS:
+    if version >= 7 and count <= OPENED_FOR_EPOCHS and session.endpoint.ports.cluster is None:
         for index in range(count):
             try:
                 await session.endpoint.partitions.open(name, index)
@@ -148,42 +150,55 @@ def _unknown(name: str | None, code: Code) -> Any:
 
 
 async def _described(session: KafkaSession, name: str, count: int) -> Any:
+    """A topic. Epochs are left out in a cluster: not every broker knows the leader's.
+
+    A client takes an answer for outdated that has a lower epoch than one before.
+    """
     opened = session.endpoint.ports.topics.opened
+    has_epochs = session.endpoint.ports.cluster is None
+    leaders = await session.endpoint.cluster.leaders(name, count)
     partitions = []
     async for index in session.in_turns(range(count)):
-        topic = opened(name, index)
+        topic = opened(name, index) if has_epochs else None
+        leader = leaders[index]
+        replicas = [] if leader == NO_NODE else [leader]
         partitions.append(
             _Partition(
-                error_code=Code.NONE,
+                error_code=Code.LEADER_NOT_AVAILABLE if leader == NO_NODE else Code.NONE,
                 partition_index=index,
-                leader_id=NODE_ID,
+                leader_id=leader,
                 leader_epoch=-1 if topic is None else topic.ledger.epoch,
-                replica_nodes=[NODE_ID],
-                isr_nodes=[NODE_ID],
+                replica_nodes=replicas,
+                isr_nodes=replicas,
                 offline_replicas=[],
             )
         )
     return _Topic(error_code=Code.NONE, name=name, is_internal=False, partitions=partitions)
 
 
-def find_coordinator(session: KafkaSession, request: Request) -> None:
-    """The broker that keeps a group: this one. There are no transactions."""
-    options = session.options
+async def find_coordinator(session: KafkaSession, request: Request) -> None:
+    """The broker that coordinates groups. There are no transactions."""
     kind = request.body.key_type if request.version >= 1 else GROUP
-    code = Code.NONE
+    found: tuple[Node, int] | None = None
     if kind == TRANSACTION:
         code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif kind != GROUP:
         code = Code.INVALID_REQUEST
     else:
         code = session.access.group_code(request.body.key or "")
+    if code is Code.NONE:
+        cluster = session.endpoint.cluster
+        number = await cluster.coordinator()
+        nodes = session.reachable(await cluster.nodes())
+        found = next((each for each in nodes if each[0].node_id == number), None)
+        code = Code.NONE if found is not None else Code.COORDINATOR_NOT_AVAILABLE
     response = FindCoordinatorResponse(
         throttle_time_ms=0,
         error_code=code,
         error_message=_reason(code),
-        node_id=NODE_ID if code is Code.NONE else -1,
-        host=options.host if code is Code.NONE else "",
-        port=session.port if code is Code.NONE else -1,
+        node_id=-1 if found is None else found[0].node_id,
+        host="" if found is None else found[0].host,
+        port=-1 if found is None else found[1],
     )
     session.answer(request, response)
 
@@ -191,6 +206,8 @@ def find_coordinator(session: KafkaSession, request: Request) -> None:
 def _reason(code: Code) -> str | None:
     if code is Code.GROUP_AUTHORIZATION_FAILED:
         return "Group authorization failed."
+    if code is Code.COORDINATOR_NOT_AVAILABLE:
+        return "No broker coordinates groups at present."
     return None if code is Code.NONE else "this broker coordinates groups only"
 
 

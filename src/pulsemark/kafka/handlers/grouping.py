@@ -39,7 +39,7 @@ _Member = DescribeGroupsResponse.DescribedGroup.DescribedGroupMember
 def join_group(session: KafkaSession, request: Request) -> None:
     """A member joins; the answer waits for the others."""
     body = request.body
-    code = session.access.group_code(body.group_id or "")
+    code = session.group_code(body.group_id or "")
     if code is not Code.NONE:
         _joined(session, request, JoinResult(member_id=body.member_id or "", code=code))
         return
@@ -89,7 +89,7 @@ def _joined(session: KafkaSession, request: Request, result: JoinResult) -> None
 def sync_group(session: KafkaSession, request: Request) -> None:
     """A member asks for its assignment; the leader brings all of them."""
     body = request.body
-    code = session.access.group_code(body.group_id or "")
+    code = session.group_code(body.group_id or "")
     if code is not Code.NONE:
         _synced(session, request, SyncResult(code=code))
         return
@@ -115,7 +115,7 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
     """A sign of life."""
     body = request.body
     group = body.group_id or ""
-    code = session.access.group_code(group) or session.endpoint.groups.heartbeat(
+    code = session.group_code(group) or session.endpoint.groups.heartbeat(
         group,
         body.generation_id,
         body.member_id or "",
@@ -128,7 +128,7 @@ def leave_group(session: KafkaSession, request: Request) -> Coroutine[Any, Any, 
     """Members leave; at once, because clients leave and close their connection."""
     body, groups = request.body, session.endpoint.groups
     group = body.group_id or ""
-    refused = session.access.group_code(group)
+    refused = session.group_code(group)
     if request.version < 3:
         code = refused or groups.leave(group, body.member_id or "", None)
         session.answer(request, LeaveGroupResponse(throttle_time_ms=0, error_code=code))
@@ -173,7 +173,7 @@ async def describe_groups(session: KafkaSession, request: Request) -> None:
 
 def _description(session: KafkaSession, name: str) -> Any:
     coordinator = session.endpoint.groups
-    code = session.access.group_code(name)
+    code = session.group_code(name)
     group = coordinator.groups.get(name) if code is Code.NONE else None
     members = [] if group is None else [_member(group, each) for each in group.members]
     if group is not None:
@@ -237,7 +237,7 @@ async def delete_groups(session: KafkaSession, request: Request) -> None:
     dropped: dict[str, asyncio.Future[None]] = {}
     names = dict.fromkeys(name or "" for name in request.body.groups_names or ())
     async for name in session.in_turns(names):
-        codes[name] = session.access.group_code(name) or endpoint.groups.deletable(name)
+        codes[name] = session.group_code(name) or endpoint.groups.deletable(name)
         if codes[name] is Code.NONE:
             dropped[name] = endpoint.offsets.dropping(name, None)
     for name, done in dropped.items():

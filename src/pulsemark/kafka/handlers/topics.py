@@ -18,7 +18,6 @@ from ..names import is_name
 from ..session import Handler, KafkaSession
 from ..settings import check_settings
 from ..wire import Request
-from .discovery import NODE_ID
 
 __all__ = ["HANDLERS"]
 
@@ -76,7 +75,7 @@ def _partitions_asked(session: KafkaSession, topic: Any) -> int:
                 Code.INVALID_REQUEST, "assignments go without partitions and replication factor"
             )
         indexes = sorted(each.partition_index for each in topic.assignments)
-        _check_assignments([each.broker_ids for each in topic.assignments])
+        _check_assignments(session, [each.broker_ids for each in topic.assignments])
         if indexes != list(range(len(indexes))):
             raise KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, f"partitions {indexes[:20]}")
         partitions, replicas = len(indexes), 1
@@ -98,11 +97,12 @@ def _check_partitions(session: KafkaSession, partitions: int) -> None:
         )
 
 
-def _check_assignments(assignments: list[list[int]]) -> None:
+def _check_assignments(session: KafkaSession, assignments: list[list[int]]) -> None:
+    node_id = session.endpoint.cluster.node_id
     for replicas in assignments:
-        if replicas != [NODE_ID]:
+        if replicas != [node_id]:
             raise KafkaError(
-                Code.INVALID_REPLICA_ASSIGNMENT, f"replicas {replicas}: the broker is {NODE_ID}"
+                Code.INVALID_REPLICA_ASSIGNMENT, f"replicas {replicas}: the broker is {node_id}"
             )
 
 
@@ -114,6 +114,8 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
         code = Code.NONE
         try:
             session.access.check(Operation.ADMINISTER, name)
+            if not endpoint.cluster.coordinates():  # the offsets have to go, too
+                raise KafkaError(Code.NOT_CONTROLLER, "another broker deletes topics")
             if not is_name(name) or not endpoint.ports.topics.partitions_of(name):
                 raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             await endpoint.ports.topics.delete(name)
@@ -162,7 +164,7 @@ async def _add_partitions(session: KafkaSession, topic: Any, *, only_check: bool
                 Code.INVALID_REPLICA_ASSIGNMENT,
                 f"{len(topic.assignments)} assignments for {topic.count - count} new partitions",
             )
-        _check_assignments([each.broker_ids for each in topic.assignments])
+        _check_assignments(session, [each.broker_ids for each in topic.assignments])
     if not only_check:
         await port.add_partitions(name, topic.count)
 

@@ -53,10 +53,10 @@ def check_crc(batch: Buffer, header: BatchHeader) -> None:
         )
 
 
-def check_count(header: BatchHeader, raw: Buffer) -> None:
+def check_count(header: BatchHeader, raw_bytes: int) -> None:
     """Raises InvalidRecordSetError: so many records do not fit into so many bytes."""
-    if not 0 <= header.record_count <= len(raw) // LEAST_RECORD_BYTES:
-        raise InvalidRecordSetError(f"{header.record_count} records in {len(raw)} bytes")
+    if not 0 <= header.record_count <= raw_bytes // LEAST_RECORD_BYTES:
+        raise InvalidRecordSetError(f"{header.record_count} records in {raw_bytes} bytes")
 
 
 def raw_records(batch: Buffer, header: BatchHeader, max_bytes: int, work: Work) -> bytes:
@@ -73,7 +73,7 @@ def read_records(header: BatchHeader, raw: bytes, base_offset: int = 0) -> Itera
 
     Raises InvalidRecordSetError: they are not what the header says.
     """
-    check_count(header, raw)
+    check_count(header, len(raw))
     time_ms = header.max_time_ms if header.attributes & LOG_APPEND_TIME else None
     at = 0
     for number in range(header.record_count):

@@ -38,7 +38,7 @@ ONE_BATCH_VERSION = 3
 
 
 def validate_produced(
-    records: Buffer | None, produce_version: int, rules: EntryRules
+    records: Buffer | None, produce_version: int, rules: EntryRules, *, is_given: bool = False
 ) -> Produced | None:
     """Check a record set, and make it what is stored.
 
@@ -47,6 +47,8 @@ def validate_produced(
             at its end is dropped.
         produce_version: of the request. Below 3 a set may be empty.
         rules: the topic's.
+        is_given: the caller gives ``records`` away. Where they can be written to, what is stored
+            may be made in them, and be a view of them.
 
     Returns:
         None if there is nothing to store, which is no error below version 3 (offset -1).
@@ -69,4 +71,4 @@ def validate_produced(
         return store_legacy(view, rules)
     if len(first_two) > 1:
         raise InvalidRecordSetError("more than one batch of magic 2 in a set")
-    return store_batch(view[: first_two[0].end], produce_version, rules)
+    return store_batch(view[: first_two[0].end], produce_version, rules, is_given=is_given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...metadata import Buffer
 from . import batch as batches
 from . import layout
 from .batch import BatchFields
@@ -20,33 +21,35 @@ from .layout import BatchHeader
 from .produced_legacy import check_stored
 from .record import CODEC_MASK, LOG_APPEND_TIME, MAX_RECORDS, Codec, Record, Work
 from .rules import EntryRules, Produced, ProducerState
-from .scan import Scan, scan_records
+from .scan import Scan, scan_records, suits_view
 from .tombstones import TombstoneStage
 
 ZSTD_VERSION = 7
 """From this version of Produce on, zstd is allowed (KIP-110)."""
 
 
-def check_and_store(batch: memoryview, produce_version: int, rules: EntryRules) -> Produced:
+def check_and_store(
+    batch: memoryview, produce_version: int, rules: EntryRules, *, is_given: bool
+) -> Produced:
     """Check one whole batch, and make it what is stored. Raises RecordSetError."""
     work = Work()
     header = batches.read_header(batch)
     _check_header(batch, header, produce_version, rules)
     raw, at = _raw_records(batch, header, rules.max_raw_bytes, work)
-    batches.check_count(header, memoryview(raw)[at:])
+    batches.check_count(header, len(raw) - at)
     scan = scan_records(raw, header.record_count, header.base_time_ms, at)
     _check_records(header, scan, rules)
     in_place = rules.magic == 2 and scan.numbered
     if header.attributes & LOG_APPEND_TIME:
         scan.max_time_ms = header.max_time_ms
     if in_place:
-        body = _in_place(batch, header, scan)
+        body = _in_place(batch, header, scan, is_given=is_given)
     else:
-        body = _rebuilt(header, raw[at:], scan, rules, work)
+        body = _rebuilt(header, bytes(raw[at:]), scan, rules, work)
     has_id = header.producer_id >= 0
     null_deletes = rules.tombstone_stage is TombstoneStage.FLAG_OR_NULL
     return Produced(
-        body=body,
+        stored=body,
         magic=rules.magic,
         message_count=header.record_count,
         max_time_ms=scan.max_time_ms if rules.magic else -1,
@@ -63,15 +66,19 @@ def check_and_store(batch: memoryview, produce_version: int, rules: EntryRules) 
 
 def _raw_records(
     batch: memoryview, header: BatchHeader, max_bytes: int, work: Work
-) -> tuple[bytes, int]:
+) -> tuple[bytes | memoryview, int]:
     """Bytes that end with the records, decompressed, and where these begin.
 
-    Records that are not compressed are looked at where they are: a copy would cost as much as their
-    check. Raises as `decompress`.
+    Records that are not compressed are looked at where they are, unless a copy makes up for itself:
+    it would cost as much as their check. Raises as `decompress`.
     """
-    whole = batch.obj
-    if not header.attributes & CODEC_MASK and isinstance(whole, bytes) and len(whole) == len(batch):
-        return whole, layout.BATCH_HEADER_BYTES
+    if not header.attributes & CODEC_MASK:
+        whole = batch.obj
+        if isinstance(whole, bytes) and len(whole) == len(batch):
+            return whole, layout.BATCH_HEADER_BYTES
+        records = batch[layout.BATCH_HEADER_BYTES :]
+        if suits_view(records, header.record_count):
+            return records, 0
     return batches.raw_records(batch, header, max_bytes, work), 0
 
 
@@ -122,14 +129,20 @@ def _check_records(header: BatchHeader, scan: Scan, rules: EntryRules) -> None:
         raise InvalidRecordSetError("records that are not numbered 0, 1, 2 ...")
 
 
-def _in_place(batch: memoryview, header: BatchHeader, scan: Scan) -> bytes:
-    """The batch with base offset 0, no leader epoch, and the right latest time."""
+def _in_place(batch: memoryview, header: BatchHeader, scan: Scan, *, is_given: bool) -> Buffer:
+    """The batch with base offset 0, no leader epoch, and the right latest time.
+
+    In memory that the caller gives away they are written where the batch is, and nothing is copied.
+    """
     if header.max_time_ms != scan.max_time_ms:
         stored = header._replace(leader_epoch=layout.NO_LEADER_EPOCH, max_time_ms=scan.max_time_ms)
-        records = batch[layout.BATCH_HEADER_BYTES :]
-        return b"".join((batches.sealed_header(stored, records), records))
-    head = layout.BATCH_OFFSET_SIZE_EPOCH.pack(0, header.size, layout.NO_LEADER_EPOCH)
-    return b"".join((head, batch[len(head) :]))
+        head = batches.sealed_header(stored, batch[layout.BATCH_HEADER_BYTES :])
+    else:
+        head = layout.BATCH_OFFSET_SIZE_EPOCH.pack(0, header.size, layout.NO_LEADER_EPOCH)
+    if batch.readonly or not is_given:
+        return b"".join((head, batch[len(head) :]))
+    batch[: len(head)] = head
+    return batch
 
 
 def _rebuilt(header: BatchHeader, raw: bytes, scan: Scan, rules: EntryRules, work: Work) -> bytes:

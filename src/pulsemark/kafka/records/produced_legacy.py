@@ -125,7 +125,7 @@ def _produced(
     body: bytes, scan: Scan, raw_size: int, in_place: bool, rules: EntryRules, work: Work
 ) -> Produced:
     return Produced(
-        body=body,
+        stored=body,
         magic=rules.magic,
         message_count=scan.count,
         max_time_ms=scan.max_time_ms if rules.magic else -1,

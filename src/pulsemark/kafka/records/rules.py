@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...metadata import Buffer
 from ...proto.broker_entry_pb2 import SourceFormat
 from .record import Work
 from .tombstones import TombstoneStage
@@ -61,7 +62,7 @@ class ProducerState:
 class Produced:
     """A set that passed the check."""
 
-    body: bytes
+    stored: Buffer
     """The bytes to store; ``relative_offset_honoured`` holds for them."""
     magic: int
     """Of the body: the topic's."""
@@ -78,6 +79,11 @@ class Produced:
     """Whether the records' bytes are the producer's."""
     producer: ProducerState | None = None
     work: Work = field(default_factory=Work)
+
+    @property
+    def body(self) -> bytes:
+        """A copy of the bytes to store, unless they are bytes of their own."""
+        return bytes(self.stored)
 
     @property
     def source_format(self) -> SourceFormat:

@@ -21,6 +21,8 @@ from .uniform import LEAST_RECORDS, looks_uniform, uniform_run
 from .varints import MOST_BITS_64, int64, read_unsigned
 
 _ONE_BYTE = 0x7F
+#: So few records are read in any memory.
+FEW_RECORDS = 64
 
 
 @dataclass(slots=True)
@@ -45,7 +47,18 @@ class Scan:
     """Of magic 1: a message has the bit for the broker's time."""
 
 
-def scan_records(raw: bytes, count: int, base_time_ms: int, begin: int = 0) -> Scan:
+def suits_view(raw: memoryview, count: int) -> bool:
+    """Whether records need not be copied to bytes, in which single numbers are read faster."""
+    if count < FEW_RECORDS:
+        return True
+    try:
+        size, at = read_unsigned(raw, 0)
+    except (IndexError, ValueError):
+        return True
+    return looks_uniform(raw, 0, at + (size >> 1))
+
+
+def scan_records(raw: bytes | memoryview, count: int, base_time_ms: int, begin: int = 0) -> Scan:
     """Check the records of a batch of magic 2, decompressed, which are ``raw`` from ``begin`` on.
 
     Raises InvalidRecordSetError: they are not records, or not ``count`` of them.
@@ -62,7 +75,7 @@ def scan_records(raw: bytes, count: int, base_time_ms: int, begin: int = 0) -> S
     return scan
 
 
-def _scan(raw: bytes, count: int, begin: int) -> tuple[Scan, int, int]:
+def _scan(raw: bytes | memoryview, count: int, begin: int) -> tuple[Scan, int, int]:
     """What is in the records, where they end, and the latest time delta.
 
     Each number is read in place if it has one or two bytes, as ordinary ones have. Where no run was
@@ -122,7 +135,7 @@ def _scan(raw: bytes, count: int, begin: int) -> tuple[Scan, int, int]:
         if flagged:
             flags += 1
         if raw[at] or at + 1 != end:
-            at = read_headers(raw, at, end)[1]
+            at += read_headers(bytes(raw[at:end]), 0, end - at)[1]
             if at != end:
                 raise ValueError(f"record {number} ends {end - at} bytes before its size")
         else:

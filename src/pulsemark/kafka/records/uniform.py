@@ -50,13 +50,13 @@ class _Shape(NamedTuple):
     last: int
 
 
-def looks_uniform(raw: bytes, start: int, stride: int) -> bool:
+def looks_uniform(raw: bytes | memoryview, start: int, stride: int) -> bool:
     """Whether a run may begin at ``start``: the records ahead seem to have the same size."""
     ahead = start + (LEAST_RECORDS - 1) * stride
     return ahead < len(raw) and raw[start] == raw[start + stride] == raw[ahead]
 
 
-def uniform_run(raw: bytes, start: int, number: int, count: int) -> Run | None:
+def uniform_run(raw: bytes | memoryview, start: int, number: int, count: int) -> Run | None:
     """The run that begins with record ``number`` at byte ``start``, if there is one.
 
     Raises ValueError, IndexError: as the readers of varints.
@@ -75,10 +75,10 @@ def uniform_run(raw: bytes, start: int, number: int, count: int) -> Run | None:
         shape.last,
     )
     for at in alike:
-        column = raw[at : start + records * stride : stride]
+        column = bytes(raw[at : start + records * stride : stride])
         records -= len(column.lstrip(column[:1]))
     for at in range(shape.attributes + 1, shape.offset):
-        column = raw[at : start + records * stride : stride].translate(_GOES_ON)
+        column = bytes(raw[at : start + records * stride : stride]).translate(_GOES_ON)
         records -= len(column.lstrip(column[:1]))
     if records < LEAST_RECORDS:
         return None
@@ -98,7 +98,7 @@ def uniform_run(raw: bytes, start: int, number: int, count: int) -> Run | None:
     )
 
 
-def _shape(raw: bytes, start: int, number: int) -> _Shape | None:
+def _shape(raw: bytes | memoryview, start: int, number: int) -> _Shape | None:
     size, attributes = read_unsigned(raw, start)
     _, offset = read_unsigned(raw, attributes + 1, MOST_BITS_64)
     delta, key = read_unsigned(raw, offset)
@@ -111,21 +111,23 @@ def _shape(raw: bytes, start: int, number: int) -> _Shape | None:
     return _Shape(attributes, offset, key, key_bytes, value, value_bytes, last)
 
 
-def _counts_up(raw: bytes, shape: _Shape, stride: int, end: int, number: int, records: int) -> bool:
+def _counts_up(
+    raw: bytes | memoryview, shape: _Shape, stride: int, end: int, number: int, records: int
+) -> bool:
     """Whether the offset deltas are ``number`` and those that follow it."""
-    low = raw[shape.offset : end : stride]
+    low = bytes(raw[shape.offset : end : stride])
     if shape.key - shape.offset == 1:
         return low == _SMALL[number : number + records]
-    high = raw[shape.offset + 1 : end : stride]
+    high = bytes(raw[shape.offset + 1 : end : stride])
     if shape.key - shape.offset != 2 or low != _LOW[number : number + records]:
         return False
     return high == _HIGH[number : number + records]
 
 
-def _latest(raw: bytes, shape: _Shape, stride: int, end: int) -> int | None:
+def _latest(raw: bytes | memoryview, shape: _Shape, stride: int, end: int) -> int | None:
     """The highest time delta; None: the numbers are too long to be worth it."""
     at = shape.attributes + 1
-    low = raw[at:end:stride]
+    low = bytes(raw[at:end:stride])
     if shape.offset - at == 1:
         return max(low.translate(_ORDER)) - 64
     if shape.offset - at != 2:

@@ -5,6 +5,7 @@ The codecs of requests and responses are those of kafka-python's `kafka.protocol
 
 from .apis import APIS, RAW_SASL, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
 from .connection import Connection, Request, decode_body, encode
+from .receiving import Memory
 from .splicing import RECORDS_MARK, splice
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "SASL_HANDSHAKE",
     "Api",
     "Connection",
+    "Memory",
     "Request",
     "decode_body",
     "encode",

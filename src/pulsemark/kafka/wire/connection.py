@@ -1,6 +1,7 @@
 """The server's side of one connection, without I/O.
 
-`take` cuts bytes into frames and decodes them; `answer` puts encoded answers in order. Kafka's
+Bytes come by `get_buffer` and `buffer_updated`, as in asyncio's BufferedProtocol, or by `receive`.
+`take` cuts them into frames and decodes these; `answer` puts encoded answers in order. Kafka's
 clients expect answers in the order of their requests. So each request has a place in a queue, and
 an answer is held back until all earlier ones are there. A Produce with acks=0 has a place too, but
 no answer.
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from struct import Struct, error
+from types import FunctionType
 from typing import Any
 
 from kafka.protocol.api_header import RequestHeader
@@ -33,17 +35,19 @@ from .apis import (
     SASL_HANDSHAKE,
     Api,
 )
+from .receiving import LARGE_BYTES, SHARED_AFTER_LARGE_BYTES, LargeFrame, Memory
 
 __all__ = ["Connection", "Request", "decode_body", "encode"]
 
 #: A larger body can be thousands of small structs, which take long to decode.
-DECODED_AT_ONCE_BYTES = 64 * 1024
+DECODED_AT_ONCE_BYTES = LARGE_BYTES
 #: A Produce with so few sets takes no time: its records are not decoded.
 DECODED_AT_ONCE_SETS = 200
 
 _SIZE = Struct(">i")
 _KEY_VERSION = Struct(">hh")
 _HEAD_BYTES = 8
+_CLIENT_ID = Struct(">h")
 _ACKS_AND_TIMEOUT_BYTES = 6
 _TEXT_SIZE = Struct(">h")
 _COUNT_AND_TEXT_SIZE = Struct(">ih")
@@ -73,11 +77,16 @@ class Request:
 class Connection:
     """One connection. `max_frame_bytes` limits requests with records (see `apis` for the others).
 
-    `pending_bytes` are received and not yet a whole request.
+    `pending_bytes` are received and not yet a whole request. `memory` is shared with the other
+    connections of the event loop.
     """
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, memory: Memory | None = None) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self._memory = memory or Memory()
+        self._large: LargeFrame | None = None
+        """The request that has a block of its own; the other input comes after it."""
+        self._after_large = False
         self.takes_raw_sasl = False
         """The next frame has bytes of a SASL mechanism instead of a request."""
         self.is_admitted = True
@@ -94,7 +103,8 @@ class Connection:
     @property
     def pending_bytes(self) -> int:
         """Bytes of requests that are not complete, or not taken yet."""
-        return len(self._input) - self._taken
+        large_bytes = 0 if self._large is None else self._large.received_bytes
+        return large_bytes + len(self._input) - self._taken
 
     @property
     def unanswered(self) -> int:
@@ -103,10 +113,50 @@ class Connection:
 
     def receive(self, data: Buffer) -> None:
         """Take bytes from the client."""
+        rest = memoryview(data)
+        while rest:
+            room = self.get_buffer()
+            size_bytes = min(len(room), len(rest))
+            room[:size_bytes] = rest[:size_bytes]
+            self.buffer_updated(size_bytes)
+            rest = rest[size_bytes:]
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes are to be received; never empty."""
+        if self._large is None:
+            self._begin_large()
+        if self._large is not None and not self._large.is_complete:
+            return self._large.room()
+        shared = self._memory.shared
+        return shared[:SHARED_AFTER_LARGE_BYTES] if self._after_large else shared
+
+    def buffer_updated(self, size_bytes: int) -> None:
+        """The first bytes of `get_buffer`'s memory were received."""
+        if self._large is not None and not self._large.is_complete:
+            self._large.received_bytes += size_bytes
+            return
         if self._taken:
             del self._input[: self._taken]
             self._taken = 0
-        self._input += data
+        self._input += self._memory.shared[:size_bytes]
+
+    def _begin_large(self) -> None:
+        """Give the request that is being received a block of its own, if it is large."""
+        at = self._taken
+        received_bytes = len(self._input) - at
+        if received_bytes < _HEAD_BYTES:
+            return
+        size_bytes = 4 + _SIZE.unpack_from(self._input, at)[0]
+        if size_bytes <= max(LARGE_BYTES, received_bytes):
+            return
+        try:
+            self._frame_end(at)
+        except ProtocolError:
+            return  # `take` raises it
+        with memoryview(self._input) as view:
+            self._large = LargeFrame(self._memory, size_bytes, view[at:])
+        self._input.clear()
+        self._taken = 0
 
     def take(self) -> Request | None:
         """The next complete request; None if there is none.
@@ -114,9 +164,18 @@ class Connection:
         A large body is left undecoded, for another thread (`decode_body`).
         Raises ProtocolError, after which nothing can be taken any more.
         """
+        large = self._large
+        if large is not None:
+            if not large.is_complete:
+                return None
+            frame = large.body()
+            self._check_kind(frame, 0, len(frame))
+            self._large, self._after_large = None, True
+            return self._request(frame)
         end = self._frame_end(self._taken)
         if end is None:
             return None
+        self._after_large = end - self._taken > LARGE_BYTES
         return self._request(self._cut(self._taken + 4, end))
 
     def _cut(self, at: int, end: int) -> memoryview:
@@ -149,15 +208,19 @@ class Connection:
                 f"{self.max_frame_bytes} are allowed"
             )
         if received >= 8:
-            key, version = _KEY_VERSION.unpack_from(self._input, at + 4)
-            api = _served(key, version)
-            if not self.is_admitted and key not in BEFORE_AUTHENTICATION:
-                raise ProtocolError(f"{api.name} before the client was authenticated")
-            if api.limit_bytes is not None and size > api.limit_bytes:
-                raise ProtocolError(
-                    f"a {api.name} request of {size} bytes: at most {api.limit_bytes} are allowed"
-                )
+            self._check_kind(self._input, at + 4, size)
         return at + 4 + size if received >= 4 + size else None
+
+    def _check_kind(self, data: Buffer, at: int, size: int) -> None:
+        """Raise ProtocolError unless such a request may come now, and be so large."""
+        key, version = _KEY_VERSION.unpack_from(data, at)
+        api = _served(key, version)
+        if not self.is_admitted and key not in BEFORE_AUTHENTICATION:
+            raise ProtocolError(f"{api.name} before the client was authenticated")
+        if api.limit_bytes is not None and size > api.limit_bytes:
+            raise ProtocolError(
+                f"a {api.name} request of {size} bytes: at most {api.limit_bytes} are allowed"
+            )
 
     def _request(self, frame: memoryview) -> Request:
         if self.takes_raw_sasl:
@@ -168,8 +231,7 @@ class Connection:
         # In a version that is not served, only the first fields of the header are certain.
         flexible = is_served and api.request.flexible_version_q(version)
         try:
-            # Only a request with a small header can be large.
-            source = BytesIO(frame[:DECODED_AT_ONCE_BYTES])
+            source = BytesIO(_header_bytes(frame, flexible=flexible))
             header = RequestHeader.decode(source, flexible=flexible)
         except _DECODE_ERRORS as problem:
             raise _undecodable(api, version, problem) from problem
@@ -198,6 +260,14 @@ class Connection:
         while self._unanswered and self._unanswered[0].answer is not None:
             ready.extend(self._unanswered.popleft().answer or ())
         return ready
+
+
+def _header_bytes(frame: memoryview, *, flexible: bool) -> memoryview:
+    """The frame's first bytes, which its header is in. Raises struct.error."""
+    if flexible:  # with tagged fields, whose size is not known; a large request has a small header
+        return frame[:LARGE_BYTES]
+    (client_id_bytes,) = _CLIENT_ID.unpack_from(frame, _HEAD_BYTES)
+    return frame[: _HEAD_BYTES + _CLIENT_ID.size + max(0, client_id_bytes)]
 
 
 def _has_few_sets(version: int, body: memoryview) -> bool:
@@ -254,8 +324,19 @@ def _decode(api: Api, version: int, data: memoryview) -> Any:
     decode = api.request._struct.compiled_decode_from(
         version, compact=flexible, tagged=flexible, data_class=api.request
     )
+    if api.key == PRODUCE and len(data) > LARGE_BYTES:
+        decode = _without_copies(decode)
     body, end = decode(data, 0)
     if end > len(data):
         # Its strings and bytes are slices, which are cut short without an error.
         raise ValueError(f"it ends {end - len(data)} bytes too early")
     return body
+
+
+def _without_copies(decode: Any) -> Any:
+    """A decoder whose fields of bytes are views of the data.
+
+    kafka-python's decoders copy such a field by `bytes(data[from:to])`, and use that name for
+    nothing else.
+    """
+    return FunctionType(decode.__code__, {**decode.__globals__, "bytes": memoryview})

@@ -1,0 +1,47 @@
+"""`pulsemark standalone` as one of several brokers where it cannot work: one line says why."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--store", "zk://127.0.0.1:1/ledgers"], "no server of 127.0.0.1:1 answered"),
+        (["--store", "zk://127.0.0.1:1/ledgers", "--grpc-port", "0"], "gRPC does not go with"),
+        (["--store", "127.0.0.1:1"], "--store: "),
+    ],
+)
+def test_a_store_that_cannot_be_used(options, reason):
+    """An address without a server, a wrong address and settings that do not go with it end the
+    start with exit code 2, one line and no traceback.
+    """
+    assert reason in refused(*options)
+
+
+def refused(*options):
+    """The last line that the command says."""
+    command = [sys.executable, "-m", "pulsemark", "standalone", "--port", "0", "--http-port", "0"]
+    done = subprocess.run(
+        [*command, *options], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def test_ports_that_meet_those_of_the_next_worker(tmp_path):
+    """Each worker has ports that are higher by 1 than those of the one before."""
+    ports = ["--kafka-port", "9092", "--kafka-tls-port", "9093"]
+    said = refused("--workers", "2", "--data-dir", str(tmp_path / "data"), *ports)
+    assert "ports [9092, 9093]: each of 2 workers needs its own" in said
+
+
+def test_the_folder_of_one_worker(tmp_path):
+    """A broker alone does not start on one worker's part of the data."""
+    (tmp_path / "workers.json").write_text('{"workers": 2}')
+    said = refused("--data-dir", str(tmp_path / "worker-0"))
+    assert f"{tmp_path} has the topics of several workers" in said
+    assert not (tmp_path / "worker-0").exists()
