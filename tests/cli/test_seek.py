@@ -150,3 +150,10 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
 def test_unknown_topic_over_grpc(pulsemark: Command, grpc_target: str) -> None:
     """A server's refusal is printed like a folder's."""
     assert "invoices" in pulsemark("seek", "invoices", "0", "--grpc", grpc_target).error()
+
+
+def test_an_option_after_the_double_dash(pulsemark):
+    """It is refused with the reason, not with the advice to write what is there."""
+    error = pulsemark("seek", "orders", "--", "-1h", "--data-dir", "x").error()
+    assert "--data-dir comes after --" in error
+    assert "did you mean" not in error

@@ -20,6 +20,11 @@ Exit codes: 0, done; 1, done, but something is wrong (damage found, messages mis
 130, interrupted; 141, the reader of the output has closed it. Results go to stdout, everything else
 to stderr. With `--json` a command prints one JSON object per line.
 
+On a terminal, tables fit its width: long names are folded over several lines and never cut off,
+and where that is too narrow each value has a line of its own. `NO_COLOR` is respected. Long
+commands show a bar on stderr. In a pipe or a file, each row is one line, columns are separated by
+spaces, and numbers are plain digits.
+
 | command | what it does |
 |---|---|
 """

@@ -55,6 +55,8 @@ class Parser(argparse.ArgumentParser):
         found, left = super().parse_known_args(args, namespace)
         if left:
             unknown = left[0].partition("=")[0].strip()
+            if unknown in self._known_options():
+                self.error(f"{unknown} comes after --, where nothing is an option any more")
             what = "option" if unknown.startswith("-") else "argument"
             self.error(f"there is no {what} {unknown}{closest(unknown, self._known_options())}")
         return found, left

@@ -51,8 +51,10 @@ def fill_at_once(target: Path) -> Iterator[Path]:
             sync_folder(Path(folder))
         check_empty(target)
         _move(staging, target)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(staging, ignore_errors=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(target)  # a write that fails does not name its file
         raise
     finally:
         os.close(lock_fd)
