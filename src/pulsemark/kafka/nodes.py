@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["NO_NODE", "Alone", "ClusterPort", "Node"]
+__all__ = ["NO_NODE", "Alone", "ClusterPort", "Node", "reachable"]
 
 NO_NODE = -1
 """No broker leads the partition, or coordinates the groups, at present."""
@@ -29,6 +29,21 @@ class Node:
             return own_port
         port = self.tls_port if is_tls else self.port
         return -1 if port is None else port
+
+
+def reachable(
+    nodes: Mapping[int, Node], own_port: int, security_protocol: str
+) -> list[tuple[Node, int]]:
+    """The brokers that a client can use, each with its port: with TLS if the client's own is so.
+
+    Args:
+        nodes: the brokers that live, by number.
+        own_port: the port that the client is connected to.
+        security_protocol: Kafka's name of how it is connected.
+    """
+    is_tls = "SSL" in security_protocol
+    found = [(node, node.port_for(own_port, is_tls=is_tls)) for node in nodes.values()]
+    return [(node, port) for node, port in found if port >= 0]
 
 
 class ClusterPort(Protocol):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..metadata import Buffer
@@ -26,7 +26,6 @@ from .errors import Code, ProtocolError
 from .keep_alive import keep_alive
 from .left_out import LeftOut
 from .lingering import Lingering
-from .nodes import Node
 from .ports import Admitted
 from .throttling import Throttling
 from .wire import Connection, Request, decode_body
@@ -119,12 +118,6 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
     def group_code(self, group: str) -> Code:
         """Why a request about a group is refused; NONE: it is not."""
         return self.access.group_code(group) or self.endpoint.group_refusal()
-
-    def reachable(self, nodes: Mapping[int, Node]) -> list[tuple[Node, int]]:
-        """The brokers that this client can use, each with its port: with TLS if this one is."""
-        is_tls = "SSL" in self.security_protocol
-        found = [(node, node.port_for(self.port, is_tls=is_tls)) for node in nodes.values()]
-        return [(node, port) for node, port in found if port >= 0]
 
     @property
     def group_storage_code(self) -> Code:

@@ -21,6 +21,7 @@ from kafka.protocol.admin import (
 from ...ledger import LedgerError
 from ..access import Operation
 from ..errors import Code, KafkaError
+from ..nodes import reachable
 from ..session import Handler, KafkaSession
 from ..wire import Request
 
@@ -49,7 +50,7 @@ async def describe_cluster(session: KafkaSession, request: Request) -> None:
         DescribeClusterResponse.DescribeClusterBroker(
             broker_id=node.node_id, host=node.host, port=port, rack=None
         )
-        for node, port in session.reachable(await cluster.nodes())
+        for node, port in reachable(await cluster.nodes(), session.port, session.security_protocol)
     ]
     controller = await cluster.coordinator()
     response = DescribeClusterResponse(

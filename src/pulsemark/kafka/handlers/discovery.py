@@ -19,7 +19,7 @@ from kafka.protocol.metadata import (
 from ..access import Operation
 from ..errors import Code, KafkaError
 from ..names import is_name
-from ..nodes import NO_NODE, Node
+from ..nodes import NO_NODE, Node, reachable
 from ..session import Handler, KafkaSession
 from ..wire import APIS, Request
 from ..wire.apis import API_VERSIONS, HIGHEST_FOR
@@ -97,7 +97,7 @@ async def metadata(session: KafkaSession, request: Request) -> None:
         MetadataResponse.MetadataResponseBroker(
             node_id=node.node_id, host=node.host, port=port, rack=None
         )
-        for node, port in session.reachable(await cluster.nodes())
+        for node, port in reachable(await cluster.nodes(), session.port, session.security_protocol)
     ]
     response = MetadataResponse(
         throttle_time_ms=0,
@@ -189,7 +189,7 @@ async def find_coordinator(session: KafkaSession, request: Request) -> None:
     if code is Code.NONE:
         cluster = session.endpoint.cluster
         number = await cluster.coordinator()
-        nodes = session.reachable(await cluster.nodes())
+        nodes = reachable(await cluster.nodes(), session.port, session.security_protocol)
         found = next((each for each in nodes if each[0].node_id == number), None)
         code = Code.NONE if found is not None else Code.COORDINATOR_NOT_AVAILABLE
     response = FindCoordinatorResponse(

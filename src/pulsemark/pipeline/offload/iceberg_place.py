@@ -11,12 +11,13 @@ from pathlib import Path
 
 from ..errors import OptionError
 from .places import LocalPlace, Place, place_of
-from .remote_place import RemotePlace
 
 
 def iceberg_place(location: str, properties: Mapping[str, str]) -> Place:
     """The place of a table's location. Raises OptionError for one that cannot be used."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    from .remote_place import RemotePlace
 
     given = dict(properties)
     scheme, host, path = PyArrowFileIO.parse_location(location, given)
