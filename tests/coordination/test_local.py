@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pulsemark.coordination import ConnectionLossError, NodeMissingError, State
+from pulsemark.coordination import (
+    ConnectionLossError,
+    CoordinationUnavailableError,
+    NodeMissingError,
+    State,
+)
 from pulsemark.coordination.durable import DurableTree
 from pulsemark.coordination.local import LocalCoordination
 from pulsemark.coordination.local_server import LocalServer
@@ -30,6 +35,33 @@ async def test_persistent_nodes_outlive_the_process(tmp_path):
     second = await session.create("/a/n-", sequence=True)
     assert second > first
     again.close()
+
+
+async def test_a_changed_bit_is_an_error_or_changes_nothing(tmp_path):
+    """Nodes are as they were stored, or the file is refused with its name."""
+    file = tmp_path / "tree"
+    tree = DurableTree(file)
+    session = tree.session()
+    await session.create("/policies/public", b'{"retention": 1440}', make_parents=True)
+    await session.set("/policies/public", b'{"retention": 2880}')
+    await session.create("/n-", sequence=True)
+    tree.close()
+    data = file.read_bytes()
+    expected = {path: tree.facts(path) for path in tree.paths()}
+    noticed = 0
+    for offset in [each for each in range(4096, len(data)) if data[each]]:
+        file.write_bytes(
+            data[:offset] + bytes([data[offset] ^ 1 << offset % 8]) + data[offset + 1 :]
+        )
+        try:
+            again = DurableTree(file)
+        except CoordinationUnavailableError as error:
+            noticed += 1
+            assert str(file) in str(error)
+            continue
+        assert {path: again.facts(path) for path in again.paths()} == expected, offset
+        again.close()
+    assert noticed > 50
 
 
 async def test_a_change_that_cannot_be_stored_is_not_made(tmp_path):

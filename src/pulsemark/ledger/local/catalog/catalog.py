@@ -333,7 +333,7 @@ def _add_segments(db: sqlite3.Connection, segments: Iterable[tuple[int, int, int
 
 def catalog_damage(db: sqlite3.Connection, version: int) -> str | None:
     """What is wrong with a catalog's pages or content; None: nothing. Raises sqlite3.Error."""
-    # Not quick_check: it does not compare a table with its index, and so misses changed names.
+    # Not quick_check: it does not compare a table with its indexes, and so misses changed rows.
     problem = " ".join(db.execute("PRAGMA integrity_check(1)").fetchone()[0].split())
     if problem != "ok":
         return problem

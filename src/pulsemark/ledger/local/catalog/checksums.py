@@ -1,9 +1,13 @@
-"""Checksums of the catalog's properties: SQLite has none of its own.
+"""What shows that the catalog's content has changed: SQLite has no checksums of its own.
 
 SQLite notices a damaged page only if its structure is wrong. A flipped bit in a value would give
-another value: another retention time, another administrator. So table ``checksum`` has the CRC32C
-of each property. Triggers remove it when a program that does not know the table writes a property,
-so that earlier versions can use the folder in between; the next opening adds what is missing.
+another value: another retention time, another administrator, a segment of another topic.
+
+- Table ``checksum`` has the CRC32C of each property. Triggers remove it when a program that does
+  not know the table writes a property, so that earlier versions can use the folder in between; the
+  next opening adds what is missing.
+- The short rows of the other tables stand a second time in an index of all their columns, which
+  SQLite keeps, and compares with the table in ``PRAGMA integrity_check``.
 """
 
 from __future__ import annotations
@@ -13,6 +17,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from ....metadata import crc32c
+
+INDEXES = {
+    "segment_copy": "segment (ledger_id, segment_no, topic_id)",
+    "removed_copy": "removed (segment_no, ledger_id)",
+    "meta_copy": "meta (value, key)",
+}
+"""By name of an index: the table and columns it has a copy of."""
 
 TABLES = (
     """CREATE TABLE IF NOT EXISTS checksum (
@@ -33,9 +44,11 @@ _ORPHANS = """SELECT CAST(kind AS BLOB), CAST(key AS BLOB) FROM
 
 
 def add_checksums(db: sqlite3.Connection) -> None:
-    """Make the table, and add what is missing, inside the caller's transaction."""
+    """Make table and indexes, and add what is missing, inside the caller's transaction."""
     for statement in TABLES:
         db.execute(statement)
+    for name, content in INDEXES.items():
+        db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {content}")
     missing = db.execute("SELECT kind, key FROM property EXCEPT SELECT kind, key FROM checksum")
     for kind, key in missing.fetchall():
         query = "SELECT value FROM property WHERE kind=? AND key=?"
@@ -44,8 +57,9 @@ def add_checksums(db: sqlite3.Connection) -> None:
 
 
 def lacks_checksums(db: sqlite3.Connection) -> bool:
-    """Whether a program that knows no checksums wrote the catalog last."""
-    if not _has_table(db):
+    """Whether a program that knows no checksums, or not these, wrote the catalog last."""
+    indexes = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type='index'")}
+    if not _has_table(db) or not indexes.issuperset(INDEXES):
         return True
     query = "SELECT EXISTS (SELECT kind, key FROM property EXCEPT SELECT kind, key FROM checksum)"
     return bool(db.execute(query).fetchone()[0])
