@@ -216,3 +216,17 @@ def test_a_receipt_waits_for_its_own_bundles_store(brokers, eventually):
         assert topics[names[0]].ledger.next_index == 0
     eventually(lambda: done == [pulsar.Result.Ok], "the slow store's receipt")
     assert topics[names[0]].ledger.next_index == 1
+
+
+def test_each_broker_cleans_its_own_topics(brokers, rest, caplog):
+    """Rounds of cleaning leave out the topics of other brokers, without a warning for each."""
+    brokers.start(), brokers.start()
+    client = brokers.client()
+    for number in range(8):
+        client.create_producer(f"persistent://public/default/t-{number}").send(b"x")
+    retention = {"retentionTimeInMinutes": 5, "retentionSizeInMB": 1}
+    path = "/admin/v2/namespaces/public/default/retention"
+    assert rest(brokers.running[0], "POST", path, retention)[0] == 204
+    for thread in brokers.running:
+        thread.call(lambda broker: broker.services.cleaning.clean_now())
+    assert "was not cleaned" not in caplog.text

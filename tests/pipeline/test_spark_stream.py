@@ -145,13 +145,15 @@ def test_a_thousand_topics_are_few_tasks(spark: Any, folder: Any, tmp_path: Path
         topicsPattern="t.*", startingOffsets="earliest", maxOffsetsPerTrigger="1200"
     )
     frame = frame.option("columns", "__topic,__index,value").load(str(folder.path))
-    batches: list[list[Any]] = []
-    writer = frame.selectExpr("spark_partition_id()", "*").writeStream.trigger(availableNow=True)
-    writer = writer.foreachBatch(lambda rows, _: batches.append(rows.collect()))
-    completed(writer.option("checkpointLocation", str(tmp_path / "checkpoint")))
-    assert [len(rows) for rows in batches] == [1200, 800]
-    assert all(len({row[0] for row in rows}) <= 4 for rows in batches)
-    assert sorted(tuple(row)[1:] for rows in batches for row in rows) == sorted(
+    frame = frame.selectExpr("spark_partition_id() AS task", "*")
+    writer = frame.writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = completed(writer, str(tmp_path / "out"))
+    counts = [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+    assert counts == [1200, 800]
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert {row["task"] for row in rows} <= {0, 1, 2, 3}
+    assert sorted(tuple(row)[1:] for row in rows) == sorted(
         (f"persistent://public/default/t{number}", each, b"%d" % each)
         for number in range(1000)
         for each in range(2)

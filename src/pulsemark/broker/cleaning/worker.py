@@ -29,6 +29,7 @@ from ...wire import TopicName
 from ..commits import durable
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
+from ..ownership import NotOwnedError
 from .claims import Claims
 from .compaction_runs import CompactionRuns
 from .lanes import Lane
@@ -153,11 +154,13 @@ class Cleaning:
         self.rounds += 1
 
     def _opened(self, name: TopicName) -> Topic | None:
-        """Open a topic for cleaning, if there is work for it."""
+        """Open a topic for cleaning, if there is work for it, and no other broker serves it."""
         if not self.policies.applied(name).asks_for_work:
             return None
         try:
             return self._on_loop(self._topics.open(name, create=False))
+        except NotOwnedError:
+            return None
         except (RefusedError, LedgerError, OSError) as error:
             log.warning(
                 "%s: the topic was not cleaned, the next round tries again: %s", name, error
