@@ -230,3 +230,15 @@ def test_each_broker_cleans_its_own_topics(brokers, rest, caplog):
     for thread in brokers.running:
         thread.call(lambda broker: broker.services.cleaning.clean_now())
     assert "was not cleaned" not in caplog.text
+
+
+def test_a_topic_that_another_broker_has_just_created(brokers, rest):
+    """A broker that does not know the topic yet sends the request on; the owner's 404 counts."""
+    brokers.start(), brokers.start()
+    owner = brokers.owner(TOPIC)
+    other = next(one for one in brokers.running if one is not owner)
+    path = "/admin/v2/persistent/public/default/orders/stats"
+    status, location = rest(other, "GET", path, follow=False)
+    assert (status, location) == (307, f"{owner.http_url}{path}?authoritative=false")
+    status, body = rest(other, "GET", path)
+    assert status == 404 and f"Topic {TOPIC} not found" in body

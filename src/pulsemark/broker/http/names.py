@@ -48,9 +48,19 @@ def existing_topic(
 ) -> TopicName:
     """The name of an existing topic. Raises `HttpError` 404."""
     name = topic_name(request, domain, tenant, namespace, topic)
-    if not request.services.topics.exists(name):
+    if not _exists(request, name):
         raise HttpError(404, why_absent(request, name))
     return name
+
+
+def _exists(request: Request, name: TopicName) -> bool:
+    """Whether a topic exists. Raises `NotOwnedError` if only another broker can know."""
+    topics = request.services.topics
+    if topics.exists(name):
+        return True
+    # It may just have been created there.
+    topics.check_owned(name)
+    return False
 
 
 def plain_topic(
@@ -58,7 +68,7 @@ def plain_topic(
 ) -> TopicName:
     """The name of an existing topic, where Pulsar says no more of a partition that is absent."""
     name = topic_name(request, domain, tenant, namespace, topic)
-    if not request.services.topics.exists(name):
+    if not _exists(request, name):
         raise HttpError(404, f"Topic {name} not found")
     return name
 
