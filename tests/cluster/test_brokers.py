@@ -241,4 +241,5 @@ def test_a_topic_that_another_broker_has_just_created(brokers, rest):
     status, location = rest(other, "GET", path, follow=False)
     assert (status, location) == (307, f"{owner.http_url}{path}?authoritative=false")
     status, body = rest(other, "GET", path)
-    assert status == 404 and f"Topic {TOPIC} not found" in body
+    assert status == 404
+    assert f"Topic {TOPIC} not found" in body
