@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -64,6 +65,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = getattr(item, "fixturenames", ())
         if "spark" in names and item.nodeid.partition("::")[0] not in SPARK_MODULES:
             raise pytest.UsageError(f"{item.nodeid} uses `spark`: see SPARK_MODULES")
+
+
+@pytest.fixture(autouse=True)
+def _logs_end_with_their_test() -> Iterator[None]:
+    """A command that runs in this process logs to what was its stderr only while its test runs."""
+    yield
+    root = logging.getLogger()
+    for handler in [each for each in root.handlers if getattr(each, "is_ours", False)]:
+        root.removeHandler(handler)
 
 
 OpenStore = Callable[..., LocalStore]

@@ -104,6 +104,6 @@ def test_reload(broker):
     assert rate["dispatchThrottlingRateInMsg"] == 77
     path.write_text("max_topics = no\n")
     process.send_signal(signal.SIGHUP)
-    assert "nothing has changed" in logged(log, "was not read again")["message"]
+    assert "no setting was changed" in logged(log, "the configuration has an error")["message"]
     rate = admin.request("GET", "persistent/public/default/t/dispatchRate", applied="true")
     assert rate["dispatchThrottlingRateInMsg"] == 77

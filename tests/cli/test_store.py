@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,8 @@ from uuid import uuid4
 import pulsar
 import pytest
 from bookkeeper_peer import BookKeeperPeer
+
+from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
 
 LIMIT_S = 90
 
@@ -57,7 +60,9 @@ def published(bookkeeper_peer: BookKeeperPeer) -> Iterator[tuple[BookKeeperPeer,
             ready["service_url"], operation_timeout_seconds=60, logger=logging.getLogger("quiet")
         )
         try:
-            yield bookkeeper_peer, topic, _used(client, topic)
+            times = _used(client, topic)
+            _wait_for(bookkeeper_peer.store, topic, len(times))
+            yield bookkeeper_peer, topic, times
         finally:
             client.close()
 
@@ -79,6 +84,15 @@ def _used(client: pulsar.Client, topic: str) -> list[int]:
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     assert [reader.read_next(LIMIT_S * 1000).data() for _ in bodies] == bodies
     return [message.publish_timestamp() for message in received]
+
+
+def _wait_for(store: str, topic: str, count: int) -> None:
+    """The newest entry is seen a moment after its writer has nothing more to write."""
+    deadline = time.monotonic() + LIMIT_S
+    with BookKeeperReader.open(store) as reader:
+        while reader.log(topic).next_index < count:
+            assert time.monotonic() < deadline, f"the last of {count} entries is not confirmed"
+            time.sleep(0.05)
 
 
 Published = tuple[BookKeeperPeer, str, list[int]]

@@ -50,7 +50,7 @@ def test_the_options_are_the_documented_ones() -> None:
     source = (Path(__file__).parents[2] / "src/pulsemark/pipeline/options.py").read_text()
     known = set(re.findall(r'given\.(?:get|required)\(\s*"(\w+)"', source))
     known |= {f"{side}{what}" for side in ("starting", "ending") for what in ("Time", "Offsets")}
-    assert set(documented) == known - set(STREAM_OPTIONS)
+    assert set(documented) == {"path", *known} - set(STREAM_OPTIONS)
     of_streams = [row[0].strip("`") for row in table("stream option")]
     assert set(of_streams) == {*STREAM_OPTIONS, "startingOffsets"}
     for name in documented:

@@ -117,7 +117,7 @@ def test_verify_finds_what_the_command_finds(data: Path, tmp_path: Path) -> None
     listed = [(r["severity"], r["kind"], r["topic"]) for r in rows if r["severity"] is not None]
     assert sorted(listed, key=str) == sorted(found, key=str)
     assert code == 1
-    assert "findings of damage" in said
+    assert "places of damage" in said
 
 
 def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) -> None:

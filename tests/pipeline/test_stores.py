@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,8 +60,10 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster that every reader of a store reads."""
     cluster = Cluster()
-    for module in ("stores", "places"):
-        monkeypatch.setattr(f"pulsemark.pipeline.{module}.opened_store", cluster.reader)
+    for module in ("stores", "places", "verify", "verify_source"):
+        # By its name: the package's `verify` is a function.
+        imported = import_module(f"pulsemark.pipeline.{module}")
+        monkeypatch.setattr(imported, "opened_store", cluster.reader)
     yield cluster
     cluster.store.close()
 
