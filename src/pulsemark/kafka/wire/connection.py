@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from io import BytesIO
 from struct import Struct, error
 from types import FunctionType
@@ -333,8 +334,9 @@ def _decode(api: Api, version: int, data: memoryview) -> Any:
     return body
 
 
+@cache
 def _without_copies(decode: Any) -> Any:
-    """A decoder whose fields of bytes are views of the data.
+    """A decoder whose fields of bytes are views of the data; made once for each version.
 
     kafka-python's decoders copy such a field by `bytes(data[from:to])`, and use that name for
     nothing else.
