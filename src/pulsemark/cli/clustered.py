@@ -55,7 +55,7 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
 
     Raises CliError.
     """
-    address = args.store or config.bookkeeper.store_address
+    address = _store_address(args, config)
     if address is None:
         _refuse_workers_folder(config)
         return None
@@ -72,6 +72,10 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
         raise CliError(f"--store: {error}") from error
 
 
+def _store_address(args: argparse.Namespace, config: BrokerConfig) -> str | None:
+    return args.store or config.bookkeeper.store_address
+
+
 def _refuse_workers_folder(config: BrokerConfig) -> None:
     if config.data_dir is None:
         return
@@ -84,8 +88,10 @@ def _refuse_workers_folder(config: BrokerConfig) -> None:
             )
 
 
-def run_workers(config: BrokerConfig, workers: int, *, log_level: str, as_json: bool) -> int:
-    """Run the workers until a signal arrives."""
+def run_workers(args: argparse.Namespace, config: BrokerConfig) -> int:
+    """Run the workers until a signal arrives. Raises CliError."""
+    if _store_address(args, config) is not None:
+        raise CliError("--workers does not go with --store: start a broker for each processor core")
     from ..cluster.errors import ClusterError
     from ..cluster.supervisor import Supervisor
 
@@ -94,8 +100,9 @@ def run_workers(config: BrokerConfig, workers: int, *, log_level: str, as_json: 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        async with Supervisor(config, workers, log_level=log_level) as supervisor:
-            _announce(supervisor, as_json=as_json)
+        level = config.log_level
+        async with Supervisor(config, args.workers, log_level=level) as supervisor:
+            _announce(supervisor, as_json=args.json)
             await stop.wait()
 
     try:

@@ -173,7 +173,7 @@ def run(args: argparse.Namespace) -> int:
     set_up_logs(config.log_level, config.log_format)
     try:
         if args.workers is not None:
-            return run_workers(config, args.workers, log_level=config.log_level, as_json=args.json)
+            return run_workers(args, config)
         membership = membership_of(args, config)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(config, membership, args))
