@@ -73,18 +73,22 @@ class Brokers:
         return client
 
     def owner(self, topic):
-        """The broker that serves a topic."""
-        served = []
-        for thread in self.running:
-            status, body = call(thread, "GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
-            assert status == 200, body
-            served.append(body["brokerUrl"])
+        """The broker that serves a topic; its bundle may be on the way from one to another."""
+        path = f"/lookup/v2/topic/{topic.replace('://', '/')}"
+        served = [until(partial(_found, thread, path), path) for thread in self.running]
         assert len(set(served)) == 1, served
         return next(thread for thread in self.running if thread.service_url == served[0])
 
     def close(self):
         """End all brokers and clients."""
         self._closing.close()
+
+
+def _found(thread, path):
+    """What a lookup answers, or None while the bundle is given away or taken over (503)."""
+    status, body = call(thread, "GET", path)
+    assert status in (200, 503), body
+    return body["brokerUrl"] if status == 200 else None
 
 
 def _close(client):
