@@ -62,6 +62,9 @@ SIZES = "the peer estimates sizes from averages"
 OLDER = "the text of Pulsar 2's path"
 SOCKETS = "there is no WebSocket service"
 
+OF_TOPICS = "matrix_domain_tenant_namespace_topic"
+OF_ONE = f"{OF_TOPICS}_subscription_subscription"
+
 KNOWN: tuple[tuple[str, str, str], ...] = (
     ("handshake", "connect", VERSION),
     ("protocol_versions", "version *", VERSION),
@@ -211,13 +214,16 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("older_topics_*", "GET /backlog", DEPRECATED),
     ("older_topics_in_memory_*", "GET /internalStats", OLDER),
     ("older_lookups", "GET //ws/v2/producer/*", SOCKETS),
-    ("matrix_*_compaction", "PUT there *", LATER),
-    ("matrix_*_internalinfo", "GET *", CURSOR),
-    ("matrix_*_topic_maxMessageSize", "* absent tenant nothing", TENANT),
-    ("matrix_*_topic_offload", "PUT *", OFFLOAD),
-    ("matrix_*_topic_properties", "DELETE there *", MISTAKE),
-    ("matrix_*_subscription_properties", "* partitioned nothing", UNLOADED),
-    ("matrix_*_replicatedSubscriptionStatus", "GET partitioned nothing", UNLOADED),
+    (f"{OF_TOPICS}_compaction", "PUT there *", LATER),
+    (f"{OF_TOPICS}_internalinfo", "GET there nothing", CURSOR),
+    (f"{OF_TOPICS}_internalinfo", "GET partitioned nothing", CURSOR),
+    (f"{OF_TOPICS}_maxMessageSize", "GET absent tenant nothing", TENANT),
+    (f"{OF_TOPICS}_maxMessageSize", "DELETE absent tenant nothing", TENANT),
+    (f"{OF_TOPICS}_offload", "PUT *", OFFLOAD),
+    (f"{OF_TOPICS}_properties", "DELETE there *", MISTAKE),
+    (f"{OF_ONE}_properties", "GET partitioned nothing", UNLOADED),
+    (f"{OF_ONE}_properties", "PUT partitioned nothing", UNLOADED),
+    (f"{OF_ONE}_replicatedSubscriptionStatus", "GET partitioned nothing", UNLOADED),
 )
 
 
