@@ -99,12 +99,10 @@ def produced(records: list[Record], rounds: int) -> Iterator[Figure]:
             jobs = [partial(validate_produced, data, 7 if magic == 2 else 2, rules)]
             if codec:
                 jobs.append(partial(absolute, data, magic, codec))
-            ours, *limit = record_ns(rounds, len(records), *jobs)
+            ours, *limits = record_ns(rounds, len(records), *jobs)
+            limit, note = (limits[0], "absolute offsets") if limits else (None, "")
             name = f"produce {codec.name.lower()}: magic {magic} in place"
-            if limit:
-                yield lower(name, ours, limit[0], "ns/record", "absolute offsets")
-            else:
-                yield lower(name, ours, None, "ns/record")
+            yield lower(name, ours, limit, "ns/record", note)
         for magic, topic in ((0, 2), (1, 2), (1, 0), (2, 1), (2, 0)):
             if codec is Codec.ZSTD:
                 continue

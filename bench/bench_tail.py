@@ -239,7 +239,8 @@ def reading_figures(rounds: int) -> list[Figure]:
         for readers in (1, 10, 100):
             sides = (partial(reading, entries, readers, cache_mb) for cache_mb in (CACHE_MB, 0))
             name = f"read an entry, {entries} a commit, {readers} readers"
-            figures.append(lower(name, *in_turns(rounds, *sides), "us", "no cache"))
+            ours, peers = in_turns(rounds, *sides)
+            figures.append(lower(name, ours, peers, "us", "no cache"))
     return figures
 
 
@@ -261,12 +262,12 @@ def main() -> None:
 
 def _figures(count: int, with_cache: list[Cost], without: list[Cost]) -> list[Figure]:
     what = f"{count} subscriptions"
-    cpus_us = [[cost.cpu_us for cost in costs] for costs in (with_cache, without)]
-    resident = [[cost.rss_mib for cost in costs] for costs in (with_cache, without)]
+    ours, peers = ([cost.cpu_us for cost in costs] for costs in (with_cache, without))
+    our_mib, peers_mib = ([cost.rss_mib for cost in costs] for costs in (with_cache, without))
     name = f"{what}: CPU a {'delivery' if count else 'message'}"
     return [
-        lower(name, *cpus_us, "us", "no cache"),
-        lower(f"{what}: RSS", *resident, "MiB", "no cache"),
+        lower(name, ours, peers, "us", "no cache"),
+        lower(f"{what}: RSS", our_mib, peers_mib, "MiB", "no cache"),
         lower(f"{what}: the cache's own", [cost.cache_mib for cost in with_cache], None, "MiB"),
         lower(f"{what}: hits", [cost.hit_share * 100 for cost in with_cache], None, "%"),
     ]

@@ -107,12 +107,12 @@ def reading(
     stream = b"".join(frame(FIRST_ID + number) for number in range(frames))
     if read_with_connection(role, stream) != frames or read_with_upb(role, stream) != frames:
         raise SystemExit(f"{name}: frames were lost")
-    sides = in_turns(
+    mine, peer = in_turns(
         rounds,
         lambda: ns_of(lambda: read_with_connection(role, stream), frames),
         lambda: ns_of(lambda: read_with_upb(role, stream), frames),
     )
-    return lower(name, *sides, "ns/frame", "upb, unchecked, one buffer")
+    return lower(name, mine, peer, "ns/frame", "upb, unchecked, one buffer")
 
 
 def writing(
@@ -122,12 +122,12 @@ def writing(
     places = range(FIRST_ID, FIRST_ID + FRAMES)
     if any(ours(place) != theirs(place) for place in places):
         raise SystemExit(f"{name}: the two sides disagree")
-    sides = in_turns(
+    mine, peer = in_turns(
         rounds,
         lambda: ns_of(lambda: deque(map(ours, places), maxlen=0), FRAMES),
         lambda: ns_of(lambda: deque(map(theirs, places), maxlen=0), FRAMES),
     )
-    return lower(name, *sides, "ns/frame", "upb")
+    return lower(name, mine, peer, "ns/frame", "upb")
 
 
 def figures(rounds: int) -> list[Figure]:

@@ -121,19 +121,18 @@ class Job:
 
     def speed(self) -> Figure:
         """Millions of rows in a second."""
-        peer = self.peer and [self._rate(cost) for cost in self.peer]
-        return higher(self.name, [self._rate(cost) for cost in self.ours], peer, "M rows/s")
+        ours, peer = self._each(lambda cost: self.rows / cost.wall_s / 1e6)
+        return higher(self.name, ours, peer, "M rows/s")
 
     def cpu(self) -> Figure:
         """Microseconds of processor time for a row."""
-        peer = self.peer and [self._cpu_us(cost) for cost in self.peer]
-        return lower(self.name, [self._cpu_us(cost) for cost in self.ours], peer, "us a row")
+        ours, peer = self._each(lambda cost: cost.cpu_s / self.rows * 1e6)
+        return lower(self.name, ours, peer, "us a row")
 
-    def _rate(self, cost: Cost) -> float:
-        return self.rows / cost.wall_s / 1e6
-
-    def _cpu_us(self, cost: Cost) -> float:
-        return cost.cpu_s / self.rows * 1e6
+    def _each(self, figure: Callable[[Cost], float]) -> tuple[list[float], list[float] | None]:
+        """A figure of every round, of both sides."""
+        peer = None if self.peer is None else list(map(figure, self.peer))
+        return list(map(figure, self.ours)), peer
 
 
 def show(title: str, jobs: Sequence[Job], peer: str) -> None:

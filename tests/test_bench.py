@@ -67,7 +67,7 @@ def test_rounds_take_turns() -> None:
         calls.append(name)
         return f"{name}{len(calls)}"
 
-    taken = in_turns(3, *(lambda name=name: measure(name) for name in "abc"))  # type: ignore[misc]
+    taken = in_turns(3, *(lambda name=name: measure(name) for name in "abc"))
     assert calls == [*"abc", *"cba", *"abc"]
     assert taken == [["a1", "a6", "a7"], ["b2", "b5", "b8"], ["c3", "c4", "c9"]]
 
