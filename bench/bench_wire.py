@@ -89,7 +89,8 @@ def upb_receipt(place: int) -> bytes:
 def upb_message(place: int) -> bytes:
     """MESSAGE's header by upb."""
     message = pb.CommandMessage(
-        consumer_id=3, message_id=pb.MessageIdData(ledgerId=LEDGER_ID, entryId=place)
+        consumer_id=3,
+        message_id=pb.MessageIdData(ledgerId=LEDGER_ID, entryId=place, partition=-1),
     )
     return upb_frame(pb.BaseCommand(type=_T.MESSAGE, message=message), 100)
 
