@@ -127,7 +127,6 @@ final class Administering {
         policy(s, "max message size", () -> all.getMaxMessageSize(at), () -> all.setMaxMessageSize(at, 1000), () -> all.removeMaxMessageSize(at));
         policy(s, "max consumers", () -> all.getMaxConsumers(at), () -> all.setMaxConsumers(at, 3), () -> all.removeMaxConsumers(at));
         policy(s, "compaction threshold", () -> all.getCompactionThreshold(at), () -> all.setCompactionThreshold(at, 100), () -> all.removeCompactionThreshold(at));
-        s.step("applied retention", () -> all.getRetention(at, true));
         s.step("applied deduplication", () -> all.getDeduplicationStatus(at, true));
     }
 

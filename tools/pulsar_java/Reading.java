@@ -113,7 +113,9 @@ final class Reading {
         });
         s.step("last ids", () -> Scenario.places(earliest.getLastMessageIds()));
         s.run("all but nothing kept", () -> s.admin.topics().truncate(topic));
-        s.step("available after truncation", () -> s.keep(reading(s, topic).startMessageId(MessageId.earliest).create()).hasMessageAvailable());
+        Reader<String> after = s.keep(reading(s, topic).startMessageId(MessageId.earliest).create());
+        s.step("available after truncation", after::hasMessageAvailable);
+        s.step("read after truncation", () -> after.readNext(Scenario.QUIET_MS, TimeUnit.MILLISECONDS));
     }
 
     private static void partitions(Scenario s) throws Exception {
