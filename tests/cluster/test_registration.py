@@ -7,7 +7,7 @@ import pytest
 from pulsemark.broker.ownership import Found
 from pulsemark.cluster import registration
 from pulsemark.cluster.registration import BROKERS, LEADER, Registration
-from pulsemark.coordination import ConnectionLossError
+from pulsemark.coordination import ConnectionLossError, NodeExistsError
 from pulsemark.coordination.memory import MemoryTree
 
 
@@ -101,3 +101,43 @@ async def test_a_broker_that_leaves_registers_no_more(monkeypatch):
     await asyncio.wait_for(again, 30)
     assert await session.exists(f"{BROKERS}/one:8080") is None
     assert await session.exists(LEADER) is None
+
+
+async def test_a_broker_that_is_started_again_at_once():
+    """A broker waits for the end of its last run's session, and registers then."""
+    tree = MemoryTree()
+    before, last_run = broker(tree)
+    await last_run.register()
+    before.cut()
+    session, one = broker(tree)
+    seen = []
+
+    async def looked(_session, name, path, when):
+        if name == "exists" and when == "after" and path.startswith(BROKERS):
+            seen.append(path)
+
+    tree.fault = looked
+    registering = asyncio.create_task(one.register())
+    await until(lambda: len(seen) >= 2)
+    assert not registering.done()
+    before.end_silently()
+    await asyncio.wait_for(registering, 30)
+    stat = await session.exists(f"{BROKERS}/one:8080")
+    assert stat.ephemeral_owner == session.session_id
+    await until(lambda: one.is_leader)
+
+
+async def test_two_brokers_that_advertise_the_same_address(monkeypatch):
+    """The second one does not start: it is told why, and the first one's node stays as it was."""
+    monkeypatch.setattr(registration, "LEFT_LIMIT_S", 0.01)
+    monkeypatch.setattr(registration, "LOOK_S", 0.001)
+    tree = MemoryTree(session_timeout_ms=10)
+    session, first = broker(tree)
+    await first.register()
+    _, second = broker(tree)
+    with pytest.raises(NodeExistsError, match="one:8080: another broker runs that advertises"):
+        await second.register()
+    await second.withdraw()
+    stat = await session.exists(f"{BROKERS}/one:8080")
+    assert stat.ephemeral_owner == session.session_id
+    assert first.is_leader

@@ -229,7 +229,7 @@ class Topics:
             ledger = await self._run_blocking(self._store.open_topic, full)
         except TopicNotFoundError as error:
             raise RefusedError(ServerError.TopicNotFound, str(error)) from error
-        except LedgerError as error:
+        except (LedgerError, OSError) as error:
             raise RefusedError(ServerError.PersistenceError, str(error)) from error
         topic = Topic(
             name,

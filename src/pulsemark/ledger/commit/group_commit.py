@@ -340,7 +340,8 @@ class GroupCommit:
 
     def stop_store(self, error: BaseException) -> None:
         """Something failed that has no repair here: stop the store, and fail all that wait."""
-        _log.critical("the store stops", exc_info=error)
+        if not self.state.has_failed:  # else it was stopped before, and it is known why
+            _log.critical("the store stops", exc_info=error)
         self.state.fail(error)
         with self.lock:
             batches = self.pending.take_all()
