@@ -41,6 +41,7 @@ import pulsar
 from bookkeeper_peer import BookKeeperPeer, free_port
 
 from pulsemark.client import RawReader, Service
+from pulsemark.client.errors import ClientError
 from pulsemark.proto import pulsar_api_pb2 as pb
 
 SESSION_TIMEOUT_MS = 4_000
@@ -50,6 +51,8 @@ PAUSE_S = 7.5
 """Until then another broker has taken the topics over, since a lookup has asked for them."""
 START_LIMIT_S = 90.0
 FAILOVER_LIMIT_S = 60.0
+READ_TRIES = 10
+"""The leader moves bundles while topics are read."""
 INTERVAL_S = 0.02
 """Between two messages to one topic."""
 
@@ -255,6 +258,29 @@ def failover(
     }
 
 
+def check_all(service: Service, first: BrokerProcess, loads: list[Load]) -> dict[str, Any]:
+    """Read all topics: counts, and what is wrong. A reader begins again if its topic moves."""
+    names = ("acknowledged", "entries", "copies", "copies_after_receipt", "refused")
+    total: dict[str, Any] = dict.fromkeys(names, 0)
+    epochs, wrong = [], []
+    for load in loads:
+        begins, found = [], []
+        for _ in range(READ_TRIES):
+            seen = dict.fromkeys(names, 0)
+            try:
+                begins = _epochs(first, load.topic)
+                found = check(service, load, begins, seen)
+                break
+            except (ClientError, OSError) as error:
+                found = [f"{load.topic} cannot be read: {error}"]
+                time.sleep(2)
+        wrong += found
+        epochs.append(len(begins))
+        for name in names:
+            total[name] += seen[name]
+    return {**total, "epochs": epochs, "wrong": wrong}
+
+
 def check(service: Service, load: Load, epochs: list[int], seen: dict[str, Any]) -> list[str]:
     """Read one topic; what is wrong. ``epochs`` are the indexes of its leader epochs' entries."""
     wrong: list[str] = []
@@ -327,12 +353,9 @@ def campaign(arguments: argparse.Namespace, store: str, folder: Path) -> dict[st
         finally:
             for load in loads:
                 load.stop()
-        names_of_counts = ("acknowledged", "entries", "copies", "copies_after_receipt", "refused")
-        seen = dict.fromkeys(names_of_counts, 0)
         flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
         service = Service(url, feature_flags=flags)
-        epochs = {load.topic: _epochs(first, load.topic) for load in loads}
-        wrong = [t for load in loads for t in check(service, load, epochs[load.topic], seen)]
+        result = check_all(service, first, loads)
         service.close()
     times = sorted(one["longest_s"] for one in events)
     return {
@@ -345,9 +368,7 @@ def campaign(arguments: argparse.Namespace, store: str, folder: Path) -> dict[st
             for kind in ("kill", "end", "pause")
         },
         "not_back": [e for e in events if e["missing"]],
-        **seen,
-        "epochs": [len(indexes) for indexes in epochs.values()],
-        "wrong": wrong,
+        **result,
     }
 
 

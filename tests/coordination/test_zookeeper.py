@@ -96,6 +96,6 @@ async def test_a_node_that_is_not_watched_any_more_is_forgotten():
 
 async def test_a_server_that_is_away(caplog):
     """While no server answers, kazoo's attempts, several in a second, are not logged one by one."""
-    with pytest.raises(CoordinationUnavailableError, match="no server of 127.0.0.1:1"):
+    with pytest.raises(CoordinationUnavailableError, match="no server of"):
         await connect("127.0.0.1:1", connect_timeout_ms=800)
     assert [record.getMessage() for record in caplog.records if "onnect" in record.msg] == []
