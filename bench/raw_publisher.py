@@ -42,7 +42,10 @@ class Blobs:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What was acknowledged, in how many seconds, and when by the clock."""
+    """What was acknowledged, and in how many seconds.
+
+    The first message has a time of ``first_ms`` or later, the last one of ``last_ms`` or later.
+    """
 
     frames: int
     seconds: float
@@ -171,7 +174,9 @@ class Publisher:
         """Send in turns for so many seconds, at most ``most`` frames, ``window`` unanswered."""
         sent = received = turn = 0
         first_ms, began_s = int(time.time() * 1000), time.perf_counter()
+        last_ms = first_ms
         while sent < most and time.perf_counter() - began_s < seconds:
+            last_ms = int(time.time() * 1000)
             while sent < most and sent - received <= window - blobs.frames:
                 self._socket.sendall(blobs.pieces[turn % len(blobs.pieces)])
                 sent += blobs.frames
@@ -180,4 +185,4 @@ class Publisher:
         while received < sent:
             received += self._receipts()
         taken_s = time.perf_counter() - began_s
-        return Published(received, taken_s, first_ms, int(time.time() * 1000))
+        return Published(received, taken_s, first_ms, last_ms)
