@@ -1,7 +1,7 @@
 """This package's broker beside Apache Pulsar's, on the same three bookies, 3/3/2.
 
     python bench/bench_bookkeeper.py [HOME] [--rounds 3] [--seconds 4] [--failovers 2]
-                                     [--limit-minutes 20] [--perf] [--only ROW ...]
+                                     [--limit-minutes 9] [--perf] [--only ROW ...]
 
 HOME is an unpacked Apache Pulsar (default: ~/.cache/pulsar-peer/apache-pulsar-4.0.8). ZooKeeper and
 the bookies are its own (`bookkeeper_peer`). Both brokers run all the time, and only one is loaded.
@@ -13,8 +13,8 @@ waiting sends are the official Python client's. At the end a second broker joins
 of a topic that gets a message every 10 ms is killed. ``--perf`` adds Pulsar's own pulsar-perf,
 about 17 s for each of its rows in each round.
 
-As it stands it takes some 8 minutes on two cores without other work. A row that fails is reported,
-and the others go on; after ``--limit-minutes`` no further round begins.
+Without arguments it takes some 8 minutes on two cores without other work. A row that fails is
+reported, and the others go on; after ``--limit-minutes`` no further round begins.
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4, help="of each publishing job")
     parser.add_argument("--failovers", type=int, default=2, help="of each side")
-    parser.add_argument("--limit-minutes", type=float, default=20)
+    parser.add_argument("--limit-minutes", type=float, default=9)
     parser.add_argument("--perf", action="store_true", help="pulsar-perf's rows, too")
     parser.add_argument("--only", nargs="+", choices=(*JOBS, *PERF_JOBS), dest="jobs")
     parser.add_argument("--folder", type=Path, help="of the bookies (default: a temporary one)")

@@ -73,13 +73,14 @@ def failovers(side: Side, count: int) -> None:
     topic = "persistent://public/default/failover"
     load = Load(client, topic)
     try:
-        for _ in range(count):
+        for left in reversed(range(count)):
             time.sleep(BEFORE_S)
             owner = owner_of(side.brokers, topic)
             event_s = time.monotonic()
             owner.kill()
             side.note("failover", _pause_s(load, event_s))
-            owner.start()
+            if left:
+                owner.start()
     finally:
         load.stop()
         client.close()

@@ -334,8 +334,7 @@ class GroupCommit:
         groups, batch.groups = batch.groups.values(), {}
         for group in groups:
             group.forget_content()
-        # First for those who wait for a receipt, then for those who want entries. Last of all: the
-        # thread that is woken here needs the interpreter, too.
+        # First those who wait for a receipt; last of all, for their thread needs the interpreter.
         self._delivery.put([*callbacks, *listeners])
 
     def stop_store(self, error: BaseException) -> None:
