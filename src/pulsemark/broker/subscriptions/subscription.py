@@ -185,14 +185,6 @@ class Subscription:
             self.dispatcher = SingleActiveDispatcher(self, sub_type)
         return self.dispatcher
 
-    def remove_consumers(self, consumers: Sequence[Consumer]) -> None:
-        """Disconnect consumers; the entries they held go to the others."""
-        self.last_used_ms = self.topic.config.clock.now_ms()
-        for consumer in consumers:
-            consumer.subscription = None
-        if self.dispatcher is not None:
-            self.dispatcher.remove(consumers)
-
     def mark_leaving(self, consumer: Consumer) -> None:
         """A consumer's connection has ended: `remove_leaving` removes it later."""
         self._leaving.append(consumer)
@@ -205,8 +197,15 @@ class Subscription:
         return len(leaving)
 
     def consumers_left(self, consumers: Sequence[Consumer]) -> None:
-        """Consumers were removed. A reader's subscription is removed with the last of them."""
-        self.remove_consumers(consumers)
+        """Disconnect consumers; the entries they held go to the others.
+
+        A reader's subscription is removed with its last consumer.
+        """
+        self.last_used_ms = self.topic.config.clock.now_ms()
+        for consumer in consumers:
+            consumer.subscription = None
+        if self.dispatcher is not None:
+            self.dispatcher.remove(consumers)
         self.end_if_unused()
 
     def end_if_unused(self) -> None:
@@ -297,12 +296,6 @@ class Subscription:
         self.messages_out += messages
         self.bytes_out += size_bytes
         self.rates.sent(messages, size_bytes)
-
-    def ack_set(self, position: Position) -> list[int]:
-        """The ack set of a partly acknowledged batch; [] if no message of it is acknowledged."""
-        if not self.topic.config.acknowledgment_at_batch_index_level_enabled:
-            return []
-        return self.cursor.remaining_in_batch(position) or []
 
     # -- acknowledgement ------------------------------------------------------------------------
 
