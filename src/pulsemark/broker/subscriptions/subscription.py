@@ -2,12 +2,10 @@
 
 The cursor is the durable part and outlives the consumers. The dispatcher is built again when the
 first consumer connects; the consumer chooses its type. A durable subscription lives until it is
-unsubscribed. A non-durable one (a reader's) lives as long as its consumer. There is one exception:
-it is kept for a while after a seek. The client reconnects and needs the new position, and after a
-seek by time it does not know that position.
+unsubscribed. A non-durable one (a reader's) lives as long as its consumer, and is kept for a while
+after a seek: the client reconnects, and after a seek by time it does not know the new position.
 
-While a seek is made durable, the subscription is fenced: nothing is dispatched, and
-acknowledgements of entries delivered before no longer count.
+While a seek is made durable it is fenced: nothing is sent, and acknowledgements do not count.
 """
 
 from __future__ import annotations
@@ -340,12 +338,9 @@ class Subscription:
 
         The id of a message that does not exist yet acknowledges nothing, as in Pulsar.
         """
-        if self.is_fenced or self.dispatcher is None:
+        if self.is_fenced or self.dispatcher is None or self.sub_type in SHARING:
             return
-        consumer.last_acked_ms = self.topic.config.clock.now_ms()
-        if self.sub_type in SHARING:
-            return
-        self.last_advanced_ms = consumer.last_acked_ms
+        consumer.last_acked_ms = self.last_advanced_ms = self.topic.config.clock.now_ms()
         position = position_of(message_id)
         if not message_id.ack_set:
             self.cursor.ack_cumulative(position)
