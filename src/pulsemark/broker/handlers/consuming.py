@@ -35,6 +35,7 @@ from ..subscriptions.end_of_topic import tell_if_ended, telling
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.positions import position_of, shown_mark_delete
 from ..subscriptions.redelivery import redeliver_pieces
+from ..subscriptions.replicated import mark_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.creation import creates
 from ..topics.non_persistent import NonPersistentTopic
@@ -132,6 +133,8 @@ async def _add_consumer(
         await subscription.stored()
         await subscription.add_consumer(opened, command.subType)
         check_again(session, BaseCommand.SUBSCRIBE, command, generation)
+        if command.replicate_subscription_state:
+            await mark_replicated(subscription, marked=True)
     except BaseException:
         opened.leave()
         subscription.end_if_unused()

@@ -183,6 +183,9 @@ class Dispatcher(ABC):
         """
         looked_at_bytes = 0
         wanted: list[Entry] = []
+        if self.read_position <= self.cursor.mark_delete:
+            # Entries that were skipped must not count among those that are read for the permits.
+            self.read_position = self.cursor.next_unacked(self.cursor.mark_delete)
         while self.may_look_ahead():
             # After skipped entries, read in large steps, whatever the permits.
             count = MAX_ENTRIES_PER_READ if looked_at_bytes else max_entries

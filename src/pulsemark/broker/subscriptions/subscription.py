@@ -288,6 +288,8 @@ class Subscription:
         """Deliver these entries again; None: everything the consumer has not acknowledged."""
         # A consumer that left meanwhile holds nothing any more.
         if self.dispatcher is not None and not self.is_fenced and consumer.subscription is self:
+            if positions is None:  # To Pulsar this is a FLOW with no permits, too.
+                self.last_flow_ms = self.topic.config.clock.now_ms()
             self.dispatcher.redeliver(consumer, positions)
 
     def count_sent(self, messages: int, size_bytes: int) -> None:
@@ -345,9 +347,12 @@ class Subscription:
 
         The id of a message that does not exist yet acknowledges nothing, as in Pulsar.
         """
-        if self.is_fenced or self.dispatcher is None or self.sub_type in SHARING:
+        if self.is_fenced or self.dispatcher is None:
             return
-        consumer.last_acked_ms = self.last_advanced_ms = self.topic.config.clock.now_ms()
+        consumer.last_acked_ms = self.topic.config.clock.now_ms()
+        if self.sub_type in SHARING:
+            return
+        self.last_advanced_ms = consumer.last_acked_ms
         position = position_of(message_id)
         if not message_id.ack_set:
             self.cursor.ack_cumulative(position)

@@ -157,7 +157,7 @@ class Topics:
         return parsed
 
     def _check_namespace(self, name: TopicName) -> None:
-        if name.namespace not in self.namespaces:
+        if not self.namespaces.may_have_topics(name.namespace):
             raise RefusedError(ServerError.TopicNotFound, f"Namespace not found: {name.namespace}")
 
     def exists(self, name: TopicName) -> bool:
