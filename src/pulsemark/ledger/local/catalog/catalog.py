@@ -324,10 +324,11 @@ def _delete_topic(db: sqlite3.Connection, topic_id: int) -> list[SegmentId]:
 
 
 def _add_segments(db: sqlite3.Connection, segments: Iterable[tuple[int, int, int]]) -> None:
+    # Without numbers: some Pythons 3.12 call ?1 a named parameter, and warn.
     db.executemany(
-        "INSERT OR IGNORE INTO segment SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
-        " (SELECT 1 FROM removed WHERE ledger_id=?2 AND segment_no=?3)",
-        segments,
+        "INSERT OR IGNORE INTO segment SELECT ?, ?, ? WHERE NOT EXISTS"
+        " (SELECT 1 FROM removed WHERE ledger_id=? AND segment_no=?)",
+        ((*segment, *segment[1:]) for segment in segments),
     )
 
 
