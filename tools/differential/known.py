@@ -110,6 +110,16 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("topic_non_persistent_rest", "POST /subscription/s/skip*", MISTAKE),
     ("rest_topics_in_detail", "GET */t1/subscriptions", ORDER),
     ("rest_topics_in_detail", "POST */all_subscription/expireMessages/1", ORDER),
+    (
+        "rest_topics_in_detail",
+        "POST /persistent/<tenant>/n2/p/subscription/absent/resetcursor/0",
+        ORDER,
+    ),
+    (
+        "rest_topics_in_detail",
+        "GET /persistent/<tenant>/n2/t1/internalStats?metadata=true",
+        CURSOR,
+    ),
     ("topic_partition_growth", "subs of 0", ORDER),
     ("topic_non_persistent_partitioned", "list non-persistent", ORDER),
     ("topic_non_persistent_partitioned", "NON_PERSISTENT", ORDER),
@@ -163,14 +173,29 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("rest_namespaces", "permissions", ORDER),
     ("rest_compaction", "done", LATER),
     ("a_full_backlog", "what the producer gets", QUOTA),
-    ("sweep_*", "topic = 'yyyyyyyyy...", NAME_SIZE),
-    ("sweep_*", "* twice*", TWICE),
-    ("sweep_*", "schema.type = [234]", JAVA),
-    ("sweep_*", "schema.type = 20", JAVA),
-    ("sweep_*", "schema.type = 15", KEYS),
-    ("sweep_*", "schema.type = 22*", TYPE),
-    ("sweep_create_schema", "topic = ''*", TYPE),
-    ("sweep_create_schema", "topic = 'ä b/c'*", TYPE),
+    *(
+        (f"sweep_{command}", "topic = 'yyyyyyyyy...", NAME_SIZE)
+        for command in ("partitions", "lookup", "producer", "subscribe", "reader")
+    ),
+    ("sweep_get_schema", "topic = 'yyyyyyyyy...", NAME_SIZE),
+    ("sweep_create_schema", "topic = 'yyyyyyyyy...", NAME_SIZE),
+    *((f"sweep_{command}", "metadata twice*", TWICE) for command in ("producer", "subscribe")),
+    ("sweep_create_schema", "schema.properties twice*", TWICE),
+    *(
+        (f"sweep_{command}", f"schema.type = {number}", reason)
+        for command in ("producer", "create_schema")
+        for number, reason in ((2, JAVA), (3, JAVA), (4, JAVA), (20, JAVA), (15, KEYS))
+    ),
+    *(
+        (f"sweep_{command}", step, TYPE)
+        for command in ("producer", "subscribe", "create_schema")
+        for step in ("schema.type = 22", "schema.type = 22: more")
+    ),
+    *(
+        ("sweep_create_schema", f"topic = {name}{then}", TYPE)
+        for name in ("''", "'ä b/c'")
+        for then in ("", ": more")
+    ),
     ("sweep_send", "command num_messages = 2147483647*", LIMIT),
     ("sweep_send", "metadata no *: more", MARKER),
     ("sweep_send", "metadata marker_type = *: more", MARKER),
