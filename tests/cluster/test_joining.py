@@ -33,6 +33,6 @@ async def test_a_path_without_bookkeeper(monkeypatch, made, said):
     monkeypatch.setattr(joining, "connect", connect)
     member = joining.bookkeeper_member("zk://127.0.0.1:1/wrong")
     with pytest.raises(CatalogError, match=said):
-        await member.open_store(None, None)
+        await member.open_store(None, None)  # type: ignore[arg-type]
     assert tree.paths() == before
     assert sessions[1].state is State.LOST

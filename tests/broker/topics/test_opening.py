@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from pulsemark.testing.raw_client import RequestRefusedError
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(errno.EIO, "too few bookies"), CatalogError("list", "cannot be read")]
+    "error", [OSError(errno.EIO, "too few bookies"), CatalogError(Path("list"), "cannot be read")]
 )
 def test_a_topic_that_cannot_be_opened_now(raw, topic, monkeypatch, caplog, error):
     """A producer and a consumer get PersistenceError, as from Pulsar, and no traceback is logged;

@@ -2,6 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,11 @@ class Ledgers:
         ]
 
 
+def access_to(client: Any, thread: LoopThread) -> LedgerAccess:
+    """Reads that client's ledgers."""
+    return LedgerAccess(thread, client)
+
+
 @pytest.fixture
 def thread():
     """The client's loop."""
@@ -62,7 +68,7 @@ def test_the_next_entries_are_read_ahead(thread):
     reads but the first two are begun before they are wanted.
     """
     client = Ledgers()
-    reader = LedgerAccess(thread, client)
+    reader = access_to(client, thread)
     assert read_all(reader, 1, 40) == list(range(40))
     assert client.reads == [(1, first) for first in range(0, 40, 4)]
     reader.read(2, 0, 3, 400, until=39)
@@ -74,7 +80,7 @@ def test_the_next_entries_are_read_ahead(thread):
 def test_single_reads_read_nothing_ahead(thread):
     """Steps of a search, and reads of what is not known to be confirmed, ask for no other entry."""
     client = Ledgers()
-    reader = LedgerAccess(thread, client)
+    reader = access_to(client, thread)
     wanted = [20, 10, 15, 12, 13, 11]
     for entry_id in wanted:
         reader.read(1, entry_id, entry_id, 1, until=11)
@@ -89,7 +95,7 @@ def test_what_was_read_ahead_in_vain(thread):
     what it asks for; one that wants fewer entries gets no more than those.
     """
     client = Ledgers()
-    reader = LedgerAccess(thread, client)
+    reader = access_to(client, thread)
 
     def ids(first, last, max_bytes=400):
         return [one.entry_id for one in reader.read(1, first, last, max_bytes, until=99)]
@@ -108,7 +114,7 @@ def test_what_was_read_ahead_in_vain(thread):
 def test_entries_that_are_lost(thread):
     """What fails ahead fails only when it is wanted, and is asked for again then."""
     client = Ledgers()
-    reader = LedgerAccess(thread, client)
+    reader = access_to(client, thread)
     client.missing = {9}
     assert [one.entry_id for one in reader.read(1, 0, 3, 400, until=99)] == [0, 1, 2, 3]
     assert [one.entry_id for one in reader.read(1, 4, 7, 400, until=99)] == [4, 5, 6, 7]
@@ -122,7 +128,7 @@ def test_ledgers_that_are_read_at_once(thread, monkeypatch):
     """Only of a bounded number of ledgers something is kept ahead; the others are read as asked."""
     monkeypatch.setattr(access, "_AHEAD_MAX", 2)
     client = Ledgers()
-    reader = LedgerAccess(thread, client)
+    reader = access_to(client, thread)
     for first in range(0, 40, 4):
         for ledger_id in range(5):
             got = reader.read(ledger_id, first, first + 3, 400, until=39)
