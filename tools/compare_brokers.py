@@ -140,7 +140,7 @@ def _recorded(recorder: Recorder, scenario: Scenario, name: str, run: str) -> St
     recorder.begin()
     try:
         scenario(recorder, f"persistent://public/default/{name}-{run}")
-    except LookupError as error:  # the message that the following steps need did not arrive
+    except (LookupError, OSError) as error:  # what the following steps need did not arrive
         recorder.record(f"{recorder.name} ended the scenario", repr(error))
     finally:
         recorder.end()

@@ -10,7 +10,6 @@ import sys
 
 import pytest
 
-from pulsemark.cli import token
 from pulsemark.testing import running_broker
 
 COMMAND = f"{sys.executable} -m pulsemark"
@@ -61,7 +60,7 @@ def test_no_half_of_a_key_is_left(tmp_path, monkeypatch, pulsemark):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     pytest.importorskip("jwt")
-    monkeypatch.setattr(token.os, "fdopen", full)
+    monkeypatch.setattr(os, "fdopen", full)
     target = tmp_path / "key"
     error = pulsemark("token", "create-secret-key", "--output", target).error()
     assert error == f"{target}: No space left on device"

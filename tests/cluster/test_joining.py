@@ -1,5 +1,7 @@
 """How a broker becomes a member."""
 
+from typing import Any
+
 import pytest
 
 from pulsemark.cluster import joining
@@ -31,8 +33,9 @@ async def test_a_path_without_bookkeeper(monkeypatch, made, said):
         return sessions[-1]
 
     monkeypatch.setattr(joining, "connect", connect)
+    nothing: Any = None
     member = joining.bookkeeper_member("zk://127.0.0.1:1/wrong")
     with pytest.raises(CatalogError, match=said):
-        await member.open_store(None, None)  # type: ignore[arg-type]
+        await member.open_store(nothing, nothing)
     assert tree.paths() == before
     assert sessions[1].state is State.LOST

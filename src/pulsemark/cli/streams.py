@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .errors import CliError
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer
+    from typing_extensions import Buffer
 
 __all__ = ["prepare_streams"]
 
@@ -27,7 +27,7 @@ class _Output(io.FileIO):
     Otherwise "No space left on device" could also mean the folder that a command works on.
     """
 
-    def write(self, data: Buffer, /) -> int | None:
+    def write(self, data: Buffer, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:

@@ -39,11 +39,6 @@ class Ledgers:
         ]
 
 
-def access_to(client: Any, thread: LoopThread) -> LedgerAccess:
-    """Reads that client's ledgers."""
-    return LedgerAccess(thread, client)
-
-
 @pytest.fixture
 def thread():
     """The client's loop."""
@@ -67,8 +62,8 @@ def test_the_next_entries_are_read_ahead(thread):
     """A reader that goes on gets each entry once and in order, and each is asked for once; all
     reads but the first two are begun before they are wanted.
     """
-    client = Ledgers()
-    reader = access_to(client, thread)
+    client: Any = Ledgers()
+    reader = LedgerAccess(thread, client)
     assert read_all(reader, 1, 40) == list(range(40))
     assert client.reads == [(1, first) for first in range(0, 40, 4)]
     reader.read(2, 0, 3, 400, until=39)
@@ -79,8 +74,8 @@ def test_the_next_entries_are_read_ahead(thread):
 
 def test_single_reads_read_nothing_ahead(thread):
     """Steps of a search, and reads of what is not known to be confirmed, ask for no other entry."""
-    client = Ledgers()
-    reader = access_to(client, thread)
+    client: Any = Ledgers()
+    reader = LedgerAccess(thread, client)
     wanted = [20, 10, 15, 12, 13, 11]
     for entry_id in wanted:
         reader.read(1, entry_id, entry_id, 1, until=11)
@@ -94,8 +89,8 @@ def test_what_was_read_ahead_in_vain(thread):
     """A reader that goes on elsewhere, with another size, or after the ledger was deleted, gets
     what it asks for; one that wants fewer entries gets no more than those.
     """
-    client = Ledgers()
-    reader = access_to(client, thread)
+    client: Any = Ledgers()
+    reader = LedgerAccess(thread, client)
 
     def ids(first, last, max_bytes=400):
         return [one.entry_id for one in reader.read(1, first, last, max_bytes, until=99)]
@@ -113,8 +108,8 @@ def test_what_was_read_ahead_in_vain(thread):
 
 def test_entries_that_are_lost(thread):
     """What fails ahead fails only when it is wanted, and is asked for again then."""
-    client = Ledgers()
-    reader = access_to(client, thread)
+    client: Any = Ledgers()
+    reader = LedgerAccess(thread, client)
     client.missing = {9}
     assert [one.entry_id for one in reader.read(1, 0, 3, 400, until=99)] == [0, 1, 2, 3]
     assert [one.entry_id for one in reader.read(1, 4, 7, 400, until=99)] == [4, 5, 6, 7]
@@ -126,9 +121,9 @@ def test_entries_that_are_lost(thread):
 
 def test_ledgers_that_are_read_at_once(thread, monkeypatch):
     """Only of a bounded number of ledgers something is kept ahead; the others are read as asked."""
-    monkeypatch.setattr(access, "_AHEAD_MAX", 2)
-    client = Ledgers()
-    reader = access_to(client, thread)
+    monkeypatch.setattr(access, "AHEAD_MAX", 2)
+    client: Any = Ledgers()
+    reader = LedgerAccess(thread, client)
     for first in range(0, 40, 4):
         for ledger_id in range(5):
             got = reader.read(ledger_id, first, first + 3, 400, until=39)

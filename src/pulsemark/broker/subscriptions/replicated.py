@@ -12,9 +12,10 @@ from ..commits import durable
 
 if TYPE_CHECKING:
     from ...ledger import Commit
+    from ...proto.pulsar_api_pb2 import CommandSubscribe
     from .subscription import Subscription
 
-__all__ = ["REPLICATED_PROPERTY", "is_replicated", "mark_replicated"]
+__all__ = ["REPLICATED_PROPERTY", "is_replicated", "mark_if_asked", "mark_replicated"]
 
 #: The cursor property with which Pulsar marks a replicated subscription.
 REPLICATED_PROPERTY = "pulsar.replicated.subscription"
@@ -43,3 +44,9 @@ async def mark_replicated(subscription: Subscription, *, marked: bool) -> None:
 def _store(subscription: Subscription, *, marked: bool) -> Commit:
     subscription.cursor.properties[REPLICATED_PROPERTY] = int(marked)
     return subscription.cursor.set_subscription_properties(subscription.properties)
+
+
+async def mark_if_asked(subscription: Subscription, command: CommandSubscribe) -> None:
+    """Mark the subscription that a consumer opens, if the consumer asks for it."""
+    if command.replicate_subscription_state:
+        await mark_replicated(subscription, marked=True)
