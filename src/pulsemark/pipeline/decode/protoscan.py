@@ -32,7 +32,16 @@ from .fields import (
     MalformedError,
     fields_of,
 )
-from .octets import Bools, Bytes, Ints, at_every_place, joined_groups
+from .octets import (
+    Bools,
+    Bytes,
+    Ints,
+    Words,
+    at_every_place,
+    joined_groups,
+    once_if_alike,
+    spread,
+)
 from .skeleton import Skeleton, skeleton_of
 
 FEW_LANES = 64
@@ -131,14 +140,37 @@ class _Scan:
         self._data = data
         self._all_starts, self._all_ends = starts, ends
         self._wanted = wanted
-        count = len(starts)
-        self._bad = np.zeros(count, np.bool_)
-        self._columns = {number: _absent(want, count) for number, want in wanted.items()}
+        self._bad = np.zeros(len(starts), np.bool_)
+        self._columns: dict[int, Column] = {}
         self._spans = {n: _Spans() for n, want in wanted.items() if want is Want.SPANS}
         self._lanes = self._at = self._ends = _NONE
         self._skeleton: Skeleton | None = None
 
     def run(self) -> tuple[dict[int, Column], Bools]:
+        return self._all_alike() or self._by_parts()
+
+    def _all_alike(self) -> tuple[dict[int, Column], Bools] | None:
+        """Read lanes that are all built alike, as those of one producer are; None: they are not."""
+        starts, ends, count = self._all_starts, self._all_ends, len(self._all_starts)
+        if count < FEW_ALIKE or len(once_if_alike(ends - starts)) > 1:
+            return None
+        skeleton = skeleton_of(self._data[int(starts[-1]) : int(ends[-1])].tobytes())
+        if skeleton is None:
+            return None
+        rows, heads = skeleton.alike(self._data, starts, ends)
+        if len(rows) < count:
+            self._skeleton = skeleton
+            return None
+        columns = {
+            number: _column_of(number, want, skeleton, heads, starts)
+            for number, want in self._wanted.items()
+        }
+        return columns, self._bad
+
+    def _by_parts(self) -> tuple[dict[int, Column], Bools]:
+        """Read some thousand lanes at a time, in whatever ways they are built."""
+        count = len(self._all_starts)
+        self._columns = {number: _absent(want, count) for number, want in self._wanted.items()}
         started = np.flatnonzero(self._all_starts < self._all_ends)
         for first in range(0, len(started), _LANES_AT_ONCE):
             self._lanes = started[first : first + _LANES_AT_ONCE]
@@ -241,6 +273,30 @@ class _Scan:
             spans.lanes.append(lanes)
             spans.starts.append(starts)
             spans.ends.append(ends)
+
+
+def _column_of(number: int, want: Want, skeleton: Skeleton, heads: Words, starts: Ints) -> Column:
+    """A field of messages with one skeleton; ``heads`` are their first bytes."""
+    count, wire_type = len(starts), VARINT if want is Want.VARINT else BYTES
+    found = [f for f in skeleton.fields if (f.number, f.wire_type) == (number, wire_type)]
+    if want is Want.COUNT:
+        return Column(spread(np.array([len(found)]), count), _NONE, _NONE, _NONE)
+    if want is Want.SPANS:
+        places = np.array([(f.start, f.end) for f in found], np.int64).reshape(-1, 2)
+        spans = starts[:, np.newaxis, np.newaxis] + places
+        lanes = np.repeat(np.arange(count), len(found))
+        return Column(_NONE, spans[:, :, 0].ravel(), spans[:, :, 1].ravel(), lanes)
+    if not found:
+        absent = spread(np.array([ABSENT]), count)
+        return (
+            Column(absent, _NONE, _NONE, _NONE)
+            if want is Want.VARINT
+            else Column(_NONE, absent, absent, _NONE)
+        )
+    last = found[-1]
+    if want is Want.SPAN:
+        return Column(_NONE, starts + last.start, starts + last.end, _NONE)
+    return Column(np.maximum(last.numbers(heads), _LOWEST), _NONE, _NONE, _NONE)
 
 
 @dataclass(slots=True)
