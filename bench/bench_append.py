@@ -1,10 +1,11 @@
 """Durable appends through the ledger library alone, compared with raw writes to the same disk.
 
-    python bench/bench_append.py [--folder DIR] [--entries N] [--topics N ...]
+    python bench/bench_append.py [--folder DIR] [--entries N] [--topics N ...] [--rounds N]
 
 The limit of each row is measured in the same run, alternating with ours: one ``pwrite`` of the same
-bytes and one ``fdatasync``. Window 1: each append waits until it is durable. Saturated: one thread
-appends as fast as it can, and group commit shares the syncs.
+bytes and one ``fdatasync``. Window 1: each append waits until it is durable; the figure of a round
+is the p50 of its appends. Saturated: one thread appends as fast as it can, and group commit shares
+the syncs. Shown are the median of the rounds, the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import argparse
 import os
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from report import Figure, higher, lower, quantile, show
+from rounds import add_rounds, in_turns
 
 from pulsemark.ledger import Appended, LocalStore, ManagedLedger
 from pulsemark.metadata import StamperChain
 
 MIB = 1 << 20
-ROUNDS = 3
+WAITING = 700
+LARGE = 2048
 
 
 def topics(store: LocalStore, count: int, label: str) -> list[ManagedLedger]:
@@ -33,30 +37,28 @@ def topics(store: LocalStore, count: int, label: str) -> list[ManagedLedger]:
 
 
 def saturate(opened: list[ManagedLedger], body: bytes, entries: int) -> float:
-    """Seconds until ``entries`` appends, spread over the topics in turn, are durable."""
+    """Entries per second until appends, spread over the topics in turn, are durable."""
     last: Appended | None = None
     count = len(opened)
     start = time.perf_counter()
     for number in range(entries):
         last = opened[number % count].append(body)
-    for topic in opened[-min(count, entries) :]:
-        del topic
     if last is not None:
         last.commit.wait()
-    return time.perf_counter() - start
+    return entries / (time.perf_counter() - start)
 
 
-def window_1(topic: ManagedLedger, body: bytes, entries: int) -> list[float]:
-    """Seconds of each append that waits for its own sync."""
+def window_1(topic: ManagedLedger, body: bytes, entries: int) -> float:
+    """Milliseconds of an append that waits for its own sync, p50."""
     taken = []
     for _ in range(entries):
         start = time.perf_counter()
         topic.append(body).commit.wait()
         taken.append(time.perf_counter() - start)
-    return taken
+    return quantile(taken, 0.5) * 1e3
 
 
-def raw_window_1(path: Path, size: int, entries: int) -> list[float]:
+def raw_window_1(path: Path, size: int, entries: int) -> float:
     """The same by pwrite and fdatasync alone."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     body = os.urandom(size)
@@ -68,11 +70,11 @@ def raw_window_1(path: Path, size: int, entries: int) -> list[float]:
         os.fdatasync(fd)
         taken.append(time.perf_counter() - start)
     os.close(fd)
-    return taken
+    return quantile(taken, 0.5) * 1e3
 
 
 def raw_stream(path: Path, total: int, chunk: int) -> float:
-    """Seconds to write ``total`` bytes with a sync after every ``chunk``.
+    """Bytes per second that are written with a sync after every ``chunk``.
 
     It appends to the file, as a ledger does. A file that is removed and made again each time would
     be written to warm memory, several times faster than any log can be.
@@ -86,43 +88,40 @@ def raw_stream(path: Path, total: int, chunk: int) -> float:
         os.fdatasync(fd)
     taken = time.perf_counter() - start
     os.close(fd)
-    return taken
+    return total / taken
 
 
-def measure(folder: Path, entries: int, topic_counts: list[int]) -> list[Figure]:
+def measure(folder: Path, entries: int, topic_counts: list[int], rounds: int) -> list[Figure]:
     """All rows."""
-    figures = []
     small, large = os.urandom(100), os.urandom(128 * 1024)
     with LocalStore.open(folder / "data") as store:
         (one,) = topics(store, 1, "one")
         window_1(one, small, 200)
-        ours, raw = [], []
-        for _ in range(ROUNDS):
-            ours += window_1(one, small, 700)
-            raw += raw_window_1(folder / "raw", 160, 700)
-        p50, raw_p50 = quantile(ours, 0.5) * 1e3, quantile(raw, 0.5) * 1e3
-        figures.append(lower("append 100 B, window 1, p50", p50, raw_p50, "ms", "pwrite+fdatasync"))
-        rates = {}
-        for count in topic_counts:
-            opened = topics(store, count, f"of{count}")
-            best = min(saturate(opened, small, entries) for _ in range(ROUNDS))
-            rates[count] = entries / best
-            first = rates[topic_counts[0]]
-            peer = first if count != topic_counts[0] else None
+        ours, raw = in_turns(
+            rounds,
+            lambda: window_1(one, small, WAITING),
+            lambda: raw_window_1(folder / "raw", 160, WAITING),
+        )
+        figures = [lower("append 100 B, window 1, p50", ours, raw, "ms", "pwrite+fdatasync")]
+        opened = [topics(store, count, f"of{count}") for count in topic_counts]
+        rates = in_turns(rounds, *(partial(saturate, some, small, entries) for some in opened))
+        for count, mine in zip(topic_counts, rates, strict=True):
+            peer = rates[0] if count != topic_counts[0] else None
             name = f"append 100 B, saturated, {count} topics"
-            figures.append(higher(name, rates[count], peer, "entries/s", "one topic"))
-        count = 2048
-        ours_s, raw_s = [], []
-        for _ in range(2 * ROUNDS):
-            ours_s.append(saturate([one], large, count))
+            figures.append(higher(name, mine, peer, "entries/s", "one topic"))
+
+        def append_large() -> float:
+            rate = saturate([one], large, LARGE)
             store.checkpoint()
-            raw_s.append(raw_stream(folder / "raw2", count * len(large), MIB))
-        mb = count * len(large) / 1e6
-        figures.append(
-            higher("append 128 KiB, saturated", mb / min(ours_s), mb / min(raw_s), "MB/s",
-                   "1 MiB writes, fdatasync each")
-        )  # fmt: skip
-    return figures
+            return rate * len(large) / 1e6
+
+        ours, raw = in_turns(
+            2 * rounds,
+            append_large,
+            lambda: raw_stream(folder / "raw2", LARGE * len(large), MIB) / 1e6,
+        )
+        note = "1 MiB writes, fdatasync each"
+        return [*figures, higher("append 128 KiB, saturated", ours, raw, "MB/s", note)]
 
 
 def main() -> None:
@@ -131,9 +130,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
     parser.add_argument("--entries", type=int, default=200_000)
     parser.add_argument("--topics", type=int, nargs="+", default=[1, 100, 1000])
+    add_rounds(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        figures = measure(Path(folder), args.entries, args.topics)
+        figures = measure(Path(folder), args.entries, args.topics, args.rounds)
     show("append", figures)
 
 

@@ -5,7 +5,8 @@
 A broker process with `--audit producer` and one without it, both with the producer's name in the
 stamps, take the same SEND frames from a sender that only counts receipts, in turns. CPU is the time
 of all threads of the broker's process while it takes them. What is counted after that is measured
-apart: the time from the last receipt until a report is complete, and the CPU of it.
+apart: the time from the last receipt until a report is complete, and the CPU of it. Shown are the
+median of the rounds, the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ import json
 import multiprocessing
 import os
 import re
-import statistics
 import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench_produce import cpu_s, run_sender
 from bench_startup import broker, start, stop
 from report import higher, lower, show
+from rounds import add_rounds, in_turns
 
 STAMPERS = "broker-time,index,producer"
 WINDOW = 8_000
@@ -106,31 +108,29 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--messages", type=int, default=300_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    add_rounds(parser, 5)
     arguments = parser.parse_args()
-    on: list[Measured] = []
-    off: list[Measured] = []
-    for number in range(arguments.rounds):
-        for audit in (True, False) if number % 2 else (False, True):
-            (on if audit else off).append(measure(arguments.messages, audit=audit))
+    on, off = in_turns(
+        arguments.rounds,
+        partial(measure, arguments.messages, audit=True),
+        partial(measure, arguments.messages, audit=False),
+    )
     pairs = list(zip(on, off, strict=True))
-    middle = statistics.median
-    rate, cpu = middle(one.rate for one in on), middle(one.cpu_us for one in on)
-    rates, cpus = middle(one.rate for one in off), middle(one.cpu_us for one in off)
-    ratio = middle(one.rate / other.rate for one, other in pairs)
-    cpu_ratio = middle(one.cpu_us / other.cpu_us for one, other in pairs)
+    rates, plain_rates = ([one.rate for one in runs] for runs in (on, off))
+    cpus_us, plain_cpus_us = ([one.cpu_us for one in runs] for runs in (on, off))
+    counting_us = [one.auditor_us for one in on]
+    ratios = [one.rate / other.rate for one, other in pairs]
+    cpu_ratios = [one.cpu_us / other.cpu_us for one, other in pairs]
     show(
-        f"audit (medians of {arguments.rounds} rounds; {os.cpu_count()} cores)",
+        f"audit ({os.cpu_count()} cores)",
         [
-            higher("publish 100 B, no batching, with an audit", rate, rates, "messages/s", "none"),
-            lower("CPU of the broker meanwhile", cpu, cpu * cpus / cpu, "us/message", "none"),
-            lower(
-                "of it the thread that counts", middle(o.auditor_us for o in on), None, "us/message"
-            ),
-            higher("rate, median of the pairs' ratios", ratio, 1.0, "x"),
-            lower("CPU, median of the pairs' ratios", cpu_ratio, 1.0, "x"),
-            lower("counting the rest: time", middle(one.rest_s for one in on), None, "s"),
-            lower("counting the rest: CPU", middle(o.rest_cpu_us for o in on), None, "us/message"),
+            higher("publish 100 B, no batching, audited", rates, plain_rates, "messages/s", "none"),
+            lower("CPU of the broker meanwhile", cpus_us, plain_cpus_us, "us/message", "none"),
+            lower("of it the thread that counts", counting_us, None, "us/message"),
+            higher("rate, the ratios of the pairs", ratios, 1.0, "x"),
+            lower("CPU, the ratios of the pairs", cpu_ratios, 1.0, "x"),
+            lower("counting the rest: time", [one.rest_s for one in on], None, "s"),
+            lower("counting the rest: CPU", [o.rest_cpu_us for o in on], None, "us/message"),
         ],
     )
 

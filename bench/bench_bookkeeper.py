@@ -26,17 +26,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pulsar_client_jobs
-from compare_pulsar import (
-    ROWS,
-    Row,
-    Side,
-    free_port,
-    median_ms,
-    perf,
-    ratio_of,
-    running,
-    spread,
-)
+from compare_pulsar import ROWS, Side, free_port, median_ms, perf, running, table_row
 from pulsar_client_jobs import SEARCHES, ClientJobs, moments
 
 from pulsemark.coordination import connect
@@ -179,12 +169,7 @@ def table(ours: Side, peer: Side) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, row in ROWS.items():
         if name in ours.figures:
-            goal = GOALS.get(name)
-            plain = Row(row.title, row.unit, row.is_higher_better)
-            ratio = ratio_of(plain, ours.figures[name], peer.figures[name])
-            shown = [spread(side.figures[name], row.unit) for side in (ours, peer)]
-            wanted = f"{goal:g}x" if goal else ""
-            yield f"| {row.title} | {shown[0]} | {shown[1]} | {ratio:.3g}x | {wanted} |"
+            yield table_row(row, ours.figures[name], peer.figures[name], GOALS.get(name))
 
 
 def scaled(divisor: int) -> None:

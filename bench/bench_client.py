@@ -1,11 +1,12 @@
 """Publish, consume and seek with the official client, compared with a broker that stores nothing.
 
-    python bench/bench_client.py [--folder DIR] [--messages N]
+    python bench/bench_client.py [--folder DIR] [--messages N] [--rounds N]
 
 The limit of each row is measured in the same run, alternating with ours: the same client and load
 with null_broker.py, which answers everything and stores nothing. The difference to 1.00x is the
 cost of storing, syncing and finding. A seek has another limit: the client itself waits 100 ms
-before it reconnects.
+before it reconnects. Shown are the median of the rounds, the lowest and the highest; the figure of
+a round of waiting sends or of seeks is their p50.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pulsar
 from null_broker import LARGE_BYTES, SMALL_BYTES
 from report import Figure, higher, lower, quantile, show
+from rounds import add_rounds, in_turns
 
-ROUNDS = 3
 RECEIVE_TIMEOUT_MS = 30_000
 RECONNECT_MS = 100.0
 MB = 1_000_000
@@ -123,14 +125,15 @@ def seek_ms(client: pulsar.Client, topic: str, times_ms: list[int]) -> list[floa
     return taken[len(times_ms) // 10 :]
 
 
-def measure(url: str, null_url: str, messages: int) -> list[Figure]:
-    """All rows; each load alternates between the two brokers, the best round counts."""
+def measure(url: str, null_url: str, messages: int, rounds: int) -> list[Figure]:
+    """All rows; each load alternates between the two brokers."""
     ours, null = connect(url), connect(null_url)
-    pair = (ours, null)
-    figures = []
-    sends = [[quantile(window_1_ms(c, "w1", 1_000), 0.5) for c in pair] for _ in range(ROUNDS)]
-    mine, limit = (min(column) for column in zip(*sends, strict=True))
-    figures.append(lower("durable send, window 1, 100 B, p50", mine, limit, "ms"))
+
+    def both(load: Callable[[pulsar.Client], float]) -> list[list[float]]:
+        return in_turns(rounds, partial(load, ours), partial(load, null))
+
+    mine, limit = both(lambda client: quantile(window_1_ms(client, "w1", 1_000), 0.5))
+    figures = [lower("durable send, window 1, 100 B, p50", mine, limit, "ms")]
     batching = {
         "max_pending_messages": 50_000,
         "batching_enabled": True,
@@ -143,24 +146,28 @@ def measure(url: str, null_url: str, messages: int) -> list[Figure]:
         ("publish 100 B, batching", "batched", messages * 3, SMALL_BYTES, 1, "msg/s", batching),
         ("publish 128 KiB", "large", large, LARGE_BYTES, LARGE_BYTES / MB, "MB/s", {}),
     ):
-        rates = [[publish(c, topic, count, size, **options) for c in pair] for _ in range(ROUNDS)]
-        mine, limit = (max(column) * unit_size for column in zip(*rates, strict=True))
+        publishing = partial(publish, topic=topic, count=count, size_bytes=size, **options)
+        mine, limit = scaled(both(publishing), unit_size)
         figures.append(higher(name, mine, limit, unit))
     for name, topic, count, unit_size, unit in (
-        ("catch-up read, batches of 100 B", "batched", messages * 3 * ROUNDS, 1, "msg/s"),
-        ("catch-up read, 128 KiB", "large", large * ROUNDS, LARGE_BYTES / MB, "MB/s"),
+        ("catch-up read, batches of 100 B", "batched", messages * 3 * rounds, 1, "msg/s"),
+        ("catch-up read, 128 KiB", "large", large * rounds, LARGE_BYTES / MB, "MB/s"),
     ):
-        rates = [[consume(c, topic, count) for c in pair] for _ in range(ROUNDS)]
-        mine, limit = (max(column) * unit_size for column in zip(*rates, strict=True))
+        consuming = partial(consume, topic=topic, count=count)
+        mine, limit = scaled(both(consuming), unit_size)
         figures.append(higher(name, mine, limit, unit))
-    taken = seek_ms(ours, "single", [1_000 + n for n in range(40)])
-    figures.append(
-        lower("client.seek(time) to first message, p50", quantile(taken, 0.5), RECONNECT_MS, "ms",
-              "the client's own wait")
-    )  # fmt: skip
+    times_ms = [1_000 + n for n in range(40)]
+    (taken,) = in_turns(rounds, lambda: quantile(seek_ms(ours, "single", times_ms), 0.5))
+    name = "client.seek(time) to first message, p50"
+    figures.append(lower(name, taken, RECONNECT_MS, "ms", "the client's own wait"))
     ours.close()
     null.close()
     return figures
+
+
+def scaled(columns: list[list[float]], factor: float) -> list[list[float]]:
+    """The figures of all rounds in another unit."""
+    return [[value * factor for value in column] for column in columns]
 
 
 def main() -> None:
@@ -168,13 +175,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="where the data folder is made")
     parser.add_argument("--messages", type=int, default=50_000)
+    add_rounds(parser)
     args = parser.parse_args()
     null_program = str(Path(__file__).with_name("null_broker.py"))
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         command = ["-m", "pulsemark", "standalone", "--json", "--data-dir", f"{folder}/data"]
         command += ["--port", "0", "--http-port", "0"]
         with process(*command) as ready, process(null_program) as null_url:
-            figures = measure(json.loads(ready)["service_url"], null_url, args.messages)
+            url = json.loads(ready)["service_url"]
+            figures = measure(url, null_url, args.messages, args.rounds)
     show("official client, broker and client on one machine", figures)
 
 

@@ -15,8 +15,8 @@ So sender and broker run before all ordinary processes, if the user may set that
 The peer of each row is ``null_broker.py``, which stores nothing and has one thread: the cost of the
 protocol and the sockets in a Python process. With ``--against`` it is the broker of another
 checkout of this project, under the same load in turns. ``--pulsar-perf`` takes Apache Pulsar's own
-client for the sender, from an unpacked distribution; it takes a processor for itself. TMPDIR says
-on which disk the data is.
+client for the sender, from an unpacked distribution; it takes a processor for itself. Shown are the
+median of the rounds, the lowest and the highest. TMPDIR says on which disk the data is.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from bench_produce import Sender, run_first, running_broker, send_frame
 from report import Figure, lower, show
+from rounds import add_rounds, in_turns
 
 RATES = (3_000, 15_000)
 WARM_UP_S = 1.0
@@ -171,37 +171,30 @@ def perf_rate(home: Path, url: str, pid: int, rate: int, seconds: float) -> Cost
     return cost_of(pid, int(rate * taken_s), 0, used)
 
 
-def median(costs: Sequence[Cost], part: str) -> float:
-    """The median of one part over the rounds."""
-    return float(statistics.median(getattr(cost, part) for cost in costs))
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rates", type=int, nargs="+", default=RATES, help="messages per second")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=3)
+    add_rounds(parser)
     parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout")
     parser.add_argument("--pulsar-perf", type=Path, metavar="HOME", help="a distribution")
     arguments = parser.parse_args()
     against, home = arguments.against, arguments.pulsar_perf
     peer = partial(running_broker, against) if against or home else null_broker
     peer_name = str(against) if against else "null broker"
-    ours: dict[int, list[Cost]] = {}
-    peers: dict[int, list[Cost]] = {}
-    for _ in range(arguments.rounds):
-        for rate in arguments.rates:
-            for costs, broker in ((peers, peer), (ours, running_broker)):
-                with broker() as (pid, url):
-                    if home is not None:
-                        cost = perf_rate(home, url, pid, rate, arguments.seconds)
-                    else:
-                        cost = cost_of(pid, *measure(url, pid, rate, arguments.seconds))
-                costs.setdefault(rate, []).append(cost)
+
+    def one_round(broker: Callable[[], AbstractContextManager[tuple[int, str]]], rate: int) -> Cost:
+        with broker() as (pid, url):
+            if home is not None:
+                return perf_rate(home, url, pid, rate, arguments.seconds)
+            return cost_of(pid, *measure(url, pid, rate, arguments.seconds))
+
     figures: list[Figure] = []
     for rate in arguments.rates:
-        figures += figures_of(f"{rate:,}/s", ours[rate], peers[rate], peer_name)
+        sides = (partial(one_round, broker, rate) for broker in (running_broker, peer))
+        ours, peers = in_turns(arguments.rounds, *sides)
+        figures += figures_of(f"{rate:,}/s", ours, peers, peer_name)
     show("cost of a published message", figures)
 
 
@@ -219,16 +212,11 @@ PARTS = {
 def figures_of(
     rate: str, ours: Sequence[Cost], peers: Sequence[Cost], peer_name: str
 ) -> list[Figure]:
-    """The rows of one rate: medians, and for the whole CPU the lowest and highest, too."""
+    """The rows of one rate."""
     rows = []
     for name, (part, unit) in PARTS.items():
-        note = peer_name
-        if part == "total_us":
-            note += "".join(
-                f"; {min(c.total_us for c in costs):.1f} to {max(c.total_us for c in costs):.1f}"
-                for costs in (ours, peers)
-            )
-        rows.append(lower(f"{name}, {rate}", median(ours, part), median(peers, part), unit, note))
+        mine, theirs = ([getattr(cost, part) for cost in costs] for costs in (ours, peers))
+        rows.append(lower(f"{name}, {rate}", mine, theirs, unit, peer_name))
     return rows
 
 

@@ -5,7 +5,8 @@
 Each setting in turns, with a new broker each time: a client that waits for every receipt (window 1,
 which gathering must leave alone), and streams of publishes at fixed rates, each frame in a write of
 its own. Latency is from the write of a SEND to its receipt, CPU is that of the whole broker. The
-peer of each row is the setting 0. TMPDIR says on which disk the data is.
+peer of each row is the setting 0. Shown are the median of the rounds, the lowest and the highest.
+TMPDIR says on which disk the data is.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import argparse
 import multiprocessing
 import os
 import select
-import statistics
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from bench_produce import Sender, cpu_s, run_first, running_broker, send_frame
 from report import Figure, lower, quantile, show
+from rounds import add_rounds, in_turns
 
 WARM_UP_S = 1.0
 PREPARED = 20_000
@@ -97,19 +99,16 @@ def main() -> None:
     parser.add_argument("--settings", type=int, nargs="+", default=[0, 1, 2], metavar="MS")
     parser.add_argument("--rates", type=int, nargs="+", default=[0, 3_000, 15_000])
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    add_rounds(parser)
     arguments = parser.parse_args()
-    got: dict[tuple[int, int], list[tuple[float, dict[str, float]]]] = {}
-    for _ in range(arguments.rounds):
-        for rate in arguments.rates:
-            for setting_ms in arguments.settings:
-                run = measure(setting_ms, rate, arguments.seconds)
-                got.setdefault((rate, setting_ms), []).append(run)
+    cells = [(rate, setting_ms) for rate in arguments.rates for setting_ms in arguments.settings]
+    runs = (partial(measure, setting_ms, rate, arguments.seconds) for rate, setting_ms in cells)
+    got = dict(zip(cells, in_turns(arguments.rounds, *runs), strict=True))
     figures: list[Figure] = []
-    for (rate, setting_ms), runs in got.items():
+    for (rate, setting_ms), taken in got.items():
         name = f"{f'{rate:,}/s' if rate else 'window 1'}, {setting_ms} ms"
         others = got[rate, arguments.settings[0]] if setting_ms != arguments.settings[0] else None
-        figures += figures_of(name, runs, others)
+        figures += figures_of(name, taken, others)
     show("gathering publishes", figures)
 
 
@@ -118,13 +117,12 @@ def figures_of(
     runs: Sequence[tuple[float, dict[str, float]]],
     others: Sequence[tuple[float, dict[str, float]]] | None,
 ) -> list[Figure]:
-    """Medians over the rounds."""
-    middle = statistics.median
-    cpu_us = middle(run[0] for run in others) if others else None
-    rows = [lower(f"{name}: CPU", middle(run[0] for run in runs), cpu_us, "us/message")]
+    """The rounds of one cell, beside those of the first setting."""
+    cpus_us = [run[0] for run in others] if others else None
+    rows = [lower(f"{name}: CPU", [run[0] for run in runs], cpus_us, "us/message")]
     for share in SHARES:
-        peer = middle(run[1][share] for run in others) if others else None
-        rows.append(lower(f"{name}: {share}", middle(r[1][share] for r in runs), peer, "ms"))
+        peer = [run[1][share] for run in others] if others else None
+        rows.append(lower(f"{name}: {share}", [run[1][share] for run in runs], peer, "ms"))
     return rows
 
 

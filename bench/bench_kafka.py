@@ -20,7 +20,6 @@ import json
 import os
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka_java_load import JavaLoad
 from report import Figure, higher, lower, show
+from rounds import Sample, add_rounds
 
 #: Name: size of a value in bytes, partitions, messages.
 CELLS = {
@@ -225,21 +225,21 @@ def measure(side: Side, cell: str, turn: int, share: float, java: JavaLoad | Non
         side.note(f"{job} {cell}", count, rate, side.cpu_s() - cpu_s)
 
 
+def rate_of(job: str, ours: Side, peer: Side | None) -> Figure:
+    """The rates of one job."""
+    theirs = peer.rates[job] if peer else None
+    return higher(job, ours.rates[job], theirs, "messages/s", "Apache Kafka")
+
+
+def cpu_of(job: str, ours: Side, peer: Side | None) -> Figure:
+    """What one job takes of the brokers' CPU."""
+    theirs = peer.cpu_us[job] if peer and peer.pid is not None else None
+    return lower(f"{job}: broker's CPU", ours.cpu_us[job], theirs, "us/message", "Apache Kafka")
+
+
 def figures(ours: Side, peer: Side | None) -> list[Figure]:
     """The rows of the report."""
-    rows = []
-    for job, rates in ours.rates.items():
-        theirs = statistics.median(peer.rates[job]) if peer else None
-        cpu = statistics.median(peer.cpu_us[job]) if peer and peer.pid is not None else None
-        spread = f"{job} ({min(rates):,.0f} to {max(rates):,.0f}"
-        if peer:
-            spread += f"; Kafka {min(peer.rates[job]):,.0f} to {max(peer.rates[job]):,.0f}"
-        rows.append(
-            higher(f"{spread})", statistics.median(rates), theirs, "messages/s", "Apache Kafka")
-        )
-        ours_us = statistics.median(ours.cpu_us[job])
-        rows.append(lower(f"{job}: broker's CPU", ours_us, cpu, "us/message", "Apache Kafka"))
-    return rows
+    return [of(job, ours, peer) for job in ours.rates for of in (rate_of, cpu_of)]
 
 
 def table(ours: Side, peer: Side) -> list[str]:
@@ -252,27 +252,15 @@ def table(ours: Side, peer: Side) -> list[str]:
         client = client if "java" in kind else "librdkafka"
         kind = kind.removeprefix("java ")
         name = f"{kind} {cell.partition('-')[0].replace('B', ' B').replace('Ki ', ' Ki')}"
-        mine, theirs = ours.rates[job], peer.rates[job]
-        ratio = statistics.median(mine) / statistics.median(theirs)
-        cpu = f"{statistics.median(ours.cpu_us[job]):.2g}"
-        if peer.pid is not None:
-            cpu += f"; {statistics.median(peer.cpu_us[job]):.2g}"
         plural = "partition" if partitions == 1 else "partitions"
+        rate, cpu = rate_of(job, ours, peer), cpu_of(job, ours, peer)
+        rates = [Sample.of(side.rates[job]).text("/s") for side in (ours, peer)]
+        cpus = [sample.text(" us") for sample in (cpu.ours, cpu.peer) if sample is not None]
         rows.append(
-            f"| {name}, {partitions} {plural}, {client} | {_rates(mine)} | {_rates(theirs)} "
-            f"| {ratio:.2f}x | {cpu} us |"
+            f"| {name}, {partitions} {plural}, {client} | {rates[0]} | {rates[1]} "
+            f"| {rate.ratio:.2f}x | {'; '.join(cpus)} |"
         )
     return rows
-
-
-def _rates(rates: list[float]) -> str:
-    """Median, lowest and highest, with three digits that count."""
-    low, high = min(rates), max(rates)
-    return f"{_three(statistics.median(rates))}/s ({_three(low)} to {_three(high)})"
-
-
-def _three(rate: float) -> str:
-    return f"{float(f'{rate:.3g}'):,.0f}"
 
 
 def main() -> None:
@@ -281,7 +269,7 @@ def main() -> None:
     parser.add_argument("home", type=Path, nargs="?", metavar="HOME")
     parser.add_argument("--peer", metavar="HOST:PORT", help="a Kafka that is running already")
     parser.add_argument("--java", action="store_true", help="also load by the tools of HOME's jars")
-    parser.add_argument("--rounds", type=int, default=3)
+    add_rounds(parser)
     parser.add_argument("--share", type=float, default=1.0, help="of the messages, for a try")
     parser.add_argument("--only", nargs="+", choices=list(CELLS), default=list(CELLS))
     arguments = parser.parse_args()

@@ -6,7 +6,8 @@ KIP-31's document expects a broker to need much memory when most consumers are o
 they cannot read are converted in its heap. A topic gets sets of magic 2 (1 MiB of records each,
 plain and gzip). Then N connections with Fetch 2, which understand magic 1, read the whole topic at
 the same time, and for comparison N with Fetch 11, which get the sets as they are stored. Shown is
-the peak of the broker's own memory (without mapped files) above that before, and for one consumer.
+the peak of the broker's own memory (without mapped files) above that before, and for one consumer,
+each measured once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
-from report import Figure, show
+from report import lower, show
 
 from pulsemark.testing.raw_kafka import RawKafka
 
@@ -115,8 +116,8 @@ def main() -> None:
                 new = peak(url, pid, name, NEW, consumers, sets * 1_000) / MIB
                 old = peak(url, pid, name, OLD, consumers, sets * 1_000) / MIB
                 what = f"{name}, {consumers} consumers"
-                rows.append(Figure(f"{what}: as stored", new, None, None, "MiB above idle"))
-                rows.append(Figure(f"{what}: converted down", old, None, None, "MiB above idle"))
+                rows.append(lower(f"{what}: as stored", new, None, "MiB above idle"))
+                rows.append(lower(f"{what}: converted down", old, None, "MiB above idle"))
     show("Memory of old Kafka consumers", rows)
 
 

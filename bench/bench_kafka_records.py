@@ -3,24 +3,26 @@
     python bench/bench_kafka_records.py [--rounds N] [--records N]
 
 A set of text records of 80 to 120 bytes is produced and fetched through the cells of the matrix,
-plain and with each codec. "Ours" is nanoseconds for one record, the best of all rounds. Its limit
-is the same set with absolute offsets inside, as magic 0 has them: decompressed, each offset
-written, compressed again. That is what a broker had to do for each produced set before KIP-31, in
-the same language and with the same libraries; so the ratio of the in-place rows is the document's
-reason in figures.
+plain and with each codec. "Ours" is nanoseconds for one record, the median of all rounds with the
+lowest and the highest. Its limit, measured in the same rounds, is the same set with absolute
+offsets inside, as magic 0 has them: decompressed, each offset written, compressed again. That is
+what a broker had to do for each produced set before KIP-31, in the same language and with the same
+libraries; so the ratio of the in-place rows is the document's reason in figures.
 
-The last rows are memory: the most that one call held while it converted an entry of a megabyte.
+The last rows are memory: the most that one call held while it converted an entry of a megabyte,
+measured once.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from report import Figure, lower, show
+from rounds import add_rounds, in_turns, ns_of
 
 from pulsemark.kafka.records import (
     Codec,
@@ -64,14 +66,9 @@ def sent(records: list[Record], magic: int, codec: int) -> bytes:
     return to_legacy(records, magic, codec, Work())
 
 
-def best_ns(job: Callable[[], object], rounds: int, count: int) -> float:
-    """Nanoseconds for one record, the best of all rounds."""
-    best = float("inf")
-    for _ in range(rounds):
-        began = time.perf_counter_ns()
-        job()
-        best = min(best, time.perf_counter_ns() - began)
-    return best / count
+def record_ns(rounds: int, count: int, *jobs: Callable[[], object]) -> list[list[float]]:
+    """Nanoseconds for one of `count` records by each job, in all rounds; the jobs in turns."""
+    return in_turns(rounds, *(partial(ns_of, job, count) for job in jobs))
 
 
 def absolute(data: bytes, magic: int, codec: int) -> object:
@@ -90,7 +87,7 @@ def produced(records: list[Record], rounds: int) -> Iterator[Figure]:
     newest = EntryRules(max_batch_bytes=1 << 30)
     for codec in Codec:
         alike = sent(rows(len(records), alike=True), 2, codec)
-        ours = best_ns(lambda: validate_produced(alike, 7, newest), rounds, len(records))  # noqa: B023
+        (ours,) = record_ns(rounds, len(records), partial(validate_produced, alike, 7, newest))
         name = f"produce {codec.name.lower()}: magic 2 in place, records of one size"
         yield lower(name, ours, None, "ns/record")
         for magic in (1, 2):
@@ -98,22 +95,22 @@ def produced(records: list[Record], rounds: int) -> Iterator[Figure]:
                 continue
             data = sent(records, magic, codec)
             rules = EntryRules(magic=magic, max_batch_bytes=1 << 30)
-            ours = best_ns(lambda: validate_produced(data, 7 if magic == 2 else 2, rules),  # noqa: B023
-                           rounds, len(records))  # fmt: skip
+            jobs: list[Callable[[], object]]
+            jobs = [partial(validate_produced, data, 7 if magic == 2 else 2, rules)]
+            if codec:
+                jobs.append(partial(absolute, data, magic, codec))
+            ours, *limits = record_ns(rounds, len(records), *jobs)
+            limit, note = (limits[0], "absolute offsets") if limits else (None, "")
             name = f"produce {codec.name.lower()}: magic {magic} in place"
-            if not codec:
-                yield lower(name, ours, None, "ns/record")
-                continue
-            limit = best_ns(lambda: absolute(data, magic, codec), rounds, len(records))  # noqa: B023
-            yield lower(name, ours, limit, "ns/record", "absolute offsets")
+            yield lower(name, ours, limit, "ns/record", note)
         for magic, topic in ((0, 2), (1, 2), (1, 0), (2, 1), (2, 0)):
             if codec is Codec.ZSTD:
                 continue
             data = sent(records, magic, codec)
             rules = EntryRules(magic=topic, max_batch_bytes=1 << 30)
             version = VERSIONS[magic]
-            ours = best_ns(lambda: validate_produced(data, version, rules),  # noqa: B023
-                           rounds, len(records))  # fmt: skip
+            job = partial(validate_produced, data, version, rules)
+            (ours,) = record_ns(rounds, len(records), job)
             way = "up" if topic > magic else "down"
             yield lower(f"produce {codec.name.lower()}: {way}, {magic} to {topic}", ours, None,
                         "ns/record")  # fmt: skip
@@ -129,7 +126,7 @@ def fetched(records: list[Record], rounds: int) -> Iterator[Figure]:
             made = validate_produced(sent(records, magic, codec), VERSIONS[magic], rules)
             assert made is not None
             stored = StoredSet(made.body, 5_000_000)
-            ours = best_ns(lambda: fetch(stored, client), rounds, len(records))  # noqa: B023
+            (ours,) = record_ns(rounds, len(records), partial(fetch, stored, client))
             way = "in place" if magic <= client else "down"
             if codec and magic == client == 0:
                 way = "absolute offsets written"
@@ -156,7 +153,7 @@ def memory(records: list[Record]) -> Iterator[Figure]:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
+    add_rounds(parser, 15)
     parser.add_argument("--records", type=int, default=150)
     options = parser.parse_args()
     records = rows(options.records)

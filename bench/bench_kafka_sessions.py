@@ -4,7 +4,8 @@
 
 One client fetches from N partitions, of which one gets a record before each fetch. Without a
 session each request and each answer names all partitions, with one only those with news. Shown are
-the bytes of a request and its answer, the broker's CPU time, and the time until the answer.
+the bytes of a request and its answer, the broker's CPU time, and the time until the answer, as the
+means of all fetches of one run.
 """
 
 from __future__ import annotations

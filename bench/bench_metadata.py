@@ -1,26 +1,25 @@
 """The cost of a stamp: this project's prefix codec compared with protobuf's C parser (upb) alone.
 
-    python bench/bench_metadata.py [--rounds N] [--json-only]
+    python bench/bench_metadata.py [--rounds N]
 
 Each row does one job in two ways in the same run, alternating: with `pulsemark.metadata`, and with
 the shortest code that uses upb's own classes and checks no bounds. The ratio is upb's time divided
-by ours: above 1 ours is faster. Times are the best of all rounds, in nanoseconds, including the
-loop itself. Before the measurement the results of both sides are compared.
+by ours: above 1 ours is faster. Times are the median of all rounds with the lowest and the highest,
+in nanoseconds, including the loop itself. Before the measurement the results of both sides are
+compared.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import struct
-import sys
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import google.protobuf
+from report import Figure, lower, show
+from rounds import add_rounds, in_turns, ns_of
 
 from pulsemark.metadata import (
     BrokerEntryMetadata,
@@ -50,16 +49,6 @@ class Job:
     ours: Callable[..., object]
     theirs: Callable[..., object]
     inputs: tuple[Sequence[object], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One job: ratio first, then nanoseconds for one operation by either side."""
-
-    ratio: float
-    name: str
-    pulsemark_ns: float
-    upb_ns: float
 
 
 def upb_pack(time_ms: int, index: int) -> bytes:
@@ -117,50 +106,26 @@ def jobs() -> list[Job]:
     ]
 
 
-def ns_per_operation(function: Callable[..., object], inputs: Sequence[Sequence[object]]) -> float:
-    """One round's mean time; results are dropped at once, as a broker would."""
-    start = time.perf_counter_ns()
-    deque(map(function, *inputs), maxlen=0)
-    return (time.perf_counter_ns() - start) / OPERATIONS
-
-
-def measure(job: Job, rounds: int) -> Row:
-    """Both sides in turns, the best round of each."""
+def measure(job: Job, rounds: int) -> Figure:
+    """Both sides in turns; results are dropped at once, as a broker would."""
     if list(map(job.ours, *job.inputs)) != list(map(job.theirs, *job.inputs)):
         raise SystemExit(f"{job.name}: the two sides disagree")
-    pairs = [
-        (ns_per_operation(job.ours, job.inputs), ns_per_operation(job.theirs, job.inputs))
-        for _ in range(rounds)
-    ]
-    pulsemark_ns = min(pair[0] for pair in pairs)
-    upb_ns = min(pair[1] for pair in pairs)
-    return Row(round(upb_ns / pulsemark_ns, 2), job.name, round(pulsemark_ns, 1), round(upb_ns, 1))
+    ours, theirs = in_turns(
+        rounds,
+        lambda: ns_of(lambda: deque(map(job.ours, *job.inputs), maxlen=0), OPERATIONS),
+        lambda: ns_of(lambda: deque(map(job.theirs, *job.inputs), maxlen=0), OPERATIONS),
+    )
+    return lower(job.name, ours, theirs, "ns", "upb")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table and the JSON."""
+def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description="Measure the prefix codec beside protobuf's.")
-    parser.add_argument("--rounds", type=int, default=15, help="rounds of each job (15)")
-    parser.add_argument("--json-only", action="store_true", help="leave the table out")
-    options = parser.parse_args(arguments)
-    if options.rounds < 1:
-        parser.error("--rounds must be at least 1")
-    rows = [measure(job, options.rounds) for job in jobs()]
-    if not options.json_only:
-        print(f"{'ratio':>6}  {'pulsemark':>12}  {'upb':>10}  job")
-        for row in rows:
-            times = f"{row.pulsemark_ns:>9.0f} ns  {row.upb_ns:>7.0f} ns"
-            print(f"{row.ratio:>5.2f}x  {times}  {row.name}")
-    result = {
-        "benchmark": "metadata",
-        "python": platform.python_version(),
-        "protobuf": google.protobuf.__version__,
-        "rounds": options.rounds,
-        "rows": [asdict(row) for row in rows],
-    }
-    print(json.dumps(result))
-    return 0
+    add_rounds(parser, 15)
+    rounds = parser.parse_args().rounds
+    title = f"metadata, protobuf {google.protobuf.__version__}"
+    show(title, [measure(job, rounds) for job in jobs()])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,17 +1,17 @@
 """An offload's speed, beside Spark writing the same rows to Parquet by itself.
 
-    python bench/bench_offload.py [--folder DIR] [--data DIR] [--rows N] [--cores N]
+    python bench/bench_offload.py [--folder DIR] [--data DIR] [--rows N] [--cores N] [--rounds N]
 
 For each shape of topic (messages of 100 B with an entry each, batches of 100, messages of 1 KiB)
-and, for the first shape, each choice of columns and each format, in the same session, the best of
-some rounds:
+and, for the first shape, each choice of columns and each format, in the same session and in turns,
+the median of some rounds with the lowest and the highest:
 
     offload     the job: workers read ledgers and write Parquet, Delta or Iceberg by themselves
     verify      what an offload with --verify adds: the table read back, beside no peer
     Spark       spark.read.format("pulsar-ledger").load().write.parquet(), the same columns
 
-With --data, the topics are made in that folder, or used if they are there. Ten million rows take
-about five minutes on two quiet cores.
+With --data, the topics are made in that folder, or used if they are there. The defaults are several
+minutes of work for two quiet cores.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import argparse
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_report import SHAPES, Cost, Job, best, cost_of, fill, rows_of, show, topic_of
+from rounds import add_rounds, in_turns
+from spark_report import SHAPES, Cost, Job, cost_of, fill, rows_of, show, topic_of
 
 from pulsemark.pipeline import local_session, offload
 from pulsemark.pipeline.columns import DEFAULT_COLUMNS
@@ -51,14 +53,11 @@ def target_of(kind: str, folder: Path) -> OffloadTable:
     return ParquetFolder(folder / "table")
 
 
-def rounds_of(count: int, folder: Path, run: Callable[[], object]) -> Cost:
-    """The best of some rounds, each in an empty folder."""
-    costs = []
-    for _ in range(count):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        costs.append(cost_of(run))
-    return best(costs)
+def cost_in(folder: Path, run: Callable[[Path], object]) -> Cost:
+    """What a run takes that writes into this folder; the folder is empty before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return cost_of(partial(run, folder))
 
 
 def measure(spark: SparkSession, args: argparse.Namespace, data: Path, out: Path) -> list[Job]:
@@ -75,27 +74,29 @@ def measure(spark: SparkSession, args: argparse.Namespace, data: Path, out: Path
 def measure_one(
     spark: SparkSession, args: argparse.Namespace, data: Path, out: Path, what: Sequence[str]
 ) -> list[Job]:
-    """One job, its peer, and the check of the table that it made."""
+    """One job and its peer in turns, and the check of the table that the job made last."""
     shape, width, kind = what
     columns, topic, count = WIDTHS[width], topic_of(shape), rows_of(shape, args.rows)
 
-    def by_spark() -> None:
+    def by_spark(folder: Path) -> None:
         reader = spark.read.format("pulsar-ledger").option("topic", topic)
-        reader.option("columns", ",".join(columns)).load(str(data)).write.parquet(
-            str(out / "spark")
-        )
+        frame = reader.option("columns", ",".join(columns)).load(str(data))
+        frame.write.parquet(str(folder / "table"))
 
-    def by_us() -> None:
-        assert offload(spark, data, target_of(kind, out), topic, columns=columns).rows == count
+    def by_us(folder: Path) -> None:
+        assert offload(spark, data, target_of(kind, folder), topic, columns=columns).rows == count
 
-    peer = rounds_of(1, out, by_spark) if width == "5 columns" and kind == "parquet" else None
-    jobs = [Job(f"{shape}: {kind}, {width}", count, rounds_of(args.rounds, out, by_us), peer)]
-    if peer is not None:
+    def check() -> None:
+        assert all(each.good for each in verify_offload(data, target_of(kind, out / "ours")))
 
-        def check() -> None:
-            assert all(each.good for each in verify_offload(data, target_of(kind, out)))
-
-        jobs.append(Job(f"{shape}: verify", count, cost_of(check)))
+    runs = [partial(cost_in, out / "ours", by_us)]
+    has_peer = width == "5 columns" and kind == "parquet"
+    if has_peer:
+        runs.append(partial(cost_in, out / "spark", by_spark))
+    jobs = [Job(f"{shape}: {kind}, {width}", count, *in_turns(args.rounds, *runs))]
+    if has_peer:
+        jobs.append(Job(f"{shape}: verify", count, *in_turns(args.rounds, partial(cost_of, check))))
+    shutil.rmtree(out)
     return jobs
 
 
@@ -105,7 +106,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
     parser.add_argument("--data", type=Path, help="topics to use, or to make and keep")
     parser.add_argument("--rows", type=int, default=10_000_000, help="messages per shape")
-    parser.add_argument("--rounds", type=int, default=2, help="of which the best counts")
+    add_rounds(parser)
     parser.add_argument("--cores", type=int, help="tasks at once (default: all cores)")
     parser.add_argument("--kinds", default="parquet,delta,iceberg", help="formats to measure")
     parser.add_argument("--shapes", default=",".join(SHAPES), help="topics to measure")

@@ -1,11 +1,11 @@
 """The cost of a publish in the broker: SEND frames from a very simple sender.
 
-    python bench/bench_produce.py [--messages N] [--topics N ...]
+    python bench/bench_produce.py [--messages N] [--topics N ...] [--rounds N]
 
 pulsar-perf needs more of the machine than the broker, so it shows both together. This sender
 prepares its frames before it begins, keeps ``--window`` of them unanswered, and only counts the
 receipts. The peer of each row is one topic in the same run. CPU is the time of all threads of the
-broker's process.
+broker's process. Shown are the median of the rounds, the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench_startup import broker, start, stop
 from report import Figure, higher, lower, show
+from rounds import add_rounds, in_turns
 
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import commands
 
-ROUNDS = 3
 PREPARED = 20_000
 BODY_BYTES = 100
 
@@ -196,21 +197,22 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=300_000)
     parser.add_argument("--topics", type=int, nargs="+", default=[1, 100, 1000])
     parser.add_argument("--window", type=int, default=8_000)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    add_rounds(parser)
     arguments = parser.parse_args()
-    best: dict[int, tuple[float, float]] = {}
-    for _ in range(arguments.rounds):
-        for topics in arguments.topics:
-            got = measure(topics, arguments.messages, arguments.window)
-            best[topics] = max(got, best.get(topics, got))
-    one_rate, one_cpu = best[arguments.topics[0]]
+    loads = [
+        partial(measure, topics, arguments.messages, arguments.window)
+        for topics in arguments.topics
+    ]
     figures: list[Figure] = []
-    for topics, (rate, cpu_us) in best.items():
-        peer = topics != arguments.topics[0]
+    one: list[list[float]] = []
+    for topics, got in zip(arguments.topics, in_turns(arguments.rounds, *loads), strict=True):
+        rates, cpus_us = [rate for rate, _ in got], [cpu_us for _, cpu_us in got]
+        peer, peer_us = one or (None, None)
+        one = one or [rates, cpus_us]
         name = f"publish 100 B, no batching, {topics} topics"
-        figures.append(higher(name, rate, one_rate if peer else None, "messages/s", "one topic"))
+        figures.append(higher(name, rates, peer, "messages/s", "one topic"))
         name = f"CPU of the broker, {topics} topics"
-        figures.append(lower(name, cpu_us, one_cpu if peer else None, "us/message", "one topic"))
+        figures.append(lower(name, cpus_us, peer_us, "us/message", "one topic"))
     show("publishing", figures)
 
 

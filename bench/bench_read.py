@@ -1,10 +1,10 @@
 """Sequential reads of a ledger from warm memory, compared with plain ``pread`` of the same file.
 
-    python bench/bench_read.py [--folder DIR] [--megabytes N]
+    python bench/bench_read.py [--folder DIR] [--megabytes N] [--rounds N]
 
 ``stored``: the entries' bytes as views, checksums checked; mapped: without copying them out of
-the page cache. ``entries``: an object per entry with
-position, index, time and prefix. The limit ignores the content.
+the page cache. ``entries``: an object per entry with position, index, time and prefix. The limit
+ignores the content. All take turns; shown are the median of the rounds, the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from report import Figure, higher, show
+from rounds import Sample, add_rounds, in_turns, seconds_of
 
 from pulsemark.ledger import EARLIEST, LocalStore, ManagedLedger, Position
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import StamperChain
 
-ROUNDS = 5
 MIB = 1 << 20
 
 
@@ -61,17 +59,7 @@ def read_files(paths: list[Path]) -> int:
     return total
 
 
-def best(read: Callable[[], int]) -> float:
-    """Seconds of the best of some rounds."""
-    taken = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        read()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
-
-
-def measure(folder: Path, megabytes: int) -> list[Figure]:
+def measure(folder: Path, megabytes: int, rounds: int) -> list[Figure]:
     """All rows."""
     figures = []
     for size, label in ((100, "100 B"), (1024, "1 KiB"), (128 * 1024, "128 KiB")):
@@ -87,15 +75,19 @@ def measure(folder: Path, megabytes: int) -> list[Figure]:
                 appended.commit.wait()
             store.checkpoint()
             paths = [segment.path for segment in map(as_segment, topic.segments())]
-            limit_s = best(partial(read_files, paths))
             mb = sum(path.stat().st_size for path in paths) / 1e6
-            for how, taken_s in (
-                ("stored", best(partial(read_stored, topic, mapped=False))),
-                ("stored, mapped", best(partial(read_stored, topic, mapped=True))),
-                ("entries", best(partial(read_entries, topic))),
-            ):
-                name = f"read {label}, {how} ({count / taken_s / 1e6:.2f} M entries/s)"
-                figures.append(higher(name, mb / taken_s, mb / limit_s, "MB/s", "pread"))
+            reads = {
+                "pread": partial(read_files, paths),
+                "stored": partial(read_stored, topic, mapped=False),
+                "stored, mapped": partial(read_stored, topic, mapped=True),
+                "entries": partial(read_entries, topic),
+            }
+            taken = in_turns(rounds, *(partial(seconds_of, read) for read in reads.values()))
+            limit, *ours = ([mb / taken_s for taken_s in column] for column in taken)
+            for how, rates in zip(list(reads)[1:], ours, strict=True):
+                entries = Sample.of([rate / mb * count / 1e6 for rate in rates])
+                name = f"read {label}, {how}: {entries.text(' M entries/s')}"
+                figures.append(higher(name, rates, limit, "MB/s", "pread"))
     return figures
 
 
@@ -104,9 +96,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
     parser.add_argument("--megabytes", type=int, default=256, help="of payload, per size")
+    add_rounds(parser, 5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        figures = measure(Path(folder), args.megabytes)
+        figures = measure(Path(folder), args.megabytes, args.rounds)
     show("read", figures)
 
 

@@ -5,7 +5,7 @@
 One thread appends 100 bytes and waits until they are on the disk, again and again: first alone,
 then with one and with four threads that read the same topic from its beginning, again and again.
 All threads share the interpreter's lock, and readers yield to commits. The limit is the rate of the
-appends alone.
+appends alone, before and after. Each row is measured once, for some seconds.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 A child process appends and is killed without warning. "Ready" means: the folder and the topic are
 open, and the last entry was read. It is compared with one sequential read of all the topic's bytes
-in the same run, the least work of a recovery without index and checkpoints.
+in the same run, the least work of a recovery without index and checkpoints. Each is measured once.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def many_topics(folder: Path, count: int) -> list[Figure]:
         if any(not topic.read(Position(0, 0)) for topic in topics):
             raise SystemExit("a topic lost its entry")
     return [
-        Figure(f"memory per topic, {count:,} topics", used, None, None, "KiB"),
-        Figure("memory of an empty store", (empty - before) / 1024, None, None, "MiB"),
-        Figure(f"open files, {count:,} topics", files, None, None, "files"),
+        lower(f"memory per topic, {count:,} topics", used, None, "KiB"),
+        lower("memory of an empty store", (empty - before) / 1024, None, "MiB"),
+        lower(f"open files, {count:,} topics", files, None, "files"),
     ]
 
 

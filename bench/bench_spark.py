@@ -1,9 +1,10 @@
 """Spark reading a data folder, compared with Spark reading the same rows from Parquet.
 
-    python bench/bench_spark.py [--folder DIR] [--data DIR] [--rows N] [--cores N]
+    python bench/bench_spark.py [--folder DIR] [--data DIR] [--rows N] [--cores N] [--rounds N]
 
 For each shape of topic (messages of 100 B with an entry each, batches of 100, messages of 1 KiB)
-the same query runs on both sources in the same session, in turns, the best of some rounds:
+the same query runs on both sources in the same session, in turns, and the median of some rounds is
+shown with the lowest and the highest:
 
     index and time   sum(__index), max(__brokerPublishTime)        no entry is opened
     value            sum(length(value))                            first shape only
@@ -20,10 +21,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from spark_report import SHAPES, Cost, Job, best, cost_of, fill, rows_of, show, topic_of
+from rounds import add_rounds, in_turns
+from spark_report import SHAPES, Cost, Job, cost_of, fill, rows_of, show, topic_of
 
 from pulsemark.pipeline import audit, local_session
 
@@ -54,24 +57,22 @@ BY_MINUTE = """
 """
 
 
-def race(mine: Query, peer: Query, rounds: int) -> tuple[Cost, Cost]:
-    """The best round of each. They alternate, so that other load affects both.
+def race(mine: Query, peer: Query, rounds: int) -> list[list[Cost]]:
+    """All rounds of each, in turns.
 
     Each must give the same answer every time, and both the same number of rows.
     """
-    taken: dict[Query, list[Cost]] = {mine: [], peer: []}
     answers: dict[Query, list[Any]] = {mine: [], peer: []}
-    for _ in range(rounds):
-        for query in (mine, peer):
 
-            def collect(query: Query = query) -> None:
-                answers[query].append(sorted(tuple(row) for row in query().collect()))
+    def collect(query: Query) -> None:
+        answers[query].append(sorted(tuple(row) for row in query().collect()))
 
-            taken[query].append(cost_of(collect))
+    sides = (partial(cost_of, partial(collect, query)) for query in (mine, peer))
+    taken = in_turns(rounds, *sides)
     for given in answers.values():
         assert all(answer == given[0] for answer in given), "one question, one answer"
     assert len(answers[mine][0]) == len(answers[peer][0])
-    return best(taken[mine]), best(taken[peer])
+    return taken
 
 
 def measure_shape(
@@ -122,7 +123,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
     parser.add_argument("--data", type=Path, help="topics to use, or to make and keep")
     parser.add_argument("--rows", type=int, default=10_000_000, help="messages per shape")
-    parser.add_argument("--rounds", type=int, default=3, help="of which the best counts")
+    add_rounds(parser)
     parser.add_argument("--cores", type=int, help="tasks at once (default: all cores)")
     parser.add_argument("--shapes", default=",".join(SHAPES), help="topics to measure")
     args = parser.parse_args()

@@ -1,6 +1,6 @@
 """The pipeline on a cluster: Spark's standalone master and two workers, on this machine.
 
-    python bench/bench_spark_cluster.py [--rows 1000000 10000000] [--topics 1 100 1000]
+    python bench/bench_spark_cluster.py [--rows 1000000 10000000] [--topics 1 100 1000] [--rounds N]
 
 Master and workers are processes of their own, from pyspark's jars; each worker has one core and one
 executor. The data folder is their shared file system. For each number of messages (in one topic),
@@ -11,8 +11,8 @@ and the fewest messages in each number of topics, some jobs run one after anothe
     offload   the job, to Parquet, five columns
     stream    Trigger.AvailableNow over all topics, into Spark's sink `noop`
 
-A row of Markdown for each gives the seconds of each job, the second time it runs. With the defaults
-this takes about five minutes on two quiet cores.
+A row of Markdown for each gives the seconds of each job: the median of some rounds after a first
+one, with the lowest and the highest. The defaults are several minutes of work for two quiet cores.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyspark
+from rounds import Sample, add_rounds, in_turns, seconds_of
 
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
@@ -188,16 +190,16 @@ def jobs_of(spark: SparkSession, data: Path, out: Path) -> dict[str, Callable[[]
     return {"scan": scan, "audit": counted, "offload": copied, "stream": streamed}
 
 
-def seconds(job: Callable[[], int], out: Path, expected: int) -> float:
-    """The seconds of a job's second run. Each run has an empty folder."""
-    for _ in range(2):
-        shutil.rmtree(out, ignore_errors=True)
-        out.mkdir()
-        start = time.perf_counter()
+def run_s(job: Callable[[], int], out: Path, expected: int) -> float:
+    """The seconds of a job in an empty folder."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+
+    def run() -> None:
         seen = job()
-        taken = time.perf_counter() - start
         assert seen == expected, f"{seen} messages, not {expected}"
-    return taken
+
+    return seconds_of(run)
 
 
 def main() -> None:
@@ -207,6 +209,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--topics", type=int, nargs="+", default=[1, 100, 1000])
     parser.add_argument("--workers", type=int, default=2)
+    add_rounds(parser)
     args = parser.parse_args()
     sizes = [(rows, 1) for rows in args.rows]
     sizes += [(min(args.rows), topics) for topics in args.topics if topics > 1]
@@ -219,10 +222,10 @@ def main() -> None:
         for rows, topics in sizes:
             data, expected = folder / f"data-{rows}-{topics}", rows // topics * topics
             fill(data, rows, topics)
-            cells = [
-                f"{seconds(job, folder / 'out', expected):.1f} s"
-                for job in jobs_of(spark, data, folder / "out").values()
-            ]
+            jobs = jobs_of(spark, data, folder / "out").values()
+            runs = [partial(run_s, job, folder / "out", expected) for job in jobs]
+            in_turns(1, *runs)  # the first one starts Python's processes
+            cells = [Sample.of(taken).text(" s") for taken in in_turns(args.rounds, *runs)]
             print(f"| {rows:,} | {topics:,} | {' | '.join(cells)} |", flush=True)
             shutil.rmtree(data)
 

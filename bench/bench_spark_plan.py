@@ -3,7 +3,7 @@
     python bench/bench_spark_plan.py --topics 2000 --ledgers 2000
 
 No JVM is started: plans are made by the source's own Python. Processor time is given, because other
-programs on the machine make wall-clock time say little.
+programs on the machine make wall-clock time say little. Each step runs once.
 """
 
 from __future__ import annotations

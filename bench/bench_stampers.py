@@ -3,7 +3,8 @@
     python bench/bench_stampers.py [--rounds N] [--entries N] [--folder DIR]
 
 There are four tables. Each is measured with its limit or peer in the same run, alternating, and
-shows the best round. Times are CPU times, so that other programs on the machine have little effect:
+shows the median of the rounds with the lowest and the highest. Times are CPU times, so that other
+programs on the machine have little effect:
 
 - the time to make an entry's prefix, by stamper, compared with the two default stampers;
 - appends to a ledger per second, by chain, compared with the two default stampers;
@@ -22,9 +23,12 @@ import gc
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from report import Figure, higher, lower, show
+from rounds import add_rounds, in_turns
 
 from pulsemark.ledger import LocalStore, StoreOptions
 from pulsemark.metadata import (
@@ -63,16 +67,17 @@ def body_of(size_bytes: int, more_properties: int = 0) -> bytes:
     return unbatched_message(payload, publish_time_ms=START_MS, properties=properties)
 
 
-def best_ns(rounds: int, *works: Callable[[int], object]) -> list[float]:
-    """CPU nanoseconds of one call of each, which gets the number of the call; in turns."""
-    best = [float("inf")] * len(works)
-    for _ in range(rounds):
-        for place, work in enumerate(works):
-            start = time.thread_time_ns()
-            for number in range(OPERATIONS):
-                work(number)
-            best[place] = min(best[place], (time.thread_time_ns() - start) / OPERATIONS)
-    return best
+def cpu_ns(work: Callable[[int], object]) -> float:
+    """CPU nanoseconds of one call, which gets the number of the call."""
+    start = time.thread_time_ns()
+    for number in range(OPERATIONS):
+        work(number)
+    return (time.thread_time_ns() - start) / OPERATIONS
+
+
+def all_cpu_ns(rounds: int, *works: Callable[[int], object]) -> list[list[float]]:
+    """CPU nanoseconds of one call of each, in all rounds; in turns."""
+    return in_turns(rounds, *(partial(cpu_ns, work) for work in works))
 
 
 def prefix_of(names: Sequence[str], body: bytes) -> Callable[[int], bytes]:
@@ -96,7 +101,7 @@ def stamper_figures(rounds: int) -> list[Figure]:
         "+ all system tags": (*DEFAULT, *SYSTEM_TAGS),
         "+ all of them": (*DEFAULT, *SYSTEM_TAGS, PROPERTY_TAGS),
     }
-    taken = best_ns(rounds, *(prefix_of(names, body) for names in chains.values()))
+    taken = all_cpu_ns(rounds, *(prefix_of(names, body) for names in chains.values()))
     sizes = [len(prefix_of(names, body)(0)) for names in chains.values()]
     return [
         lower(f"{name} ({size} bytes)", ns, taken[0], "ns/entry", "default")
@@ -126,16 +131,19 @@ def append_figures(folder: Path | None, rounds: int, entries: int) -> list[Figur
         "+ message-count, producer, broker": (*DEFAULT, "message-count", "producer", "broker"),
         "+ all of them": (*DEFAULT, *SYSTEM_TAGS, PROPERTY_TAGS),
     }
-    best = dict.fromkeys(chains, 0.0)
     with tempfile.TemporaryDirectory(dir=folder) as place:
         store = LocalStore.open(Path(place) / "data", options=StoreOptions(sync_interval_ms=100))
-        for number in range(rounds):
-            for number_of_chain, (name, names) in enumerate(chains.items()):
-                rate = appends_per_s(store, f"{number}-{number_of_chain}", names, entries)
-                best[name] = max(best[name], rate)
+        fresh = count()
+
+        def rate(names: Sequence[str]) -> float:
+            return appends_per_s(store, str(next(fresh)), names, entries)
+
+        rates = in_turns(rounds, *(partial(rate, names) for names in chains.values()))
         store.close()
-    default = best["broker-time, index (the default)"]
-    return [higher(name, rate, default, "entries/s", "default") for name, rate in best.items()]
+    return [
+        higher(name, ours, rates[0], "entries/s", "default")
+        for name, ours in zip(chains, rates, strict=True)
+    ]
 
 
 def rewrite(body: bytes, time_ms: int) -> tuple[bytes, Buffer]:
@@ -159,7 +167,7 @@ def rewrite_figures(rounds: int) -> list[Figure]:
         checksum = int.from_bytes(joined[2:_CHECKSUM_AT], "big")
         assert crc32c(joined[_CHECKSUM_AT:]) == checksum
         assert read_message_metadata(joined).publish_time == START_MS + 1
-        stamped, rewritten = best_ns(
+        stamped, rewritten = all_cpu_ns(
             rounds,
             lambda number: pack_stamp(START_MS + number // 100, FIRST_INDEX + number),
             lambda number, body=body: rewrite(body, START_MS + number // 100),  # type: ignore[misc]
@@ -197,7 +205,7 @@ def parser_figures(rounds: int) -> list[Figure]:
         body = body_of(1024, properties - 2)
         entry = pack_stamp(START_MS, FIRST_INDEX) + body
         assert entry_time_ms(peek(entry), body) == publish_time_by_hand(body) == START_MS
-        stamp_ns, header_ns, hand_ns = best_ns(
+        stamp_ns, header_ns, hand_ns = all_cpu_ns(
             rounds,
             lambda _, entry=entry: entry_time_ms(peek(entry), b""),  # type: ignore[misc]
             lambda _, body=body: entry_time_ms(None, body),  # type: ignore[misc]
@@ -215,12 +223,12 @@ def parser_figures(rounds: int) -> list[Figure]:
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description="Measure stampers and their alternatives.")
-    parser.add_argument("--rounds", type=int, default=25, help="rounds of each job (25)")
+    add_rounds(parser, 25)
     parser.add_argument("--entries", type=int, default=20_000, help="appends of a round (20000)")
     parser.add_argument("--folder", type=Path, help="where the ledger is written")
     options = parser.parse_args()
-    if options.rounds < 1 or options.entries < 1:
-        parser.error("--rounds and --entries must be at least 1")
+    if options.entries < 1:
+        parser.error("--entries must be at least 1")
     show("stampers: making a prefix", stamper_figures(options.rounds))
     show("stampers: appending", append_figures(options.folder, options.rounds, options.entries))
     show("rejected: rewriting the producer's metadata", rewrite_figures(options.rounds))

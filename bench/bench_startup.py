@@ -4,7 +4,8 @@
 
 A broker is healthy when a readiness check succeeds: GET /admin/v2/clusters answers ["standalone"].
 The limit is a Python process that imports uvloop and protobuf, listens and answers; no broker in
-Python can do less. Memory is PSS: shared pages are divided by the number of their processes.
+Python can do less. Memory is PSS: shared pages are divided by the number of their processes. The
+programs take turns; shown are the median of the rounds, the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import sys
 import tempfile
 import time
 import urllib.request
+from itertools import count
 from pathlib import Path
 
-from report import Figure, lower, quantile, show
+from report import Figure, lower, show
+from rounds import add_rounds, in_turns
 
 from pulsemark.testing import RawClient
 
@@ -99,30 +102,32 @@ def broker(folder: str, *options: str) -> list[str]:
 
 
 def measure(rounds: int) -> list[Figure]:
-    """Medians of all rounds; the three programs take turns."""
-    bare, plain, with_grpc = [], [], []
+    """All rows; the three programs take turns."""
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(rounds):
-            bare.append(run_once([sys.executable, "-c", BARE]))
-            plain.append(run_once(broker(f"{folder}/{number}"), load=2_000))
-            with_grpc.append(run_once(broker(f"{folder}/{number}g", "--grpc-port", "0")))
+        fresh = (f"{folder}/{number}" for number in count())
+        plain, with_grpc, bare = in_turns(
+            rounds,
+            lambda: run_once(broker(next(fresh)), load=2_000),
+            lambda: run_once(broker(next(fresh), "--grpc-port", "0")),
+            lambda: run_once([sys.executable, "-c", BARE]),
+        )
 
-    def middle(rows: list[tuple[float, float, float]], column: int) -> float:
-        return quantile([row[column] for row in rows], 0.5)
+    def column(rows: list[tuple[float, float, float]], place: int) -> list[float]:
+        return [row[place] for row in rows]
 
     return [
-        lower("start to healthy", middle(plain, 0), middle(bare, 0), "ms"),
-        lower("start to healthy, with gRPC", middle(with_grpc, 0), middle(bare, 0), "ms"),
-        lower("PSS, idle", middle(plain, 1), middle(bare, 1), "MiB"),
-        lower("PSS, after 2,000 messages", middle(plain, 2), middle(bare, 1), "MiB"),
-        lower("PSS, idle, with gRPC", middle(with_grpc, 1), middle(bare, 1), "MiB"),
+        lower("start to healthy", column(plain, 0), column(bare, 0), "ms"),
+        lower("start to healthy, with gRPC", column(with_grpc, 0), column(bare, 0), "ms"),
+        lower("PSS, idle", column(plain, 1), column(bare, 1), "MiB"),
+        lower("PSS, after 2,000 messages", column(plain, 2), column(bare, 1), "MiB"),
+        lower("PSS, idle, with gRPC", column(with_grpc, 1), column(bare, 1), "MiB"),
     ]
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    add_rounds(parser, 7)
     show("start-up and memory", measure(parser.parse_args().rounds))
 
 

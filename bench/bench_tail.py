@@ -7,7 +7,8 @@ one consumer that reads at the end of the topic and sometimes acknowledges. Each
 new broker with the cache (``managedLedgerCacheSizeMB`` 32) and one without (0), alternating. CPU is
 the time of all threads of the broker's process for each delivered message. With 0 subscriptions it
 is for each published message; there the cache must cost nothing. The last rows measure only
-reading, in this process: commits of some entries, each read once by every reader.
+reading, in this process: commits of some entries, each read once by every reader. Shown are the
+median of the rounds, the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import multiprocessing
 import re
 import selectors
 import socket
-import statistics
 import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ from urllib.parse import urlsplit
 from bench_produce import Sender, cpu_s, run_first, send_frame
 from bench_startup import broker, start, stop
 from report import Figure, lower, show
+from rounds import add_rounds, in_turns
 
 from pulsemark.ledger import LocalStore, Position, StoreOptions
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandAck
@@ -235,14 +237,10 @@ def reading_figures(rounds: int) -> list[Figure]:
     figures = []
     for entries in (1, 10):
         for readers in (1, 10, 100):
-            runs: dict[int, list[float]] = {CACHE_MB: [], 0: []}
-            for _ in range(rounds):
-                for cache_mb, got in runs.items():
-                    got.append(reading(entries, readers, cache_mb))
-            ours, peers = runs.values()
+            sides = (partial(reading, entries, readers, cache_mb) for cache_mb in (CACHE_MB, 0))
             name = f"read an entry, {entries} a commit, {readers} readers"
-            middle = statistics.median
-            figures.append(lower(name, middle(ours), middle(peers), "us", "no cache"))
+            ours, peers = in_turns(rounds, *sides)
+            figures.append(lower(name, ours, peers, "us", "no cache"))
     return figures
 
 
@@ -251,43 +249,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--subscriptions", type=int, nargs="+", default=[0, 1, 10, 100])
     parser.add_argument("--deliveries", type=int, default=120_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    add_rounds(parser, 5)
     arguments = parser.parse_args()
     figures: list[Figure] = []
     for count in arguments.subscriptions:
         seconds = arguments.deliveries / (RATES[count] * max(count, 1))
         messages = int(RATES[count] * max(4.0, min(seconds, 12.0)))
-        runs: dict[int, list[Cost]] = {CACHE_MB: [], 0: []}
-        for number in range(arguments.rounds):
-            for cache_mb in (CACHE_MB, 0) if number % 2 else (0, CACHE_MB):
-                runs[cache_mb].append(measure(count, messages, cache_mb))
-        figures += _figures(count, runs[CACHE_MB], runs[0])
+        sides = (partial(measure, count, messages, cache_mb) for cache_mb in (CACHE_MB, 0))
+        figures += _figures(count, *in_turns(arguments.rounds, *sides))
     show("tail cache", figures + reading_figures(arguments.rounds))
 
 
 def _figures(count: int, with_cache: list[Cost], without: list[Cost]) -> list[Figure]:
     what = f"{count} subscriptions"
-    ours = [cost.cpu_us for cost in with_cache]
-    peers = [cost.cpu_us for cost in without]
-    spread = f"{min(ours):.1f} to {max(ours):.1f}; without {min(peers):.1f} to {max(peers):.1f}"
-    middle = statistics.median
+    ours, peers = ([cost.cpu_us for cost in costs] for costs in (with_cache, without))
+    our_mib, peers_mib = ([cost.rss_mib for cost in costs] for costs in (with_cache, without))
+    name = f"{what}: CPU a {'delivery' if count else 'message'}"
     return [
-        lower(
-            f"{what}: CPU a {'delivery' if count else 'message'}",
-            middle(ours),
-            middle(peers),
-            "us",
-            f"no cache; {spread}",
-        ),
-        lower(
-            f"{what}: RSS",
-            middle(cost.rss_mib for cost in with_cache),
-            middle(cost.rss_mib for cost in without),
-            "MiB",
-            "no cache",
-        ),
-        lower(f"{what}: the cache's own", max(c.cache_mib for c in with_cache), None, "MiB"),
-        lower(f"{what}: hits", middle(c.hit_share for c in with_cache) * 100, None, "%"),
+        lower(name, ours, peers, "us", "no cache"),
+        lower(f"{what}: RSS", our_mib, peers_mib, "MiB", "no cache"),
+        lower(f"{what}: the cache's own", [cost.cache_mib for cost in with_cache], None, "MiB"),
+        lower(f"{what}: hits", [cost.hit_share * 100 for cost in with_cache], None, "%"),
     ]
 
 

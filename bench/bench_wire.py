@@ -6,19 +6,19 @@ Reading: a stream of frames goes through a Connection as asyncio feeds it (get_b
 what the kernel would write, buffer_updated, events). The peer is the shortest loop with upb that
 finds the same fields, checks nothing, and has all bytes in one buffer (they are copied there, too).
 Writing: one of our builders, compared with a BaseCommand by upb in a frame. The ratio is upb's time
-divided by ours. Times are the best of all rounds, in nanoseconds per frame.
+divided by ours. Both sides take turns. Times are the median of all rounds with the lowest and the
+highest, in nanoseconds per frame.
 """
 
 from __future__ import annotations
 
 import argparse
 import struct
-import sys
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from report import Figure, lower, show
+from rounds import add_rounds, in_turns, ns_of
 
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import Connection, Role, commands
@@ -89,7 +89,8 @@ def upb_receipt(place: int) -> bytes:
 def upb_message(place: int) -> bytes:
     """MESSAGE's header by upb."""
     message = pb.CommandMessage(
-        consumer_id=3, message_id=pb.MessageIdData(ledgerId=LEDGER_ID, entryId=place)
+        consumer_id=3,
+        message_id=pb.MessageIdData(ledgerId=LEDGER_ID, entryId=place, partition=-1),
     )
     return upb_frame(pb.BaseCommand(type=_T.MESSAGE, message=message), 100)
 
@@ -100,16 +101,6 @@ def upb_send(place: int) -> bytes:
     return upb_frame(pb.BaseCommand(type=_T.SEND, send=send), 100)
 
 
-def best_ns(function: Callable[[], object], rounds: int, frames: int = FRAMES) -> float:
-    """The best round's time for one of `frames` frames."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter_ns()
-        function()
-        times.append(time.perf_counter_ns() - start)
-    return min(times) / frames
-
-
 def reading(
     name: str, role: Role, frame: Callable[[int], bytes], rounds: int, frames: int = FRAMES
 ) -> Figure:
@@ -117,13 +108,12 @@ def reading(
     stream = b"".join(frame(FIRST_ID + number) for number in range(frames))
     if read_with_connection(role, stream) != frames or read_with_upb(role, stream) != frames:
         raise SystemExit(f"{name}: frames were lost")
-    return lower(
-        name,
-        best_ns(lambda: read_with_connection(role, stream), rounds, frames),
-        best_ns(lambda: read_with_upb(role, stream), rounds, frames),
-        "ns/frame",
-        "upb, unchecked, one buffer",
+    mine, peer = in_turns(
+        rounds,
+        lambda: ns_of(lambda: read_with_connection(role, stream), frames),
+        lambda: ns_of(lambda: read_with_upb(role, stream), frames),
     )
+    return lower(name, mine, peer, "ns/frame", "upb, unchecked, one buffer")
 
 
 def writing(
@@ -133,13 +123,12 @@ def writing(
     places = range(FIRST_ID, FIRST_ID + FRAMES)
     if any(ours(place) != theirs(place) for place in places):
         raise SystemExit(f"{name}: the two sides disagree")
-    return lower(
-        name,
-        best_ns(lambda: deque(map(ours, places), maxlen=0), rounds),
-        best_ns(lambda: deque(map(theirs, places), maxlen=0), rounds),
-        "ns/frame",
-        "upb",
+    mine, peer = in_turns(
+        rounds,
+        lambda: ns_of(lambda: deque(map(ours, places), maxlen=0), FRAMES),
+        lambda: ns_of(lambda: deque(map(theirs, places), maxlen=0), FRAMES),
     )
+    return lower(name, mine, peer, "ns/frame", "upb")
 
 
 def figures(rounds: int) -> list[Figure]:
@@ -177,16 +166,12 @@ def figures(rounds: int) -> list[Figure]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Print the table and the JSON."""
     parser = argparse.ArgumentParser(description="Measure the wire beside protobuf's parser.")
-    parser.add_argument("--rounds", type=int, default=15, help="rounds of each job (15)")
-    options = parser.parse_args(arguments)
-    if options.rounds < 1:
-        parser.error("--rounds must be at least 1")
-    show("wire", figures(options.rounds))
-    return 0
+    add_rounds(parser, 15)
+    show("wire", figures(parser.parse_args().rounds))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

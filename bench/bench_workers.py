@@ -4,8 +4,9 @@
 
 Senders are processes of their own, each with its share of the topics. They send prepared frames of
 100 bytes, unbatched, and keep a window of them unanswered. The peer of each row is one worker (a
-supervisor with one broker) in the same run. On a machine whose cores the senders need themselves,
-the figures show the senders' share, too.
+supervisor with one broker) in the same run, in turns. Shown are the median of the rounds, the
+lowest and the highest. On a machine whose cores the senders need themselves, the figures show the
+senders' share, too.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pulsar
 from report import higher, show
+from rounds import add_rounds, in_turns
 
 WINDOW = 1_000
 BODY = bytes(100)
@@ -103,24 +106,17 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=8)
     parser.add_argument("--senders", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
+    add_rounds(parser)
     arguments = parser.parse_args()
     figures = []
     for batching in (False, True):
-        ones, manys = [], []
-        for _ in range(arguments.rounds):
-            ones.append(measure(1, arguments, batching=batching))
-            manys.append(measure(arguments.workers, arguments, batching=batching))
-        name = f"publish 100 B, {'batched' if batching else 'unbatched'}"
-        figures.append(
-            higher(
-                name,
-                sorted(manys)[len(manys) // 2],
-                sorted(ones)[len(ones) // 2],
-                "messages/s",
-                "1 worker",
-            )
+        many, one = in_turns(
+            arguments.rounds,
+            partial(measure, arguments.workers, arguments, batching=batching),
+            partial(measure, 1, arguments, batching=batching),
         )
+        name = f"publish 100 B, {'batched' if batching else 'unbatched'}"
+        figures.append(higher(name, many, one, "messages/s", "1 worker"))
     show(f"{arguments.workers} workers beside 1", figures)
 
 

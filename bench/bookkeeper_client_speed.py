@@ -1,4 +1,4 @@
-"""Adds and reads of the BookKeeper client on real bookies, 3/3/2: entries a second.
+"""Adds and reads of the BookKeeper client on real bookies, 3/3/2: entries a second, in one run.
 
     python bench/bookkeeper_client_speed.py HOST:PORT
 

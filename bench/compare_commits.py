@@ -7,8 +7,8 @@ and delivering, all with the default stamp. The sources of COMMIT are unpacked i
 folder. In every round each of the two trees is measured in a process of its own, first one and then
 the other, and in the next round the other way round. All figures are CPU times, so that other
 programs on the machine have little effect; for publishing and delivering it is the time of all
-threads of the broker's process. Each row is the median of the rounds, in brackets the lowest and
-highest ratio of a round.
+threads of the broker's process. Each row has the median of the rounds, in brackets the lowest and
+the highest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import argparse
 import io
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tarfile
@@ -33,6 +32,7 @@ from bench_cost import thread_use
 from bench_produce import measure, running_broker
 from bench_seek import PER_MS, START_MS, fill
 from report import Figure, lower, show
+from rounds import Sample, add_rounds, in_turns
 
 from pulsemark.finder import Finder, SearchMethod
 from pulsemark.ledger import LocalStore, StoreOptions
@@ -87,7 +87,7 @@ def append_costs(folder: Path) -> list[float]:
         taken = time.thread_time() - start
         appended.commit.wait()
         steps = [steps_of(lambda: topic.append(body)) for _ in range(COUNTED)]
-    return [taken / ENTRIES * 1e6, statistics.median(steps)]
+    return [taken / ENTRIES * 1e6, Sample.of(steps).median]
 
 
 def seek_costs(folder: Path) -> list[float]:
@@ -105,7 +105,7 @@ def seek_costs(folder: Path) -> list[float]:
                 finder.by_time(time_ms, method=method)
             taken.append((time.thread_time() - start) / SEARCHES * 1e6)
         steps = [steps_of(partial(finder.by_time, time_ms)) for time_ms in times[:COUNTED]]
-    return [*taken, statistics.median(steps)]
+    return [*taken, Sample.of(steps).median]
 
 
 def cpu_s(pid: int) -> float:
@@ -169,17 +169,11 @@ def compare(commit: str, rounds: int, messages: int) -> list[Figure]:
     """Both trees, in turns."""
     with tempfile.TemporaryDirectory() as folder:
         trees = [(ROOT / "src").resolve(), unpack(commit, Path(folder).resolve())]
-        runs: dict[Path, list[list[float]]] = {tree: [] for tree in trees}
-        for number in range(rounds):
-            for tree in trees if number % 2 else reversed(trees):
-                runs[tree].append(measured(tree, messages))
+        runs = in_turns(rounds, *(partial(measured, tree, messages) for tree in trees))
     figures = []
     for row, (name, unit) in enumerate(UNITS.items()):
-        ours, theirs = ([run[row] for run in runs[tree]] for tree in trees)
-        ratios = [peer / own for own, peer in zip(ours, theirs, strict=True)]
-        spread = f"{commit[:12]}; {min(ratios):.2f} to {max(ratios):.2f}x"
-        middle = statistics.median
-        figures.append(lower(name, middle(ours), middle(theirs), unit, spread))
+        ours, theirs = ([taken[row] for taken in column] for column in runs)
+        figures.append(lower(name, ours, theirs, unit, commit[:12]))
     return figures
 
 
@@ -187,12 +181,12 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Compare this tree's costs with a commit's.")
     parser.add_argument("commit", nargs="?", help="the commit to compare with")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds (5)")
+    add_rounds(parser, 5)
     parser.add_argument("--messages", type=int, default=40_000, help="messages of a job (40000)")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.rounds < 1 or options.messages < 1:
-        parser.error("--rounds and --messages must be at least 1")
+    if options.messages < 1:
+        parser.error("--messages must be at least 1")
     if options.measure:
         import pulsemark
 

@@ -21,7 +21,6 @@ import os
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,7 +33,8 @@ from pathlib import Path
 
 from bench_produce import cpu_s
 from pulsar_client_jobs import SEARCHES, ClientJobs, moments
-from report import quantile
+from report import higher, lower, quantile
+from rounds import add_rounds
 
 from pulsemark.finder import Finder, SeekClient
 from pulsemark.ledger import FolderReader
@@ -264,25 +264,17 @@ def table(ours: Side, peer: Side) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, row in ROWS.items():
         if name in ours.figures:
-            ratio = ratio_of(row, ours.figures[name], peer.figures[name])
-            goal = f"{row.goal:g}x" if row.goal else ""
-            shown = [spread(side.figures[name], row.unit) for side in (ours, peer)]
-            yield f"| {row.title} | {shown[0]} | {shown[1]} | {ratio:.3g}x | {goal} |"
+            yield table_row(row, ours.figures[name], peer.figures[name], row.goal)
 
 
-def ratio_of(row: Row, ours: list[float], theirs: list[float]) -> float:
-    """Above 1 ours is better."""
-    ratio = statistics.median(ours) / statistics.median(theirs)
-    return ratio if row.is_higher_better else 1 / ratio
-
-
-def spread(values: list[float], unit: str) -> str:
-    """The median, and the lowest and highest value."""
-    middle, low, high = (
-        f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-        for value in (statistics.median(values), min(values), max(values))
-    )
-    return f"{middle}{unit} ({low} to {high})"
+def table_row(row: Row, ours: list[float], theirs: list[float], goal: float | None) -> str:
+    """A line of the table: the rounds of both, their ratio, the ratio that is wanted."""
+    compare = higher if row.is_higher_better else lower
+    figure = compare(row.title, ours, theirs, row.unit)
+    assert figure.peer is not None
+    cells = [figure.name, figure.ours.text(row.unit), figure.peer.text(row.unit)]
+    cells += [f"{figure.ratio:.3g}x", f"{goal:g}x" if goal else ""]
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -290,7 +282,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("home", type=Path, metavar="HOME")
     parser.add_argument("--seconds", type=int, default=16, help="of each run of pulsar-perf")
-    parser.add_argument("--rounds", type=int, default=3)
+    add_rounds(parser)
     parser.add_argument("--only", nargs="+", choices=JOBS, default=JOBS)
     arguments = parser.parse_args()
     if arguments.seconds <= WARM_UP_S:

@@ -4,8 +4,8 @@
 
 Needs Linux's ``perf``. Every sample of the broker's process is counted for the system call that it
 was in, or for the thread whose Python (and C) code ran. The shares are given in microseconds per
-message. ``--sources`` profiles the broker of another checkout. TMPDIR says on which disk the data
-is.
+message, from one run for each rate. ``--sources`` profiles the broker of another checkout. TMPDIR
+says on which disk the data is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The output of all benchmarks: a table with the ratio first, then one line of JSON."""
+"""The output of all benchmarks: a table with the ratio first, then one line of JSON.
+
+A figure of several rounds is their median, in brackets the lowest and the highest; a figure without
+brackets was measured once. A ratio is that of the medians.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import json
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from rounds import Measured, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,25 +23,37 @@ class Figure:
     """
 
     name: str
-    ours: float
-    peer: float | None
+    ours: Sample
+    peer: Sample | None
     ratio: float | None
     unit: str
     peer_name: str = ""
 
 
-def higher(name: str, ours: float, peer: float | None, unit: str, peer_name: str = "") -> Figure:
+def higher(
+    name: str, ours: Measured, peer: Measured | None, unit: str, peer_name: str = ""
+) -> Figure:
     """A figure for which a higher value is better."""
-    return Figure(name, ours, peer, ours / peer if peer else None, unit, peer_name)
+    mine, theirs = _samples(ours, peer)
+    ratio = mine.median / theirs.median if theirs and theirs.median else None
+    return Figure(name, mine, theirs, ratio, unit, peer_name)
 
 
-def lower(name: str, ours: float, peer: float | None, unit: str, peer_name: str = "") -> Figure:
+def lower(
+    name: str, ours: Measured, peer: Measured | None, unit: str, peer_name: str = ""
+) -> Figure:
     """A figure for which a lower value is better."""
-    return Figure(name, ours, peer, peer / ours if peer and ours else None, unit, peer_name)
+    mine, theirs = _samples(ours, peer)
+    ratio = theirs.median / mine.median if theirs and theirs.median and mine.median else None
+    return Figure(name, mine, theirs, ratio, unit, peer_name)
+
+
+def _samples(ours: Measured, peer: Measured | None) -> tuple[Sample, Sample | None]:
+    return Sample.of(ours), None if peer is None else Sample.of(peer)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which ``share`` of ``values`` lie."""
+    """The value below which ``share`` of ``values`` lie, such as the p50 of a round."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -43,16 +61,19 @@ def quantile(values: Sequence[float], share: float) -> float:
 def show(title: str, figures: Sequence[Figure]) -> None:
     """Print the table and the JSON line."""
     print(f"# {title}  (Python {platform.python_version()}, {platform.machine()})")
-    width = max(len(f.name) for f in figures)
-    print(f"{'ratio':>7}  {'job':<{width}}  {'pulsemark':>12}  {'limit/peer':>12}  unit")
-    for f in figures:
-        ratio = f"{f.ratio:.2f}x" if f.ratio is not None else "-"
-        peer = f"{f.peer:,.4g}" if f.peer is not None else "-"
-        note = f"  ({f.peer_name})" if f.peer_name else ""
-        print(f"{ratio:>7}  {f.name:<{width}}  {f.ours:>12,.6g}  {peer:>12}  {f.unit}{note}")
-    rows = [
-        {"ratio": f.ratio, "name": f.name, "ours": f.ours, "peer": f.peer, "unit": f.unit}
+    rows = [("ratio", "job", "pulsemark", "limit/peer", "unit")]
+    rows += [
+        (
+            f"{f.ratio:.2f}x" if f.ratio is not None else "-",
+            f.name,
+            f.ours.text(),
+            f.peer.text() if f.peer is not None else "-",
+            f"{f.unit}  ({f.peer_name})" if f.peer_name else f.unit,
+        )
         for f in figures
     ]
-    print(json.dumps({"bench": title, "figures": rows}))
+    first, job, ours, peer, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    for ratio, name, mine, theirs, unit in rows:
+        print(f"{ratio:>{first}}  {name:<{job}}  {mine:>{ours}}  {theirs:>{peer}}  {unit}")
+    print(json.dumps({"bench": title, "figures": [asdict(figure) for figure in figures]}))
     sys.stdout.flush()

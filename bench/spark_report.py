@@ -1,7 +1,8 @@
 """What the benches of Spark's pipeline share: topics to read, processor time, rows of Markdown.
 
 Processor time is that of this process and of all that descend from it: Spark's JVM, its Python
-daemon, its workers. On a machine that does other work too, it says more than the wall clock.
+daemon, its workers. On a machine that does other work too, it says more than the wall clock. Each
+cell of a table is the median of the rounds, in brackets the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from report import Figure, higher, lower
 
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
@@ -67,7 +70,7 @@ def _bodies(size: int, batch: int) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run took."""
+    """What one round took."""
 
     wall_s: float
     cpu_s: float
@@ -79,11 +82,6 @@ def cost_of(run: Callable[[], object]) -> Cost:
     run()
     wall_s = time.perf_counter() - start
     return Cost(wall_s, tree_cpu_s() - before)
-
-
-def best(costs: Sequence[Cost]) -> Cost:
-    """The lowest of each."""
-    return Cost(min(cost.wall_s for cost in costs), min(cost.cpu_s for cost in costs))
 
 
 def tree_cpu_s() -> float:
@@ -114,31 +112,40 @@ def _processes() -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One measured job, and perhaps a peer that does the same."""
+    """The rounds of one job, and perhaps those of a peer that does the same."""
 
     name: str
     rows: int
-    ours: Cost
-    peer: Cost | None = None
+    ours: Sequence[Cost]
+    peer: Sequence[Cost] | None = None
+
+    def speed(self) -> Figure:
+        """Millions of rows in a second."""
+        ours, peer = self._each(lambda cost: self.rows / cost.wall_s / 1e6)
+        return higher(self.name, ours, peer, "M rows/s")
+
+    def cpu(self) -> Figure:
+        """Microseconds of processor time for a row."""
+        ours, peer = self._each(lambda cost: cost.cpu_s / self.rows * 1e6)
+        return lower(self.name, ours, peer, "us a row")
+
+    def _each(self, figure: Callable[[Cost], float]) -> tuple[list[float], list[float] | None]:
+        """A figure of every round, of both sides."""
+        peer = None if self.peer is None else list(map(figure, self.peer))
+        return list(map(figure, self.ours)), peer
 
 
 def show(title: str, jobs: Sequence[Job], peer: str) -> None:
     """Print a table in Markdown and a line of JSON."""
     print(f"| {title} | M rows/s | {peer} | ratio | CPU a row | of {peer} |")
     print("|---|---|---|---|---|---|")
+    figures = []
     for job in jobs:
-        mine = job.rows / job.ours.wall_s / 1e6
-        cells = [
-            job.name,
-            f"{mine:.2f}",
-            "-",
-            "-",
-            f"{job.ours.cpu_s / job.rows * 1e6:.2f} us",
-            "-",
-        ]
-        if job.peer is not None:
-            theirs = job.rows / job.peer.wall_s / 1e6
-            cells[2:4] = [f"{theirs:.2f}", f"{mine / theirs:.2f}x"]
-            cells[5] = f"{job.peer.cpu_s / job.rows * 1e6:.2f} us"
+        speed, cpu = job.speed(), job.cpu()
+        cells = [job.name, speed.ours.text(), "-", "-", cpu.ours.text(" us"), "-"]
+        if speed.peer is not None and cpu.peer is not None:
+            cells[2:4] = [speed.peer.text(), f"{speed.ratio:.2f}x"]
+            cells[5] = cpu.peer.text(" us")
         print("| " + " | ".join(cells) + " |")
-    print(json.dumps({"bench": title, "jobs": [asdict(job) for job in jobs]}), flush=True)
+        figures += [asdict(speed), asdict(cpu)]
+    print(json.dumps({"bench": title, "figures": figures}), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.pipeline import compact_to_table, estimate_compaction, migrate, offload
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
 from pulsemark.pipeline.source import LedgerReader
 from pulsemark.pipeline.stream import LedgerStreamReader
@@ -112,3 +114,27 @@ def test_a_micro_batch_costs_what_has_changed(
         folder.store.close()
     assert seen[0] == seen[1]
     assert seen[0][1] == 0
+
+
+@pytest.mark.parametrize("job", [offload, compact_to_table, estimate_compaction, migrate])
+def test_a_job_opens_a_topics_files_for_that_topic_alone(
+    tmp_path: Path, tools: Any, calls: Counter[str], job: Callable[..., Any]
+) -> None:
+    """Listings do not grow with the topics, and each one costs at most 20 opened files."""
+    seen = []
+    for many in (4, 40):
+        folder = filled(tmp_path / f"{many}", tools, many, 1)
+        folder.store.close()
+        # What has changed just now may change again unseen, so readers list it again.
+        os.utime(folder.path / "ledgers", (0, 0))
+        target = [tmp_path / f"table-{many}"] if job is not estimate_compaction else []
+        listed, opened, done = counts(
+            calls,
+            lambda: job(folder.in_process(), folder.path, *target),  # noqa: B023
+        )
+        results = [getattr(done, name, ()) for name in ("files", "topics")]
+        assert many in (len(done) if isinstance(done, list) else -1, *map(len, results))
+        seen.append((listed, opened))
+    (few_listed, few_opened), (listed, opened) = seen
+    assert listed == few_listed
+    assert opened - few_opened <= 20 * 36

@@ -126,7 +126,8 @@ class FolderReader:
     def headers(self) -> list[SegmentHeader]:
         """The headers of all segments, also of the store's own topics."""
         with self._lock:
-            self._scan_headers()
+            if not self._is_as_scanned():
+                self._scan_headers()
             return [self._headers[each] for each in sorted(self._headers)]
 
     def log(self, topic: str) -> FolderLog:
@@ -239,7 +240,7 @@ class FolderReader:
         return tuple(counting_segments(segments, known=set(kept.values()), lost=gaps))
 
     def _is_as_scanned(self) -> bool:
-        """Whether no segment came or went since the last look. If so, opening one topic after
+        """Whether no segment came or went since the last look. If so, asking for one topic after
         another lists the folder only once.
         """
         if self._stamp is None:

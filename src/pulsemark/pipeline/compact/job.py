@@ -7,6 +7,7 @@ import shutil
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from ..expected import expected_of
 from ..offload.delta_table import DeltaTarget
 from ..offload.places import LocalPlace, place_of
 from ..options import ReadOptions, select_topics
-from ..plan import Slice, slice_of
+from ..plan import Slice, packed, slice_of
 from ..registration import require_spark
 from .figures import CompactedTopic
 
@@ -166,7 +167,7 @@ def _checked_rule(stage: int, name: str | None) -> dict[str, Any]:
 def _results(
     spark: SparkSession, texts: dict[str, str], rule: dict[str, Any], target: str | None
 ) -> list[Any]:
-    """The results of all topics' tasks, the largest topics first."""
+    """The results of all topics."""
     from .source import COMPACT_FORMAT, PLAN_OPTION, CompactSource
 
     options = ReadOptions.parse(texts)
@@ -175,14 +176,16 @@ def _results(
         names, _ = select_topics(options.topics, reader.topics())
         logs = reader.logs(names, lost=expected.lost_ledgers)
         slices = [slice_of(log, options, expected) for log in logs.values()]
-    slices.sort(key=lambda part: -part.message_count)
     run = uuid.uuid4().hex
     tasks = [
-        {
-            "slice": [part.topic, *part.start, *part.end, part.first_index, part.end_index],
-            "path": None if target is None else f"part-{number:05d}-{run}.parquet",
-        }
-        for number, part in enumerate(slices)
+        [
+            (
+                [part.topic, *part.start, *part.end, part.first_index, part.end_index],
+                None if target is None else f"part-{number:05d}-{run}.parquet",
+            )
+            for number, part in task
+        ]
+        for task in packed(enumerate(slices), itemgetter(1))
     ]
     if not tasks:
         return []

@@ -16,7 +16,6 @@ from ...ledger import EARLIEST, CorruptEntryError, Position, TopicLog
 from ..columns import arrow_schema_of
 from ..errors import JobFailedError
 from ..options import ReadOptions
-from ..plan import Slice
 from ..tasks import LedgerPartition, messages_of
 
 _PLACE_BITS = 31
@@ -94,17 +93,17 @@ class _Mask:
 
 
 def latest_rows(
-    part: Slice, kept: list[Kept], options: ReadOptions, lost: frozenset[int]
+    partition: LedgerPartition, kept: list[Kept], options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """The rows of what is kept, in the order of the log, with the columns of the options.
 
     Raises:
-        DataLossError, DecodeError: messages of the slice cannot be read.
+        DataLossError, DecodeError: messages of the partition cannot be read.
     """
     names = [*options.columns, *(name for name in _POSITION if name not in options.columns)]
     schema = arrow_schema_of(names)
     mask = _Mask(kept)
-    for batch in messages_of(LedgerPartition((part,), lost), options, schema):
+    for batch in messages_of(partition, options, schema):
         rows = batch.filter(mask.of(batch))
         if rows.num_rows:
             yield rows.select(list(options.columns))

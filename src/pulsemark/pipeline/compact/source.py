@@ -1,4 +1,4 @@
-"""The Spark source of the job: a task reads one topic, and returns figures or writes a file."""
+"""The Spark source of the job: of each topic it returns figures, or writes a file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from pyspark.sql.types import StructType
 
 from ...compaction.compaction import estimate
 from ...compaction.current_view import newest_view
+from ...compaction.keys import Kept
+from ...compaction.view import CompactedView
 from ...ledger import FolderReader
 from ...ledger.errors import CompactionFailedError
+from ...ledger.local.folder_reader import FolderLog
 from ..columns import arrow_schema_of
 from ..errors import JobFailedError
 from ..offload.places import place_of
 from ..options import ReadOptions
-from ..plan import Slice
-from ..tasks import spare_the_collector
+from ..plan import Slice, segments_of
+from ..tasks import LedgerPartition, spare_the_collector
 from .figures import figures_of
 from .selection import Rule, kept_of, latest_rows
 
@@ -30,11 +33,10 @@ PLAN_OPTION = "compactPlan"
 
 
 @dataclass(frozen=True)
-class TopicPartition(InputPartition):
-    """One task: one topic, and the file to write; None: only figures are wanted."""
+class TopicsPartition(InputPartition):
+    """One task: some topics, and the file to write for each; None: only figures are wanted."""
 
-    part: Slice
-    path: str | None
+    topics: tuple[tuple[Slice, str | None], ...]
 
 
 class CompactSource(DataSource):
@@ -57,7 +59,7 @@ class CompactSource(DataSource):
 
 
 class CompactReader(DataSourceReader):
-    """One task for each topic of the plan."""
+    """The tasks of the plan."""
 
     def __init__(self, options: ReadOptions, plan: dict[str, Any]) -> None:
         self._options = options
@@ -70,40 +72,54 @@ class CompactReader(DataSourceReader):
         """The topics, as they were planned."""
         from .job import slice_from
 
-        return [TopicPartition(slice_from(task["slice"]), task["path"]) for task in self._tasks]
+        return [
+            TopicsPartition(tuple((slice_from(part), path) for part, path in task))
+            for task in self._tasks
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        """Figures of a topic, or of the file that was written for it."""
-        assert isinstance(partition, TopicPartition), "the partitions are our own"
+        """Figures of each topic, or of the file that was written for it."""
+        assert isinstance(partition, TopicsPartition), "the partitions are our own"
         spare_the_collector()
-        topic = partition.part.topic
+        names = [part.topic for part, _ in partition.topics]
         with FolderReader(self._options.path) as folder:
-            log = folder.logs([topic], lost=self._lost)[topic]
-            view = newest_view(folder, topic, log.topic_id)
-            if partition.path is None:
-                rule = self._rule
-                try:
-                    report = estimate(
-                        log,
-                        view,
-                        tombstone_stage=rule.tombstone_stage,
-                        tombstone_property=rule.tombstone_property,
-                    )
-                except CompactionFailedError as error:
-                    raise JobFailedError(str(error)) from error
-                yield (json.dumps(asdict(figures_of(report))),)
-                return
-            kept = kept_of(log, view, partition.part.end, self._rule)
-        place = place_of(self._target)
-        rows = place.write(partition.path, lambda file: self._fill(partition.part, kept, file))
-        with place.open(partition.path) as written:
-            size_bytes = written.size()
-        yield (json.dumps([topic, partition.path, rows, size_bytes]),)
+            logs = folder.logs(names, lost=self._lost)
+            for part, path in partition.topics:
+                log = logs[part.topic]
+                view = newest_view(folder, part.topic, log.topic_id)
+                if path is None:
+                    yield (json.dumps(self._figures(log, view)),)
+                else:
+                    yield (json.dumps(self._written(log, view, part, path)),)
 
-    def _fill(self, part: Slice, kept: list[Any], file: IO[bytes]) -> int:
+    def _figures(self, log: FolderLog, view: CompactedView | None) -> dict[str, Any]:
+        rule = self._rule
+        try:
+            report = estimate(
+                log,
+                view,
+                tombstone_stage=rule.tombstone_stage,
+                tombstone_property=rule.tombstone_property,
+            )
+        except CompactionFailedError as error:
+            raise JobFailedError(str(error)) from error
+        return asdict(figures_of(report))
+
+    def _written(
+        self, log: FolderLog, view: CompactedView | None, part: Slice, path: str
+    ) -> list[Any]:
+        kept = kept_of(log, view, part.end, self._rule)
+        segments = segments_of([part], {part.topic: log})
+        share = LedgerPartition((part,), self._lost, segments)
+        place = place_of(self._target)
+        rows = place.write(path, lambda file: self._fill(share, kept, file))
+        with place.open(path) as written:
+            return [part.topic, path, rows, written.size()]
+
+    def _fill(self, share: LedgerPartition, kept: list[Kept], file: IO[bytes]) -> int:
         rows = 0
         with pq.ParquetWriter(file, arrow_schema_of(self._options.columns)) as writer:
-            for batch in latest_rows(part, kept, self._options, self._lost):
+            for batch in latest_rows(share, kept, self._options):
                 rows += batch.num_rows
                 writer.write_table(pa.Table.from_batches([batch]))
         return rows

@@ -103,9 +103,11 @@ def compact_by_broker(
     """
     check_admin_url(admin_url)
     done = []
-    for name in topics_of(path, topics):
-        _await(admin_url.rstrip("/"), name, token, time.monotonic() + timeout_s)
-        done.append(_view_figures(path, name))
+    names = topics_of(path, topics)
+    with FolderReader(path) as folder:
+        for name in names:
+            _await(admin_url.rstrip("/"), name, token, time.monotonic() + timeout_s)
+            done.append(_view_figures(folder, name))
     return done
 
 
@@ -140,9 +142,8 @@ def _ask(url: str, method: str, token: str | None) -> bytes:
         raise JobFailedError(f"{method} {url}: {getattr(error, 'reason', error)}") from error
 
 
-def _view_figures(path: str | Path, topic: str) -> CompactedTopic:
-    with FolderReader(path) as folder:
-        view = newest_view(folder, topic, folder.log(topic).topic_id)
-        entries = 0 if view is None else view.summary.entry_count
-        size_bytes = 0 if view is None else view.size_bytes
+def _view_figures(folder: FolderReader, topic: str) -> CompactedTopic:
+    view = newest_view(folder, topic, folder.log(topic).topic_id)
+    entries = 0 if view is None else view.summary.entry_count
+    size_bytes = 0 if view is None else view.size_bytes
     return CompactedTopic(topic, 0, entries, 0, 0, 0, 0, 0, 0, 0, size_bytes)

@@ -7,13 +7,13 @@ subscriptions, schemas and policies stay as they are. Only prefixes of producers
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ...ledger import FolderReader
+from ...ledger import CorruptFileError, FolderReader
 from ...ledger.local.catalog.catalog import Catalog, catalog_error
 from ...ledger.local.io.files import OsFiles
 from ...ledger.local.io.folder import CATALOG_NAME
@@ -88,7 +88,7 @@ def copy_topic(
     """
     last: Written | None = None
     with FolderReader(source) as reader:
-        segments = {s.header.segment_id: s for s in reader.load(planned["topic"])}
+        segments = {s.header.segment_id: s for s in _planned_segments(reader, planned)}
         for ledger_id, segment_no, entries in planned["segments"]:
             done = staging.written(ledger_id, segment_no)
             if done is None:
@@ -100,6 +100,17 @@ def copy_topic(
                 staging.note(done)
             last = done
     return last
+
+
+def _planned_segments(reader: FolderReader, planned: Mapping[str, Any]) -> Sequence[Segment]:
+    """Those of the plan that are still there. Other topics' files are not opened."""
+    topic = planned["topic"]
+    ids = [(ledger_id, number) for ledger_id, number, _ in planned["segments"]]
+    try:
+        log = reader.logs_of({topic: ids}).get(topic)
+    except CorruptFileError:
+        return reader.load(topic)
+    return () if log is None else cast("Sequence[Segment]", log.segments())
 
 
 def _copy(

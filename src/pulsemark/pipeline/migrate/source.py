@@ -51,8 +51,8 @@ class MigrateSource(DataSource):
 
     def reader(self, schema: StructType) -> MigrateReader:
         """The reader."""
-        content = json.loads(self.options[PLAN_OPTION])
-        return MigrateReader({**content, "token": self.options.get(TOKEN_OPTION)})
+        content = json.loads(self.options[PLAN_OPTION.lower()])
+        return MigrateReader({**content, "token": self.options.get(TOKEN_OPTION.lower())})
 
 
 class MigrateReader(DataSourceReader):

@@ -26,12 +26,13 @@ from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..errors import JobFailedError, OptionError
 from ..expected import expected_of
 from ..options import ReadOptions, select_topics
+from ..plan import packed
 from ..registration import require_spark
 from . import unfinished
 from .delta_table import DeltaTarget
 from .manifest import Manifest, OffloadedFile
 from .parquet_folder import ParquetFolder
-from .pieces import Piece, pieces_of, tasks_of
+from .pieces import Piece, pieces_of
 from .places import LocalPlace
 from .table import OffloadTable, TableChangedError, table_of
 
@@ -144,12 +145,13 @@ def _run(
     run = unfinished.begin(place, [piece.path for piece in pieces], counting)
     files: tuple[OffloadedFile, ...] = ()
     if pieces:
+        tasks = packed(pieces, lambda piece: piece.part)
         plan = {
             "target": place.uri,
             "constants": table.constants,
             "run": run,
             "lost": sorted(lost),
-            "tasks": [[piece.to_json() for piece in task] for task in tasks_of(pieces)],
+            "tasks": [[piece.to_json() for piece in task] for task in tasks],
         }
         files = _written(spark, texts, plan, place.access)
         table.commit(manifest, options.columns, files)

@@ -7,20 +7,18 @@ where its log ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...finder import Finder
 from ...ledger import Position
 from ...ledger.local.folder_reader import FolderLog
+from ...ledger.local.io.folder import SegmentId
 from ..errors import DataLossError
 from ..options import Bound, BoundKind, ReadOptions
-from ..plan import Slice, entry_of, row_of, slice_of
+from ..plan import Slice, entry_of, row_of, segments_of, slice_of
 from .manifest import HOUR_MS, LAST_HOUR_MS, file_name
-
-_SMALL_ROWS = 100_000
-"""Pieces of fewer messages share tasks: a task costs some 25 ms of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +29,22 @@ class Piece:
     log_id: int
     hour_ms: int
     part: Slice
+    segments: tuple[SegmentId, ...]
+    """Those to open, so that a worker reads no headers of other topics."""
 
     def to_json(self) -> list[object]:
         """A list for JSON."""
         part = self.part
         numbers = [*part.start, *part.end, part.first_index, part.end_index]
-        return [self.path, self.log_id, self.hour_ms, part.topic, *numbers]
+        return [self.path, self.log_id, self.hour_ms, self.segments, part.topic, *numbers]
 
     @classmethod
     def from_json(cls, values: list[Any]) -> Piece:
         """The piece of such a list."""
-        path, log_id, hour_ms, topic, *numbers = values
+        path, log_id, hour_ms, segments, topic, *numbers = values
         start, end = Position(*numbers[:2]), Position(*numbers[2:4])
-        return cls(path, log_id, hour_ms, Slice(topic, start, end, *numbers[4:]))
+        part = Slice(topic, start, end, *numbers[4:])
+        return cls(path, log_id, hour_ms, part, tuple((each[0], each[1]) for each in segments))
 
 
 def pieces_of(
@@ -68,21 +69,9 @@ def pieces_of(
         piece_end = max(piece_end, _entry_end(log, first + 1))
         part = slice_of(log, replace(options, start=_index(first), end=_index(piece_end)))
         path = file_name(log.name, log.topic_id, hour_ms, first, piece_end)
-        yield Piece(path, log.topic_id, hour_ms, part)
+        (segments,) = segments_of([part], {log.name: log}).values()
+        yield Piece(path, log.topic_id, hour_ms, part, segments)
         first = piece_end
-
-
-def tasks_of(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """The pieces of each task, the largest tasks first, so that the last ones are short."""
-    tasks: list[list[Piece]] = []
-    rows = 0
-    for piece in sorted(pieces, key=lambda piece: -piece.part.message_count):
-        if not tasks or rows + piece.part.message_count > _SMALL_ROWS:
-            tasks.append([])
-            rows = 0
-        tasks[-1].append(piece)
-        rows += piece.part.message_count
-    return tasks
 
 
 def _hour_end(finder: Finder, hour_ms: int, first: int, end: int) -> int:

@@ -123,7 +123,8 @@ class PieceWriter:
 
     def _row_groups(self, piece: Piece, schema: pa.Schema) -> Iterator[pa.Table]:
         """The rows of a piece, in tables of about the same size."""
-        partition = LedgerPartition((piece.part,), self._lost)
+        segments = {piece.part.topic: piece.segments}
+        partition = LedgerPartition((piece.part,), self._lost, segments)
         batches: list[pa.RecordBatch] = []
         size_bytes = 0
         for batch in messages_of(partition, self._options, self._rows_schema):
