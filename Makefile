@@ -163,6 +163,10 @@ pulsar-client-suite: $(STAMP) ## The official Python client's own suite: SUITE=/
 pulsar-go-suite: $(STAMP) ## The Go client's own suite (needs Go): SUITE=/its/clone
 	$(BIN)/python tools/pulsar_go_suite.py "$(SUITE)" $(SUITE_ARGS)
 
+.PHONY: pulsar-rs-suite
+pulsar-rs-suite: $(STAMP) ## The Rust client's own suite (needs cargo and protoc): SUITE=/its/clone
+	$(BIN)/python tools/pulsar_rs_suite.py "$(SUITE)" $(SUITE_ARGS)
+
 kafka-python-suite: $(STAMP) ## Run kafka-python's own tests against pulsemark: SUITE=/path/to/its/sources
 	$(BIN)/python tools/client_suites/run.py kafka-python "$(SUITE)"
 
@@ -183,6 +187,12 @@ pulsar-tools: $(STAMP) ## pulsar-perf, pulsar-client, and all programs with TLS:
 	$(BIN)/python tools/compare_pulsar_tools.py --pulsar-home "$(PULSAR_HOME)" \
 		$(if $(filter-out file,$(firstword $(origin PEER_ADMIN_URL))),--peer-admin-url "$(PEER_ADMIN_URL)" --peer-service-url "$(PEER_SERVICE_URL)")
 	$(BIN)/python tools/check_secured_tools.py --pulsar-home "$(PULSAR_HOME)"
+
+.PHONY: pulsar-java
+pulsar-java: $(STAMP) ## The Java client and PulsarAdmin, all they can (needs a JDK): PULSAR_HOME=/path [PEER_ADMIN_URL=...]
+	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
+	$(BIN)/python tools/compare_java_client.py --pulsar-home "$(PULSAR_HOME)" \
+		$(if $(filter-out file,$(firstword $(origin PEER_ADMIN_URL))),--peer-admin-url "$(PEER_ADMIN_URL)" --peer-service-url "$(PEER_SERVICE_URL)")
 
 clean: ## Remove what the other targets made, the environment included
 	rm -rf $(VENV) .demo .demo-kafka .demo-cluster build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache \

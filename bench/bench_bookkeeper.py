@@ -1,35 +1,47 @@
 """This package's broker beside Apache Pulsar's, on the same three bookies, 3/3/2.
 
-    python bench/bench_bookkeeper.py [HOME] [--scale small|full] [--rounds N] [--folder FOLDER]
+    python bench/bench_bookkeeper.py [HOME] [--rounds 3] [--seconds 4] [--failovers 2]
+                                     [--limit-minutes 9] [--perf] [--only ROW ...]
 
-HOME is an unpacked Apache Pulsar (default: ~/.cache/pulsar-peer/apache-pulsar-4.0.8), whose
-pulsar-perf does a part of the work. ZooKeeper and the bookies are its own (`bookkeeper_peer`). Both
-brokers run all the time; the rounds alternate. The table has the median, the lowest and the highest
+HOME is an unpacked Apache Pulsar (default: ~/.cache/pulsar-peer/apache-pulsar-4.0.8). ZooKeeper and
+the bookies are its own (`bookkeeper_peer`). Both brokers run all the time, and only one is loaded.
+After a warm-up of both the rounds alternate. Shown are the median, the lowest and the highest
 figure of all rounds; a ratio above 1 says that pulsemark is better.
 
-`--scale small` takes some five minutes on two cores and only shows that everything works. The full
-one takes about 25 minutes with three rounds, on a machine without other work.
+Messages come from a sender of prepared frames (`raw_publisher`), which costs little; reads and
+waiting sends are the official Python client's. At the end a second broker joins each, and the owner
+of a topic that gets a message every 10 ms is killed. ``--perf`` adds Pulsar's own pulsar-perf,
+about 17 s for each of its rows in each round.
+
+Without arguments it takes some 8 minutes on two cores without other work. A row that fails is
+reported, and the others go on; after ``--limit-minutes`` no further round begins.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import re
-import subprocess
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import compare_pulsar
+import pulsar
 import pulsar_client_jobs
-from compare_pulsar import ROWS, Side, free_port, median_ms, perf, running, table_row
-from pulsar_client_jobs import SEARCHES, ClientJobs, moments
+from bench_client import connect, consume, seek_ms, window_1_ms
+from bookkeeper_brokers import Side
+from bookkeeper_brokers import pulsar as pulsar_side
+from bookkeeper_brokers import pulsemark as pulsemark_side
+from bookkeeper_failover import failovers
+from pulsar_client_jobs import ClientJobs, moments
+from raw_publisher import Blobs, Published, Publisher, batch_frames, plain_frames
 
-from pulsemark.coordination import connect
 from pulsemark.finder import Finder
 from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
 
@@ -37,130 +49,247 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 from bookkeeper_peer import BookKeeperPeer
 
 HOME = Path.home() / ".cache" / "pulsar-peer" / "apache-pulsar-4.0.8"
-CHROOT = "/pulsar"
-GOALS = {
-    "perf unbatched": 0.5,
-    "perf batched": 0.5,
-    "perf large": 0.5,
-    "perf topics": 0.5,
-    "unbatched": 0.5,
-    "batched": 0.5,
-    "large": 0.5,
-    "catch_up_large": 1,
-    "search": 20,
-    "search library": 20,
+SMALL_BYTES, LARGE_BYTES, BATCH, TOPICS = 100, 131_072, 100, 1_000
+LARGE_MB = LARGE_BYTES / 1e6
+MOST_LARGE, MOST_BATCHES, MOST_READ = 1_000, 10_000, 200_000
+WINDOW_1, SEEKS, SEARCHES = 300, 10, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table; ``aim`` is the ratio that is wanted."""
+
+    title: str
+    unit: str
+    is_higher_better: bool = True
+    aim: float | None = None
+
+
+ROWS = {
+    "unbatched": Row("publish 100 B, unbatched", "/s", aim=0.5),
+    "topics": Row("publish 100 B, unbatched, 1,000 topics", "/s", aim=0.5),
+    "batched": Row("publish 100 B, batches of 100", " messages/s", aim=0.5),
+    "large": Row("publish 128 KiB", " MB/s", aim=0.5),
+    "cpu unbatched": Row("broker's CPU a message, unbatched", " us", is_higher_better=False),
+    "cpu topics": Row("broker's CPU a message, 1,000 topics", " us", is_higher_better=False),
+    "cpu batched": Row("broker's CPU a batch of 100", " us", is_higher_better=False),
+    "cpu large": Row("broker's CPU a message, 128 KiB", " us", is_higher_better=False),
+    "open topics": Row("look up 1,000 topics and open a producer of each", " s", False),
+    "window_1": Row("durable send, window 1, p50", " ms", is_higher_better=False),
+    "catch_up_batched": Row("catch-up, batches of 100 x 100 B", " messages/s"),
+    "catch_up_large": Row("catch-up, 128 KiB", " MB/s", aim=1),
+    "seek": Row("client.seek(time) to the first message, p50", " ms", False),
+    "search": Row("search by time over REST, less an empty request, p50", " ms", False, 20),
+    "search library": Row("search by time: library; Pulsar's REST, p50", " ms", False, 20),
+    "failover": Row("longest pause after the owner's SIGKILL", " s", is_higher_better=False),
+    **{
+        f"perf {name}": Row(compare_pulsar.ROWS[f"perf {name}"].title, unit, aim=0.5)
+        for name, unit in (("unbatched", "/s"), ("batched", "/s"), ("large", " MB/s"))
+    },
 }
-PERF_JOBS = ("unbatched", "batched", "large", "topics")
-CLIENT_JOBS = ("window_1", "unbatched", "batched", "large", "catch_up_batched", "catch_up_large")
-SCALES = {"small": (11, 1, 50), "full": (25, 3, 1)}
-"""Seconds of a run of pulsar-perf, rounds, and by what the client's counts are divided."""
-SETTINGS = {
-    "clusterName": "bench",
-    "advertisedAddress": "127.0.0.1",
-    "managedLedgerDefaultEnsembleSize": "3",
-    "managedLedgerDefaultWriteQuorum": "3",
-    "managedLedgerDefaultAckQuorum": "2",
-    "defaultRetentionTimeInMinutes": "-1",
-    "defaultRetentionSizeInMB": "-1",
-    "brokerDeleteInactiveTopicsEnabled": "false",
-    "brokerEntryMetadataInterceptors": (
-        "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor,"
-        "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
-    ),
-}
+JOBS = (
+    *("unbatched", "topics", "batched", "large", "window_1", "catch_up_batched", "catch_up_large"),
+    *("seek", "search", "search library"),
+)
+PERF_JOBS = ("perf unbatched", "perf batched", "perf large")
 
 
-@contextmanager
-def pulsemark(peer: BookKeeperPeer, folder: Path) -> Iterator[Side]:
-    """Run pulsemark's broker."""
-    port, http_port = free_port(), free_port()
-    (folder / "ours.conf").write_text(
-        "defaultRetentionTimeInMinutes=-1\ndefaultRetentionSizeInMB=-1\n"
-    )
-    command = [
-        sys.executable, "-m", "pulsemark", "standalone", "--store", peer.store,
-        "--advertised-address", "127.0.0.1", "--config", str(folder / "ours.conf"),
-        "--port", str(port), "--http-port", str(http_port),
-    ]  # fmt: skip
-    http_url = f"http://127.0.0.1:{http_port}"
-    with running(command, http_url, {}) as pid:
-        yield Side("pulsemark", f"pulsar://127.0.0.1:{port}", http_url, pid, folder)
+class Frames:
+    """What the sender sends, prepared once."""
+
+    def __init__(self) -> None:
+        self.unbatched = Blobs.of(plain_frames(1, 8_000, SMALL_BYTES), 250)
+        self.topics = Blobs.of(plain_frames(TOPICS, 8_000, SMALL_BYTES), 250)
+        self.batched = Blobs.of(batch_frames(400, BATCH, SMALL_BYTES), 10)
+        self.large = Blobs.of(plain_frames(1, 50, LARGE_BYTES), 5)
 
 
-@contextmanager
-def pulsar(home: Path, peer: BookKeeperPeer, folder: Path) -> Iterator[Side]:
-    """Run Pulsar's broker, whose own nodes are below a chroot of the same ZooKeeper."""
-    port, http_port = free_port(), free_port()
-    metadata = f"zk:{peer.zookeeper}{CHROOT}"
-    ledgers = f"zk+hierarchical://{peer.zookeeper}/ledgers"
-    wanted = SETTINGS | {
-        "brokerServicePort": str(port),
-        "webServicePort": str(http_port),
-        "metadataStoreUrl": metadata,
-        "configurationMetadataStoreUrl": metadata,
-        "bookkeeperMetadataServiceUri": ledgers,
-    }
-    text = (home / "conf" / "broker.conf").read_text()
-    for key, value in wanted.items():
-        text = re.sub(rf"(?m)^#?{key}=.*$", "", text) + f"\n{key}={value}\n"
-    settings = folder / "broker.conf"
-    settings.write_text(text)
-    http_url, service_url = f"http://127.0.0.1:{http_port}", f"pulsar://127.0.0.1:{port}"
-    asyncio.run(make_node(peer.zookeeper, CHROOT))
-    initialize = [
-        str(home / "bin" / "pulsar"), "initialize-cluster-metadata", "--cluster", "bench",
-        "--metadata-store", metadata, "--configuration-metadata-store", metadata,
-        "--existing-bk-metadata-service-uri", ledgers,
-        "--web-service-url", http_url, "--broker-service-url", service_url,
-    ]  # fmt: skip
-    done = subprocess.run(initialize, check=False, capture_output=True, text=True, timeout=180)
-    if done.returncode:
-        raise SystemExit(f"Pulsar's metadata: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    environment = {
-        "PULSAR_BROKER_CONF": str(settings),
-        "PULSAR_LOG_DIR": str(folder / "logs"),
-        "PULSAR_MEM": "-Xms512m -Xmx512m -XX:MaxDirectMemorySize=512m",
-    }
-    with running([str(home / "bin" / "pulsar"), "broker"], http_url, environment) as pid:
-        yield Side("Apache Pulsar", service_url, http_url, pid, folder)
+class Round:
+    """The jobs of one round for one side; a job notes its figures."""
+
+    def __init__(
+        self, side: Side, store: str, number: int | str, seconds: float, frames: Frames, home: Path
+    ) -> None:
+        self._side, self._store, self._seconds, self._frames = side, store, seconds, frames
+        self._home = home
+        self._broker = side.brokers[0]
+        self._name = f"persistent://public/default/round-{number}"
+        self._published: dict[str, Published] = {}
+
+    def run(self, job: str) -> None:
+        """Do one job. What it needs of another one that has failed is a KeyError."""
+        perf = job.removeprefix("perf ")
+        if perf != job:
+            self._perf(perf)
+        else:
+            getattr(self, job.replace(" ", "_"))()
+
+    def _publish(
+        self, name: str, blobs: Blobs, window: int, most: int, topics: list[str]
+    ) -> Published:
+        publisher = Publisher(self._broker.service_url)
+        try:
+            began_s = time.perf_counter()
+            publisher.open_producers(topics)
+            if len(topics) > 1:
+                self._side.note("open topics", time.perf_counter() - began_s)
+            before_s = self._broker.cpu_s()
+            done = publisher.publish(blobs, window=window, seconds=self._seconds, most=most)
+            used_s = self._broker.cpu_s() - before_s
+        finally:
+            publisher.close()
+        self._side.note(f"cpu {name}", used_s / done.frames * 1e6)
+        self._published[name] = done
+        return done
+
+    def _topic(self, name: str) -> str:
+        return f"{self._name}-{name}"
+
+    def unbatched(self) -> None:
+        """100 B, each an entry."""
+        topics = [self._topic("unbatched")]
+        done = self._publish("unbatched", self._frames.unbatched, 4_000, sys.maxsize, topics)
+        self._side.note("unbatched", done.rate)
+
+    def topics(self) -> None:
+        """The same, to 1,000 topics in turns."""
+        topics = [f"persistent://public/default/many-{number}" for number in range(TOPICS)]
+        done = self._publish("topics", self._frames.topics, 4_000, sys.maxsize, topics)
+        self._side.note("topics", done.rate)
+
+    def batched(self) -> None:
+        """100 messages of 100 B are an entry."""
+        topics = [self._topic("batched")]
+        done = self._publish("batched", self._frames.batched, 400, MOST_BATCHES, topics)
+        self._side.note("batched", done.rate * BATCH)
+
+    def large(self) -> None:
+        """128 KiB, each an entry."""
+        topics = [self._topic("large")]
+        done = self._publish("large", self._frames.large, 100, MOST_LARGE, topics)
+        self._side.note("large", done.rate * LARGE_MB)
+
+    def _with_client(self, work: Callable[[pulsar.Client], float]) -> float:
+        client = connect(self._broker.service_url)
+        try:
+            return work(client)
+        finally:
+            client.close()
+
+    def window_1(self) -> None:
+        """A send that waits for its receipt."""
+        self._side.note(
+            "window_1",
+            self._with_client(
+                lambda client: statistics.median(
+                    window_1_ms(client, self._topic("window-1"), WINDOW_1)
+                )
+            ),
+        )
+
+    def catch_up_batched(self) -> None:
+        """A reader of what `batched` has stored."""
+        count = min(MOST_READ, self._published["batched"].frames * BATCH)
+        topic = self._topic("batched")
+        self._side.note(
+            "catch_up_batched", self._with_client(lambda client: consume(client, topic, count))
+        )
+
+    def catch_up_large(self) -> None:
+        """A reader of what `large` has stored."""
+        count = self._published["large"].frames
+        topic = self._topic("large")
+        rate = self._with_client(lambda client: consume(client, topic, count))
+        self._side.note("catch_up_large", rate * LARGE_MB)
+
+    def _moments(self, count: int) -> list[int]:
+        done = self._published["unbatched"]
+        return moments(done.first_ms, done.last_ms, count)
+
+    def seek(self) -> None:
+        """A consumer seeks in what `unbatched` has stored."""
+        topic, times = self._topic("unbatched"), self._moments(SEEKS)
+        taken = self._with_client(lambda client: statistics.median(seek_ms(client, topic, times)))
+        self._side.note("seek", taken)
+
+    def search(self) -> None:
+        """A search by time over REST."""
+        done = self._published["unbatched"]
+        jobs = ClientJobs(self._broker.service_url, self._broker.http_url, "search")
+        try:
+            taken = jobs.search(self._topic("unbatched"), done.first_ms, done.last_ms)
+        finally:
+            jobs.close()
+        self._side.note("search", taken)
+        if self._side.name != "pulsemark":
+            self._side.note("search library", taken)
+
+    def search_library(self) -> None:
+        """A search by time without a broker, in ledgers of ours."""
+        if self._side.name == "pulsemark":
+            with BookKeeperReader.open(self._store) as reader:
+                finder = Finder(reader.log(self._topic("unbatched")))
+                taken = compare_pulsar.median_ms(finder.by_time, self._moments(SEARCHES))
+            self._side.note("search library", taken)
+
+    def _perf(self, name: str) -> None:
+        broker, figures = self._broker, dict[str, list[float]]()
+        assert broker.process is not None
+        side = compare_pulsar.Side(
+            self._side.name, broker.service_url, broker.http_url, broker.process.pid,
+            self._home, figures=figures,
+        )  # fmt: skip
+        compare_pulsar.perf(self._home, side, name, self._topic(f"perf-{name}"), 14)
+        self._side.note(f"perf {name}", figures[f"perf {name}"][0])
 
 
-async def make_node(zookeeper: str, path: str) -> None:
-    """Create an empty node."""
-    session = await connect(zookeeper)
-    if await session.exists(path) is None:
-        await session.create(path)
-    await session.close()
+class Run:
+    """The whole: what failed is kept, and the rest goes on."""
 
+    def __init__(self, arguments: argparse.Namespace, store: str, sides: tuple[Side, Side]) -> None:
+        self._arguments, self._store, self._sides = arguments, store, sides
+        self._frames = Frames()
+        self._began_s = time.monotonic()
+        self.failures: list[str] = []
 
-def search(
-    side: Side, store: str, jobs: ClientJobs, topic: str, first_ms: int, last_ms: int
-) -> None:
-    """Searches by time of one topic: from the client, over REST, and in a library."""
-    side.note("seek", jobs.seek(topic, first_ms, last_ms))
-    over_rest = jobs.search(topic, first_ms, last_ms)
-    side.note("search", over_rest)
-    if side.name != "pulsemark":
-        side.note("search library", over_rest)
-        return
-    with BookKeeperReader.open(store) as reader:
-        finder = Finder(reader.log(topic))
-        times = moments(first_ms, last_ms, SEARCHES)
-        side.note("search library", median_ms(finder.by_time, times))
+    def attempt(self, what: str, work: Callable[[], None]) -> None:
+        """Do something, and keep why it failed."""
+        try:
+            work()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the other rows go on
+            self.failures.append(f"{what}: {type(error).__name__}: {error}")
+            print(f"FAILED {self.failures[-1]}", file=sys.stderr)
 
+    def say(self, what: str) -> None:
+        """Say how far it is."""
+        print(f"{what} after {time.monotonic() - self._began_s:.0f} s", file=sys.stderr)
 
-def one_round(home: Path, side: Side, store: str, number: int, seconds: float) -> None:
-    """All jobs of one round for one broker."""
-    # Both brokers have ledgers on the same bookies, and topics in metadata of their own.
-    topic = f"persistent://public/default/perf-{number}"
-    jobs = ClientJobs(side.service_url, side.http_url, str(number))
-    for name in PERF_JOBS:
-        first_ms, last_ms = perf(home, side, name, f"{topic}-{name}", seconds)
-        if name == "unbatched":
-            search(side, store, jobs, f"{topic}-{name}", first_ms, last_ms)
-    for name in CLIENT_JOBS:
-        side.note(name, getattr(jobs, name)())
-    jobs.close()
+    def is_late(self) -> bool:
+        """Whether no further round is to begin."""
+        return time.monotonic() - self._began_s > 60 * float(self._arguments.limit_minutes)
+
+    def measure(self) -> None:
+        """Warm both up, then all rounds and the failovers."""
+        for side in self._sides:
+            self._round(side, "warm-up", self._arguments.jobs)
+            side.figures.clear()
+        for number in range(self._arguments.rounds):
+            if self.is_late():
+                self.failures.append(f"round {number} and later ones were left out: too late")
+                break
+            for side in self._sides if number % 2 == 0 else reversed(self._sides):
+                self._round(side, number, self._arguments.jobs)
+        count = self._arguments.failovers
+        for side in self._sides if count else ():
+            self.attempt(f"failovers of {side.name}", partial(failovers, side, count))
+            self.say(f"failovers of {side.name} done")
+
+    def _round(self, side: Side, number: int | str, jobs: list[str]) -> None:
+        arguments = self._arguments
+        one = Round(side, self._store, number, arguments.seconds, self._frames, arguments.home)
+        for job in jobs:
+            self.attempt(f"round {number}, {side.name}, {job}", partial(one.run, job))
+        self.say(f"round {number} of {side.name} done")
 
 
 def table(ours: Side, peer: Side) -> Iterator[str]:
@@ -168,47 +297,74 @@ def table(ours: Side, peer: Side) -> Iterator[str]:
     yield "| job | pulsemark | Apache Pulsar | ratio | at least |"
     yield "|---|---|---|---|---|"
     for name, row in ROWS.items():
-        if name in ours.figures:
-            yield table_row(row, ours.figures[name], peer.figures[name], GOALS.get(name))
+        mine, theirs = ours.figures.get(name), peer.figures.get(name)
+        if mine or theirs:
+            aim = f"{row.aim:g}x" if row.aim else ""
+            shown = f"{spread(mine, row.unit)} | {spread(theirs, row.unit)}"
+            yield f"| {row.title} | {shown} | {ratio(row, mine, theirs)} | {aim} |"
 
 
-def scaled(divisor: int) -> None:
-    """Divide what the client's jobs do."""
-    for name in ("UNBATCHED", "BATCHED", "LARGE", "WINDOW_1", "SEEKS"):
-        value = getattr(pulsar_client_jobs, name)
-        setattr(pulsar_client_jobs, name, max(3, value // divisor))
+def ratio(row: Row, ours: list[float] | None, theirs: list[float] | None) -> str:
+    """Above 1 ours is better."""
+    if not ours or not theirs:
+        return "-"
+    value = statistics.median(ours) / statistics.median(theirs)
+    return f"{value if row.is_higher_better else 1 / value:.3g}x"
 
 
-def main() -> None:
-    """Parse arguments, measure, print."""
+def spread(values: list[float] | None, unit: str) -> str:
+    """The median, and the lowest and highest value."""
+    if not values:
+        return "failed"
+    middle, low, high = (
+        f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+        for value in (statistics.median(values), min(values), max(values))
+    )
+    return f"{middle}{unit} ({low} to {high})"
+
+
+def parsed() -> argparse.Namespace:
+    """The arguments."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("home", type=Path, nargs="?", default=HOME)
-    parser.add_argument("--scale", choices=SCALES, default="small")
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("home", type=Path, nargs="?", default=HOME, metavar="HOME")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4, help="of each publishing job")
+    parser.add_argument("--failovers", type=int, default=2, help="of each side")
+    parser.add_argument("--limit-minutes", type=float, default=9)
+    parser.add_argument("--perf", action="store_true", help="pulsar-perf's rows, too")
+    parser.add_argument("--only", nargs="+", choices=(*JOBS, *PERF_JOBS), dest="jobs")
     parser.add_argument("--folder", type=Path, help="of the bookies (default: a temporary one)")
     arguments = parser.parse_args()
+    arguments.jobs = arguments.jobs or [*JOBS, *(PERF_JOBS if arguments.perf else ())]
+    return arguments
+
+
+def main() -> int:
+    """Measure, print; 1 if a row failed."""
+    arguments = parsed()
     if not (arguments.home / "bin" / "pulsar").exists():
         print(f"skipped: no Apache Pulsar in {arguments.home}")
-        return
-    seconds, rounds, divisor = SCALES[arguments.scale]
-    scaled(divisor)
-    began_s = time.monotonic()
+        return 0
+    pulsar_client_jobs.SEARCHES = SEARCHES
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         bookies = BookKeeperPeer(arguments.folder or folder / "bookies")
         stack.callback(bookies.stop)
         bookies.start(3)
-        ours = stack.enter_context(pulsemark(bookies, folder))
-        peer = stack.enter_context(pulsar(arguments.home, bookies, folder))
-        for number in range(arguments.rounds or rounds):
-            for side in (ours, peer) if number % 2 == 0 else (peer, ours):
-                one_round(arguments.home, side, bookies.store, number, seconds)
-                took = f"{time.monotonic() - began_s:.0f} s"
-                print(f"round {number} of {side.name} done after {took}", file=sys.stderr)
+        ours = pulsemark_side(bookies, folder)
+        peer = pulsar_side(arguments.home, bookies, folder)
+        for side in (ours, peer):
+            stack.callback(side.stop)
+            side.add_broker()
+        run = Run(arguments, bookies.store, (ours, peer))
+        run.measure()
     print("\n".join(table(ours, peer)))
-    figures = {"ours": ours.figures, "peer": peer.figures}
-    print(json.dumps({"bench": "bench_bookkeeper", "scale": arguments.scale, **figures}))
+    for failure in run.failures:
+        print(f"failed: {failure}")
+    figures = {"ours": ours.figures, "peer": peer.figures, "failures": run.failures}
+    print(json.dumps({"bench": "bench_bookkeeper", **figures}))
+    return 1 if run.failures else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -27,14 +27,14 @@ from pulsemark.proto import pulsar_api_pb2 as pb
 
 sys.path.insert(0, str(Path(__file__).parent))
 from differential.cleaning_scenarios import CLEANING_SCENARIOS
-from differential.known import reason_of, reason_of_answers
+from differential.known import KNOWN, entry_of, reason_of_answers, reason_of_lines
 from differential.normalize import differences
 from differential.peers import Recorder
 from differential.policy_scenarios import POLICY_SCENARIOS
 from differential.rest_scenarios import CLUSTER_WIDE, REST_SCENARIOS
 from differential.schema_scenarios import SCHEMA_SCENARIOS
 from differential.topic_scenarios import TOPIC_SCENARIOS
-from differential.wire_scenarios import SCENARIOS, WALKS, Scenario
+from differential.wire_scenarios import SCENARIOS, Scenario, walks
 
 FLAGS = pb.FeatureFlags(supports_broker_entry_metadata=True)
 Steps: TypeAlias = list[tuple[str, Any]]
@@ -54,7 +54,8 @@ def main() -> int:
     if args.cluster_wide:
         scenarios |= CLUSTER_WIDE
     if args.walks:
-        scenarios = dict(WALKS)
+        first, last = args.seeds
+        scenarios = walks(range(first, last + 1))
     patterns = args.only or ["*"]
     chosen = [name for name in scenarios if any(fnmatchcase(name, pattern) for pattern in patterns)]
     with (
@@ -92,6 +93,8 @@ def main() -> int:
     print(f"{steps} answers, {len(found)} differ, {len(new)} of them without a known reason")
     for name, label in new:
         print(f"  {name}: {label}")
+    if args.entries:
+        _print_entries({(name, label) for name, label, *_ in found}, chosen)
     if args.json:
         args.json.write_text(json.dumps(everything, indent=1, default=repr))
     return 1 if new else 0
@@ -119,6 +122,14 @@ def _arguments() -> argparse.Namespace:
         action="store_true",
         help="instead, commands in random orders",
     )
+    parser.add_argument(
+        "--seeds", type=int, nargs=2, default=(1, 4), help="the first and the last seed of --walks"
+    )
+    parser.add_argument(
+        "--entries",
+        action="store_true",
+        help="at the end, list for each row of known.py the answers that it explained in this run",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="scenarios that run at the same time")
     parser.add_argument("--json", type=Path, help="write every answer of both here")
     return parser.parse_args()
@@ -129,7 +140,7 @@ def _recorded(recorder: Recorder, scenario: Scenario, name: str, run: str) -> St
     recorder.begin()
     try:
         scenario(recorder, f"persistent://public/default/{name}-{run}")
-    except LookupError as error:  # the message that the following steps need did not arrive
+    except (LookupError, OSError) as error:  # what the following steps need did not arrive
         recorder.record(f"{recorder.name} ended the scenario", repr(error))
     finally:
         recorder.end()
@@ -158,9 +169,29 @@ def _compare(name: str, ours: Steps, theirs: Steps) -> list[tuple[str, list[str]
         lines = differences(left[1], right[1])
         if lines:
             label = left[0] if left[0] != "-" else right[0]
-            reason = reason_of(name, label) or reason_of_answers(name, left[1], right[1])
+            entry = entry_of(name, label)
+            reason = entry[2] if entry else reason_of_lines(lines)
+            reason = reason or reason_of_answers(name, left[1], right[1])
             found.append((label, lines, reason))
     return found
+
+
+def _print_entries(differing: set[tuple[str, str]], ran: list[str]) -> None:
+    """Which answers each row of known.py explained; none: the row can go, or the answer is a race.
+
+    Rows of scenarios that did not run are left out.
+    """
+    explained: dict[tuple[str, str, str], list[str]] = {
+        row: [] for row in KNOWN if any(fnmatchcase(name, row[0]) for name in ran)
+    }
+    for name, label in sorted(differing):
+        entry = entry_of(name, label)
+        if entry is not None:
+            explained[entry].append(f"{name}: {label}")
+    for row, answers in explained.items():
+        print(f"{len(answers)} by {row}")
+        for answer in answers:
+            print(f"    {answer}")
 
 
 if __name__ == "__main__":

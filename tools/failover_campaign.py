@@ -12,7 +12,8 @@ when it wakes up must be refused. At the end all topics are read:
 
 1. every acknowledged message is there, and first copies are in the order of sending;
 2. indexes have no gap and do not repeat; broker times never decrease;
-3. with leader epochs, each takeover has begun one.
+3. with leader epochs, each takeover has begun one;
+4. no message was stored once more after its receipt.
 
 Without --store a ZooKeeper and three bookies are started (tools/bookkeeper_peer.py).
 """
@@ -40,6 +41,7 @@ import pulsar
 from bookkeeper_peer import BookKeeperPeer, free_port
 
 from pulsemark.client import RawReader, Service
+from pulsemark.client.errors import ClientError
 from pulsemark.proto import pulsar_api_pb2 as pb
 
 SESSION_TIMEOUT_MS = 4_000
@@ -49,6 +51,8 @@ PAUSE_S = 7.5
 """Until then another broker has taken the topics over, since a lookup has asked for them."""
 START_LIMIT_S = 90.0
 FAILOVER_LIMIT_S = 60.0
+READ_TRIES = 10
+"""The leader moves bundles while topics are read."""
 INTERVAL_S = 0.02
 """Between two messages to one topic."""
 
@@ -115,6 +119,8 @@ class Load:
         self.topic = topic
         self.acknowledged: dict[int, float] = {}
         """When each message was acknowledged, by its sequence id."""
+        self.acknowledged_ms: dict[int, int] = {}
+        """The same by the clock of this machine, which is the brokers' clock, too."""
         self.places: dict[int, str] = {}
         """What its receipt said."""
         self.sent_s: list[float] = []
@@ -141,6 +147,7 @@ class Load:
         with self._lock:
             if result == pulsar.Result.Ok:
                 self.acknowledged[number] = time.monotonic()
+                self.acknowledged_ms[number] = time.time_ns() // 1_000_000
                 self.places[number] = f"{place.ledger_id()}:{place.entry_id()}"
             else:
                 self.refused += 1
@@ -251,11 +258,34 @@ def failover(
     }
 
 
+def check_all(service: Service, first: BrokerProcess, loads: list[Load]) -> dict[str, Any]:
+    """Read all topics: counts, and what is wrong. A reader begins again if its topic moves."""
+    names = ("acknowledged", "entries", "copies", "copies_after_receipt", "refused")
+    total: dict[str, Any] = dict.fromkeys(names, 0)
+    epochs, wrong = [], []
+    for load in loads:
+        begins, found = [], []
+        for _ in range(READ_TRIES):
+            seen = dict.fromkeys(names, 0)
+            try:
+                begins = _epochs(first, load.topic)
+                found = check(service, load, begins, seen)
+                break
+            except (ClientError, OSError) as error:
+                found = [f"{load.topic} cannot be read: {error}"]
+                time.sleep(2)
+        wrong += found
+        epochs.append(len(begins))
+        for name in names:
+            total[name] += seen[name]
+    return {**total, "epochs": epochs, "wrong": wrong}
+
+
 def check(service: Service, load: Load, epochs: list[int], seen: dict[str, Any]) -> list[str]:
     """Read one topic; what is wrong. ``epochs`` are the indexes of its leader epochs' entries."""
     wrong: list[str] = []
     first: dict[int, int] = {}
-    index, time_ms, entries, controls = 0, 0, 0, set(epochs)
+    index, time_ms, entries, controls, late = 0, 0, 0, set(epochs), []
     with RawReader(service, load.topic, timeout_s=60) as reader:
         for entry in reader.entries():
             entries += 1
@@ -271,17 +301,24 @@ def check(service: Service, load: Load, epochs: list[int], seen: dict[str, Any])
                 wrong.append(f"{entry.position}: time {stamp.broker_timestamp} after {time_ms}")
             index, time_ms = stamp.index + 1, stamp.broker_timestamp
             if entry.header is not None:
-                first.setdefault(entry.header.sequence_id, entries)
+                number = entry.header.sequence_id
+                if first.setdefault(number, entries) != entries and (
+                    stamp.broker_timestamp > load.acknowledged_ms.get(number, sys.maxsize)
+                ):
+                    late.append((number, str(entry.position)))
     lost = sorted(set(load.acknowledged) - set(first))
     if lost:
         shown = [(n, load.places[n], round(load.acknowledged[n], 2)) for n in lost[:5]]
         wrong.append(f"{len(lost)} acknowledged messages are lost, such as {shown}")
+    if late:
+        wrong.append(f"{len(late)} copies were stored after the receipt, such as {late[:5]}")
     order = sorted(first, key=first.__getitem__)
     if order != sorted(order):
         wrong.append("first copies are not in the order of sending")
     seen["acknowledged"] += len(load.acknowledged)
     seen["entries"] += entries
     seen["copies"] += entries - len(first)
+    seen["copies_after_receipt"] += len(late)
     seen["refused"] += load.refused
     return [f"{load.topic}: {text}" for text in wrong]
 
@@ -316,25 +353,22 @@ def campaign(arguments: argparse.Namespace, store: str, folder: Path) -> dict[st
         finally:
             for load in loads:
                 load.stop()
-        seen = {"acknowledged": 0, "entries": 0, "copies": 0, "refused": 0}
         flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
         service = Service(url, feature_flags=flags)
-        epochs = {load.topic: _epochs(first, load.topic) for load in loads}
-        wrong = [t for load in loads for t in check(service, load, epochs[load.topic], seen)]
+        result = check_all(service, first, loads)
         service.close()
     times = sorted(one["longest_s"] for one in events)
     return {
         "failovers": len(events),
         "longest_s": times[-1],
         "median_s": times[len(times) // 2],
+        "above_10_s": sum(one > 10 for one in times),
         "kinds": {
             kind: [e["longest_s"] for e in events if e["kind"] == kind]
             for kind in ("kill", "end", "pause")
         },
         "not_back": [e for e in events if e["missing"]],
-        **seen,
-        "epochs": [len(indexes) for indexes in epochs.values()],
-        "wrong": wrong,
+        **result,
     }
 
 

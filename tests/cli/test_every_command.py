@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import socket
 from contextlib import redirect_stdout
 
 import pytest
@@ -120,6 +121,28 @@ def test_no_broker(words, pulsemark, tmp_path, monkeypatch):
         assert ran.err.count("\n") == 1
         assert "127.0.0.1:1" in ran.err
         assert "Traceback" not in ran.err
+
+
+@pytest.fixture
+def silent_port():
+    """A port where connections are accepted, and nothing is answered."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@EVERY
+def test_a_broker_that_does_not_answer(words, pulsemark, silent_port, tmp_path, monkeypatch):
+    """Where a broker is asked over HTTP, the command gives up after --request-timeout."""
+    monkeypatch.chdir(tmp_path)
+    if "--request-timeout" not in names(words):
+        assert "--admin-url" not in names(words)
+        return
+    url = f"http://127.0.0.1:{silent_port}"
+    for wrong in ("0", "-1", "x", "nan", "inf", "1e9"):
+        error = pulsemark(*call_of(words), f"--request-timeout={wrong}").error()
+        assert "--request-timeout" in error
+    ran = pulsemark(*call_of(words), "--admin-url", url, "--request-timeout", "0.2")
+    assert ran.error() == f"cannot connect to {url}: no answer within 0.2 s"
 
 
 def into_a_closed_pipe(call: list[str]) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pulsemark.cli import pipeline
 from pulsemark.pipeline import JOBS
 
 Folder = Any
@@ -22,6 +25,55 @@ def test_audit(folder: Folder, pulsemark: Command) -> None:
     assert "missing" in heading
     assert folder.topic in row
     assert str(sum(folder.counts)) in row.split()
+
+
+NAMES = ["topic", "bucket_start", "count", "missing"]
+MOMENT = datetime(2026, 3, 1, 14, 5, tzinfo=UTC)
+ROWS = [
+    [
+        "persistent://public/default/a\x1b[2Jb",
+        datetime(2026, 3, 1, 14, 5, tzinfo=UTC),
+        12_345,
+        None,
+    ],
+    ["persistent://public/default/b", None, 7, 0],
+]
+
+
+@pytest.fixture
+def job_with_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that has these rows, without Spark."""
+
+    def run_job(*_: object, show: Any, **__: object) -> int:
+        show(NAMES, ROWS)
+        return 0
+
+    monkeypatch.setattr(pipeline, "run_job", run_job)
+
+
+@pytest.mark.usefixtures("job_with_rows")
+def test_a_pipe_gets_lines(pulsemark: Command) -> None:
+    """A row is a line with plain digits, ISO times and no control character; null is a dash."""
+    ran = pulsemark("pipeline", "audit", "data")
+    assert [re.split(" {2,}", line.strip()) for line in ran.out.splitlines()] == [
+        NAMES,
+        [r"persistent://public/default/a\x1b[2Jb", "2026-03-01T14:05:00.000Z", "12345", "-"],
+        ["persistent://public/default/b", "-", "7", "0"],
+    ]
+
+
+@pytest.mark.usefixtures("job_with_rows")
+def test_a_terminal_gets_a_table(pulsemark: Command, terminal: Any) -> None:
+    """It fits the terminal's width, as the tables of the other commands do."""
+    shown = terminal("stdout", 100)
+    assert pulsemark("pipeline", "audit", "data").status == 0
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()).splitlines()
+    assert "\x1b[1m" in shown.getvalue()
+    assert "12,345" in lines[1]
+    assert max(map(len, lines)) <= 100
+    shown = terminal("stdout", 25)
+    pulsemark("pipeline", "audit", "data")
+    assert re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue()).startswith("topic         persistent:")
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -12,6 +12,7 @@ import pytest
         (["--store", "zk://127.0.0.1:1/ledgers"], "no server of 127.0.0.1:1 answered"),
         (["--store", "zk://127.0.0.1:1/ledgers", "--grpc-port", "0"], "gRPC does not go with"),
         (["--store", "127.0.0.1:1"], "--store: "),
+        (["--store", ""], "--store: store address '': it must begin with zk://"),
         (["--store", "zk://127.0.0.1:1/ledgers", "--workers", "2"], "--workers does not go with"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -44,13 +45,48 @@ def test_a_closed_stream_is_no_other_file(tmp_path):
 
 
 def test_a_full_disk_under_the_output(folder):
-    """One line that says so."""
-    for command in (f"verify {folder.path} --json", f"dump {folder.path}"):
+    """One line that says so, also where the command works on a folder or only prints help."""
+    for command in (f"verify {folder.path} --json", f"dump {folder.path}", "--version", "--help"):
         ran = shell(f"pulsemark {command} > /dev/full")
         assert ran.returncode == 2
-        assert ran.stderr.startswith(b"pulsemark: error: ")
-        assert ran.stderr.count(b"\n") == 1
-        assert b"No space left" in ran.stderr
+        reason = b"the output cannot be written: No space left on device"
+        assert ran.stderr == b"pulsemark: error: " + reason + b"\n"
+
+
+def test_no_half_of_a_key_is_left(tmp_path, monkeypatch, pulsemark):
+    """A key that could not be written whole leaves no file, which would be taken for a key."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    pytest.importorskip("jwt")
+    monkeypatch.setattr(os, "fdopen", full)
+    target = tmp_path / "key"
+    error = pulsemark("token", "create-secret-key", "--output", target).error()
+    assert error == f"{target}: No space left on device"
+    assert not target.exists()
+
+
+def test_errors_that_no_one_reads():
+    """The exit code is that of the error, also where the reader of stderr has gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pulsemark", "verify", "/nowhere"],
+        stderr=writing, check=False, timeout=100,
+    )  # fmt: skip
+    os.close(writing)
+    assert ran.returncode == 2
+
+
+def test_arguments_are_utf_8():
+    """Also where Python was told to take them as something else."""
+    name = "persistent://public/default/注文"
+    few = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    with running_broker(storage="memory") as broker:
+        ran = shell(f"pulsemark topics create 注文 --admin-url {broker.http_url}", **few)
+        assert ran.returncode == 0, ran.stderr
+        assert broker.admin.topics() == [name]
 
 
 def test_few_letters():

@@ -169,3 +169,11 @@ def test_no_broker(pulsemark):
     using: tuple[tuple[str, ...], ...] = (("produce", "x", "-m", "y"), ("consume", "x", "--peek"))
     for used in using:
         assert place in pulsemark(*used, "--service-url", place).error()
+
+
+def test_a_subscription_without_a_name(connect):
+    """It is refused; the command would wait for messages of a subscription that no one can name."""
+    for name in ("", " "):
+        assert (
+            "--subscription must not be empty" in connect("consume", "orders", "-s", name).error()
+        )

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import pulsar
 import pytest
 
+from pulsemark.ledger import TopicStore
+
 TOPIC = "persistent://public/default/orders"
 BUNDLES = "/admin/v2/namespaces/public/default"
 
@@ -80,6 +82,41 @@ def test_unloading(brokers, rest, eventually, path):
         assert message.data() == str(number).encode()
         consumer.acknowledge(message)
     assert brokers.owner(TOPIC).broker.services.topics.open_topics[TOPIC].ledger.next_index == 4
+
+
+def test_a_topic_that_is_opened_while_its_bundle_is_given_away(
+    brokers, rest, eventually, monkeypatch
+):
+    """The bundle leaves after the topic has been opened and closed again: no topic of a closed
+    store stays open, so the next owner, here the same broker, serves it.
+    """
+    only = brokers.start()
+    brokers.owner(TOPIC)
+    began, may_go, opened = threading.Event(), threading.Event(), []
+    plain = TopicStore.open_topic
+
+    def slowly(*arguments):
+        began.set()
+        assert may_go.wait(30)
+        return plain(*arguments)
+
+    monkeypatch.setattr(TopicStore, "open_topic", slowly)
+    client = brokers.client()
+
+    def open_producer():
+        opened.append(client.create_producer(TOPIC, send_timeout_millis=20_000))
+
+    opening = threading.Thread(target=open_producer)
+    opening.start()
+    assert began.wait(30)
+    unloading = threading.Thread(target=rest, args=(only, "PUT", f"{BUNDLES}/unload"))
+    unloading.start()
+    eventually(lambda: only.member.holdings.leaving, "the bundle leaves")
+    may_go.set()
+    unloading.join(30)
+    assert not unloading.is_alive()
+    opening.join(30)
+    opened[0].send(b"x")
 
 
 def test_settings_are_shared(brokers, rest, eventually):

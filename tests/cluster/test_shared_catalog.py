@@ -9,7 +9,13 @@ import pytest
 from pulsemark.broker.topics.catalog_writer import CatalogWriter
 from pulsemark.broker.topics.namespaces import Namespaces
 from pulsemark.cluster import shared_catalog
-from pulsemark.cluster.shared_catalog import CHANGES, MAX_VALUE_BYTES, SharedCatalog
+from pulsemark.cluster.shared_catalog import (
+    CHANGES,
+    MAX_VALUE_BYTES,
+    REMOVED,
+    ROOT,
+    SharedCatalog,
+)
 from pulsemark.coordination import ConnectionLossError
 from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import CatalogError
@@ -217,3 +223,73 @@ async def test_records_of_changes_are_removed(monkeypatch):
     await until(lambda: len([p for p in tree.paths() if p.startswith(f"{CHANGES}/")]) <= 12)
     behind_session.heal()
     await until(lambda: behind.items("k") == mine.items("k"))
+
+
+async def test_a_value_that_was_removed_and_made_again():
+    """A broker that knows the value from before its removal does not replace the one after it."""
+    tree = MemoryTree()
+    one, _ = await opened(tree)
+    two, _ = await opened(tree)
+    await in_thread(one.put, "k", "a", b"before")
+    await until(lambda: two.get("k", "a") == b"before")
+    two.close()  # it hears of no more changes by itself
+    await in_thread(one.delete, "k", "a")
+    await in_thread(one.put, "k", "a", b"after")
+    with pytest.raises(ChangedElsewhereError, match="k/-a"):
+        await in_thread(two.put, "k", "a", b"replaced")
+    assert two.get("k", "a") == b"after"
+    await in_thread(two.put, "k", "a", b"now")
+    await until(lambda: one.get("k", "a") == b"now")
+
+
+async def test_a_removal_by_a_broker_that_knows_an_older_value():
+    """A broker that knows the value from before its removal does not remove the one after it."""
+    tree = MemoryTree()
+    one, _ = await opened(tree)
+    two, _ = await opened(tree)
+    await in_thread(one.put, "k", "a", b"before")
+    await until(lambda: two.get("k", "a") == b"before")
+    two.close()
+    await in_thread(one.delete, "k", "a")
+    await in_thread(one.put, "k", "a", b"after")
+    with pytest.raises(ChangedElsewhereError, match="k/-a"):
+        await in_thread(two.delete, "k", "a")
+    assert one.get("k", "a") == b"after"
+
+
+async def test_a_removed_value_is_absent_everywhere():
+    """Each broker, also a later one, takes a removed value for absent: it can be made again there
+    without a refusal, and removing it once more changes nothing.
+    """
+    tree = MemoryTree()
+    one, _ = await opened(tree)
+    await in_thread(one.put, "k", "a", b"1")
+    assert await in_thread(one.delete, "k", "a")
+    records = len(await tree.session().children(CHANGES))
+    assert not await in_thread(one.delete, "k", "a")
+    later, news = await opened(tree)
+    assert later.get("k", "a") is None
+    assert later.items("k") == []
+    assert not await in_thread(later.delete, "k", "a")
+    assert len(await tree.session().children(CHANGES)) == records
+    await in_thread(later.write, [("k", "a", b"2"), ("k", "b", b"3")])
+    await until(lambda: one.items("k") == [("a", b"2"), ("b", b"3")])
+    assert news == []
+    with pytest.raises(CatalogError, match="k 'a' cannot be"):
+        await in_thread(one.put, "k", "a", REMOVED)
+
+
+async def test_nodes_of_removed_values_are_removed(monkeypatch):
+    """Values that come and go leave a bounded number of nodes; one that is there stays."""
+    monkeypatch.setattr(shared_catalog, "KEPT_CHANGES", 8)
+    tree = MemoryTree()
+    mine, _ = await opened(tree)
+    await in_thread(mine.put, "k", "again", b"1")
+    await in_thread(mine.delete, "k", "again")
+    await in_thread(mine.put, "k", "again", b"2")
+    for number in range(30):
+        await in_thread(mine.put, "k", f"key-{number}", b"1")
+        await in_thread(mine.delete, "k", f"key-{number}")
+    await until(lambda: len([p for p in tree.paths() if p.startswith(f"{ROOT}/k/")]) <= 10)
+    later, _ = await opened(tree)
+    assert later.items("k") == mine.items("k") == [("again", b"2")]

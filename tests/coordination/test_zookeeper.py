@@ -6,6 +6,9 @@ import asyncio
 from collections import defaultdict
 from types import SimpleNamespace
 
+import pytest
+
+from pulsemark.coordination import CoordinationUnavailableError, connect
 from pulsemark.coordination.zookeeper import ZooKeeperCoordination
 
 
@@ -53,7 +56,7 @@ async def test_watches_that_were_closed_leave_nothing_more():
     kazoo's; whoever watches it hears of its change, once, and nobody whose watch was closed.
     """
     client = Client()
-    session = ZooKeeperCoordination(client, 4_000)
+    session = ZooKeeperCoordination(client, "127.0.0.1:1", 4_000)
     seen = []
     for _ in range(100):
         watch = await session.watch("/a", lambda: seen.append("closed"))
@@ -78,7 +81,7 @@ async def test_watches_that_were_closed_leave_nothing_more():
 async def test_a_node_that_is_not_watched_any_more_is_forgotten():
     """The change of a node whose watches were closed sets no watch again."""
     client = Client()
-    session = ZooKeeperCoordination(client, 4_000)
+    session = ZooKeeperCoordination(client, "127.0.0.1:1", 4_000)
     watch = await session.watch("/a", lambda: None)
     watch.close()
     client.change("/a")
@@ -89,3 +92,10 @@ async def test_a_node_that_is_not_watched_any_more_is_forgotten():
     client.change("/a")
     await rounds()
     assert again == [1]
+
+
+async def test_a_server_that_is_away(caplog):
+    """While no server answers, kazoo's attempts, several in a second, are not logged one by one."""
+    with pytest.raises(CoordinationUnavailableError, match="no server of"):
+        await connect("127.0.0.1:1", connect_timeout_ms=800)
+    assert [record.getMessage() for record in caplog.records if "onnect" in record.msg] == []

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsemark.wire import InvalidTopicNameError, TopicName, check_namespace
+from pulsemark.wire import (
+    InvalidTopicNameError,
+    TopicName,
+    check_namespace,
+    is_older_namespace,
+)
 
 GOOD = [
     ("x", "persistent://public/default/x"),
@@ -20,6 +25,8 @@ GOOD = [
     ("日本語", "persistent://public/default/日本語"),
     ("\N{FAMILY}", "persistent://public/default/\N{FAMILY}"),
     ("x" * 255, f"persistent://public/default/{'x' * 255}"),
+    ("persistent://t/cluster/n/x", "persistent://t/cluster/n/x"),
+    ("persistent://t/cluster/n/a/b", "persistent://t/cluster/n/a/b"),
     ("é" * 127, f"persistent://public/default/{'é' * 127}"),
 ]
 
@@ -41,8 +48,10 @@ BAD = [
     ("persistent://public//x", "namespace is empty"),
     ("persistent://public/default/", "topic is empty"),
     ("persistent://public/default", "not of the form"),
-    ("persistent://public/cluster/default/x", "cluster"),
-    ("persistent://a/b/c/d/e", "not of the form"),
+    ("persistent://public//default/x", "cluster is empty"),
+    ("persistent://public/cl uster/default/x", "cluster may hold"),
+    ("persistent://public/cluster/default/", "topic is empty"),
+    ("persistent://public/cluster/default/a/../b", "may not be '..'"),
     ("persistent//public/default/x", "not of the form"),
     ("kafka://public/default/x", "unknown domain 'kafka'"),
     ("://public/default/x", "unknown domain ''"),
@@ -180,3 +189,12 @@ def test_the_longest_name_may_have_partitions() -> None:
     for too_long in ("x" * 256, "x" * 256 + "-partition-0"):
         with pytest.raises(InvalidTopicNameError, match="256 bytes"):
             TopicName.parse(too_long)
+
+
+def test_the_cluster_of_pulsar_1_is_a_part_of_the_namespace() -> None:
+    """A name with a cluster has a namespace of its own, and may have slashes after it."""
+    name = TopicName.parse("persistent://t/standalone/n/a/b-partition-3")
+    assert (name.tenant, name.namespace, name.local) == ("t", "t/standalone/n", "a/b-partition-3")
+    assert str(name.partitioned) == "persistent://t/standalone/n/a/b"
+    assert is_older_namespace(name.namespace)
+    assert not is_older_namespace("t/n")

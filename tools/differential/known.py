@@ -6,16 +6,16 @@ strategies). docs/compatibility.md explains each reason.
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from typing import Any
 
-__all__ = ["KNOWN", "reason_of", "reason_of_answers"]
+__all__ = ["KNOWN", "entry_of", "reason_of_answers", "reason_of_lines"]
 
 VERSION = "the broker says what it is"
 EPOCH = "an older epoch must never own the topic again; closed waiters own nothing"
 SEEKS = "two seeks at once: refused with another text"
 RECEIPT = "the acknowledgement's receipt waits for the disk"
-NAMES = "names with a cluster (Pulsar 1) are not supported"
 PATTERN = "the text of Python's parser"
 MARKER = "an entry with a marker is delivered"
 PREFIX = "an entry that begins with a prefix is refused"
@@ -52,6 +52,18 @@ NAME_SIZE = "a topic's name may have 255 bytes"
 TWICE = "a name that is there twice has its last value"
 TYPE = "a type that Pulsar cannot read gets an answer"
 LIMIT = "a client's count is bounded"
+BUSY = "the peer is still busy with the unload before"
+OTHERS = "what others have done in the peer"
+ABSENT = "a namespace that is absent is not changed at the same time"
+FORGIVING = "a subscription that is absent has no backlog"
+ZEROS = "a quota of zeros is kept"
+ALONE = "there is one cluster"
+SIZES = "the peer estimates sizes from averages"
+OLDER = "the text of Pulsar 2's path"
+SOCKETS = "there is no WebSocket service"
+
+OF_TOPICS = "matrix_domain_tenant_namespace_topic"
+OF_ONE = f"{OF_TOPICS}_subscription_subscription"
 
 KNOWN: tuple[tuple[str, str, str], ...] = (
     ("handshake", "connect", VERSION),
@@ -76,9 +88,6 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("send_errors", "flow", MARKER),
     ("unloaded_producer", "send again", LEDGER),
     ("seeks_of_types", "stats", COUNT),
-    *(("names", step, NAMES) for step in ("partitions", "no creation", "lookup", "producer")),
-    ("topic_partition_names", "*/slash", NAMES),
-    ("rest_topics_in_detail", "PUT /persistent/<tenant>/n2/x%2Fy", NAMES),
     ("topic_partition_names", "* persistent://public/default/T", BASE),
     *(("rest_partitions", step, BASE) for step in ("producer", "send", "delete again")),
     ("topic_auto_partitioned", "producer", BASE),
@@ -99,8 +108,6 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("rest_non_persistent_topics", "GET */internal-info", MISTAKE),
     ("topic_non_persistent_rest", "GET /internal-info", MISTAKE),
     ("topic_non_persistent_rest", "POST /subscription/s/skip*", MISTAKE),
-    ("rest_topics", "internal stats with messages", CURSOR),
-    ("rest_topics_in_detail", "GET *internalStats?metadata=true", CURSOR),
     ("rest_topics_in_detail", "GET */t1/subscriptions", ORDER),
     ("rest_topics_in_detail", "POST */all_subscription/expireMessages/1", ORDER),
     ("topic_partition_growth", "subs of 0", ORDER),
@@ -168,22 +175,89 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("sweep_send", "metadata no *: more", MARKER),
     ("sweep_send", "metadata marker_type = *: more", MARKER),
     ("matrix_nonpersistent_tenant_namespace_bundle", "GET partitioned nothing", BUNDLE),
-    ("matrix_*_compaction", "PUT there *", LATER),
-    ("matrix_*_internalinfo", "GET *", CURSOR),
-    ("matrix_*_internalStats", "GET there nothing", CURSOR),
-    ("matrix_*_topic_maxMessageSize", "* absent tenant nothing", TENANT),
-    ("matrix_*_topic_offload", "PUT *", OFFLOAD),
-    ("matrix_*_topic_properties", "DELETE there *", MISTAKE),
-    ("matrix_*_subscription_properties", "* partitioned nothing", UNLOADED),
-    ("matrix_*_replicatedSubscriptionStatus", "GET partitioned nothing", UNLOADED),
+    ("matrix_nonpersistent_tenant_namespace_bundle", "GET absent topic nothing", BUNDLE),
+    ("matrix_nonpersistent_tenant_namespace_bundle", "GET in memory nothing", BUNDLE),
+    ("matrix_nonpersistent_tenant_namespace_bundle", "GET there nothing", BUNDLE),
+    ("matrix_namespaces_tenant_namespace_bundle_topicHashPositions", "GET * nothing", SYSTEM),
+    ("matrix_namespaces_tenant_namespace_unload", "PUT *", BUSY),
+    ("matrix_namespaces_tenant_namespace_clearBacklog", "POST absent tenant nothing", OTHERS),
+    (
+        "matrix_namespaces_tenant_namespace_clearBacklog_subscription",
+        "POST absent tenant nothing",
+        OTHERS,
+    ),
+    (
+        "matrix_namespaces_tenant_namespace_clearBacklog_subscription",
+        "POST absent topic nothing",
+        FORGIVING,
+    ),
+    (
+        "matrix_namespaces_tenant_namespace_unsubscribe_subscription",
+        "POST absent tenant nothing",
+        OTHERS,
+    ),
+    (
+        "matrix_namespaces_tenant_namespace_removeOffloadPolicies",
+        "DELETE absent [nt]* nothing",
+        ABSENT,
+    ),
+    ("matrix_namespaces_tenant_namespace_subscriptionAuthMode", "POST there text", AUTH),
+    ("matrix_namespaces_tenant_namespace_subscriptionAuthMode", "POST there number", AUTH),
+    ("matrix_namespaces_tenant_namespace_subscriptionAuthMode", "POST there negative", AUTH),
+    ("matrix_resourcequotas_tenant_namespace_bundle", "POST there unknown field", ZEROS),
+    ("matrix_brokerstats_brokerresourceavailability_tenant_namespace", "GET * nothing", JAVA),
+    ("older_namespaces", "GET //admin/namespaces/<tenant>/standalone/n", ALONE),
+    ("older_namespaces", "GET //admin/persistent/<tenant>/standalone/n", SYSTEM),
+    ("older_namespaces", "GET //admin/persistent/<tenant>/standalone/n/t/stats", SIZES),
+    ("older_namespaces_*", "GET /replication", ALONE),
+    ("older_namespaces_absent_*", "PUT */unload", TENANT),
+    ("older_topics_*", "GET /backlog", DEPRECATED),
+    ("older_topics_in_memory_*", "GET /internalStats", OLDER),
+    ("older_lookups", "GET //ws/v2/producer/*", SOCKETS),
+    (f"{OF_TOPICS}_compaction", "PUT there *", LATER),
+    (f"{OF_TOPICS}_internalinfo", "GET there nothing", CURSOR),
+    (f"{OF_TOPICS}_internalinfo", "GET partitioned nothing", CURSOR),
+    (f"{OF_TOPICS}_maxMessageSize", "GET absent tenant nothing", TENANT),
+    (f"{OF_TOPICS}_maxMessageSize", "DELETE absent tenant nothing", TENANT),
+    (f"{OF_TOPICS}_offload", "PUT *", OFFLOAD),
+    (f"{OF_TOPICS}_properties", "DELETE there *", MISTAKE),
+    (f"{OF_ONE}_properties", "GET partitioned nothing", UNLOADED),
+    (f"{OF_ONE}_properties", "PUT partitioned nothing", UNLOADED),
+    (f"{OF_ONE}_replicatedSubscriptionStatus", "GET partitioned nothing", UNLOADED),
 )
 
 
-def reason_of(scenario: str, step: str) -> str | None:
-    """Why a step of a scenario may differ; None: it must not."""
-    for one, steps, reason in KNOWN:
-        if fnmatchcase(scenario, one) and fnmatchcase(step, steps):
+#: Places in answers that may differ in every scenario, if the step differs nowhere else.
+FIELDS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(
+            r"body(\.partitions\.[^:]*:[^:]*)?\.cursors\.[^.]*\."
+            r"(cursorLedger|cursorLedgerLastEntry|individuallyDeletedMessages|state)"
+        ),
+        CURSOR,
+    ),
+)
+
+
+def reason_of_lines(lines: list[str]) -> str | None:
+    """Why a step may differ in these places, as `differences` names them; None: it must not."""
+    reasons = {_reason_of_line(line) for line in lines}
+    return reasons.pop() if len(reasons) == 1 else None
+
+
+def _reason_of_line(line: str) -> str | None:
+    place = line.rpartition(": ")[0] if ": " in line else line
+    for pattern, reason in FIELDS:
+        if pattern.match(place):
             return reason
+    return None
+
+
+def entry_of(scenario: str, step: str) -> tuple[str, str, str] | None:
+    """The row that says why a step of a scenario may differ; None: it must not."""
+    for row in KNOWN:
+        if fnmatchcase(scenario, row[0]) and fnmatchcase(step, row[1]):
+            return row
     return None
 
 
@@ -191,9 +265,15 @@ def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
     """Why two answers to bodies of all kinds may differ; None: they must not.
 
     Only where the peer failed (500, or no answer), and this broker says that it is the client's
-    mistake.
+    mistake; and where no client has used a bundle in the peer.
     """
-    if not scenario.startswith("matrix_") or not isinstance(ours, dict):
+    if not scenario.startswith(("matrix_", "older_")) or not isinstance(ours, dict):
         return None
-    failed = isinstance(theirs, dict) and theirs.get("status") in (0, 500)
+    if not isinstance(theirs, dict):
+        return None
+    body = theirs.get("body")
+    reason = str(body.get("reason", "")) if isinstance(body, dict) else ""
+    if reason.startswith("Failed to find ownership for ServiceUnit:"):
+        return BUNDLE
+    failed = theirs.get("status") in (0, 500)
     return MISTAKE if failed and 400 <= ours.get("status", 0) < 500 else None

@@ -36,6 +36,9 @@ class RawConnection:
         parts = urlsplit(broker.service_url)
         self._broker = broker
         self._socket = socket.create_connection((parts.hostname, parts.port), _LIMIT_S)
+        # Unlike select it takes any file descriptor: a long run has more than 1,024.
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         self._connection = Connection(Role.CLIENT)
         self._requests = 0
         self.closed = False
@@ -113,8 +116,7 @@ class RawConnection:
                 last_s = now_s
             elif now_s - last_s >= quiet_s:
                 break
-            ready, _, _ = select.select([self._socket], [], [], 0.05)
-            if not ready:
+            if not self._poll.poll(50):
                 continue
             try:
                 data = self._socket.recv(1 << 20)

@@ -21,6 +21,12 @@ edit it. How to collect and to watch them is in [operations.md](operations.md).
 Metrics that begin with `pulsar_` have Pulsar's names and labels. Like Pulsar's, all of them are
 gauges, also where they only rise. `_total` at the end marks a counter of pulsemark or of the
 process. All counters begin at 0 when the broker starts. A topic that is not open has no series.
+Metrics of compaction appear with a topic's first compaction, as in Pulsar.
+
+With `exposeTopicLevelMetricsInPrometheus=false` the metrics of topics are added up for each
+namespace, and subscriptions have none. Where topics have metrics, each consumer has some with
+`exposeConsumerLevelMetricsInPrometheus=true`, and each producer with
+`exposeProducerLevelMetricsInPrometheus=true`.
 """
 
 LABELS = """
@@ -32,6 +38,8 @@ LABELS = """
 | `namespace` | tenant and namespace, such as `public/default` |
 | `topic` | the topic's full name, such as `persistent://public/default/orders` |
 | `subscription` | the subscription's name |
+| `consumer_name`, `consumer_id` | the consumer's name, and its number in its connection |
+| `producer_name`, `producer_id` | the producer's name, and its number in its connection |
 | `broker`, `metric` | the broker's host, and what Pulsar calls the figure |
 | `tag_...` | a tag of `audit_tags`, each in its own label; the rest series has `rest="true"` |
 """
@@ -43,6 +51,8 @@ SECTIONS = (
     ("The process", r"process_"),
     ("The audit", r"pulsemark_audit_"),
     ("Kafka's clients", r"pulsemark_kafka_"),
+    ("Single producers", r"pulsar_producer_"),
+    ("Single consumers", r"pulsar_consumer_"),
     ("The whole broker", None),
     ("Namespaces", ("namespace",)),
     ("Topics", ("namespace", "topic")),
@@ -58,7 +68,7 @@ UNITS = (
     (r"_seconds(_total)?$|limit_time$", "seconds"),
     (r"throughput", "bytes per second"),
     (r"storage_(write|read)_rate$|cache_(hits|misses)_rate$", "entries per second"),
-    (r"_rate(_in|_out)?$", "messages per second"),
+    (r"_rate(_in|_out|_redeliver)?$", "messages per second"),
     (r"health$|is_well$|blocked_on|version_info$", "0 or 1"),
     (r"entries_size$|entry_size_sum$|_bytes(_|$)|Size$|_size$|quota_limit$", "bytes"),
     (r"evictions$", "evictions"),
@@ -80,7 +90,7 @@ UNITS = (
     (r"kafka_sets|kafka_(de)?compressions$", "record sets"),
     (r"converted_records$", "records"),
     (r"compaction_(succeed|failed)_count$", "compactions"),
-    (r"removed_event_count$|messages|Messages|back_log|backlog$|_msg_", "messages"),
+    (r"removed_event_count$|permits$|messages|Messages|back_log|backlog$|_msg_", "messages"),
     (r"txn_tb_", "transactions"),
     (r"_fds$", "file descriptors"),
 )
@@ -105,21 +115,29 @@ def unit_of(name: str) -> str:
 
 
 def scrape() -> str:
-    """The page of a broker with a topic, a subscription, Kafka's endpoint and an audit."""
+    """The page of a broker with clients, a compacted topic, Kafka's endpoint and an audit."""
     topic = "persistent://public/default/orders"
-    with running_broker(audit_enabled=True, kafka_port=0) as broker:
+    with running_broker(
+        audit_enabled=True,
+        kafka_port=0,
+        expose_consumer_level_metrics_in_prometheus=True,
+        expose_producer_level_metrics_in_prometheus=True,
+    ) as broker:
         address = urlsplit(broker.service_url)
         with RawClient(address.hostname or "", address.port or 0) as client:
             client.subscribe(topic, "billing")
             client.create_producer(topic, producer_name="shop").send(b"an order")
+            broker.admin.request("PUT", "persistent/public/default/orders/compaction")
             deadline_s = time.monotonic() + WAIT_S
             while True:
                 with urllib.request.urlopen(f"{broker.http_url}/metrics", timeout=30) as answer:
                     page = str(answer.read().decode())
-                if "pulsemark_audit_messages{" in page:
+                wanted = ("pulsemark_audit_messages{", "pulsar_compaction_succeed_count{")
+                missing = [each for each in wanted if each not in page]
+                if not missing:
                     return page
                 if time.monotonic() > deadline_s:
-                    raise TimeoutError(f"the audit counted nothing within {WAIT_S} s")
+                    raise TimeoutError(f"the page has no {missing} after {WAIT_S} s")
                 time.sleep(0.05)
 
 

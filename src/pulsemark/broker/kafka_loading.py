@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..kafka.importing import importing_kafka
 from .configuration.config import BrokerConfig
 from .errors import ConfigError
 from .listening import Listening
@@ -22,10 +22,7 @@ def make_kafka_server(
     """The listeners for Kafka's clients. Raises ConfigError, PortInUseError, OSError."""
     try:
         # With kafka-python it takes 30 MB, which most brokers do not need.
-        with warnings.catch_warnings():
-            # kafka-python reads its schemas in a way that Python 3.11 and 3.12 call deprecated.
-            # Where warnings are errors, as in many tests, the broker would not start.
-            warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
+        with importing_kafka():
             from .kafka_bridge import KafkaServer
     except ImportError as error:
         reason = f"needs kafka-python (pip install 'pulsemark[kafka]'): {error}"

@@ -76,8 +76,9 @@ class Services:
     kafka: Endpoint | None = None
     #: Where Kafka's clients reach this broker; None without `kafka_port`.
     kafka_place: KafkaPlace | None = None
-    #: The metrics page that is being made. Requests that come meanwhile get the same page.
-    metrics_page: asyncio.Task[bytes] | None = None
+    #: The metrics pages that are being made, as they are and gzipped. Requests that come meanwhile
+    #: get the same page.
+    metrics_pages: dict[bool, asyncio.Task[list[bytes]]] = field(default_factory=dict)
     _names_given: int = 0
 
     def __post_init__(self) -> None:

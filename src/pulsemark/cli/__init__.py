@@ -117,6 +117,17 @@ def full_parser() -> argparse.ArgumentParser:
     return _parser(ALL)
 
 
+def _as_utf8(argument: str) -> str:
+    """An argument in UTF-8, where Python was told that the machine's locale has another encoding.
+
+    What is not UTF-8 stays as Python shows it.
+    """
+    try:
+        return os.fsencode(argument).decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return argument
+
+
 def _protect_times(arguments: Sequence[str]) -> list[str]:
     """Put a space before a time like -5m, so that argparse does not take it for an option."""
     return [f" {text}" if text[:1] == "-" and text[1:2].isdigit() else text for text in arguments]
@@ -158,6 +169,14 @@ def _flush() -> None:
         raise CliError(f"the output cannot be written: {error.strerror}") from error
 
 
+def _say(text: str) -> None:
+    """Write a line to stderr. If its reader has closed it, the exit code still says what failed."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
 def _discard_output() -> None:
     """The interpreter flushes stdout at exit, which must not fail a second time."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -174,11 +193,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         prepare_streams()
         try:
-            return _run(sys.argv[1:] if arguments is None else arguments)
+            return _run(list(map(_as_utf8, sys.argv[1:])) if arguments is None else arguments)
         finally:
             _flush()
     except CliError as error:
-        print(f"pulsemark: error: {' '.join(str(error).split())}", file=sys.stderr)
+        _say(f"pulsemark: error: {' '.join(str(error).split())}")
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
 NO_ACCESS = Access()
+READ_TIMEOUT_S = 10.0
+CHANGE_TIMEOUT_S = 30.0
+#: A day. A socket takes no timeout of any length.
+MAX_TIMEOUT_S = 86_400.0
+#: Actions of commands that change nothing.
+READS = (None, "get", "list", "show")
 
 
 def add_admin_url(
@@ -30,9 +36,31 @@ def add_admin_url(
 
 
 def add_broker(parser: argparse.ArgumentParser) -> None:
-    """`--admin-url`, and the options of access."""
+    """`--admin-url`, `--request-timeout`, and the options of access."""
     add_admin_url(parser)
+    add_request_timeout(parser)
     add_access(parser)
+
+
+def add_request_timeout(parser: argparse.ArgumentParser) -> None:
+    """`--request-timeout`: how long a broker may be silent."""
+    parser.add_argument(
+        "--request-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="how long the broker may take to answer"
+        f" (default: {READ_TIMEOUT_S:g}, and {CHANGE_TIMEOUT_S:g} for changes)",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= MAX_TIMEOUT_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return number
 
 
 def target_path(text: str) -> tuple[str, str]:
@@ -68,10 +96,23 @@ def admin_client(args: argparse.Namespace) -> AdminClient:
 
     access, url = access_of(args), admin_url(args.admin_url)
     context = access.context() if url.startswith("https:") else None
-    return AdminClient(url, token=access.token, ssl_context=context)
+    timeout_s = getattr(args, "request_timeout", None) or _timeout_s(
+        is_read=getattr(args, "action", None) in READS
+    )
+    return AdminClient(url, token=access.token, ssl_context=context, timeout_s=timeout_s)
 
 
-def ask(method: str, url: str, value: object = None, access: Access = NO_ACCESS) -> Any:
+def _timeout_s(*, is_read: bool) -> float:
+    return READ_TIMEOUT_S if is_read else CHANGE_TIMEOUT_S
+
+
+def ask(
+    method: str,
+    url: str,
+    value: object = None,
+    access: Access = NO_ACCESS,
+    timeout_s: float | None = None,
+) -> Any:
     """The JSON answer; None for an empty answer. Raises CliError with the broker's error text."""
     from ..client.admin import AdminClient
     from ..client.errors import AdminError, UnreachableError
@@ -79,7 +120,10 @@ def ask(method: str, url: str, value: object = None, access: Access = NO_ACCESS)
     parts = urlsplit(url)
     context = access.context() if parts.scheme == "https" else None
     client = AdminClient(
-        f"{parts.scheme}://{parts.netloc}", token=access.token, ssl_context=context
+        f"{parts.scheme}://{parts.netloc}",
+        token=access.token,
+        ssl_context=context,
+        timeout_s=timeout_s or _timeout_s(is_read=method == "GET"),
     )
     try:
         return client.request(method, url[len(client.url) :], value)

@@ -26,7 +26,14 @@ from ..audit.rows import AuditRow, parse_bucket_ms, parse_tags
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
 from .access import access_of, add_access
-from .admin import DEFAULT_ADMIN_URL, add_admin_url, admin_url, ask, target_path
+from .admin import (
+    DEFAULT_ADMIN_URL,
+    add_admin_url,
+    add_request_timeout,
+    admin_url,
+    ask,
+    target_path,
+)
 from .errors import CliError
 from .folder_topics import names_in
 from .options import add_data_dir, add_json, full_topic, json_line
@@ -59,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place = parser.add_mutually_exclusive_group()
     add_admin_url(place, default=None)
     add_data_dir(place, why="folder to count in, instead of asking a broker; not for compare")
+    add_request_timeout(parser)
     add_access(parser)
     parser.add_argument(
         "--by", default="", metavar="TAGS", help="divide the rows by tags: producer,service"
@@ -159,7 +167,7 @@ def _asked(args: argparse.Namespace, topic: str, **query: str) -> Report:
             query[name] = str(value)
     base = admin_url(args.admin_url or DEFAULT_ADMIN_URL)
     url = f"{base}{path}/audit?{urlencode(query)}"
-    return _report_of(ask("GET", url, access=access_of(args)))
+    return _report_of(ask("GET", url, access=access_of(args), timeout_s=args.request_timeout))
 
 
 def _report_of(answer: Any) -> Report:

@@ -73,7 +73,8 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
 
 
 def _store_address(args: argparse.Namespace, config: BrokerConfig) -> str | None:
-    return args.store or config.bookkeeper.store_address
+    # An empty one is a mistake, such as a variable that is not set: it must not mean this machine.
+    return config.bookkeeper.store_address if args.store is None else str(args.store)
 
 
 def _refuse_workers_folder(config: BrokerConfig) -> None:

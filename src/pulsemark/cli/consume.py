@@ -69,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Receive and print; 1 if fewer messages came than were asked for."""
     topic = full_topic(args.topic)
+    if args.subscription is not None and not args.subscription.strip():
+        raise CliError("--subscription must not be empty")
     if args.timeout is not None and not args.timeout > 0:
         raise CliError(f"--timeout {args.timeout:g} is not a number above 0")
     wanted, printed = args.num_messages or sys.maxsize, 0

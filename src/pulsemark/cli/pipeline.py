@@ -16,11 +16,13 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import BinaryIO, TextIO
 
 from ..pipeline import JOBS, run_job
 from .errors import CliError
+from .tables import print_rows
 
 ERRORS: tuple[type[Exception], ...] = ()
 
@@ -46,7 +48,10 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryFile() as noise:
         try:
             with _stderr_into(noise) as terminal, contextlib.redirect_stderr(said):
-                status = run_job(args.job, args.arguments, err=said, progress=terminal, prog=_PROG)
+                status = run_job(
+                    args.job, args.arguments,
+                    err=said, progress=terminal, prog=_PROG, show=_show,
+                )  # fmt: skip
         except SystemExit as ended:  # argparse: --help was given, or an option is wrong
             status = int(ended.code or 0)
         except (KeyboardInterrupt, BrokenPipeError):
@@ -63,6 +68,20 @@ def run(args: argparse.Namespace) -> int:
     for line in said.getvalue().splitlines():
         print(_NAME.sub("pulsemark: error: ", line), file=sys.stderr)
     return status
+
+
+def _show(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a job's table as the other commands print theirs."""
+    print_rows(
+        [dict(zip(names, map(_cell, row), strict=True)) for row in rows], names, as_json=False
+    )
+
+
+def _cell(value: object) -> object:
+    """Times as ISO 8601, as with --json: the time zone of a job's session is UTC."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return value
 
 
 @contextlib.contextmanager

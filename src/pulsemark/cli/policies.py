@@ -183,13 +183,18 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "get":
         if args.applied and "://" not in name:
             raise CliError("--applied needs a topic, not a namespace")
-        found = ask("GET", f"{url}?applied=true" if args.applied else url, access=access)
+        found = ask(
+            "GET",
+            f"{url}?applied=true" if args.applied else url,
+            access=access,
+            timeout_s=args.request_timeout,
+        )
         _print(args, name, found)
         return 0
     if args.action == "set":
         _set(args, url, access, of_topic="://" in name)
     else:
-        ask("DELETE", url, access=access)
+        ask("DELETE", url, access=access, timeout_s=args.request_timeout)
     if args.json:  # a change is silent otherwise
         print(json_line({"target": name, "policy": args.policy, "done": args.action}))
     return 0
@@ -223,13 +228,19 @@ def _described(policy: str, *, of_topic: bool) -> Place:
 def _set(args: argparse.Namespace, url: str, access: Access, *, of_topic: bool) -> None:
     value = _value(args)
     if args.policy == "messageTTL" and of_topic:
-        ask("POST", f"{url}?messageTTL={value}", access=access)
+        ask("POST", f"{url}?messageTTL={value}", access=access, timeout_s=args.request_timeout)
     elif (args.policy == "compactionThreshold" and not of_topic) or args.policy == "properties":
-        ask("PUT", url, value, access)
+        ask("PUT", url, value, access, args.request_timeout)
     elif args.policy in OF_JSON and args.policy != BACKLOG_QUOTA:
-        ask(_described(args.policy, of_topic=of_topic).method, url, value, access)
+        ask(
+            _described(args.policy, of_topic=of_topic).method,
+            url,
+            value,
+            access,
+            args.request_timeout,
+        )
     else:
-        ask("POST", url, value, access)
+        ask("POST", url, value, access, args.request_timeout)
 
 
 def _value(args: argparse.Namespace) -> Any:

@@ -22,7 +22,15 @@ from ..client.errors import AdminError, UnreachableError
 from ..ledger import FolderLockedError, LedgerError
 from ..wire import InvalidTopicNameError
 from .access import access_of, add_access
-from .admin import DEFAULT_ADMIN_URL, add_admin_url, admin_client, admin_url, ask, target_path
+from .admin import (
+    DEFAULT_ADMIN_URL,
+    add_admin_url,
+    add_request_timeout,
+    admin_client,
+    admin_url,
+    ask,
+    target_path,
+)
 from .errors import CliError
 from .options import add_data_dir, add_json, full_topic
 from .tables import print_rows
@@ -53,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a broker's topics, if none are named (default: all namespaces)",
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="remove nothing, show the figures")
+    add_request_timeout(parser)
     add_access(parser)
     add_json(parser)
 
@@ -91,7 +100,12 @@ def _topics(args: argparse.Namespace) -> Iterator[str]:
 def _asked(args: argparse.Namespace, topic: str) -> list[dict[str, Any]]:
     base = admin_url(args.admin_url or DEFAULT_ADMIN_URL)
     query = "dryRun=true" if args.dry_run else "figures=true"
-    answer = ask("POST", f"{base}{target_path(topic)[1]}/trim?{query}", access=access_of(args))
+    answer = ask(
+        "POST",
+        f"{base}{target_path(topic)[1]}/trim?{query}",
+        access=access_of(args),
+        timeout_s=args.request_timeout,
+    )
     if not isinstance(answer, list):
         raise CliError(
             f"the answer {str(answer)[:80]!r} is not such figures; is this a pulsemark broker?"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 # The ledger's errors: the folder is locked, is not a data folder, or has a newer format. OSError:
 # the folder cannot be written, or the address does not belong to this machine.
 ERRORS = (BrokerError, CoordinationError, LedgerError, OSError)
+#: A failing write does not name its file.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 log = logging.getLogger(__name__)
 
@@ -179,6 +182,10 @@ def run(args: argparse.Namespace) -> int:
             runner.run(_serve(config, membership, args))
     except socket.gaierror as error:  # its text does not name the host
         raise CliError(f"cannot listen on {config.host!r}: {error.strerror}") from error
+    except OSError as error:
+        if error.errno not in DISK_ERRORS or error.filename is not None:
+            raise
+        raise CliError(f"{config.data_dir or 'the data folder'}: {error.strerror}") from error
     return 0
 
 

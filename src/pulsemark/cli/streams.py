@@ -11,8 +11,37 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
+
+from .errors import CliError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["prepare_streams"]
+
+
+class _Output(io.FileIO):
+    """Standard output. If it cannot be written, the error says that it is the output.
+
+    Otherwise "No space left on device" could also mean the folder that a command works on.
+    """
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _discard(self.fileno())
+            raise CliError(f"the output cannot be written: {error.strerror}") from error
+
+
+def _discard(number: int) -> None:
+    """What is written later, as by the interpreter at its end, must not fail a second time."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, number)
+    os.close(nothing)
 
 
 def prepare_streams() -> None:
@@ -23,7 +52,16 @@ def prepare_streams() -> None:
             mode = "w" if number else "r"
             opened = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
             setattr(sys, name, opened)
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
+        before = sys.stdout
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Output(before.fileno(), "w", closefd=False)),
+            encoding=before.encoding,
+            errors="backslashreplace",
+            line_buffering=before.line_buffering,
+            write_through=before.write_through,
+        )
+    elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 

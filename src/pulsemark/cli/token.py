@@ -141,8 +141,12 @@ def _create_pair(args: argparse.Namespace) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except OSError as error:  # an empty file would be taken for a key
+        path.unlink()
+        raise CliError(f"{path}: {error.strerror}") from error
 
 
 def _token(args: argparse.Namespace) -> str:

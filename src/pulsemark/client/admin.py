@@ -215,8 +215,11 @@ class AdminClient:
         except HTTPError as error:
             with error:
                 raise AdminError(url, error.code, _reason(error.read())) from error
-        except URLError as error:
-            raise UnreachableError(url, str(error.reason)) from error
+        except (TimeoutError, URLError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            if isinstance(reason, TimeoutError):
+                reason = f"no answer within {self._timeout_s:g} s"
+            raise UnreachableError(self.url, str(reason)) from error
         except (HTTPException, OSError, ValueError) as error:
             raise UnreachableError(
                 self.url, f"it does not answer like a broker: {error}"

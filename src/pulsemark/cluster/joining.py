@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..broker.store_opening import open_store
 from ..coordination import Coordination, connect
 from ..coordination.local import LocalCoordination
-from ..ledger import TopicStore
+from ..ledger import CatalogError, TopicStore
 from .member import BundleStores, ClusterMember, OneStore
 from .placement import Balanced, Fixed
 
@@ -46,14 +46,20 @@ def bookkeeper_member(
 ) -> ClusterMember:
     """One of the brokers that keep their ledgers in BookKeeper, at `zk://HOST:PORT/ledgers`.
 
-    Raises StoreAddressError.
+    Raises StoreAddressError. Opening its store raises CatalogError if no BookKeeper is there.
     """
     from ..ledger.bookkeeper.address import StoreAddress
 
-    hosts = StoreAddress.parse(address).hosts
+    parsed = StoreAddress.parse(address)
 
     async def connecting() -> Coordination:
-        return await connect(hosts, session_timeout_ms=session_timeout_ms)
+        session = await connect(parsed.hosts, session_timeout_ms=session_timeout_ms)
+        try:
+            await _check_cluster(session, parsed.ledgers_root)
+        except BaseException:
+            await session.close()
+            raise
+        return session
 
     def stores(broker: Broker, notify: Notify) -> Stores:
         from ..ledger.bookkeeper.ledgers import LedgerOptions
@@ -78,3 +84,14 @@ def bookkeeper_member(
         return BundleStores(opening, broker.run_blocking)
 
     return ClusterMember(connecting, stores, Balanced(shedding_interval_ms=shedding_interval_ms))
+
+
+async def _check_cluster(session: Coordination, root: str) -> None:
+    """Raises CatalogError if there is no BookKeeper at that path, so that no broker starts."""
+    from ..ledger.bookkeeper.client import BookKeeperClient
+    from ..ledger.bookkeeper.client.errors import BookKeeperError
+
+    try:
+        await BookKeeperClient(session, root).check_cluster()
+    except BookKeeperError as error:
+        raise CatalogError(Path(root), str(error)) from error

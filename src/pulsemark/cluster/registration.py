@@ -33,6 +33,11 @@ FIELDS = {
 }
 #: How long after a request without an answer the next attempt is made.
 AGAIN_S = 0.5
+#: So long a broker's node of another session may stay: that of its last run ends before.
+LEFT_LIMIT_S = 30.0
+LOOK_S = 0.1
+
+OTHER_BROKER = "another broker runs that advertises the same address"
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +73,12 @@ class Registration:
         return f"{BROKERS}/{self.me.broker_id}"
 
     async def register(self) -> None:
-        """Make this broker known, and take part in the election. Raises CoordinationError."""
+        """Make this broker known, and take part in the election. Raises CoordinationError.
+
+        A node that this broker's last run has left goes when that run's session ends, and is waited
+        for. One that stays is another broker's: that is a NodeExistsError.
+        """
+        await self._wait_for_last_run()
         await self._put_me()
         if not self._watches:
             self._watches.append(await self._session.watch(LEADER, self._leader_changed))
@@ -92,8 +102,7 @@ class Registration:
     async def show_bundles(self, bundles: list[str]) -> None:
         """Say which bundles this broker owns."""
         self._bundles = tuple(sorted(bundles))
-        if not self._is_over:
-            await self._put_me()
+        await self._put_me()
 
     async def _put_me(self) -> None:
         async with self._changing:
@@ -104,16 +113,27 @@ class Registration:
                 "kafka": None if self.kafka is None else asdict(self.kafka),
             }
             data = json.dumps(document).encode()
-            mine = await self._session.exists(self._path)
-            if mine is not None and mine.ephemeral_owner != self._session.session_id:
-                # Left by this broker's last run; the service has not noticed its end yet.
-                with suppress(NodeMissingError):
-                    await self._session.delete(self._path)
-                mine = None
-            if mine is None:
-                await self._session.create(self._path, data, ephemeral=True, make_parents=True)
-            else:
+            if self._is_over:
+                return
+            if await self._is_mine() is False:
+                raise NodeExistsError(self._path, OTHER_BROKER)
+            try:
                 await self._session.set(self._path, data)
+            except NodeMissingError:
+                await self._session.create(self._path, data, ephemeral=True, make_parents=True)
+
+    async def _is_mine(self) -> bool | None:
+        """Whether this broker's node is of this session; None if there is no node."""
+        stat = await self._session.exists(self._path)
+        return None if stat is None else stat.ephemeral_owner == self._session.session_id
+
+    async def _wait_for_last_run(self) -> None:
+        loop = asyncio.get_running_loop()
+        limit_s = loop.time() + max(LEFT_LIMIT_S, 2 * self._session.session_timeout_ms / 1000)
+        while await self._is_mine() is False and not self._is_over:
+            if loop.time() > limit_s:
+                raise NodeExistsError(self._path, OTHER_BROKER)
+            await asyncio.sleep(LOOK_S)
 
     async def withdraw(self) -> None:
         """Let no bundle be given to this broker any more."""
@@ -122,11 +142,11 @@ class Registration:
             watch.close()
         if self._electing is not None:
             self._electing.cancel()
-        for path in (self._path, *([LEADER] if self.is_leader else [])):
-            try:
-                await self._session.delete(path)
-            except NodeMissingError:
-                continue
+        async with self._changing:
+            mine = [self._path] if await self._is_mine() else []
+            for path in (*mine, *([LEADER] if self.is_leader else [])):
+                with suppress(NodeMissingError):
+                    await self._session.delete(path)
         self.is_leader = False
 
     # -- the leader -------------------------------------------------------------------------------

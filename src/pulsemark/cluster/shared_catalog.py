@@ -7,6 +7,10 @@ broker watches the list of these records, and reads what they name. So a change 
 everywhere within moments, and of two brokers that change the same value at once the second fails
 and computes its change again.
 
+A removed value's node stays for a while, with `REMOVED` in it: a node that is made anew has the
+versions of the one before, and a broker that has not heard of the removal would replace the new
+value as if it were the old one. Such nodes are removed with the records that name them.
+
 Records are removed when there are many newer ones. A broker that missed some reads everything.
 """
 
@@ -19,6 +23,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -28,7 +33,6 @@ from ..coordination import (
     Coordination,
     CoordinationError,
     Create,
-    Delete,
     NodeExistsError,
     NodeMissingError,
     Operation,
@@ -44,6 +48,10 @@ ROOT = "/pulsemark/catalog"
 CHANGES = "/pulsemark/changes"
 MAX_VALUE_BYTES = 900_000
 """ZooKeeper takes a little more than a million bytes in one request."""
+REMOVED = b"\0pulsemark: removed"
+"""In the node of a value that was removed; no value is like it."""
+TRIES = 5
+"""How often a change is tried whose values have other versions, and are what they were."""
 KEPT_CHANGES = 1_000
 KEPT_MOMENTS = 10_000
 """Values that other brokers have changed, of which it is known when."""
@@ -53,6 +61,8 @@ log = logging.getLogger(__name__)
 Place = tuple[str, str]
 """Kind and key."""
 Change = tuple[str, str, bytes | None]
+Known = tuple[bytes | None, int]
+"""A value, None if there is none, and its node's version, -1 if there is no node."""
 Hearer = Callable[[str, str, bytes | None], None]
 
 
@@ -155,24 +165,24 @@ class SharedCatalog(MetadataStore):
             if value is not None and len(value) > MAX_VALUE_BYTES:
                 reason = f"{kind} {key!r} has {len(value)} bytes, above {MAX_VALUE_BYTES}"
                 raise CatalogError(self.name, reason)
-        work = self._write(wanted, self._versions(wanted, moment))
+            if value == REMOVED:
+                raise CatalogError(self.name, f"{kind} {key!r} cannot be {value!r}")
+        work = self._write(wanted, self._known(wanted, moment))
         try:
             asyncio.run_coroutine_threadsafe(work, self._loop).result()
         except CoordinationError as error:
             raise CatalogError(self.name, str(error)) from error
 
-    def _versions(self, places: Iterable[Place], moment: int) -> dict[Place, int | None]:
-        """The versions of these values at a moment; None: there was no value.
-
-        Raises ChangedElsewhereError if one is not known any more.
-        """
+    def _known(self, places: Iterable[Place], moment: int) -> dict[Place, Known]:
+        """These values at a moment. Raises ChangedElsewhereError if one is not known any more."""
         with self._lock:
             for place in places:
                 if self._changed_at.get(place, self._forgotten) > moment:
                     reason = f"another broker has changed {place[0]} {place[1]!r} meanwhile"
                     raise ChangedElsewhereError(self.name, f"{reason}; try again")
-            found = {place: self._values.get(place[0], {}).get(place[1]) for place in places}
-        return {place: None if each is None else each[1] for place, each in found.items()}
+            return {
+                place: self._values.get(place[0], {}).get(place[1], (None, -1)) for place in places
+            }
 
     def report_since(self, moment: int, places: Iterable[Place]) -> None:
         """As `MetadataStore.report_since`, on the loop."""
@@ -184,39 +194,50 @@ class SharedCatalog(MetadataStore):
                 for notify in self.on_change:
                     notify(*place, value)
 
-    async def _write(
-        self,
-        wanted: dict[Place, bytes | None],
-        versions: dict[Place, int | None],
-    ) -> None:
+    async def _write(self, wanted: dict[Place, bytes | None], known: dict[Place, Known]) -> None:
         for kind in {kind for kind, _ in wanted} - self._known_kinds:
             await _ensure(self._session, f"{ROOT}/{kind}")
             self._known_kinds.add(kind)
+        for _ in range(TRIES):
+            error = await self._try(wanted, known)
+            if error is None:
+                return
+            stored = {place: await self._stored(place) for place in wanted}
+            if any(stored[place][0] != known[place][0] for place in wanted):
+                break
+            known = stored  # only a removed value's node has come or gone
+        await self._read(wanted)
+        raise ChangedElsewhereError(
+            self.name, f"another broker has changed it meanwhile ({error}); try again"
+        ) from error
+
+    async def _try(
+        self, wanted: dict[Place, bytes | None], known: dict[Place, Known]
+    ) -> CoordinationError | None:
+        """Make the change if the values' versions are those; the error if they are not."""
         operations = {
-            place: _operation(place, value, version)
+            place: _operation(place, value, known[place][1])
             for place, value in wanted.items()
-            if (version := versions[place]) is not None or value is not None
+            if value is not None or known[place][0] is not None
         }
         if not operations:
-            return
-        record = Create(
-            f"{CHANGES}/c-", json.dumps([self._origin, list(wanted)]).encode(), sequence=True
-        )
+            return None
+        removed = [place for place in operations if wanted[place] is None]
+        content = json.dumps([self._origin, list(wanted), removed]).encode()
+        record = Create(f"{CHANGES}/c-", content, sequence=True)
         try:
             results = await self._session.transaction([*operations.values(), record])
         except (VersionConflictError, NodeExistsError, NodeMissingError) as error:
-            await self._read(wanted)
-            raise ChangedElsewhereError(
-                self.name, f"another broker has changed it meanwhile ({error}); try again"
-            ) from error
+            return error
         except ConnectionLossError as error:
             # If the change was made after all, its record is to count as another broker's.
             self._origin = os.urandom(8).hex()
             await self._find_out(wanted, error)
-            return
+            return None
         for place, result in zip(operations, results, strict=False):
             self._take(place, wanted[place], result if isinstance(result, int) else 0)
         self._trim(int(str(results[-1])[-10:]))
+        return None
 
     async def _find_out(
         self, wanted: dict[Place, bytes | None], error: ConnectionLossError
@@ -236,10 +257,18 @@ class SharedCatalog(MetadataStore):
     async def _remove_before(self, limit: int) -> None:
         for name in await self._session.children(CHANGES):
             if int(name[-10:]) < limit:
-                try:
+                with suppress(NodeMissingError):  # another broker removes records, too
+                    data, _ = await self._session.get(f"{CHANGES}/{name}")
+                    for kind, key in json.loads(data)[2]:
+                        await self._remove_node((kind, key))
                     await self._session.delete(f"{CHANGES}/{name}")
-                except NodeMissingError:
-                    continue
+
+    async def _remove_node(self, place: Place) -> None:
+        """Remove the node of a value that was removed, if there is no other value since."""
+        value, version = await self._stored(place)
+        if value is None and version >= 0:
+            with suppress(NodeMissingError, VersionConflictError):
+                await self._session.delete(_path(place), version)
 
     # -- following --------------------------------------------------------------------------------
 
@@ -267,7 +296,7 @@ class SharedCatalog(MetadataStore):
                 except NodeMissingError:
                     await self._read_all()
                     return
-                origin, places = json.loads(data)
+                origin, places, _ = json.loads(data)
                 if origin != self._origin:
                     await self._read([(kind, key) for kind, key in places])
                 self._seen = number
@@ -285,11 +314,12 @@ class SharedCatalog(MetadataStore):
             await self._read(ordered[at : at + 256])
         self._seen = max(self._seen, seen)
 
-    async def _stored(self, place: Place) -> tuple[bytes | None, int]:
+    async def _stored(self, place: Place) -> Known:
         try:
-            return await self._session.get(_path(place))
+            value, version = await self._session.get(_path(place))
         except NodeMissingError:
             return None, -1
+        return None if value == REMOVED else value, version
 
     async def _read(self, places: Iterable[Place]) -> None:
         """Take over what is stored under these places; report what others have changed."""
@@ -326,12 +356,9 @@ class SharedCatalog(MetadataStore):
             _, self._forgotten = self._changed_at.popitem(last=False)
 
 
-def _operation(place: Place, value: bytes | None, version: int | None) -> Operation:
-    path = _path(place)
-    if value is None:
-        assert version is not None
-        return Delete(path, version)
-    return Create(path, value) if version is None else Set(path, value, version)
+def _operation(place: Place, value: bytes | None, version: int) -> Operation:
+    path, stored = _path(place), REMOVED if value is None else value
+    return Create(path, stored) if version < 0 else Set(path, stored, version)
 
 
 def _path(place: Place) -> str:

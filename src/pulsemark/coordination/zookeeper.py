@@ -63,6 +63,11 @@ ERRORS: dict[str, type[CoordinationError]] = {
 """By kazoo's names, because kazoo is imported only to connect."""
 _Place = tuple[str, bool]
 """A node's path, and whether the list of its children is watched."""
+SAID = {
+    State.CONNECTED: "connected again",
+    State.SUSPENDED: "the connection is lost",
+    State.LOST: "the session is lost",
+}
 NOT_TO_BLAME = ("RolledBackError", "RuntimeInconsistency")
 """Errors of a transaction's operations, that another one of it has failed."""
 
@@ -70,8 +75,9 @@ NOT_TO_BLAME = ("RolledBackError", "RuntimeInconsistency")
 class ZooKeeperCoordination(Coordination):
     """A session with ZooKeeper. Made by `connect`."""
 
-    def __init__(self, client: Any, session_timeout_ms: int) -> None:
+    def __init__(self, client: Any, hosts: str, session_timeout_ms: int) -> None:
         self._client = client
+        self._hosts = hosts
         self._loop = asyncio.get_running_loop()
         self._timeout_ms = session_timeout_ms
         self._state = State.CONNECTED
@@ -94,10 +100,11 @@ class ZooKeeperCoordination(Coordination):
         client = KazooClient(
             hosts=hosts,
             timeout=session_timeout_ms / 1000,
+            logger=_kazoo_log(),
             # It reconnects for as long as it takes; a quarter of a second between attempts at most.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=0.25),
         )
-        self = cls(client, session_timeout_ms)
+        self = cls(client, hosts, session_timeout_ms)
         client.add_listener(self._on_kazoo_state)
         started = client.start_async()
         try:
@@ -146,6 +153,9 @@ class ZooKeeperCoordination(Coordination):
         if state is self._state:
             return
         self._state = state
+        if not self._is_closed:
+            level = logging.INFO if state is State.CONNECTED else logging.WARNING
+            log.log(level, "ZooKeeper at %s: %s", self._hosts, SAID[state])
         if state is State.CONNECTED:
             for place in tuple(self._watches):
                 self._arm_later(place)
@@ -334,6 +344,17 @@ class _Watch:
             watches.remove(self)
             if not watches:
                 del self._holders[self.place]
+
+
+def _kazoo_log() -> logging.Logger:
+    """What kazoo says: of each attempt to connect two lines, unless that is wanted.
+
+    Without ZooKeeper each session makes five attempts in a second.
+    """
+    kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+    if kazoo_log.level == logging.NOTSET:
+        kazoo_log.setLevel(logging.ERROR)
+    return kazoo_log
 
 
 def _resolve(answer: asyncio.Future[Any], result: Any, path: str) -> None:

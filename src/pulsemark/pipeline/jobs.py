@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -52,6 +52,7 @@ def run_job(
     err: TextIO | None = None,
     progress: TextIO | None = None,
     prog: str = "pulsemark pipeline",
+    show: Callable[[Sequence[str], Sequence[Sequence[object]]], None] | None = None,
 ) -> int:
     """Run a job in a local Spark session.
 
@@ -62,6 +63,7 @@ def run_job(
         err: where errors are printed; standard error by default.
         progress: where the progress is shown, if it is a terminal; None: nowhere.
         prog: the command's name in help texts.
+        show: prints the table, given its columns and rows; None: as plain text to ``out``.
 
     Returns:
         The exit code: 0 done, 1 the job failed, 2 bad input.
@@ -82,7 +84,7 @@ def run_job(
         with _spark_in_a_line():
             with shown(spark.sparkContext, name, progress):
                 rows, problem = _done(job, spark, given)
-            _print(rows, given, out)
+            _print(rows, given, out, show)
         if problem is not None:
             raise problem
     except _FAILURES as error:
@@ -185,14 +187,23 @@ def _write(rows: DataFrame, folder: Path, form: str) -> None:
     beside.rename(folder)
 
 
-def _print(rows: DataFrame, given: argparse.Namespace, out: TextIO) -> None:
+def _print(
+    rows: DataFrame,
+    given: argparse.Namespace,
+    out: TextIO,
+    show: Callable[[Sequence[str], Sequence[Sequence[object]]], None] | None,
+) -> None:
     if given.out is not None:
         print(f"written to {given.out}", file=out)
     elif given.json:
         for row in rows.toLocalIterator():
             print(json.dumps(row.asDict(), default=_json_value, ensure_ascii=False), file=out)
     else:
-        print(table_text(rows.columns, [list(row) for row in rows.toLocalIterator()]), file=out)
+        cells = [list(row) for row in rows.toLocalIterator()]
+        if show is None:
+            print(table_text(rows.columns, cells), file=out)
+        else:
+            show(rows.columns, cells)
 
 
 def _json_value(value: object) -> str:

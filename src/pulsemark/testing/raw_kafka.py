@@ -15,9 +15,12 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Self
 
-from kafka.protocol.api_header import ResponseClassRegistry
-from kafka.protocol.consumer import FetchRequest
-from kafka.protocol.producer import ProduceRequest
+from ..kafka.importing import importing_kafka
+
+with importing_kafka():
+    from kafka.protocol.api_header import ResponseClassRegistry
+    from kafka.protocol.consumer import FetchRequest
+    from kafka.protocol.producer import ProduceRequest
 
 __all__ = ["RawKafka"]
 

@@ -44,7 +44,12 @@ from .message_id import (
     to_unsigned,
     unpack_ack_set,
 )
-from .topic_name import TopicName, check_namespace, check_namespace_or_older
+from .topic_name import (
+    TopicName,
+    check_namespace,
+    check_namespace_or_older,
+    is_older_namespace,
+)
 
 __all__ = [
     "DEFAULT_MAX_MESSAGE_SIZE_BYTES",
@@ -78,6 +83,7 @@ __all__ = [
     "check_namespace",
     "check_namespace_or_older",
     "commands",
+    "is_older_namespace",
     "pack_ack_set",
     "to_signed",
     "to_unsigned",

@@ -3,13 +3,16 @@
     persistent://tenant/namespace/local         the full form; non-persistent:// likewise
     tenant/namespace/local, local               short forms: persistent, tenant "public",
                                                 namespace "default"
+    persistent://tenant/cluster/namespace/local the form of Pulsar 1; its namespace is
+                                                cluster/namespace
 
 A partition of a partitioned topic is a topic of its own named `<topic>-partition-<n>`.
 
 Rules: tenant and namespace consist of ASCII letters, digits and `-=:._` (Pulsar's rule for
 entities). The local part may be any text of at most 255 bytes of UTF-8, without `/` and without
-control characters. No part may be empty, "." or "..". The four-part names of Pulsar 1, which
-contain a cluster, are refused: this project has no clusters of that kind.
+control characters. No part may be empty, "." or "..". In a name of Pulsar 1 the cluster is only a
+part of the namespace's name, as in Pulsar 4, and the local part may have slashes. So
+`persistent://public/default/a/b` is the topic `b` in the namespace `public/default/a`.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class TopicName:
 
     domain: str
     tenant: str
+    #: In a name of Pulsar 1 `cluster/namespace`.
     namespace_local: str
     local: str
 
@@ -53,10 +57,8 @@ class TopicName:
         if separator:
             if domain not in {PERSISTENT, NON_PERSISTENT}:
                 raise InvalidTopicNameError(name, f"unknown domain {domain[:40]!r}")
-            parts = rest.split("/")
-            if len(parts) == 4:
-                raise InvalidTopicNameError(name, "names with a cluster are not supported")
-            if len(parts) != 3:
+            parts = rest.split("/", 3)
+            if len(parts) not in {3, 4}:
                 raise InvalidTopicNameError(name, "not of the form domain://tenant/namespace/topic")
         else:
             domain = PERSISTENT
@@ -65,11 +67,14 @@ class TopicName:
                 parts = [DEFAULT_TENANT, DEFAULT_NAMESPACE, *parts]
             elif len(parts) != 3:
                 raise InvalidTopicNameError(name, "not of the form topic or tenant/namespace/topic")
-        tenant, namespace, local = parts
-        _check_entity(name, "tenant", tenant)
+        tenant, *cluster, namespace, local = parts
+        for what, part in zip(("tenant", "cluster"), (tenant, *cluster), strict=False):
+            _check_entity(name, what, part)
         _check_entity(name, "namespace", namespace)
         _check_part(name, "topic", local)
-        return cls(domain, tenant, namespace, local)
+        for part in local.split("/"):
+            _check_no_dots(name, "topic", part)
+        return cls(domain, tenant, "/".join((*cluster, namespace)), local)
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.tenant}/{self.namespace_local}/{self.local}"
@@ -123,7 +128,7 @@ def check_namespace(name: str) -> tuple[str, str]:
 def check_namespace_or_older(name: str) -> None:
     """Like `check_namespace`; `tenant/cluster/namespace`, as Pulsar 1 had it, is a name as well.
 
-    There is no such namespace, but asking for it is no error. Raises InvalidTopicNameError.
+    Raises InvalidTopicNameError.
     """
     parts = name.split("/")
     if len(parts) != 3:
@@ -133,17 +138,26 @@ def check_namespace_or_older(name: str) -> None:
         _check_entity(name, what, part)
 
 
+def is_older_namespace(name: str) -> bool:
+    """Whether a namespace's name has a cluster, as in Pulsar 1: `tenant/cluster/namespace`."""
+    return name.count("/") == 2
+
+
 def _check_entity(name: str, what: str, part: str) -> None:
     _check_part(name, what, part)
     if _ENTITY.fullmatch(part) is None:
         raise InvalidTopicNameError(name, f"the {what} may hold letters, digits and -=:._ only")
 
 
+def _check_no_dots(name: str, what: str, part: str) -> None:
+    if part in {".", ".."}:
+        raise InvalidTopicNameError(name, f"the {what} may not be {part!r}")
+
+
 def _check_part(name: str, what: str, part: str) -> None:
     if not part or part.isspace():
         raise InvalidTopicNameError(name, f"the {what} is empty")
-    if part in {".", ".."}:
-        raise InvalidTopicNameError(name, f"the {what} may not be {part!r}")
+    _check_no_dots(name, what, part)
     if _CONTROL.search(part):
         raise InvalidTopicNameError(name, f"the {what} holds a control character")
     try:

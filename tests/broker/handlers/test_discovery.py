@@ -141,3 +141,10 @@ def test_only_stored_topics_of_an_absent_namespace_can_be_asked_for(raw, mode):
     """Other modes get an error, as in Pulsar."""
     with pytest.raises(RequestRefusedError, match="Namespace not found"):
         topics_of(raw, "public/nowhere", mode=mode)
+
+
+def test_there_are_no_transaction_coordinators(raw):
+    """A client that wants transactions reads 0 partitions, and says that they are off."""
+    name = "persistent://pulsar/system/transaction_coordinator_assign"
+    answer = raw.request(lambda request: commands.partitioned_metadata(name, request))
+    assert answer.partitions == 0

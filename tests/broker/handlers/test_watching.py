@@ -107,3 +107,11 @@ def test_a_long_pattern_is_left_to_the_client(raw):
     watch(raw, 1, "x" * 50)
     with pytest.raises(RequestRefusedError, match="Pattern longer than maximum: 50"):
         watch(raw, 2, "x" * 51)
+
+
+@pytest.mark.parametrize("domain", ["persistent://", "non-persistent://"])
+def test_the_domain_of_a_pattern_does_not_count_for_its_length(raw, domain):
+    """Java clients send it with the pattern; Pulsar takes it off before it looks at the length."""
+    watch(raw, 1, domain + "x" * 50)
+    with pytest.raises(RequestRefusedError, match="Pattern longer than maximum: 50"):
+        watch(raw, 2, domain + "x" * 51)

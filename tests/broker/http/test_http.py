@@ -137,7 +137,7 @@ def test_a_namespaces_life(http, raw):
     assert http("GET", "/admin/v2/persistent/public/life").status == 404
 
 
-@pytest.mark.parametrize("name", ["..", ".", "%2e%2e", "a%00b", "a%2Fb", "x" * 300, "%20"])
+@pytest.mark.parametrize("name", ["..", ".", "%2e%2e", "a%00b", "a%2F..%2Fb", "x" * 300, "%20"])
 def test_impossible_names_are_refused_everywhere(http, name):
     """No path out of the data folder, no control characters, no empty parts."""
     assert http("PUT", f"/admin/v2/tenants/{name}").status == 412

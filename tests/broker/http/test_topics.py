@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 
-from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, KeySharedMode
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 
@@ -248,3 +248,20 @@ def test_reasons_of_what_is_not_there(http, topic):
     ):
         answer = http(method, path, body)
         assert (answer.status, answer.json) == (status, {"reason": reason}), path
+
+
+def test_stats_tell_what_clients_asked_for(raw, client, http, topic):
+    """Deduplication, disorder on Key_Shared, and a subscription that is to be replicated."""
+    producer = raw.create_producer(topic)
+    meta = KeySharedMeta(keySharedMode=KeySharedMode.AUTO_SPLIT, allowOutOfOrderDelivery=True)
+    key_shared = CommandSubscribe.Key_Shared
+    raw.subscribe(topic, "loose", sub_type=key_shared, key_shared_meta=meta)
+    client.subscribe(topic, "far", replicate_subscription_state_enabled=True)
+    before = http("GET", path_of(topic, "/stats")).json
+    assert before["deduplicationStatus"] == "Disabled"
+    rows = before["subscriptions"]
+    assert [rows[name]["allowOutOfOrderDelivery"] for name in ("loose", "far")] == [True, False]
+    assert [rows[name]["isReplicated"] for name in ("loose", "far")] == [False, True]
+    assert http("POST", path_of(topic, "/deduplicationEnabled"), True).status == 204
+    producer.send(b"x")
+    assert http("GET", path_of(topic, "/stats")).json["deduplicationStatus"] == "Enabled"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import urllib.request
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pulsemark.broker import Broker, BrokerConfig, long_work
@@ -150,7 +152,7 @@ def test_a_page_of_many_topics_gives_way(monkeypatch):
     monkeypatch.setattr(long_work, "SLICE_S", 0)
     turns, first, second = asyncio.run(turns_during_a_page())
     assert first is second
-    assert first.count(b"pulsar_producers_count{") == 50
+    assert b"".join(first).count(b"pulsar_producers_count{") == 50
     assert turns >= 50
 
 
@@ -166,3 +168,110 @@ def test_labels_are_escaped():
             if metric == "pulsar_subscription_back_log"
         ]
         assert backlogs == [name]
+
+
+def page(broker, accepted):
+    """The page as a client gets it that accepts these codings, and its own coding."""
+    asked = urllib.request.Request(broker.http_url + "/metrics")
+    asked.add_header("Accept-Encoding", accepted)
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        assert answer.headers["vary"] == "Accept-Encoding"
+        return answer.read(), answer.headers["content-encoding"]
+
+
+def test_the_page_is_gzipped_for_those_who_accept_it():
+    """Prometheus does. The page is then a tenth as long, or less, and has the same metrics."""
+    with running_broker(storage="memory") as broker:
+        for number in range(50):
+            broker.admin.create_topic(f"topic-{number}")
+        for accepted in ("gzip", "deflate, GZIP;q=0.5", "br;q=1.0, gzip;q=0.80"):
+            short, coding = page(broker, accepted)
+            assert coding == "gzip"
+        for accepted in ("", "identity", "gzip;q=0", "gzip; q=0.000", "deflate"):
+            whole, coding = page(broker, accepted)
+            assert coding is None
+        lines = gzip.decompress(short).count(b"\n")
+        assert lines == whole.count(b"\n")
+        assert len(short) < len(whole) / 10
+
+
+def test_a_topic_has_metrics_of_compaction_after_one_began():
+    """As in Pulsar. Of ten thousand topics these would be a tenth of the page."""
+    name = "pulsar_compaction_succeed_count"
+    with running_broker(storage="memory") as broker:
+        broker.admin.create_topic("orders")
+        here = labels(namespace="public/default", topic="persistent://public/default/orders")
+        assert (name, here) not in samples(broker)[0]
+        broker.admin.request("PUT", "persistent/public/default/orders/compaction")
+        ended = ("SUCCESS", "ERROR")
+        path = "persistent/public/default/orders/compaction"
+        for _ in range(200):
+            if broker.admin.request("GET", path)["status"] in ended:
+                break
+        else:
+            pytest.fail("the compaction did not end")
+        assert (name, here) in samples(broker)[0]
+
+
+def test_namespaces_instead_of_topics(topic):
+    """With the setting off, topics are added up, and the page does not grow with them."""
+    with (
+        running_broker(expose_topic_level_metrics_in_prometheus=False) as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        producer = client.create_producer(topic)
+        consumer = client.subscribe(topic, "s", earliest=True)
+        consumer.flow(3)
+        for _ in range(3):
+            producer.send(b"x" * 1000)
+        consumer.receive_many(3)
+        before, _ = samples(broker)
+        for number in range(20):
+            client.subscribe(f"{topic}-{number}", "s")
+        found, _ = samples(broker)
+    assert len(found) == len(before)
+    assert not [given for _, given in found if "topic" in dict(given)]
+    here = labels(namespace="public/default")
+    figures = {
+        "pulsar_subscriptions_count": 21,
+        "pulsar_producers_count": 1,
+        "pulsar_in_messages_total": 3,
+        "pulsar_out_messages_total": 3,
+        "pulsar_msg_backlog": 3,
+        "pulsar_entry_size_le_2_kb": 3,
+        "pulsar_entry_size_count": 3,
+    }
+    assert figures == {name: found[name, here] for name in figures}
+    assert found["pulsar_broker_topics_count", labels()] == 21
+    assert found["pulsar_ml_NumberOfMessagesInBacklog", here] == 3
+    assert ("pulsar_storage_backlog_quota_limit", here) not in found
+
+
+def test_single_producers_and_consumers(topic):
+    """Where the settings ask for them, with Pulsar's names; else they have no metrics."""
+    on = {
+        "expose_consumer_level_metrics_in_prometheus": True,
+        "expose_producer_level_metrics_in_prometheus": True,
+    }
+    for settings in ({}, on):
+        with (
+            running_broker(**settings) as broker,
+            RawClient.from_url(broker.service_url) as client,
+        ):
+            producer = client.create_producer(topic, producer_name="shop")
+            consumer = client.subscribe(topic, "s", earliest=True)
+            consumer.flow(5)
+            producer.send(b"x")
+            consumer.receive_many(1)
+            found, _ = samples(broker)
+        of = {"namespace": "public/default", "topic": topic}
+        names = {name for name, _ in found}
+        for one in ("pulsar_producer_msg_average_Size", "pulsar_consumer_available_permits"):
+            assert (one in names) == bool(settings)
+    (here,) = (given for name, given in found if name == "pulsar_consumer_unacked_messages")
+    assert {**of, "subscription": "s"}.items() <= dict(here).items()
+    assert {"consumer_name", "consumer_id"} <= dict(here).keys()
+    assert found["pulsar_consumer_available_permits", here] == 4
+    assert found["pulsar_out_messages_total", here] == 1
+    (there,) = (given for name, given in found if name == "pulsar_producer_msg_rate_in")
+    assert dict(there)["producer_name"] == "shop"

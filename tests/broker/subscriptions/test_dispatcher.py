@@ -8,8 +8,9 @@ import pytest
 
 from pulsemark.broker.commits import durable
 from pulsemark.broker.subscriptions.dispatcher import ROUND_ENTRIES
+from pulsemark.broker.subscriptions.sticky_keys import murmur3_32
 from pulsemark.ledger import EntryKind, StoreOptions
-from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, KeySharedMode
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import MessageId
@@ -301,3 +302,35 @@ def test_messages_one_at_a_time_go_round(raw, broker, topic):
             producer.send(b"x")
         got = [entry_ids(consumer.receive_many(3)) for consumer in consumers]
         assert sorted(got) == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_an_exclusive_consumer_gets_the_keys_of_its_ranges(broker, raw, topic, drain_of):
+    """A reader with two ranges of key hashes: the other entries stay unacknowledged."""
+    producer = raw.create_producer(topic)
+    keys = [f"key{n}" for n in range(24)]
+    for key in keys:
+        producer.send(key.encode(), key=key)
+    hashes = {key: murmur3_32(key.encode()) % 65536 for key in keys}
+    for ranges in ([(0, 20_000), (50_000, 65_535)], [(20_001, 49_999)]):
+        meta = KeySharedMeta(keySharedMode=KeySharedMode.STICKY)
+        for start, end in ranges:
+            meta.hashRanges.add(start=start, end=end)
+        consumer = raw.subscribe(topic, "r", earliest=True, key_shared_meta=meta)
+        consumer.flow(100)
+        wanted = [n for n, key in enumerate(keys) if any(a <= hashes[key] <= b for a, b in ranges)]
+        assert 0 < len(wanted) < len(keys)
+        assert entry_ids(drain_of(broker)(consumer)) == wanted
+        consumer.close()
+    consumer = raw.subscribe(topic, "r", earliest=True)
+    consumer.flow(100)
+    assert len(drain_of(broker)(consumer)) == len(keys)
+
+
+def test_an_exclusive_consumer_whose_ranges_overlap_is_refused(raw, topic):
+    """ConsumerAssignError, and the subscription is free for another consumer."""
+    meta = KeySharedMeta(keySharedMode=KeySharedMode.STICKY)
+    for _ in range(2):
+        meta.hashRanges.add(start=1, end=5)
+    with pytest.raises(RequestRefusedError, match="ConsumerAssignError"):
+        raw.subscribe(topic, "r", key_shared_meta=meta)
+    raw.subscribe(topic, "r")

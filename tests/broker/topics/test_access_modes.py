@@ -69,6 +69,26 @@ def test_fencing_with_an_old_epoch_fences_the_owner_and_is_refused(broker, other
     assert again.send_raw(GOOD).entry_id == 0
 
 
+def test_the_owner_that_returns_together_with_an_older_one_may_try_again(raw, topic):
+    """Two producers of one connection that was closed: the older one fences in vain."""
+    raw.create_producer(topic, access_mode=Exclusive).close()
+    raw.create_producer(topic, access_mode=Exclusive).close()
+    requests = {epoch: raw.new_id() for epoch in (1, 0)}
+    raw.write(
+        *(
+            commands.producer(topic, 10 + epoch, number, access_mode=Fencing, topic_epoch=epoch)
+            for epoch, number in requests.items()
+        )
+    )
+    refused = []
+    for number in requests.values():
+        with pytest.raises(RequestRefusedError) as caught:
+            raw.wait_response(number)
+        refused.append(caught.value.error_name)
+    assert refused == ["ServiceNotReady", "ProducerFenced"]
+    assert raw.create_producer(topic, access_mode=Fencing, topic_epoch=1).send_raw(GOOD)
+
+
 def test_waiting_producers_may_have_one_name_and_an_old_epoch(raw, other, topic):
     """Both wait; the stale one is fenced when its turn comes, and the next one takes over."""
     raw.create_producer(topic, access_mode=Exclusive).close()

@@ -389,3 +389,40 @@ class Person(Record):  # type: ignore[misc]
 
 class Stranger(Record):  # type: ignore[misc]
     name = Integer(required=True)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "taken"),
+    [
+        ("ALWAYS_INCOMPATIBLE", ""),
+        ("ALWAYS_COMPATIBLE", "fewer required same"),
+        ("BACKWARD", "fewer same"),
+        ("FORWARD", "fewer same"),
+        ("FULL", "fewer same"),
+        ("BACKWARD_TRANSITIVE", "fewer same"),
+        ("FORWARD_TRANSITIVE", "fewer same"),
+        ("FULL_TRANSITIVE", "same"),
+    ],
+)
+def test_a_consumer_is_checked_by_few_strategies(broker, raw, topic, strategy, taken):
+    """The others count as BACKWARD: what the consumer cannot read is refused."""
+    namespace = f"public/read-{strategy.lower()}"
+    rest(broker, "PUT", f"/admin/v2/namespaces/{namespace}")
+    path = f"/admin/v2/namespaces/{namespace}/schemaCompatibilityStrategy"
+    assert rest(broker, "PUT", path, strategy)[0] == 204
+    name = f"persistent://{namespace}/t"
+    raw.create_producer(name, schema=avro(("a", "string")))
+    candidates = {
+        "fewer": avro(),
+        "required": avro(("a", "string"), ("b", "int")),
+        "same": avro(("a", "string")),
+    }
+    found = []
+    for label, schema in candidates.items():
+        try:
+            raw.subscribe(name, label, schema=schema)
+        except RequestRefusedError as refused:
+            assert refused.error_name == "IncompatibleSchema"
+        else:
+            found.append(label)
+    assert " ".join(found) == taken

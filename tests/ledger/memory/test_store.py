@@ -128,3 +128,13 @@ def test_memory_store_is_refused_in_a_child_process():
     store.state._disown()
     with pytest.raises(LedgerError, match="belongs to the process"):
         store.open_topic(TOPIC)
+
+
+def test_a_store_that_was_stopped_before(caplog):
+    """What fails in a store that has stopped already, since it has another owner, is no alarm."""
+    store = MemoryStore.open(MemoryFolder())
+    store.state.fail(OwnershipLostError("taken over"))
+    store.committer.stop_store(OSError("no session any more"))
+    assert "taken over" in str(store.state.error())
+    assert not [record for record in caplog.records if record.levelname == "CRITICAL"]
+    store.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import administration, basics, brokers, matrix, routes, topics, web
+from . import administration, basics, brokers, matrix, older, routes, topics, web
 from .registry import CLUSTER_WIDE, REST_SCENARIOS
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "basics",
     "brokers",
     "matrix",
+    "older",
     "routes",
     "topics",
     "web",

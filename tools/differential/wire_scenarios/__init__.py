@@ -33,12 +33,11 @@ from .common import (
     send,
     subscribe,
 )
-from .random_walks import WALKS
+from .random_walks import walks
 
 __all__ = [
     "SCENARIOS",
     "SUB",
-    "WALKS",
     "Scenario",
     "access_modes",
     "acknowledging",
@@ -64,4 +63,5 @@ __all__ = [
     "sweeps",
     "topics",
     "transactions",
+    "walks",
 ]

@@ -19,10 +19,10 @@ def names(broker: Recorder, topic: str) -> None:
         "rubbish://public/default/t",
         f"{topic}-partition-0",
         f"{topic}-partition-x",
-        "persistent://public/default/a/b",
+        f"{topic}/b",
         f"{topic}-ä",
     ):
-        broker.record("name", name)
+        broker.record("name", name.replace(topic, "T"))
         link.say("partitions", commands.partitioned_metadata(name, link.next_request()))
         link.say(
             "no creation",

@@ -18,9 +18,7 @@ from pulsemark.wire import MessageId, commands
 from ..peers import RawConnection, Recorder
 from .common import SUB, Scenario, batch, lookup, message, produce, received, send
 
-WALKS: dict[str, Scenario] = {}
 STEPS = 30
-SEEDS = range(1, 5)
 CONSUMERS = (10, 11)
 CUMULATIVE = pb.CommandAck.Cumulative
 FAR_MS = 1 << 61
@@ -203,11 +201,16 @@ def _walk(kind: SUB.SubType, seed: int) -> Callable[[Recorder, str], None]:
     return lambda broker, topic: Walk(broker, _in_own_namespace(broker, topic), kind, seed).run()
 
 
-for _name, _kind in (
-    ("exclusive", SUB.Exclusive),
-    ("shared", SUB.Shared),
-    ("failover", SUB.Failover),
-    ("key_shared", SUB.Key_Shared),
-):
-    for _seed in SEEDS:
-        WALKS[f"walk_{_name}_{_seed}"] = _walk(_kind, _seed)
+KINDS = {
+    "exclusive": SUB.Exclusive,
+    "shared": SUB.Shared,
+    "failover": SUB.Failover,
+    "key_shared": SUB.Key_Shared,
+}
+
+
+def walks(seeds: range) -> dict[str, Scenario]:
+    """The walks with these seeds, for each kind of subscription."""
+    return {
+        f"walk_{name}_{seed}": _walk(kind, seed) for seed in seeds for name, kind in KINDS.items()
+    }

@@ -111,6 +111,14 @@ class BrokerConfig(PolicyDefaults):
     #: "text", or "json" with one object per line.
     log_format: str = "text"
 
+    # The metrics page's length (docs/operations.md)
+    #: Whether each topic has metrics of its own. If not, they are added up for each namespace.
+    expose_topic_level_metrics_in_prometheus: bool = True
+    #: Whether each consumer has metrics of its own, where topics have.
+    expose_consumer_level_metrics_in_prometheus: bool = False
+    #: Whether each producer has metrics of its own, where topics have.
+    expose_producer_level_metrics_in_prometheus: bool = False
+
     # Behaviour
     #: Whether producers and consumers create topics that do not exist.
     allow_auto_topic_creation: bool = True

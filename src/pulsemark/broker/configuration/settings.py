@@ -146,6 +146,12 @@ PULSAR_SETTINGS = {
     "exposingBrokerEntryMetadataToClientEnabled": Setting(
         "exposing_broker_entry_metadata_to_client_enabled", BOOLEAN
     ),
+    **{
+        f"expose{level}LevelMetricsInPrometheus": Setting(
+            f"expose_{level.lower()}_level_metrics_in_prometheus", BOOLEAN
+        )
+        for level in ("Topic", "Consumer", "Producer")
+    },
     "allowAutoTopicCreation": Setting("allow_auto_topic_creation", BOOLEAN),
     "forceDeleteNamespaceAllowed": Setting("force_delete_namespace_allowed", BOOLEAN),
     "maxNumPartitionsPerPartitionedTopic": Setting(

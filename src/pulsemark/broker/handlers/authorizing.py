@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
-from ...wire import InvalidTopicNameError, TopicName, check_namespace, commands
+from ...wire import InvalidTopicNameError, TopicName, check_namespace_or_older, commands
 from ..errors import RefusedError
 from ..security.authorization import Target
 from ..security.needs import AUTHENTICATED, OPEN, OWN, Need, Scope, namespace, topic
@@ -177,6 +177,6 @@ def _target(need: Need, body: Any, subscription: str | None) -> Target:
     if need.scope is Scope.TOPIC:
         return Target.of_topic(TopicName.parse(body.topic), subscription)
     if need.scope is Scope.NAMESPACE:
-        check_namespace(body.namespace)
+        check_namespace_or_older(body.namespace)
         return Target.of_namespace(body.namespace)
     return Target()

@@ -35,6 +35,7 @@ from ..subscriptions.end_of_topic import tell_if_ended, telling
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.positions import position_of, shown_mark_delete
 from ..subscriptions.redelivery import redeliver_pieces
+from ..subscriptions.replicated import mark_if_asked
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.creation import creates
 from ..topics.non_persistent import NonPersistentTopic
@@ -132,6 +133,7 @@ async def _add_consumer(
         await subscription.stored()
         await subscription.add_consumer(opened, command.subType)
         check_again(session, BaseCommand.SUBSCRIBE, command, generation)
+        await mark_if_asked(subscription, command)
     except BaseException:
         opened.leave()
         subscription.end_if_unused()

@@ -31,6 +31,8 @@ __all__ = ["COMMANDS"]
 PATTERN_MAX_CHARACTERS = 50
 #: Names that are filtered in one piece.
 NAMES_AT_ONCE = 200
+#: Clients that want transactions ask for its partitions first.
+TRANSACTION_COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
 #: The name prefix that a mode selects; any other mode selects all names.
 DOMAIN_OF_MODE = {
     CommandGetTopicsOfNamespace.PERSISTENT: "persistent:",
@@ -43,6 +45,10 @@ def partitioned_metadata(session: Session, command: CommandPartitionedTopicMetad
 
     A topic that does not exist may be created here, with the partitions that the policy says.
     """
+    if command.topic == TRANSACTION_COORDINATORS:
+        # As a Pulsar with transactions off: there are none, and clients say so.
+        session.write(commands.partitioned_metadata_response(command.request_id, 0))
+        return
     topics = session.services.topics
     try:
         name = topics.parse(command.topic)

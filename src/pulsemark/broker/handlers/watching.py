@@ -17,7 +17,7 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
 from ..errors import RefusedError
-from ..topics.name_patterns import compile_if_safe, topics_hash
+from ..topics.name_patterns import compile_if_safe, topics_hash, without_domain
 from ..topics.topic_watchers import TopicWatcher
 from .checks import BYTES_PER_CHARACTER, STATE_BYTES
 from .discovery import PATTERN_MAX_CHARACTERS
@@ -57,7 +57,8 @@ def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatch
             ServerError.NotAllowedError,
             f"at most {MAX_WATCHERS_PER_CONNECTION} topic lists can be watched on a connection",
         )
-    if len(command.topics_pattern) > PATTERN_MAX_CHARACTERS:
+    # As in Pulsar, the domain does not count here. It does in GET_TOPICS_OF_NAMESPACE.
+    if len(without_domain(command.topics_pattern)) > PATTERN_MAX_CHARACTERS:
         raise RefusedError(
             ServerError.NotAllowedError,
             "Unable to create topic list watcher: Pattern longer than maximum: "

@@ -6,13 +6,15 @@ is missing, and do not take it for a wrong path.
 
 from __future__ import annotations
 
-from .messages import HttpError, Request, Response
+from .messages import HttpError, Request, Response, UnservedError
 from .table import Route
 
 __all__ = ["ROUTES"]
 
 NO_WORKER = "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false"
 NO_PACKAGES = "Package Management Service is not enabled in the broker."
+NO_METADATA = "Unknown error, metadata is null when processing update package metadata request"
+FORM = "multipart/form-data"
 PACKAGE_KINDS = ("function", "sink", "source")
 NO_TRANSACTIONS = "This Broker is not configured with transactionCoordinatorEnabled=true."
 
@@ -22,8 +24,20 @@ async def no_worker(request: Request, *_: str) -> Response:
     raise HttpError(409, NO_WORKER)
 
 
+async def no_form(request: Request, *_: str) -> Response:
+    """Refused: there is no function worker; without a form Pulsar cannot read the request."""
+    if not request.headers.get("content-type", "").startswith(FORM):
+        raise UnservedError(400)
+    raise HttpError(409, NO_WORKER)
+
+
 async def no_packages(request: Request, kind: str, *_: str) -> Response:
     """Refused: there is no package management."""
+    is_form = request.headers.get("content-type", "").startswith(FORM)
+    if request.method == "POST" and not is_form:
+        raise UnservedError(400)
+    if request.method == "PUT" and request.json() is None:
+        raise HttpError(400, NO_METADATA)
     if kind not in PACKAGE_KINDS:
         raise HttpError(412, f"Invalid package domain: '{kind}'")
     raise HttpError(503, NO_PACKAGES)
@@ -56,21 +70,26 @@ ONE = f"{ALL}/{{name}}"
 INSTANCE = f"{ONE}/{{instance}}"
 
 
+OF_FUNCTIONS_2 = ("status",), ("stop", "restart")
+OF_FUNCTIONS_3 = ("status", "stats"), ("start", "stop", "restart")
+OF_CONNECTORS = ("status",), ("start", "stop", "restart")
+
+
 def _workload(base: str) -> tuple[Route, ...]:
+    """The routes of a kind of workload: version 2 has fewer, and only functions have stats."""
+    version_3 = OF_FUNCTIONS_3 if base.endswith("/functions") else OF_CONNECTORS
+    asked, done = OF_FUNCTIONS_2 if base.startswith("/admin/v2") else version_3
     calls = (
         ("GET", ALL),
         ("GET", ONE),
-        ("POST", ONE),
-        ("PUT", ONE),
         ("DELETE", ONE),
-        *(("GET", f"{path}/{what}") for path in (ONE, INSTANCE) for what in ("status", "stats")),
-        *(
-            ("POST", f"{path}/{what}")
-            for path in (ONE, INSTANCE)
-            for what in ("start", "stop", "restart")
-        ),
+        *(("GET", f"{path}/{what}") for path in (ONE, INSTANCE) for what in asked),
+        *(("POST", f"{path}/{what}") for path in (ONE, INSTANCE) for what in done),
     )
-    return tuple(Route(method, base + path, no_worker, (409,)) for method, path in calls)
+    return (
+        *(Route(method, base + path, no_worker, (409,)) for method, path in calls),
+        *(Route(method, base + ONE, no_form, (400, 409)) for method in ("POST", "PUT")),
+    )
 
 
 FUNCTIONS = tuple(
@@ -81,12 +100,16 @@ FUNCTIONS = tuple(
         ("GET", "/builtins"),
         ("POST", "/builtins/reload"),
         ("GET", "/download"),
-        ("POST", "/upload"),
-        ("POST", f"{ONE}/trigger"),
-        ("GET", f"{ONE}/download"),
         ("GET", f"{ONE}/state/{{key}}"),
-        ("POST", f"{ONE}/state/{{key}}"),
     )
+)
+FORMS_OF_FUNCTIONS = (
+    Route("POST", "/admin/v2/functions/upload", no_form, (400, 409)),
+    Route("POST", "/admin/v3/functions/upload", no_form, (400, 409)),
+    Route("POST", f"/admin/v2/functions{ONE}/trigger", no_form, (400, 409)),
+    Route("POST", f"/admin/v3/functions{ONE}/trigger", no_form, (400, 409)),
+    Route("GET", f"/admin/v3/functions{ONE}/download", no_worker, (409,)),
+    Route("POST", f"/admin/v3/functions{ONE}/state/{{key}}", no_form, (400, 409)),
 )
 CONNECTORS = tuple(
     Route(method, path, no_worker, (409,))
@@ -152,6 +175,7 @@ TRANSACTION_ROUTES = tuple(
 ROUTES = (
     *(route for base in WORKLOADS for route in _workload(base)),
     *FUNCTIONS,
+    *FORMS_OF_FUNCTIONS,
     *CONNECTORS,
     *PACKAGE_ROUTES,
     *TRANSACTION_ROUTES,

@@ -52,6 +52,8 @@ async def set_for_namespace(request: Request, tenant: str, name: str) -> Respons
 
 async def unset_for_namespace(request: Request, tenant: str, name: str) -> Response:
     """Remove one of a namespace's quotas."""
+    if f"{tenant}/{name}" not in request.services.topics.namespaces:
+        raise HttpError(404, "")  # As in Pulsar, which gives no reason.
     namespace = policy_namespace(request, tenant, name, BACKLOG_QUOTAS)
     kind, levels = _kind(request), request.services.topics.policies[BACKLOG_QUOTAS]
     await levels.set_for_namespace(namespace, _without(levels.of_namespace(namespace), kind))

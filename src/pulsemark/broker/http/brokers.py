@@ -137,10 +137,22 @@ async def status(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """The metrics in Prometheus' text format."""
+    """The metrics in Prometheus' text format; gzipped for clients that accept it, as in Pulsar."""
     from ..statistics.metrics import CONTENT_TYPE, current_page
 
-    return Response(200, await current_page(request.services), CONTENT_TYPE)
+    gzipped = _accepts_gzip(request.headers.get("accept-encoding", ""))
+    page = await current_page(request.services, gzipped=gzipped)
+    headers = (("vary", "Accept-Encoding"), *((("content-encoding", "gzip"),) if gzipped else ()))
+    return Response(200, page[0], CONTENT_TYPE, headers, more=page[1:])
+
+
+def _accepts_gzip(accepted: str) -> bool:
+    """Whether an Accept-Encoding names gzip, without the quality 0 that excludes it (RFC 9110)."""
+    for one in accepted.lower().split(","):
+        coding, _, quality = one.replace(" ", "").partition(";q=")
+        if coding == "gzip":
+            return quality.rstrip("0") not in ("0.", "0", "") if quality else True
+    return False
 
 
 def _address(request: Request) -> str:

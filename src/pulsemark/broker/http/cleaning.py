@@ -43,7 +43,7 @@ async def compaction_status(
 ) -> Response:
     """NOT_RUN, RUNNING, SUCCESS or ERROR since the topic was opened; for one partition only."""
     full = f"{domain}://{tenant}/{namespace}/{topic}"
-    if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
+    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
         raise HttpError(404, f"Topic {full} not found")
     name = _name(request, domain, tenant, namespace, topic)
     if request.services.topics.partitions_of(name):

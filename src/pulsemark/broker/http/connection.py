@@ -264,19 +264,20 @@ class HttpConnection(asyncio.Protocol):
     # -- responses ------------------------------------------------------------------------------
 
     def _respond(self, response: Response, *, head_only: bool = False) -> None:
-        self._answer_bytes = len(response.body)
+        self._answer_bytes = response.size_bytes
         headers: list[tuple[bytes, bytes]] = []
         if response.status != 204:
-            headers.append((b"content-length", str(len(response.body)).encode()))
-        if response.body:
+            headers.append((b"content-length", str(response.size_bytes).encode()))
+        if response.size_bytes:
             headers.append((b"content-type", response.content_type.encode("latin-1")))
         headers += [
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers
         ]
         reason = response.status_phrase
         self._send(h11.Response(status_code=response.status, headers=headers, reason=reason))
-        if response.body and not head_only:
-            self._send(h11.Data(data=response.body))
+        if not head_only:
+            for part in filter(None, (response.body, *response.more)):
+                self._send(h11.Data(data=part))
         self._send(h11.EndOfMessage())
 
     def _refuse(self, status: int, reason: str) -> None:

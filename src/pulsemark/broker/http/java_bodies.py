@@ -223,6 +223,7 @@ BODIES: Mapping[tuple[str, str], JavaType] = {
     ("PUT", NAMESPACE): NAMESPACE_POLICIES,
     ("POST", f"{NAMESPACE}/messageTTL"): INT,
     ("PUT", f"{NAMESPACE}/properties"): TEXTS,
+    ("PUT", f"{NAMESPACE}/{{bundle}}/split"): Many("java.util.ArrayList", BOXED_LONG),
     ("POST", f"{NAMESPACE}/permissions/{{role}}"): ACTIONS,
     ("POST", f"{NAMESPACE}/permissions/subscription/{{subscription}}"): SET,
     ("POST", f"{NAMESPACE}/persistence/bookieAffinity"): BOOKIES,
@@ -239,6 +240,7 @@ BODIES: Mapping[tuple[str, str], JavaType] = {
     ("POST", f"{ONE}/analyzeBacklog"): PLACE,
     ("POST", f"{TOPIC}/{{subscription}}/dispatchRate"): SETTINGS["dispatchRate"],
     # Pulsar reads the bodies of these, though it does not use them.
+    ("DELETE", f"{NAMESPACE}/retention"): RETENTION,
     ("DELETE", f"{TOPIC}/subscribeRate"): SETTINGS["subscribeRate"],
     ("DELETE", f"{TOPIC}/schemaCompatibilityStrategy"): SETTINGS["schemaCompatibilityStrategy"],
     ("POST", f"{ONE}/replicatedSubscriptionStatus"): BOOLEAN,

@@ -26,6 +26,10 @@ async def lookup(
     The empty `brokerUrlSsl` is there because old C++ clients fail without it.
     """
     services = request.services
+    listener = request.query.get("listenerName")
+    if listener:
+        # Pulsar has the same text, with status 500.
+        raise HttpError(404, f"the broker do not have {listener} listener")
     try:
         name = topic_name(request, domain, tenant, namespace, topic)
     except RefusedError as refusal:

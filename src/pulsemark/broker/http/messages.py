@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from math import isfinite
@@ -189,6 +189,13 @@ class Response:
     headers: tuple[tuple[str, str], ...] = ()
     #: What the status line says after the status, if it is not the usual phrase.
     phrase: str = ""
+    #: The rest of a long body. Joining megabytes would hold up the event loop.
+    more: Sequence[bytes] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of the whole body."""
+        return len(self.body) + sum(map(len, self.more))
 
     @classmethod
     def of_json(cls, value: Any, status: int = 200) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...wire import InvalidTopicNameError, TopicName, check_namespace
+from ...wire import InvalidTopicNameError, TopicName, check_namespace, check_namespace_or_older
 from ..topics.topic import Topic
 from .messages import HttpError, Request, UnservedError
 from .table import DOMAINS
@@ -27,7 +27,7 @@ def topic_name(request: Request, domain: str, tenant: str, namespace: str, topic
     """The topic name in a path; its namespace must exist. Raises `HttpError`, `RefusedError`."""
     if domain not in DOMAINS:
         raise UnservedError(404)
-    if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
+    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
         raise HttpError(404, "Namespace not found")
     return request.services.topics.parse(f"{domain}://{tenant}/{namespace}/{topic}")
 
@@ -39,7 +39,7 @@ def check_topics_namespace(
 
     Other routes are answered with "Namespace not found": each as Pulsar answers it.
     """
-    if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
+    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
         raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
 
 
@@ -127,7 +127,7 @@ def check_new_namespace(tenant: str, namespace: str) -> str:
     """A valid name for a new namespace. Raises `HttpError` 412."""
     name = f"{tenant}/{namespace}"
     try:
-        check_namespace(name)
+        check_namespace_or_older(name)
     except InvalidTopicNameError as error:
         raise HttpError(412, "Namespace name is not valid") from error
     return name

@@ -10,7 +10,7 @@ from typing import Any
 
 from .documents import get
 from .messages import HttpError, Request, Response
-from .names import namespace_name
+from .names import check_new_namespace, namespace_name
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -77,14 +77,16 @@ async def set_anti_affinity(request: Request, tenant: str, name: str) -> Respons
     """Set the anti-affinity group. It has no effect: there is one broker."""
     # The body is the name itself, not JSON.
     group = request.body.decode(errors="replace").strip()
+    if not request.body:
+        raise HttpError(412, "antiAffinityGroup can't be empty")
     await _change(request, tenant, name, AFFINITY, group or None)
     return Response()
 
 
 async def anti_affinity(request: Request, tenant: str, name: str) -> Response:
-    """The anti-affinity group of a namespace."""
-    full = namespace_name(request, tenant, name)
-    group = request.services.topics.namespaces[full].get(AFFINITY)
+    """The anti-affinity group of a namespace; an absent one is in none, as in Pulsar."""
+    settings = request.services.topics.namespaces.get(check_new_namespace(tenant, name), {})
+    group = settings.get(AFFINITY)
     return Response(204) if group is None else Response.of_word(group)
 
 
@@ -96,6 +98,13 @@ async def anti_affine(request: Request, cluster: str, group: str) -> Response:
     namespaces = request.services.topics.namespaces
     found = [name for name in namespaces.of(tenant) if namespaces[name].get(AFFINITY) == group]
     return Response.of_json(found)
+
+
+async def remove_group(request: Request, tenant: str, name: str) -> Response:
+    """Take a namespace out of its resource group."""
+    if f"{tenant}/{name}" not in request.services.topics.namespaces:
+        raise HttpError(404, "Namespace policies does not exist")
+    return await remove(GROUP, request, tenant, name)
 
 
 async def set_group(request: Request, tenant: str, name: str, group: str) -> Response:
@@ -113,13 +122,13 @@ ROUTES = (
     Route("GET", BOOKIE_AFFINITY, bookie_affinity, (204, 404)),
     Route("POST", BOOKIE_AFFINITY, set_bookie_affinity, (400, 404)),
     Route("DELETE", BOOKIE_AFFINITY, remove_bookie_affinity, (404,)),
-    Route("GET", f"{NS}/antiAffinity", anti_affinity, (204, 404)),
-    Route("POST", f"{NS}/antiAffinity", set_anti_affinity, (400, 404)),
+    Route("GET", f"{NS}/antiAffinity", anti_affinity, (204, 412)),
+    Route("POST", f"{NS}/antiAffinity", set_anti_affinity, (404, 412)),
     Route("DELETE", f"{NS}/antiAffinity", partial(remove, AFFINITY), (404,)),
     Route("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", anti_affine, (400,)),
     # pulsar-admin asks by the path of Pulsar's first interface.
     Route("GET", "/admin/namespaces/{cluster}/antiAffinity/{group}", anti_affine, (400,)),
     Route("GET", f"{NS}/resourcegroup", partial(value_of, GROUP, 200), (404,)),
     Route("POST", f"{NS}/resourcegroup/{{group}}", set_group, (404, 412)),
-    Route("DELETE", f"{NS}/resourcegroup", partial(remove, GROUP), (404,)),
+    Route("DELETE", f"{NS}/resourcegroup", remove_group, (404,)),
 )

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ...wire import is_older_namespace
 from ..commits import durable
 from ..subscriptions.subscription import Subscription
 from .bundles import boundaries_of, bundles_of, check_bundle, split, topics_in_bundle
@@ -35,9 +36,29 @@ async def bundles(request: Request, tenant: str, name: str) -> Response:
     return Response.of_json(bundles_of(boundaries_of(request.services.topics.namespaces[full])))
 
 
+def _with_bundles(request: Request, tenant: str, name: str) -> str:
+    """An existing namespace, where Pulsar says "not found". Raises `HttpError` 404."""
+    full = f"{tenant}/{name}"
+    if full not in request.services.topics.namespaces:
+        what = "does not exist" if is_older_namespace(full) else "not found"
+        raise HttpError(404, f"Namespace {what}")
+    return full
+
+
+def _names_in(request: Request, tenant: str, name: str) -> list[str]:
+    """The topics of a namespace. As in Pulsar only one with a cluster (Pulsar 1) must exist.
+
+    Raises `HttpError` 404.
+    """
+    full = f"{tenant}/{name}"
+    if is_older_namespace(full):
+        namespace_name(request, tenant, name)
+    return request.services.topics.names_in(full)
+
+
 async def split_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Split a bundle in the middle."""
-    full = namespace_name(request, tenant, name)
+    full = _with_bundles(request, tenant, name)
     low, high = check_bundle(request, full, bundle)
     if request.services.cluster is not None:
         raise HttpError(412, "a broker of a cluster does not split bundles")
@@ -81,9 +102,7 @@ async def topic_hashes(request: Request, tenant: str, name: str, bundle: str) ->
 
 async def unload(request: Request, tenant: str, name: str) -> Response:
     """Disconnect all clients of a namespace; they reconnect by themselves."""
-    full = f"{tenant}/{name}"
-    if full not in request.services.topics.namespaces:
-        raise HttpError(404, "Namespace not found")
+    full = _with_bundles(request, tenant, name)
     if request.services.cluster is not None:
         await _unload_bundles(request, request.services.cluster, full)
         return Response()
@@ -106,7 +125,7 @@ async def _unload_bundles(request: Request, cluster: Cluster, namespace: str) ->
 
 async def unload_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Disconnect all clients of a bundle; they reconnect by themselves."""
-    full = namespace_name(request, tenant, name)
+    full = _with_bundles(request, tenant, name)
     cluster = request.services.cluster
     if cluster is not None:
         check_bundle(request, full, bundle)
@@ -131,8 +150,7 @@ async def clear(
     request: Request, tenant: str, name: str, subscription: str | None = None
 ) -> Response:
     """Acknowledge all messages of a namespace, for one subscription or for all."""
-    names = request.services.topics.names_in(f"{tenant}/{name}")
-    await _each(request, names, subscription, _clear)
+    await _each(request, _names_in(request, tenant, name), subscription, _clear)
     return Response()
 
 
@@ -148,8 +166,7 @@ async def clear_bundle(
 async def unsubscribe(request: Request, tenant: str, name: str, subscription: str) -> Response:
     """Delete a subscription from all topics of a namespace."""
     _check_no_replicator(subscription)
-    names = request.services.topics.names_in(f"{tenant}/{name}")
-    await _each(request, names, subscription, _unsubscribe)
+    await _each(request, _names_in(request, tenant, name), subscription, _unsubscribe)
     return Response()
 
 

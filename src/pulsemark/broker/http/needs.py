@@ -137,6 +137,7 @@ NEEDS: dict[tuple[str, str], Need] = {
     ("DELETE", "/admin/v2/tenants/{tenant}"): tenants("DELETE_TENANT"),
     # Namespaces
     ("GET", "/admin/v2/namespaces/{tenant}"): tenant("LIST_NAMESPACES"),
+    ("GET", "/admin/namespaces/{tenant}/{cluster}"): tenant("LIST_NAMESPACES"),
     ("GET", NAMESPACE): namespace_policy("ALL", "READ"),
     ("PUT", NAMESPACE): tenant("CREATE_NAMESPACE"),
     ("DELETE", NAMESPACE): tenant("DELETE_NAMESPACE"),

@@ -28,7 +28,7 @@ DOMAIN = "non-persistent"
 
 
 def _name(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
-    if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
+    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
         raise HttpError(404, "Namespace not found")
     return request.services.topics.parse(f"{DOMAIN}://{tenant}/{namespace}/{topic}")
 
@@ -56,7 +56,7 @@ async def delete(request: Request, tenant: str, namespace: str, topic: str) -> R
     A topic that is not there is a success, as in Pulsar.
     """
     topics = request.services.topics
-    if f"{tenant}/{namespace}" not in topics.namespaces:
+    if not topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
         return Response()
     name = _name(request, tenant, namespace, topic)
     if str(name) not in topics.non_persistent.open_topics:

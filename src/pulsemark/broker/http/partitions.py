@@ -131,7 +131,7 @@ async def delete_partitioned(
 ) -> Response:
     """Delete a partitioned topic with its partitions."""
     topics = request.services.topics
-    if f"{tenant}/{namespace}" not in topics.namespaces:
+    if not topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
         raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found.")
     name = topic_name(request, domain, tenant, namespace, topic)
     if not topics.exists(name):

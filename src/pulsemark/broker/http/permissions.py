@@ -146,7 +146,12 @@ def _permitted_topic(
     if tenant not in request.services.topics.namespaces.tenants:
         raise HttpError(404, "Tenant does not exist")
     check_topics_namespace(request, domain, tenant, namespace, topic)
-    return plain_topic(request, domain, tenant, namespace, topic)
+    name = plain_topic(request, domain, tenant, namespace, topic)
+    if name.namespace not in request.services.topics.namespaces:
+        # A topic of Pulsar 1. As in Pulsar there is no reason when something is revoked.
+        is_revoked = request.method == "DELETE"
+        raise HttpError(404, "" if is_revoked else "Topic's namespace does not exist")
+    return name
 
 
 async def grant_on_topic(

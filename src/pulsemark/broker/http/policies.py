@@ -18,7 +18,7 @@ from ..policies.backlog_quotas import BACKLOG_QUOTAS, exceeds_retention
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Levels
 from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
-from ..policies.stored import OFFLOAD, PERSISTENCE
+from ..policies.stored import OFFLOAD, PERSISTENCE, REPLICATION
 from ..policies.values import INT_MAX
 from .java_bodies import EMPTY
 from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
@@ -28,7 +28,14 @@ from .table import Route
 __all__ = ["ROUTES", "int_value", "java_topic", "policy_namespace", "policy_topic"]
 
 #: Of these Pulsar refuses a missing value before it looks for the namespace.
-NULL_FIRST = (OFFLOAD, PERSISTENCE)
+NULL_FIRST = (OFFLOAD, PERSISTENCE, REPLICATION)
+#: What Pulsar says of an absent namespace, if it is not "Namespace does not exist".
+OF_ABSENT = {
+    ("GET", "dispatcherPauseOnAckStatePersistent"): "Namespace policies does not exist",
+    ("GET", "replicatorDispatchRate"): "Namespace policies does not exist",
+    ("POST", "replicatorDispatchRate"): "",
+    ("DELETE", "replicatorDispatchRate"): "",
+}
 TOO_SMALL = (
     "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
     "and retry"
@@ -75,6 +82,8 @@ def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -
     """An existing namespace whose policy is asked for or changed. Raises `HttpError` 412, 404."""
     namespace = check_new_namespace(tenant, name)
     if namespace not in request.services.topics.namespaces:
+        if (request.method, policy.name) in OF_ABSENT:
+            raise HttpError(404, OF_ABSENT[request.method, policy.name])
         if policy.is_ours:
             raise HttpError(404, f"Namespace {namespace} does not exist")
         place, is_changed = policy.namespace, request.method not in ("GET", "HEAD")
@@ -135,7 +144,7 @@ def _is_global(request: Request, place: Place) -> bool:
 
 def java_topic(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
     """The name of an existing topic. Raises `HttpError` 404 with Pulsar's reasons."""
-    if f"{tenant}/{namespace}" not in request.services.topics.namespaces:
+    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
         raise HttpError(404, "Namespace not found")
     return existing_topic(request, domain, tenant, namespace, topic)
 

@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["ROUTES", "properties_of", "text_properties"]
 
 
+def _with_properties(request: Request, tenant: str, name: str) -> str:
+    """An existing namespace. Raises `HttpError` 404: of the tenant, if it is absent as well."""
+    if tenant not in request.services.topics.namespaces.tenants:
+        raise HttpError(404, "Tenant does not exist")
+    return policy_namespace(request, tenant, name, PROPERTIES)
+
+
 async def of_namespace(request: Request, tenant: str, name: str) -> Response:
     """All properties of a namespace."""
-    return Response.of_json(
-        _of_namespace(request, policy_namespace(request, tenant, name, PROPERTIES))
-    )
+    return Response.of_json(_of_namespace(request, _with_properties(request, tenant, name)))
 
 
 async def add_to_namespace(request: Request, tenant: str, name: str) -> Response:
@@ -34,14 +39,14 @@ async def add_to_namespace(request: Request, tenant: str, name: str) -> Response
 
 async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
     """Remove all properties of a namespace."""
-    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    namespace = _with_properties(request, tenant, name)
     await request.services.topics.policies[PROPERTIES].set_for_namespace(namespace, None)
     return Response()
 
 
 async def one_of_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """A property's value; without a body if there is none."""
-    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    namespace = _with_properties(request, tenant, name)
     return _text(_of_namespace(request, namespace).get(key))
 
 
@@ -49,12 +54,12 @@ async def set_in_namespace(
     request: Request, tenant: str, name: str, key: str, value: str
 ) -> Response:
     """Set one property of a namespace."""
-    return await _change(request, policy_namespace(request, tenant, name, PROPERTIES), {key: value})
+    return await _change(request, _with_properties(request, tenant, name), {key: value})
 
 
 async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """Remove one property; the answer is its value."""
-    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    namespace = _with_properties(request, tenant, name)
     properties = dict(_of_namespace(request, namespace))
     removed = properties.pop(key, None)
     levels = request.services.topics.policies[PROPERTIES]

@@ -45,7 +45,8 @@ def reference() -> str:
 def _section(route: Route) -> str:
     parts = [part for part in route.template.split("/") if part]
     if parts[:1] == ["admin"]:
-        return parts[2].replace("{domain}", "topics").replace("persistent", "topics")
+        part = parts[2] if parts[1] in ("v2", "v3") else parts[1]
+        return part.replace("{domain}", "topics").replace("persistent", "topics")
     return "lookup" if parts[:1] == ["lookup"] else "broker"
 
 

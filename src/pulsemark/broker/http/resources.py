@@ -104,13 +104,16 @@ async def quota(request: Request, tenant: str, name: str, bundle: str) -> Respon
 async def set_quota(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Set a bundle's own quota."""
     key = await _bundle_key(request, tenant, name, bundle)
-    await put(request, QUOTA, key, _quota(request))
+    # Without a body Pulsar stores a quota without values.
+    await put(request, QUOTA, key, _quota(request) if request.body else DEFAULT_QUOTA)
     return Response()
 
 
 async def delete_quota(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Remove a bundle's own quota."""
-    await delete(request, QUOTA, await _bundle_key(request, tenant, name, bundle))
+    key = await _bundle_key(request, tenant, name, bundle)
+    if not await delete(request, QUOTA, key):
+        raise HttpError(404, f"path /loadbalance/resource-quota/{key} not found.")
     return Response()
 
 

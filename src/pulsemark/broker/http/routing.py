@@ -48,6 +48,7 @@ from .elsewhere import elsewhere
 from .java_bodies import check_body
 from .messages import HttpError, Request, Response, UnservedError
 from .needs import need_of
+from .older_paths import current_path
 from .pages import (
     JSON_CLASSES,
     accepts_json,
@@ -104,6 +105,9 @@ STATUS_OF = {
 }
 
 
+#: Where Pulsar's web server has its parts: without a slash it sends clients to the path with one.
+MOUNTS = frozenset({"/admin", "/admin/v2", "/admin/v3", "/lookup"})
+
 Needed = tuple[Route, Need]
 
 #: Each route with what it needs. The import fails for a route of which this is not stated.
@@ -124,7 +128,7 @@ BY_SIZE = _by_size()
 async def answer(request: Request) -> Response:
     """Find the handler and run it. Raises `HttpError`."""
     accept = request.headers.get("accept", "")
-    request.segments = _current(request.segments)
+    request.segments = current_path(request.segments)
     try:
         if "{" in request.target.partition("?")[0]:
             # Pulsar's web server takes it for the beginning of a template.
@@ -141,6 +145,8 @@ async def answer(request: Request) -> Response:
             return await elsewhere(request, route, values, error)
     except UnservedError as error:
         path = request.target.partition("?")[0]
+        if path in MOUNTS:
+            return Response(302, headers=(("location", f"{path}/"),))
         page = error_page(request.method, path, accept, error.status)
         page.headers = allow_header(error.allowed) if error.status == 405 else ()
         return page
@@ -165,17 +171,6 @@ def _allowed(request: Request) -> frozenset[str]:
         raise UnservedError(404)
     first = fitting[0].shape
     return frozenset(route.method for route in fitting if route.shape == first)
-
-
-#: Pulsar 1's names of parts that are the same in Pulsar 2. Its other parts have other paths.
-OLDER = {"clusters": "clusters", "brokers": "brokers", "properties": "tenants"}
-
-
-def _current(segments: tuple[str, ...]) -> tuple[str, ...]:
-    """A path in the form of Pulsar 2: /admin/clusters is /admin/v2/clusters."""
-    if len(segments) > 1 and segments[0] == "admin" and segments[1] in OLDER:
-        return ("admin", "v2", OLDER[segments[1]], *segments[2:])
-    return segments
 
 
 def _find(request: Request) -> tuple[Route, Need, tuple[str, ...]]:

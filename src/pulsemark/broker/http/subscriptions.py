@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ledger import EARLIEST, LATEST, Commit, Position
+from ...ledger import EARLIEST, LATEST, Position
 from ..commits import durable
 from ..handlers.checks import check_name
 from ..policies.values import boolean
-from ..statistics.stats import REPLICATED_PROPERTY, is_replicated
+from ..subscriptions.replicated import is_replicated, mark_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
 from ..topics.creation import creates
@@ -211,18 +211,8 @@ async def set_replicated(
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
     wanted = boolean("replicated", request.json())
     for one in await _find_all(request, domain, tenant, namespace, topic, name):
-        before = is_replicated(one)
-        try:
-            await durable(_mark_replicated(one, marked=wanted))
-        except BaseException:
-            _mark_replicated(one, marked=before)
-            raise
+        await mark_replicated(one, marked=wanted)
     return Response()
-
-
-def _mark_replicated(one: Subscription, *, marked: bool) -> Commit:
-    one.cursor.properties[REPLICATED_PROPERTY] = int(marked)
-    return one.cursor.set_subscription_properties(one.properties)
 
 
 async def analyze_backlog(

@@ -80,7 +80,7 @@ async def delete_topic(
 ) -> Response:
     """Delete a topic without producers and consumers; with force=true also one with some."""
     topics = request.services.topics
-    if f"{tenant}/{namespace}" not in topics.namespaces:
+    if not topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
         raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
     name = plain_topic(request, domain, tenant, namespace, topic)
     if topics.partitions_of(name):

@@ -12,37 +12,26 @@ A topic that is not open has no producers, consumers or rates, and is not listed
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from itertools import chain, islice
+import zlib
+from collections.abc import Iterator
+from itertools import chain
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.utils import floatToGoString
 
 from ...metadata import headers_parsed
 from ..cleaning.worker import Cleaning
-from ..policies.levels import Policies
 from ..services import Services
-from ..topics.topic import Topic
 from .audit_figures import audit_families
 from .broker_figures import broker_figures
-from .counters import WRITE_LATENCY_LIMITS_MS
+from .exposition import Family, labels_of
 from .kafka_figures import kafka_figures
-from .stats import bytes_from, storage_size_bytes
-from .topic_figures import (
-    COUNTS,
-    SUBSCRIPTION_FIGURES,
-    TOPIC_FIGURES,
-    quota_figures,
-    subscription_figures,
-)
+from .topic_rows import NamespaceRows, TopicRow, families_of_rows, number_of, row_of
 
 __all__ = ["CONTENT_TYPE", "current_page", "render"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-LINES_PER_PART = 256
+PART_BYTES = 1024 * 1024
 
 #: Figures of topics that are also shown as their sum.
 OF_BROKER = (
@@ -60,145 +49,107 @@ OF_BROKER = (
     "storage_read_rate",
 )
 
-LATENCY_BUCKETS = [
-    *(f"le_{limit:g}".replace(".", "_") for limit in WRITE_LATENCY_LIMITS_MS),
-    "overflow",
-]
-SIZE_BUCKETS = [
-    *("le_128", "le_512", "le_1_kb", "le_2_kb", "le_4_kb", "le_16_kb", "le_100_kb", "le_1_mb"),
-    "le_overflow",
-]
 
-
-async def current_page(services: Services) -> bytes:
-    """The page that is being made now, or a new one. Concurrent requests get the same page."""
-    task = services.metrics_page
+async def current_page(services: Services, *, gzipped: bool = False) -> list[bytes]:
+    """The page that is being made now, or a new one, in parts. Concurrent requests share it."""
+    task = services.metrics_pages.get(gzipped)
     if task is None or task.done():
-        task = services.metrics_page = asyncio.ensure_future(render(services))
+        task = asyncio.ensure_future(render(services, gzipped=gzipped))
+        services.metrics_pages[gzipped] = task
     return await asyncio.shield(task)
 
 
-async def render(services: Services) -> bytes:
-    """The whole page, made in time slices so that other work on the loop can run."""
-    parts: list[bytes] = []
-    await services.topics.turns.work(_render(services, parts))
-    return b"".join(parts)
+async def render(services: Services, *, gzipped: bool = False) -> list[bytes]:
+    """The page, in parts. It is made in time slices so that other work on the loop can run.
+
+    `gzipped`: compressed as it is made, to a few percent of its size.
+    """
+    output = _Gzip() if gzipped else _Plain()
+    page = _Parts()
+    await services.topics.turns.work(_render(services, output, page))
+    page.finish()
+    return page.parts
 
 
-def _render(services: Services, parts: list[bytes]) -> Iterator[None]:
-    cluster = services.config.cluster
+class _Parts:
+    """A page in parts of about PART_BYTES: one as a whole would hold up the loop to be joined."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self._some: list[bytes] = []
+        self._size_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        """Add what comes next."""
+        self._some.append(data)
+        self._size_bytes += len(data)
+        if self._size_bytes >= PART_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        """Make a part of what is left."""
+        self.parts.append(b"".join(self._some))
+        self._some, self._size_bytes = [], 0
+
+
+class _Plain:
+    """Text as it is."""
+
+    def compress(self, data: bytes) -> bytes:
+        return data
+
+    def flush(self) -> bytes:
+        return b""
+
+
+class _Gzip:
+    """Text in gzip's format, by the fastest level: that makes a page some 20 times smaller."""
+
+    def __init__(self) -> None:
+        self._zlib = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+
+    def compress(self, data: bytes) -> bytes:
+        return self._zlib.compress(data)
+
+    def flush(self) -> bytes:
+        return self._zlib.flush()
+
+
+def _render(services: Services, output: _Plain | _Gzip, page: _Parts) -> Iterator[None]:
+    config = services.config
     families = list(_broker_families(services))
-    rows: list[_TopicRow] = []
+    of_topics = config.expose_topic_level_metrics_in_prometheus
+    topics, namespaces = list[TopicRow](), NamespaceRows(config.cluster)
+    keep = topics.append if of_topics else namespaces.add
     in_memory = services.topics.non_persistent.open_topics
+    count = 0
     for topic in (*services.topics.open_topics.values(), *in_memory.values()):
         if topic.is_open:
-            rows.append((yield from _row_of(topic, cluster, services.topics.policies)))
+            keep((yield from row_of(topic, config, services.topics.policies)))
+            count += 1
         yield
-    more = chain(
-        _namespace_families(cluster, rows),
-        _topic_families(cluster, rows),
-        _audit_families(services, cluster),
-    )
-    for family in chain(families, _sums(cluster, rows), more):
-        lines = family.lines()
-        while part := "".join(islice(lines, LINES_PER_PART)):
-            parts.append(part.encode())
+    rows = topics if of_topics else list(namespaces.rows.values())
+    for family in chain(
+        families,
+        _sums(config.cluster, rows, count),
+        _namespace_families(config.cluster, rows),
+        families_of_rows(config.cluster, rows, of_topics=of_topics),
+        _audit_families(services, config.cluster),
+    ):
+        for part in family.parts():
+            page.add(output.compress(part.encode()))
             yield
+    page.add(output.flush())
 
 
-@dataclass(slots=True)
-class _Family:
-    """A metric with its samples: labels as text, and values."""
-
-    name: str
-    text: str
-    samples: Iterable[tuple[str, float]]
-
-    def lines(self) -> Iterator[str]:
-        yield f"# HELP {self.name} {self.text}\n# TYPE {self.name} {_type_of(self.name)}\n"
-        for labels, value in self.samples:
-            shown = floatToGoString(value)  # type: ignore[no-untyped-call] # not in its stubs
-            yield f"{self.name}{{{labels}}} {shown}\n"
-
-
-def _type_of(name: str) -> str:
-    is_pulsars = name.startswith("pulsar_")
-    return "counter" if name.endswith("_total") and not is_pulsars else "gauge"
-
-
-@dataclass(slots=True)
-class _TopicRow:
-    """A topic's figures, all taken at one moment."""
-
-    labels: str
-    namespace: str
-    figures: list[float]
-    #: The labels of each subscription, and its figures in the order of SUBSCRIPTION_FIGURES.
-    subscriptions: list[tuple[str, tuple[float, ...]]]
-    latency: tuple[list[int], float]
-    sizes: tuple[list[int], float]
-
-
-def _row_of(topic: Topic, cluster: str, policies: Policies) -> Generator[None, None, _TopicRow]:
-    labels = _labels(cluster=cluster, namespace=topic.topic_name.namespace, topic=topic.name)
-    latency, sizes = topic.counters.write_latency_ms, topic.counters.entry_size_bytes
-    consumers = backlog = 0
-    subscriptions: list[tuple[str, tuple[float, ...]]] = []
-    for subscription in tuple(topic.subscriptions.values()):
-        if subscription.exists:
-            figures = subscription_figures(subscription)
-            waiting = int(figures[2])
-            shown = f"{labels},{_labels(subscription=subscription.name)}"
-            subscriptions.append((shown, figures))
-            consumers += len(subscription.consumers)
-            backlog += waiting
-        yield
-    size_bytes = waiting_bytes = 0
-    if topic.is_persistent:
-        size_bytes = yield from storage_size_bytes(topic)
-        waiting_bytes = yield from _backlog_bytes(topic)
-    sums = {
-        **quota_figures(topic, policies),
-        "pulsar_storage_backlog_size": waiting_bytes,
-        "pulsar_consumers_count": consumers,
-        "pulsar_msg_backlog": backlog,
-        "pulsar_storage_size": size_bytes,
-        "pulsar_storage_logical_size": size_bytes,
-    }
-    return _TopicRow(
-        labels,
-        topic.topic_name.namespace,
-        [float(sums[name] if read is None else read(topic)) for name, _, read in TOPIC_FIGURES],
-        subscriptions,
-        (list(latency.buckets), latency.total),
-        (list(sizes.buckets), sizes.total),
-    )
-
-
-def _backlog_bytes(topic: Topic) -> Generator[None, None, int]:
-    """Bytes from the place of the slowest subscription on."""
-    places = [one.cursor.mark_delete for one in topic.subscriptions.values() if one.exists]
-    if not places:
-        return 0
-    return (yield from bytes_from(topic, topic.ledger.next_position(min(places))))
-
-
-def _labels(**values: str) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items())
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _namespace_family(services: Services, cluster: str) -> _Family:
+def _namespace_family(services: Services, cluster: str) -> Family:
     topics = services.topics
     per_namespace = topics.names.counts()
-    return _Family(
+    return Family(
         "pulsar_topics_count",
         "Topics of a namespace",
         [
-            (f"{cluster},{_labels(namespace=namespace)}", per_namespace.get(namespace, 0))
+            (f"{cluster},{labels_of(namespace=namespace)}", per_namespace.get(namespace, 0))
             for namespace in topics.namespaces
         ],
     )
@@ -244,8 +195,8 @@ def _memory_figures(services: Services) -> tuple[tuple[str, str, float], ...]:
     )
 
 
-def _broker_families(services: Services) -> Iterator[_Family]:
-    cluster = _labels(cluster=services.config.cluster)
+def _broker_families(services: Services) -> Iterator[Family]:
+    cluster = labels_of(cluster=services.config.cluster)
     yield _namespace_family(services, cluster)
     for name, text, value in (
         (
@@ -269,102 +220,42 @@ def _broker_families(services: Services) -> Iterator[_Family]:
         *services.cache.figures(),
         *kafka_figures(services),
     ):
-        yield _Family(name, text, [(cluster, value)])
+        yield Family(name, text, [(cluster, value)])
     for name, text, labels, value in broker_figures(services):
-        shown = ",".join(filter(None, (cluster, _labels(**labels))))
-        yield _Family(name, text, [(shown, value)])
+        shown = ",".join(filter(None, (cluster, labels_of(**labels))))
+        yield Family(name, text, [(shown, value)])
 
 
-def _audit_families(services: Services, cluster: str) -> Iterator[_Family]:
+def _audit_families(services: Services, cluster: str) -> Iterator[Family]:
     for name, text, samples in audit_families(services):
-        yield _Family(
-            name, text, ((_labels(cluster=cluster, **labels), value) for labels, value in samples)
+        yield Family(
+            name, text, ((labels_of(cluster=cluster, **labels), value) for labels, value in samples)
         )
 
 
-def _namespace_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
+def _namespace_families(cluster: str, rows: list[TopicRow]) -> Iterator[Family]:
     """Pulsar's figures of managed ledgers, which it adds up for each namespace."""
-    names = [name for name, _, _ in TOPIC_FIGURES]
     for name, text, figure in (
         ("pulsar_ml_StoredMessagesSize", "Bytes of entries", "pulsar_storage_size"),
         ("pulsar_ml_NumberOfMessagesInBacklog", "Messages not acknowledged", "pulsar_msg_backlog"),
     ):
-        number = names.index(figure)
+        number = number_of(figure)
         sums: dict[str, float] = {}
         for row in rows:
-            sums[row.namespace] = sums.get(row.namespace, 0.0) + row.figures[number]
-        yield _Family(
+            sums[row.namespace] = sums.get(row.namespace, 0) + row.figures[number]
+        yield Family(
             name,
             text,
-            [(_labels(cluster=cluster, namespace=each), value) for each, value in sums.items()],
+            [(labels_of(cluster=cluster, namespace=each), value) for each, value in sums.items()],
         )
 
 
-def _sums(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
+def _sums(cluster: str, rows: list[TopicRow], count: int) -> Iterator[Family]:
     """Figures of the whole broker: the sums over its topics."""
-    names = [name for name, _, _ in TOPIC_FIGURES]
-    labels = _labels(cluster=cluster)
-    count = float(len(rows))
-    yield _Family("pulsar_broker_topics_count", "Open topics", [(labels, count)])
+    labels = labels_of(cluster=cluster)
+    yield Family("pulsar_broker_topics_count", "Open topics", [(labels, count)])
     for figure in OF_BROKER:
-        number = names.index(f"pulsar_{figure}")
+        number = number_of(f"pulsar_{figure}")
         total = sum(row.figures[number] for row in rows)
         text = f"The sum of pulsar_{figure} over topics"
-        yield _Family(f"pulsar_broker_{figure}", text, [(labels, total)])
-
-
-def _topic_families(cluster: str, rows: list[_TopicRow]) -> Iterator[_Family]:
-    # Samples are made one by one: a list of them would be more work for the garbage collector.
-    for number, (name, text, _) in enumerate(TOPIC_FIGURES):
-        samples: Iterable[tuple[str, float]] = _figures(rows, number)
-        if not rows and name in COUNTS:
-            samples = [(_labels(cluster=cluster), 0.0)]
-        yield _Family(name, text, samples)
-    for number, (name, text) in enumerate(SUBSCRIPTION_FIGURES):
-        yield _Family(name, text, _subscription_figures(rows, number))
-    yield from _histogram(
-        "pulsar_storage_write_latency",
-        "Milliseconds from taking a publish to having it on disk",
-        LATENCY_BUCKETS,
-        rows,
-        [row.latency for row in rows],
-    )
-    yield from _histogram(
-        "pulsar_entry_size",
-        "Bytes of an entry as the producer sent it",
-        SIZE_BUCKETS,
-        rows,
-        [row.sizes for row in rows],
-    )
-
-
-def _figures(rows: list[_TopicRow], number: int) -> Iterator[tuple[str, float]]:
-    for row in rows:
-        yield row.labels, row.figures[number]
-
-
-def _subscription_figures(rows: list[_TopicRow], number: int) -> Iterator[tuple[str, float]]:
-    for row in rows:
-        for labels, figures in row.subscriptions:
-            yield labels, figures[number]
-
-
-def _histogram(
-    name: str,
-    text: str,
-    buckets: list[str],
-    rows: list[_TopicRow],
-    histograms: list[tuple[list[int], float]],
-) -> Iterator[_Family]:
-    def samples(of: Callable[[list[int], float], float]) -> Iterator[tuple[str, float]]:
-        for row, (counts, total) in zip(rows, histograms, strict=True):
-            yield row.labels, of(counts, total)
-
-    for number, bucket in enumerate(buckets):
-        yield _Family(f"{name}_{bucket}", text, samples(partial(_bucket, number)))
-    yield _Family(f"{name}_count", text, samples(lambda counts, _: sum(counts)))
-    yield _Family(f"{name}_sum", text, samples(lambda _, total: total))
-
-
-def _bucket(number: int, counts: list[int], _total: float) -> float:
-    return counts[number]
+        yield Family(f"pulsar_broker_{figure}", text, [(labels, total)])

@@ -23,6 +23,7 @@ from ..cleaning.figures import CompactionFigures
 from ..configuration.config import BrokerConfig
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
+from ..subscriptions.replicated import is_replicated
 from ..subscriptions.subscription import Subscription
 from ..topics.producer import Producer
 from ..topics.topic import Topic
@@ -31,13 +32,11 @@ from .zero_figures import NOT_DRAINING, NOT_FILTERED, NOT_OFFLOADED, NOT_THROTTL
 
 __all__ = [
     "EVERYTHING",
-    "REPLICATED_PROPERTY",
     "Pieces",
     "StatsOptions",
     "bytes_from",
     "compaction_stats",
     "consumer_stats",
-    "is_replicated",
     "iso_time",
     "publisher_stats",
     "rates_of",
@@ -75,9 +74,6 @@ class StatsOptions:
     #: By subscription: the milliseconds at which its first waiting entry was published.
     earliest_ms: Mapping[str, int] = field(default_factory=dict)
 
-
-#: The cursor property with which Pulsar marks a replicated subscription.
-REPLICATED_PROPERTY = "pulsar.replicated.subscription"
 
 EVERYTHING = StatsOptions()
 RANGES_AT_ONCE = 500
@@ -118,7 +114,7 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
         "waitingPublishers": len(topic.producers.waiting),
         "subscriptions": rows,
         "replication": {},
-        "deduplicationStatus": "Disabled",
+        "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
         **_state_of(topic, wanted.owner),
         **(_own_figures(topic) if wanted.own else {}),
     }
@@ -290,11 +286,6 @@ def _last_times(consumers: list[dict[str, Any]]) -> dict[str, int]:
     return {name: max((row[name] for row in consumers), default=0) for name in names}
 
 
-def is_replicated(subscription: Subscription) -> bool:
-    """Whether a subscription is marked as replicated."""
-    return bool(subscription.cursor.properties.get(REPLICATED_PROPERTY))
-
-
 def _type_of(subscription: Subscription) -> dict[str, Any]:
     """The type, and for types with one active consumer its name."""
     shown: dict[str, Any] = {"type": subscription.type_name}
@@ -306,12 +297,14 @@ def _type_of(subscription: Subscription) -> dict[str, Any]:
 
 def _nature(subscription: Subscription) -> dict[str, Any]:
     key_shared = subscription.sub_type == CommandSubscribe.Key_Shared
-    modes = {consumer.key_shared_meta.keySharedMode for consumer in subscription.consumers}
+    metas = [consumer.key_shared_meta for consumer in subscription.consumers]
+    modes = {meta.keySharedMode for meta in metas}
     mode = {"keySharedMode": "STICKY" if KeySharedMode.STICKY in modes else "AUTO_SPLIT"}
+    is_loose = key_shared and any(meta.allowOutOfOrderDelivery for meta in metas)
     return {
         "isDurable": subscription.durable,
         "isReplicated": is_replicated(subscription),
-        "allowOutOfOrderDelivery": False,
+        "allowOutOfOrderDelivery": is_loose,
         **(mode if key_shared else {}),
         "consumersAfterMarkDeletePosition": {},
         **NOT_DRAINING,

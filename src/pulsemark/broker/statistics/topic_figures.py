@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from ..policies.backlog_quotas import BACKLOG_QUOTAS, MESSAGE_AGE, STORAGE
 from ..policies.levels import Policies
@@ -12,17 +11,15 @@ from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 
 __all__ = [
+    "COMPACTION_FIGURES",
     "COUNTS",
+    "OF_TOPICS_ONLY",
     "SUBSCRIPTION_FIGURES",
     "TOPIC_FIGURES",
+    "compaction_figures",
     "quota_figures",
     "subscription_figures",
 ]
-
-
-def compaction_figure(field: str, topic: Topic) -> float:
-    value: float = getattr(topic.cleaning.compaction, field)
-    return value
 
 
 def _average_size(topic: Topic) -> float:
@@ -40,44 +37,58 @@ def quota_figures(topic: Topic, policies: Policies) -> dict[str, float]:
     }
 
 
-Figure = tuple[str, str, Callable[[Topic], float]]
-
-COMPACTION_FIGURES: tuple[Figure, ...] = tuple(
-    (name, text, partial(compaction_figure, field))
-    for name, text, field in (
-        ("pulsar_compaction_removed_event_count", "Messages left out", "removed_events"),
-        ("pulsar_compaction_succeed_count", "Compactions that succeeded", "succeeded"),
-        ("pulsar_compaction_failed_count", "Compactions that failed", "failed"),
-        (
-            "pulsar_compaction_duration_time_in_mills",
-            "Milliseconds that the last compaction took",
-            "last_duration_ms",
-        ),
-        (
-            "pulsar_compaction_read_throughput",
-            "Bytes per second that the last compaction read",
-            "read_bytes_per_s",
-        ),
-        (
-            "pulsar_compaction_write_throughput",
-            "Bytes per second that the last compaction wrote",
-            "written_bytes_per_s",
-        ),
-        (
-            "pulsar_compaction_compacted_entries_count",
-            "Entries of the view that the last compaction made",
-            "view_entries",
-        ),
-        (
-            "pulsar_compaction_compacted_entries_size",
-            "Bytes of the view that the last compaction made",
-            "view_size_bytes",
-        ),
-    )
+COMPACTION_FIGURES = (
+    ("pulsar_compaction_removed_event_count", "Messages left out"),
+    ("pulsar_compaction_succeed_count", "Compactions that succeeded"),
+    ("pulsar_compaction_failed_count", "Compactions that failed"),
+    (
+        "pulsar_compaction_duration_time_in_mills",
+        "Milliseconds that the last compaction took",
+    ),
+    ("pulsar_compaction_read_throughput", "Bytes per second that the last compaction read"),
+    ("pulsar_compaction_write_throughput", "Bytes per second that the last compaction wrote"),
+    (
+        "pulsar_compaction_compacted_entries_count",
+        "Entries of the view that the last compaction made",
+    ),
+    (
+        "pulsar_compaction_compacted_entries_size",
+        "Bytes of the view that the last compaction made",
+    ),
 )
+
+
+def compaction_figures(topic: Topic) -> tuple[float, ...] | None:
+    """A topic's figures, in the order of COMPACTION_FIGURES.
+
+    None if no compaction has begun since the topic was opened. As in Pulsar, such a topic has none
+    of these metrics.
+    """
+    figures = topic.cleaning.compaction
+    if figures.stop is None and not (figures.succeeded or figures.failed):
+        return None
+    return (
+        figures.removed_events,
+        figures.succeeded,
+        figures.failed,
+        figures.last_duration_ms,
+        figures.read_bytes_per_s,
+        figures.written_bytes_per_s,
+        figures.view_entries,
+        figures.view_size_bytes,
+    )
+
 
 #: Shown as zero for the cluster while there is no topic, since readiness checks need them.
 COUNTS = ("pulsar_producers_count", "pulsar_consumers_count", "pulsar_subscriptions_count")
+
+#: Not shown for a namespace: their sum means nothing.
+OF_TOPICS_ONLY = (
+    "pulsar_average_msg_size",
+    "pulsar_storage_backlog_age_seconds",
+    "pulsar_storage_backlog_quota_limit",
+    "pulsar_storage_backlog_quota_limit_time",
+)
 
 #: Figures of what this broker does not do; they are zero in a Pulsar that does not do it, too.
 ALWAYS_ZERO = (
@@ -87,6 +98,7 @@ ALWAYS_ZERO = (
     ("pulsar_subscription_filter_rejected_msg_count", "Messages that filters took away"),
     ("pulsar_subscription_filter_rescheduled_msg_count", "Messages that filters put off"),
 )
+NOTHING = (0,) * len(ALWAYS_ZERO)
 SUBSCRIPTION_FIGURES = (
     ("pulsar_out_messages_total", "Messages sent to consumers"),
     ("pulsar_out_bytes_total", "Bytes of entries sent to consumers"),
@@ -126,14 +138,14 @@ def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
         waiting,
         len(consumers),
         sum(consumer.unacked_messages for consumer in consumers),
-        float(any(subscription.is_blocked(consumer) for consumer in consumers)),
+        int(any(subscription.is_blocked(consumer) for consumer in consumers)),
         0 if in_memory else subscription.last_flow_ms,
         max((consumer.last_acked_ms for consumer in consumers), default=0),
         subscription.last_expired_ms,
         flow.messages_per_s,
         flow.bytes_per_s,
         _drop_rate(subscription),
-        *(0.0 for _ in ALWAYS_ZERO),
+        *NOTHING,
     )
 
 
@@ -176,7 +188,6 @@ TOPIC_FIGURES: tuple[tuple[str, str, Callable[[Topic], float] | None], ...] = (
     ("pulsar_average_msg_size", "Bytes of a message, lately", _average_size),
     ("pulsar_in_messages_total", "Messages taken from producers", lambda t: t.counters.messages_in),
     ("pulsar_in_bytes_total", "Bytes taken from producers", lambda t: t.counters.bytes_in),
-    *COMPACTION_FIGURES,
     (
         "pulsemark_cleaning_entries_removed_total",
         "Entries that retention and truncation removed",

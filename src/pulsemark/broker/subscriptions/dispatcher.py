@@ -183,6 +183,9 @@ class Dispatcher(ABC):
         """
         looked_at_bytes = 0
         wanted: list[Entry] = []
+        if self.read_position <= self.cursor.mark_delete:
+            # Entries that were skipped must not count among those that are read for the permits.
+            self.read_position = self.cursor.next_unacked(self.cursor.mark_delete)
         while self.may_look_ahead():
             # After skipped entries, read in large steps, whatever the permits.
             count = MAX_ENTRIES_PER_READ if looked_at_bytes else max_entries
@@ -285,10 +288,16 @@ class Dispatcher(ABC):
         the number in the batch. So a producer that sends one message but says a thousand does not
         use up the consumers' permits.
         """
-        ack_set = self.subscription.ack_set(entry.position)
+        ack_set = self._ack_set(entry.position)
         messages = max(1, entry.message_count)
         if messages > 1:
             messages = messages_in(entry.body, messages)
         if ack_set:
             messages = min(messages, count_open(ack_set))
         return consumer.frame(entry, redelivery_count, ack_set), messages
+
+    def _ack_set(self, position: Position) -> list[int]:
+        """The ack set of a partly acknowledged batch; [] if no message of it is acknowledged."""
+        if not self.config.acknowledgment_at_batch_index_level_enabled:
+            return []
+        return self.cursor.remaining_in_batch(position) or []

@@ -4,6 +4,9 @@ In Failover, a consumer that becomes active waits before it starts, also the fir
 may still acknowledge its last entries, so the new one gets fewer duplicates. All consumers are then
 notified which of them is active. A consumer that comes and does not become active is notified at
 once.
+
+An Exclusive consumer may name ranges of key hashes, as for Key_Shared with STICKY (a reader with
+`keyHashRange`). Then it gets the entries of these keys only. The others are not acknowledged.
 """
 
 from __future__ import annotations
@@ -15,12 +18,13 @@ from typing import TYPE_CHECKING
 
 from ...ledger import Entry, Position
 from ...metadata import Buffer
-from ...proto.pulsar_api_pb2 import CommandSubscribe
+from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode
 from ...wire import commands
 from .consumer import Consumer
 from .dispatcher import MAX_ENTRIES_PER_READ, Dispatcher
 from .failover_ring import FailoverRing
 from .ranked_consumers import Rank
+from .sticky_keys import StickyRanges, sticky_hash
 
 if TYPE_CHECKING:
     from .subscription import Subscription
@@ -37,6 +41,8 @@ class SingleActiveDispatcher(Dispatcher):
         super().__init__(subscription)
         self.exclusive = sub_type == CommandSubscribe.Exclusive
         self._switch: asyncio.TimerHandle | None = None
+        #: The key hashes that the Exclusive consumer wants; None: all.
+        self._wanted: StickyRanges | None = None
         #: During a seek no consumer is active.
         self._is_paused = False
         #: Chooses the active consumer of Failover on a topic without partitions.
@@ -51,11 +57,29 @@ class SingleActiveDispatcher(Dispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer. Exclusive: it is the only one. Failover: it is ordered by rank."""
+        self._wanted = self._ranges_of(consumer) if self.exclusive else None
         self.consumers.add(consumer)
         if self._ring is not None:
             self._ring.add(consumer)
         if not self._choose() and not self.exclusive:
             self._tell_active(consumer)
+
+    @staticmethod
+    def _ranges_of(consumer: Consumer) -> StickyRanges | None:
+        """The ranges of key hashes that a consumer names, if it does."""
+        meta = consumer.key_shared_meta
+        if meta.keySharedMode != KeySharedMode.STICKY or not meta.hashRanges:
+            return None
+        ranges = StickyRanges()
+        ranges.add(consumer)
+        return ranges
+
+    def is_wanted(self, entry: Entry) -> bool:
+        """Whether an entry is not acknowledged, and its key one of those that are wanted."""
+        if not super().is_wanted(entry):
+            return False
+        ranges = self._wanted
+        return ranges is None or ranges.select(ranges.slot_of(sticky_hash(entry.body))) is not None
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
         """Remove consumers; another one becomes active. It starts at the cursor."""

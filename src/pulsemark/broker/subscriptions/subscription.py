@@ -2,12 +2,10 @@
 
 The cursor is the durable part and outlives the consumers. The dispatcher is built again when the
 first consumer connects; the consumer chooses its type. A durable subscription lives until it is
-unsubscribed. A non-durable one (a reader's) lives as long as its consumer. There is one exception:
-it is kept for a while after a seek. The client reconnects and needs the new position, and after a
-seek by time it does not know that position.
+unsubscribed. A non-durable one (a reader's) lives as long as its consumer, and is kept for a while
+after a seek: the client reconnects, and after a seek by time it does not know the new position.
 
-While a seek is made durable, the subscription is fenced: nothing is dispatched, and
-acknowledgements of entries delivered before no longer count.
+While a seek is made durable it is fenced: nothing is sent, and acknowledgements do not count.
 """
 
 from __future__ import annotations
@@ -185,14 +183,6 @@ class Subscription:
             self.dispatcher = SingleActiveDispatcher(self, sub_type)
         return self.dispatcher
 
-    def remove_consumers(self, consumers: Sequence[Consumer]) -> None:
-        """Disconnect consumers; the entries they held go to the others."""
-        self.last_used_ms = self.topic.config.clock.now_ms()
-        for consumer in consumers:
-            consumer.subscription = None
-        if self.dispatcher is not None:
-            self.dispatcher.remove(consumers)
-
     def mark_leaving(self, consumer: Consumer) -> None:
         """A consumer's connection has ended: `remove_leaving` removes it later."""
         self._leaving.append(consumer)
@@ -205,8 +195,15 @@ class Subscription:
         return len(leaving)
 
     def consumers_left(self, consumers: Sequence[Consumer]) -> None:
-        """Consumers were removed. A reader's subscription is removed with the last of them."""
-        self.remove_consumers(consumers)
+        """Disconnect consumers; the entries they held go to the others.
+
+        A reader's subscription is removed with its last consumer.
+        """
+        self.last_used_ms = self.topic.config.clock.now_ms()
+        for consumer in consumers:
+            consumer.subscription = None
+        if self.dispatcher is not None:
+            self.dispatcher.remove(consumers)
         self.end_if_unused()
 
     def end_if_unused(self) -> None:
@@ -288,6 +285,8 @@ class Subscription:
         """Deliver these entries again; None: everything the consumer has not acknowledged."""
         # A consumer that left meanwhile holds nothing any more.
         if self.dispatcher is not None and not self.is_fenced and consumer.subscription is self:
+            if positions is None:  # To Pulsar this is a FLOW with no permits, too.
+                self.last_flow_ms = self.topic.config.clock.now_ms()
             self.dispatcher.redeliver(consumer, positions)
 
     def count_sent(self, messages: int, size_bytes: int) -> None:
@@ -295,12 +294,6 @@ class Subscription:
         self.messages_out += messages
         self.bytes_out += size_bytes
         self.rates.sent(messages, size_bytes)
-
-    def ack_set(self, position: Position) -> list[int]:
-        """The ack set of a partly acknowledged batch; [] if no message of it is acknowledged."""
-        if not self.topic.config.acknowledgment_at_batch_index_level_enabled:
-            return []
-        return self.cursor.remaining_in_batch(position) or []
 
     # -- acknowledgement ------------------------------------------------------------------------
 

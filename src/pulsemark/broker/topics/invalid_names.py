@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError
 from ..errors import RefusedError
 
 __all__ = ["invalid_name"]
 
+ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)
 DOMAINS = ("persistent", "non-persistent")
 
 
@@ -19,7 +22,7 @@ def invalid_name(name: str, error: InvalidTopicNameError) -> RefusedError:
 
 def _reason(name: str) -> str | None:
     domain, separator, rest = name.partition("://")
-    parts = rest.split("/") if separator else name.split("/")
+    parts = rest.split("/", 3) if separator else name.split("/")
     if not separator and (not name or len(parts) not in {1, 3}):
         return (
             f"Invalid short topic name '{name}', it should be in the format of "
@@ -29,11 +32,14 @@ def _reason(name: str) -> str | None:
         return f"Invalid topic domain: '{domain}'"
     if separator and len(parts) < 3:
         return f"Invalid topic name: {name}"
-    if len(parts) != 3:
+    local, namespace = parts[-1], "/".join(parts[:-1])
+    if len(parts) < 3:
         return None
-    tenant, namespace, local = parts
-    if not tenant or not namespace:
-        return f"Invalid namespace format. namespace: {tenant}/{namespace}"
+    if not all(parts[:-1]):
+        return f"Invalid namespace format. namespace: {namespace}"
+    for part in parts[:-1]:
+        if ENTITY.fullmatch(part) is None:
+            return f"Invalid named entity: {part}"
     if not local.strip():
         full = name if separator else f"persistent://{name}"
         return f"Invalid topic name: {full}. Topic local name must not be blank."

@@ -20,6 +20,10 @@ class NameLocks:
         """The number of names whose lock is held or waited for."""
         return len(self._locks)
 
+    def names(self) -> list[str]:
+        """The names whose lock is held or waited for."""
+        return list(self._locks)
+
     @asynccontextmanager
     async def held(self, name: str) -> AsyncIterator[None]:
         """Hold the lock of `name`. Other callers wait, and get it in the order of their calls."""

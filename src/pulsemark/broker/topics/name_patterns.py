@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ...metadata import crc32c
 
-__all__ = ["compile_if_safe", "matches", "topics_hash"]
+__all__ = ["compile_if_safe", "matches", "topics_hash", "without_domain"]
 
 PATTERN_SIZE_MAX_BYTES = 256
 MAX_REPETITIONS = 2
@@ -23,7 +23,7 @@ _SLOW = re.compile(r"\)[*+?{]|\\")
 
 def compile_if_safe(pattern: str) -> re.Pattern[str] | None:
     """The compiled pattern; None if matching could take too long. Raises re.error."""
-    compiled = re.compile(_without_domain(pattern))
+    compiled = re.compile(without_domain(pattern))
     if len(pattern.encode()) > PATTERN_SIZE_MAX_BYTES:
         return None
     plain = _ESCAPES.sub("", pattern)
@@ -35,7 +35,7 @@ def compile_if_safe(pattern: str) -> re.Pattern[str] | None:
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:
     """Whether the pattern matches the whole name. The domain does not count, as in Pulsar."""
-    return pattern.fullmatch(_without_domain(name)) is not None
+    return pattern.fullmatch(without_domain(name)) is not None
 
 
 def topics_hash(names: Iterable[str]) -> str:
@@ -43,5 +43,6 @@ def topics_hash(names: Iterable[str]) -> str:
     return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
 
 
-def _without_domain(name: str) -> str:
+def without_domain(name: str) -> str:
+    """A name or pattern without `persistent://` or `non-persistent://`."""
     return name.partition("://")[2] or name

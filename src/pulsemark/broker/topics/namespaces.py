@@ -12,7 +12,7 @@ from typing import Any
 from ...ledger import CatalogError
 from ...ledger.store import MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
-from ...wire import check_namespace
+from ...wire import check_namespace_or_older, is_older_namespace
 from ..errors import RefusedError
 from .catalog_writer import CatalogWriter
 
@@ -68,6 +68,13 @@ class Namespaces(Mapping[str, Settings]):
         """All names with their settings, as they are now. From any thread."""
         return tuple(self._settings.items())
 
+    def may_have_topics(self, namespace: str) -> bool:
+        """Whether topics may be in a namespace: it exists, or its name has a cluster.
+
+        As in Pulsar 4: it does not look for namespaces of Pulsar 1 before it makes topics in them.
+        """
+        return namespace in self._settings or is_older_namespace(namespace)
+
     def of(self, tenant: str) -> list[str]:
         """A tenant's namespaces, sorted."""
         return sorted(name for name in self._settings if name.startswith(f"{tenant}/"))
@@ -94,7 +101,7 @@ class Namespaces(Mapping[str, Settings]):
 
     async def put(self, namespace: str, settings: Settings) -> None:
         """Create a namespace, or change its settings."""
-        check_namespace(namespace)
+        check_namespace_or_older(namespace)
 
         def show() -> None:
             self._settings[namespace] = settings

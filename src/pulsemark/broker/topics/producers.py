@@ -303,6 +303,10 @@ class TopicProducers:
             return epoch
 
     def _check_holds(self, producer: Producer) -> None:
+        if producer.is_fenced and producer.topic_epoch is not None:
+            # It returns as the owner, and one with an older epoch has fenced it, in vain. Its epoch
+            # tells whether it may try again; ProducerFenced would end its client.
+            raise RefusedError(ServerError.ServiceNotReady, "fenced while it returned; try again")
         if producer.is_fenced:
             raise RefusedError(
                 ServerError.ProducerFenced, "fenced while the epoch was being stored"

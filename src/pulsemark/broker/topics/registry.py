@@ -157,7 +157,7 @@ class Topics:
         return parsed
 
     def _check_namespace(self, name: TopicName) -> None:
-        if name.namespace not in self.namespaces:
+        if not self.namespaces.may_have_topics(name.namespace):
             raise RefusedError(ServerError.TopicNotFound, f"Namespace not found: {name.namespace}")
 
     def exists(self, name: TopicName) -> bool:
@@ -190,7 +190,6 @@ class Topics:
         topic = self.open_topics.get(str(name))
         if topic is not None:
             return topic
-        self.check_owned(name)
         self._check_can_open(name, create=create, explicit=explicit)
         opening = self._open_alone(name, create=create, explicit=explicit)
         return await self._background.run_to_end(opening)
@@ -204,6 +203,7 @@ class Topics:
             return topic
 
     def _check_can_open(self, name: TopicName, *, create: bool, explicit: bool) -> None:
+        self.check_owned(name)
         if not name.is_persistent:
             raise RefusedError(ServerError.NotAllowedError, f"{name} is not stored")
         self._check_namespace(name)
@@ -229,7 +229,7 @@ class Topics:
             ledger = await self._run_blocking(self._store.open_topic, full)
         except TopicNotFoundError as error:
             raise RefusedError(ServerError.TopicNotFound, str(error)) from error
-        except LedgerError as error:
+        except (LedgerError, OSError) as error:
             raise RefusedError(ServerError.PersistenceError, str(error)) from error
         topic = Topic(
             name,

@@ -12,8 +12,9 @@ ALWAYS_INCOMPATIBLE only schemas that the topic has already
 UNDEFINED means the broker's strategy. AVRO and JSON are compared by Avro's rules, PROTOBUF_NATIVE
 by the name of its message, KEY_VALUE by key and value. Of PROTOBUF and of the primitive types only
 the type counts: Pulsar's default settings have no check of their definitions. As in Pulsar, a
-consumer is checked with BACKWARD whatever the strategy, except with the ones for all versions and
-with ALWAYS_COMPATIBLE.
+consumer is checked with BACKWARD and the latest version, except with BACKWARD_TRANSITIVE,
+FULL_TRANSITIVE and ALWAYS_COMPATIBLE, which apply to it as they are, and ALWAYS_INCOMPATIBLE, which
+refuses it also with a schema that the topic has.
 
 The functions can take some 100 ms: call them in a thread.
 """
@@ -54,6 +55,7 @@ STRATEGIES = (
     "FULL_TRANSITIVE",
 )
 TRANSITIVE = "_TRANSITIVE"
+APPLIED_TO_CONSUMERS = ("BACKWARD_TRANSITIVE", "FULL_TRANSITIVE")
 #: Types whose definitions are compared by Avro's rules.
 COMPARED_AS_AVRO = ("AVRO", "JSON")
 
@@ -72,12 +74,14 @@ def check_compatible(schemas: Sequence[Schema], new: Schema, strategy: str) -> N
 
 def check_consumer(schemas: Sequence[Schema], new: Schema, strategy: str) -> None:
     """Raise `IncompatibleSchemaError` if a consumer with ``new`` must not read the topic."""
-    if strategy == ALWAYS_COMPATIBLE:
+    if not schemas or strategy == ALWAYS_COMPATIBLE:
         return
-    if strategy.endswith(TRANSITIVE):
-        check_compatible(schemas, new, strategy)
+    if strategy == ALWAYS_INCOMPATIBLE:
+        _check_kind(schemas[-1], new)
+        _check_pair(schemas[-1], new, strategy)
     else:
-        check_compatible(schemas, new, "BACKWARD")
+        applies = strategy in APPLIED_TO_CONSUMERS
+        check_compatible(schemas, new, strategy if applies else "BACKWARD")
 
 
 def _check_kind(existing: Schema, new: Schema) -> None:

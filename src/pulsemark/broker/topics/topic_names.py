@@ -74,4 +74,5 @@ class TopicNames:
 
 
 def _namespace_of(name: str) -> str:
-    return name.partition("://")[2].rpartition("/")[0]
+    """Its namespace: tenant/namespace, or tenant/cluster/namespace."""
+    return "/".join(name.partition("://")[2].split("/", 3)[:-1])

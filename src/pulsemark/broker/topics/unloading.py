@@ -29,14 +29,15 @@ async def unload(
 ) -> int:
     """Close the open topics that belong to it, and return how many there were.
 
-    The caller sees to it that none of them is opened meanwhile. `is_lost`: another broker owns
-    them already, so nothing can be stored any more.
+    `Topics.check_owned` must refuse them already. Those that are being opened just now are waited
+    for: each holds the lock of its name. `is_lost`: another broker owns them already, so nothing
+    can be stored any more.
     """
     count = 0
-    for name in [t.topic_name for t in tuple(topics.open_topics.values())]:
-        if belongs(name):
-            async with topics.locks.held(str(name)):
-                topic = topics.open_topics.get(str(name))
+    for name in dict.fromkeys((*topics.open_topics, *topics.locks.names())):
+        if belongs(TopicName.parse(name)):
+            async with topics.locks.held(name):
+                topic = topics.open_topics.get(name)
                 if topic is not None:
                     await _close(topics, topic, is_lost=is_lost)
                     count += 1

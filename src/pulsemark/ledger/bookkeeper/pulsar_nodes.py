@@ -31,13 +31,16 @@ def cursor_info(path: str, data: bytes) -> ManagedCursorInfo:
 
 
 def topic_path(topic: str, chroot: str = "") -> str:
-    """The node of `persistent://TENANT/NAMESPACE/NAME`. Raises ValueError."""
+    """The node of `persistent://TENANT/NAMESPACE/NAME`. Raises ValueError.
+
+    A name of Pulsar 1, `persistent://TENANT/CLUSTER/NAMESPACE/NAME`, has a node one level deeper.
+    """
     scheme, separator, rest = topic.partition("://")
-    parts = rest.split("/", 2)
-    if scheme != "persistent" or not separator or len(parts) != 3 or not all(parts):
+    parts = rest.split("/", 3)
+    if scheme != "persistent" or not separator or len(parts) < 3 or not all(parts):
         raise ValueError(f"{topic!r} is not persistent://TENANT/NAMESPACE/NAME")
-    tenant, namespace, name = parts
-    return f"{chroot}{MANAGED_LEDGERS}/{tenant}/{namespace}/persistent/{quote_plus(name)}"
+    *namespace, name = parts
+    return f"{chroot}{MANAGED_LEDGERS}/{'/'.join(namespace)}/persistent/{quote_plus(name)}"
 
 
 def name_of(node: str) -> str:

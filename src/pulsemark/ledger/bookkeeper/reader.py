@@ -346,7 +346,13 @@ async def _sessions(where: StoreAddress) -> tuple[Coordination, BookKeeperClient
     from .client import BookKeeperClient
 
     coordination = await connect(where.hosts)
-    return coordination, BookKeeperClient(coordination, where.ledgers_root)
+    try:
+        client = BookKeeperClient(coordination, where.ledgers_root)
+        await client.check_cluster()
+    except BaseException:
+        await coordination.close()
+        raise
+    return coordination, client
 
 
 async def _end(coordination: Coordination, client: BookKeeperClient) -> None:

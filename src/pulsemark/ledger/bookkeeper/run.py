@@ -210,9 +210,10 @@ class BookKeeperRun(Run):
     def _fetch(self, row: int, last: int, max_bytes: int) -> list[LedgerEntry]:
         """Entries as the bookies have them, at least one."""
         first_id = self.first_entry_id
+        until = first_id + self.entry_count - 1
         try:
             return self._owner.access.read(
-                self.ledger_id, first_id + row, first_id + last, max(max_bytes, 1)
+                self.ledger_id, first_id + row, first_id + last, max(max_bytes, 1), until=until
             )
         except UnreadableEntryError as error:
             raise DamagedRecordError(row, str(error)) from error

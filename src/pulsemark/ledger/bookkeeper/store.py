@@ -181,7 +181,9 @@ async def _connected(address: StoreAddress, session_timeout_ms: int) -> Connecti
 
     coordination = await connect(address.hosts, session_timeout_ms=session_timeout_ms)
     try:
-        return coordination, BookKeeperClient(coordination, address.ledgers_root)
+        client = BookKeeperClient(coordination, address.ledgers_root)
+        await client.check_cluster()
+        return coordination, client
     except BaseException:
         await coordination.close()
         raise

@@ -334,13 +334,13 @@ class GroupCommit:
         groups, batch.groups = batch.groups.values(), {}
         for group in groups:
             group.forget_content()
-        # First for those who wait for a receipt, then for those who want entries. Last of all: the
-        # thread that is woken here needs the interpreter, too.
+        # First those who wait for a receipt; last of all, for their thread needs the interpreter.
         self._delivery.put([*callbacks, *listeners])
 
     def stop_store(self, error: BaseException) -> None:
         """Something failed that has no repair here: stop the store, and fail all that wait."""
-        _log.critical("the store stops", exc_info=error)
+        if not self.state.has_failed:  # else it was stopped before, and it is known why
+            _log.critical("the store stops", exc_info=error)
         self.state.fail(error)
         with self.lock:
             batches = self.pending.take_all()

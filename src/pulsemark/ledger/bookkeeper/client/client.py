@@ -58,6 +58,10 @@ class BookKeeperClient:
         self._clock_ms = clock_ms
         self._rules = rules or RecoveryRules()
 
+    async def check_cluster(self) -> None:
+        """Check that there is a cluster. Raises UnknownLayoutError."""
+        await self._core.nodes.check_layout()
+
     async def create_ledger(
         self,
         *,

@@ -30,6 +30,8 @@ class LedgerReader:
         self._metadata = opened.metadata
         self._digest = digest_of(opened.metadata.digest_type, password)
         self._last_confirmed = last_confirmed
+        self._usual_bytes = 0
+        """The mean payload of the entries that were read last; 0: none were read yet."""
 
     @property
     def ledger_id(self) -> int:
@@ -71,7 +73,9 @@ class LedgerReader:
             reason = f"the last confirmed entry is {self._last_confirmed}"
             raise EntryMissingError(reason, ledger_id=self.ledger_id, entry_id=last)
         entries: list[LedgerEntry] = []
-        size, batch = 0, min(4, self._core.options.read_batch_entries)
+        size, most = 0, self._core.options.read_batch_entries
+        usual = self._usual_bytes
+        batch = max(1, min(most, max_bytes // usual + 1 if usual else 4))
         while first <= last and size < max_bytes:
             until = min(last, first + batch - 1)
             for entry in await self._read_batch(first, until):
@@ -81,7 +85,8 @@ class LedgerReader:
             first = until + 1
             # As many as should fit by the sizes seen so far, and not many more than before.
             room = (max_bytes - size) * len(entries) // max(1, size)
-            batch = max(1, min(self._core.options.read_batch_entries, batch * 4, room + 1))
+            batch = max(1, min(most, batch * 4, room + 1))
+        self._usual_bytes = size // len(entries)
         return entries
 
     async def _read_batch(self, first: int, last: int) -> Sequence[LedgerEntry]:

@@ -1,0 +1,143 @@
+"""What is answered of absent namespaces, of requests without a body, and of absent services."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsemark.broker import BrokerConfig, BrokerThread
+
+Ask = Callable[..., tuple[int, str]]
+NS = "/admin/v2/namespaces"
+BUNDLE = "0x00000000_0x40000000"
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """What asks a broker: method, path and body in, status and reason (or body) out."""
+    folder: Path = tmp_path_factory.mktemp("absent") / "data"
+    with BrokerThread(BrokerConfig(data_dir=folder, port=0, http_port=0)) as broker:
+
+        def call(
+            method: str, path: str, body: bytes | None = None, kind: str = "application/json"
+        ) -> tuple[int, str]:
+            request = urllib.request.Request(broker.http_url + path, body, method=method)
+            if body is not None:
+                request.add_header("Content-Type", kind)
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                with error:
+                    text = error.read().decode()
+                is_json = error.headers.get("Content-Type") == "application/json"
+                return error.code, json.loads(text)["reason"] if is_json else text
+
+        yield call
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "answer"),
+    [
+        ("GET", "public/absent/antiAffinity", (204, "")),
+        ("POST", "public/default/antiAffinity", (412, "antiAffinityGroup can't be empty")),
+        ("POST", "public/absent/antiAffinity", (412, "antiAffinityGroup can't be empty")),
+        ("POST", "public/absent/replication", (412, "ClusterIds should not be null or empty")),
+        ("DELETE", "public/absent/backlogQuota", (404, "")),
+        ("POST", "public/absent/replicatorDispatchRate", (404, "")),
+        ("DELETE", "public/absent/replicatorDispatchRate", (404, "")),
+        *(
+            ("GET", f"public/absent/{policy}", (404, "Namespace policies does not exist"))
+            for policy in ("replicatorDispatchRate", "dispatcherPauseOnAckStatePersistent")
+        ),
+        ("DELETE", "public/absent/resourcegroup", (404, "Namespace policies does not exist")),
+        ("GET", "absent/absent/properties", (404, "Tenant does not exist")),
+        ("GET", "public/absent/properties", (404, "Namespace does not exist")),
+        ("PUT", "absent/absent/property/a/b", (404, "Tenant does not exist")),
+        ("DELETE", "absent/absent/property/a", (404, "Tenant does not exist")),
+        ("PUT", f"public/absent/{BUNDLE}/unload", (404, "Namespace not found")),
+        ("PUT", f"public/absent/{BUNDLE}/split", (404, "Namespace not found")),
+    ],
+)
+def test_an_absent_namespace(ask: Ask, method: str, path: str, answer: tuple[int, str]) -> None:
+    """Each route has its own words for it, those of Pulsar 4.0.8."""
+    assert ask(method, f"{NS}/{path}") == answer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "text"),
+    [
+        ("DELETE", "retention", b"[]", "Cannot deserialize value of type `org.apache.pulsar"),
+        ("DELETE", "retention", b"{", "Unexpected end-of-input"),
+        (
+            "PUT",
+            f"{BUNDLE}/split",
+            b'"x"',
+            "Cannot deserialize value of type `java.util.ArrayList<java.lang.Long>` from String",
+        ),
+    ],
+)
+def test_bodies_that_are_read_though_they_are_not_used(
+    ask: Ask, method: str, path: str, body: bytes, text: str
+) -> None:
+    """A wrong one is an error, as in Pulsar."""
+    status, found = ask(method, f"{NS}/public/default/{path}", body)
+    assert status == 400
+    assert found.startswith(text)
+
+
+def test_a_bundles_quota_is_removed_once(ask: Ask) -> None:
+    """Without a body a quota is set, too; a second removal finds nothing."""
+    path = f"/admin/v2/resource-quotas/public/default/{BUNDLE}"
+    missing = f"path /loadbalance/resource-quota/public/default/{BUNDLE} not found."
+    assert ask("DELETE", path) == (404, missing)
+    assert ask("POST", path) == (204, "")
+    assert ask("DELETE", path) == (204, "")
+    assert ask("DELETE", path) == (404, missing)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/admin/v3/functions/t/n/f/stats", 409),
+        ("GET", "/admin/v3/sinks/t/n/s/stats", 404),
+        ("GET", "/admin/v3/source/t/n/s/0/stats", 404),
+        ("POST", "/admin/v3/functions/t/n/f/start", 409),
+        ("POST", "/admin/v2/functions/t/n/f/start", 404),
+        ("POST", "/admin/v2/functions/t/n/f/stop", 409),
+        ("POST", "/admin/v3/functions/t/n/f", 400),
+        ("POST", "/admin/v2/functions/t/n/f/state/k", 405),
+        ("POST", "/admin/v3/packages/function/t/n/p/1", 400),
+    ],
+)
+def test_services_that_are_absent(ask: Ask, method: str, path: str, status: int) -> None:
+    """Each path of Pulsar's is there, with its methods, and says what is missing."""
+    assert ask(method, path)[0] == status
+
+
+def test_a_form_for_an_absent_service(ask: Ask) -> None:
+    """A request that could be read is refused because of the service, not because of its form."""
+    form = b"--b\r\n\r\n\r\n--b--\r\n", "multipart/form-data; boundary=b"
+    assert ask("POST", "/admin/v3/functions/t/n/f", *form)[0] == 409
+    assert ask("POST", "/admin/v3/packages/function/t/n/p/1", *form)[0] == 503
+    metadata = "/admin/v3/packages/function/t/n/p/1/metadata"
+    assert ask("PUT", metadata) == (
+        400,
+        "Unknown error, metadata is null when processing update package metadata request",
+    )
+    assert ask("PUT", metadata, b"{}")[0] == 503
+
+
+def test_a_lookup_with_a_listener_that_is_not_configured(ask: Ask) -> None:
+    """The client gets the text that LOOKUP has for it, and no address of another listener."""
+    path = "/lookup/v2/topic/persistent/public/default/x"
+    assert ask("GET", f"{path}?listenerName=inner") == (
+        404,
+        "the broker do not have inner listener",
+    )
+    assert ask("GET", path)[0] == 200
