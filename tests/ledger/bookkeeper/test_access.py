@@ -121,7 +121,7 @@ def test_entries_that_are_lost(thread):
 
 def test_ledgers_that_are_read_at_once(thread, monkeypatch):
     """Only of a bounded number of ledgers something is kept ahead; the others are read as asked."""
-    monkeypatch.setattr(access, "_AHEAD_MAX", 2)
+    monkeypatch.setattr(access, "AHEAD_MAX", 2)
     client: Any = Ledgers()
     reader = LedgerAccess(thread, client)
     for first in range(0, 40, 4):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .client import BookKeeperClient, LedgerEntry, LedgerReader
 
 _READERS_MAX = 1024
-_AHEAD_MAX = 8
+AHEAD_MAX = 8
 """Of so many ledgers the next entries are read ahead, each as many bytes as one read takes."""
 
 
@@ -85,7 +85,7 @@ class LedgerAccess:
         with suppress(StoreClosedError):
             work = self._thread.begin(self.entries(ledger_id, begin, end, max_bytes))
             self._ahead[ledger_id] = _Ahead(begin, max_bytes, work)
-        for other in tuple(self._ahead)[:-_AHEAD_MAX]:
+        for other in tuple(self._ahead)[:-AHEAD_MAX]:
             self._ahead.pop(other, None)
 
     async def entries(
