@@ -49,7 +49,8 @@ class LedgerAccess:
         self._readers: dict[int, LedgerReader] = {}
         self._ahead: dict[int, _Ahead] = {}
         self._held: dict[int, list[LedgerEntry]] = {}
-        """By ledger: the entries of the last read, since the next may begin with some of them."""
+        """By ledger: the last entry of the last read, since the next may begin with it, and those
+        that were read and not asked for."""
 
     def read(
         self, ledger_id: int, first: int, last: int, max_bytes: int, *, until: int = -1
@@ -72,11 +73,12 @@ class LedgerAccess:
                 found = ahead.entries.result()
         if not found:
             found = self._thread.run(self.entries(ledger_id, first, last, max_bytes))
-        self._hold(ledger_id, found)
+        fitting = _fitting(found, last, max_bytes)
+        self._hold(ledger_id, found[len(fitting) - 1 :])
         begin = found[-1].entry_id + 1
         if is_next and begin <= until:
             self._read_ahead(ledger_id, begin, min(until, begin + last - first), max_bytes)
-        return _fitting(found, last, max_bytes)
+        return fitting
 
     def _hold(self, ledger_id: int, entries: list[LedgerEntry]) -> None:
         self._held.pop(ledger_id, None)
