@@ -12,6 +12,9 @@ shown with the lowest and the highest:
     12 columns       the usual ones                                first shape only
     audit            count, lowest and highest index by minute     the job, beside a GROUP BY
 
+A second table compares scans with their limit: Spark takes ready batches of the same columns from
+the same workers (:mod:`spark_limit`). No source in Python is faster.
+
 With --data, the topics are made in that folder, or used if they are there. Ten million rows take
 about five minutes on two quiet cores.
 """
@@ -20,12 +23,13 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rounds import add_rounds, in_turns
+from spark_limit import FORMAT, register_limit
 from spark_report import SHAPES, Cost, Job, cost_of, fill, rows_of, show, topic_of
 
 from pulsemark.pipeline import audit, local_session
@@ -57,28 +61,28 @@ BY_MINUTE = """
 """
 
 
-def race(mine: Query, peer: Query, rounds: int) -> list[list[Cost]]:
+def race(queries: Sequence[Query], rounds: int) -> list[list[Cost]]:
     """All rounds of each, in turns.
 
-    Each must give the same answer every time, and both the same number of rows.
+    Each must give the same answer every time, and all the same number of rows.
     """
-    answers: dict[Query, list[Any]] = {mine: [], peer: []}
+    answers: dict[Query, list[Any]] = {query: [] for query in queries}
 
     def collect(query: Query) -> None:
         answers[query].append(sorted(tuple(row) for row in query().collect()))
 
-    sides = (partial(cost_of, partial(collect, query)) for query in (mine, peer))
+    sides = (partial(cost_of, partial(collect, query)) for query in queries)
     taken = in_turns(rounds, *sides)
     for given in answers.values():
         assert all(answer == given[0] for answer in given), "one question, one answer"
-    assert len(answers[mine][0]) == len(answers[peer][0])
+    assert len({len(given[0]) for given in answers.values()}) == 1
     return taken
 
 
 def measure_shape(
     spark: SparkSession, args: argparse.Namespace, data: Path, out: Path, shape: str
-) -> list[Job]:
-    """Every query on one topic."""
+) -> list[tuple[Job, Job | None]]:
+    """Every query on one topic, beside Parquet, and beside the limit if it is a scan."""
     topic, count = topic_of(shape), rows_of(shape, args.rows)
     first = shape == next(iter(SHAPES))
 
@@ -92,16 +96,28 @@ def measure_shape(
         return spark.read.parquet(str(out)).select(*columns or ["*"])
 
     (ours() if first else ours("value", *INDEX_AND_TIME)).write.mode("overwrite").parquet(str(out))
-    jobs = []
+    jobs: list[tuple[Job, Job | None]] = []
+    tasks = ours("__index").rdd.getNumPartitions()
 
-    def add(job: str, mine: Query, peer: Query) -> None:
-        jobs.append(Job(f"{shape}: {job}", count, *race(mine, peer, args.rounds)))
+    def limit(*columns: str) -> DataFrame:
+        reader = spark.read.format(FORMAT).option("topic", topic)
+        if columns:
+            reader = reader.option("columns", ",".join(columns))
+        return reader.options(rows=count, tasks=tasks).load(str(data))
+
+    def add(job: str, *queries: Query) -> None:
+        name = f"{shape}: {job}"
+        mine, peer, *least = race(queries, args.rounds)
+        jobs.append(
+            (Job(name, count, mine, peer), Job(name, count, mine, *least) if least else None)
+        )
 
     def add_sums(job: str, columns: tuple[str, ...], sums: list[str]) -> None:
         add(
             job,
             lambda: ours(*columns).selectExpr(*sums),
             lambda: theirs(*columns).selectExpr(*sums),
+            lambda: limit(*columns).selectExpr(*sums),
         )
 
     for job, (columns, sums) in SUMS.items():
@@ -132,11 +148,13 @@ def main() -> None:
         data, out = args.data or Path(temporary) / "data", Path(temporary) / "parquet"
         fill(data, args.rows, shapes)
         spark = local_session("bench", cores=args.cores, conf={"spark.driver.memory": "4g"})
+        register_limit(spark)
         try:
             jobs = [job for shape in shapes for job in measure_shape(spark, args, data, out, shape)]
         finally:
             spark.stop()
-    show("scan", jobs, "Parquet")
+    show("scan", [job for job, _ in jobs], "Parquet")
+    show("scan beside the limit", [job for _, job in jobs if job is not None], "ready batches")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import pulsemark
 
 SOURCES = str(Path(pulsemark.__file__).parents[1])
@@ -130,3 +132,15 @@ def test_kafka_is_there_where_it_is_asked_for(tmp_path):
         (tmp_path / "test_app.py").write_text(tests)
         result = run(tmp_path, "-p", "pulsemark.testing.plugin")
         assert "1 passed" in result.stdout, result.stdout + result.stderr
+
+
+def test_no_tool_warns_when_it_is_imported(tmp_path):
+    """All names of the kit can be imported where warnings are errors."""
+    pytest.importorskip("kafka")
+    (tmp_path / "test_app.py").write_text(
+        "import pulsemark.testing as kit\n"
+        "def test_all_of_it():\n"
+        "    assert all(getattr(kit, name) for name in kit.__all__)\n"
+    )
+    result = run(tmp_path, "-p", "pulsemark.testing.plugin", "-W", "error")
+    assert "1 passed" in result.stdout, result.stdout + result.stderr

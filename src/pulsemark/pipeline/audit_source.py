@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from ..audit.groups import Group, Grouping
 from ..ledger import CorruptEntryError, EntryKind
 from .decode.entries import EntryTable
-from .decode.octets import Ints
+from .decode.octets import Ints, once, spread
 from .decode.runs import read_tables
 from .option_values import MAX_TIME_MS
 from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, ReadOptions
@@ -134,12 +134,19 @@ def counts(table: EntryTable, bucket_ms: int, grouping: Grouping | None = None) 
     """
     stamps = table.broker_times_ms()
     is_stamped = (stamps >= 0) & (stamps < MAX_TIME_MS)
-    buckets = np.where(is_stamped, stamps, table.append_times_ms) // bucket_ms
-    changes = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
-    # Where the entries of each row begin that follow one another in one bucket.
-    begins = np.repeat(changes, np.diff(changes, append=len(buckets)))
+    all_stamped = bool(is_stamped.all())
+    times = stamps if all_stamped else np.where(is_stamped, stamps, table.append_times_ms)
+    first = int(times[0]) // bucket_ms
+    if int(times.min()) // bucket_ms == first == int(times.max()) // bucket_ms:
+        buckets = spread(np.array([first]), len(times))
+    else:
+        buckets = times // bucket_ms
+    changes = np.append(0, np.flatnonzero(buckets[1:] != buckets[:-1]) + 1)
+    entry_ids = table.entry_ids[changes]
     values: list[Group | None] = [None] * len(changes)
     if grouping is not None:
+        # Where the entries of each row begin that follow one another in one bucket.
+        begins = np.repeat(changes, np.diff(changes, append=len(buckets)))
         groups, numbers = _groups(table, grouping)
         order = np.lexsort((numbers, begins))
         table, buckets, begins, numbers = (
@@ -148,11 +155,12 @@ def counts(table: EntryTable, bucket_ms: int, grouping: Grouping | None = None) 
         is_new = np.diff(begins, prepend=-1) != 0
         changes = np.flatnonzero(is_new | (np.diff(numbers, prepend=-1) != 0))
         values = [groups[number] for number in numbers[changes].tolist()]
+        entry_ids = _entry_ids(table, begins, changes)
     return {
         "bucket_start_ms": buckets[changes] * bucket_ms,
         **_sums(table, changes),
         "ledger_id": np.full(len(changes), table.ledger_ids[0]),
-        "entry_id": _entry_ids(table, begins, changes),
+        "entry_id": entry_ids,
         "tag_values": values,
     }
 
@@ -178,22 +186,31 @@ def _entry_ids(table: EntryTable, begins: Ints, changes: Ints) -> Ints:
 
 def _sums(table: EntryTable, changes: Ints) -> dict[str, Any]:
     """Counts and indexes of the rows that begin at ``changes``."""
-    is_control, counted = table.kinds == EntryKind.CONTROL, table.counts > 0
-    messages = table.counts * ~is_control
+    counts = once(table.counts)
+    messages = counts * (once(table.kinds) != EntryKind.CONTROL)
     sums = {
         "count": messages,
-        "control_count": table.counts - messages,
-        "bytes": table.sizes,
+        "control_count": counts - messages,
+        "bytes": once(table.sizes),
         "doubtful_count": messages * (messages > DEFAULT_MAX_MESSAGES_PER_ENTRY),
     }
-    firsts = np.where(counted, table.first_indexes, _NO_INDEX_MIN)
-    lasts = np.where(counted, table.indexes, _NO_INDEX_MAX)
+    firsts, lasts, counted = table.first_indexes, table.indexes, counts > 0
+    if not bool(counted.all()):
+        firsts = np.where(counted, firsts, _NO_INDEX_MIN)
+        lasts = np.where(counted, lasts, _NO_INDEX_MAX)
     lows, highs = np.minimum.reduceat(firsts, changes), np.maximum.reduceat(lasts, changes)
     return {
-        **{name: np.add.reduceat(values, changes) for name, values in sums.items()},
+        **{name: _added(values, changes, len(table)) for name, values in sums.items()},
         "min_index": pa.array(lows, mask=lows == _NO_INDEX_MIN),
         "max_index": pa.array(highs, mask=highs == _NO_INDEX_MAX),
     }
+
+
+def _added(values: Ints, changes: Ints, count: int) -> Ints:
+    """The sums of the values of each row; one value stands for all ``count`` entries."""
+    if len(values) == 1:
+        return values * np.diff(changes, append=count)
+    return np.add.reduceat(values, changes)
 
 
 def _batch(topic: str, columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:

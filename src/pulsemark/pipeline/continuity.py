@@ -47,11 +47,12 @@ class Continuity:
 
     def check(self, table: EntryTable) -> None:
         """Check the next entries; control entries count too."""
-        firsts, nexts = table.first_indexes, table.indexes + 1
-        expected = np.concatenate([[self._next_index], nexts[:-1]])
-        for row in np.flatnonzero(firsts > expected).tolist():
-            self._lost(int(expected[row]), int(firsts[row]), table.position(row))
-        self._next_index = int(nexts[-1])
+        firsts, lasts = table.first_indexes, table.indexes
+        if firsts[0] > self._next_index:
+            self._lost(self._next_index, int(firsts[0]), table.position(0))
+        for row in (np.flatnonzero(firsts[1:] - lasts[:-1] > 1) + 1).tolist():
+            self._lost(int(lasts[row - 1]) + 1, int(firsts[row]), table.position(row))
+        self._next_index = int(lasts[-1]) + 1
 
     def finish(self) -> None:
         """Check the end of the slice: no message may be missing after the last entry."""

@@ -148,3 +148,20 @@ def test_there_are_no_transaction_coordinators(raw):
     name = "persistent://pulsar/system/transaction_coordinator_assign"
     answer = raw.request(lambda request: commands.partitioned_metadata(name, request))
     assert answer.partitions == 0
+
+
+def test_a_pattern_matches_partitions_by_their_topics_name(raw, http):
+    """As Java clients look for them; a pattern with the partition's own name finds nothing."""
+    assert http("PUT", "/admin/v2/namespaces/public/parts").status == 204
+    assert http("PUT", "/admin/v2/persistent/public/parts/p/partitions", 2).status == 204
+    names = [f"persistent://public/parts/p-partition-{n}" for n in range(2)]
+    patterns = {"^persistent://public/parts/p$": names, "public/parts/p-partition-.*": []}
+    for number, (pattern, expected) in enumerate(patterns.items()):
+        answer = topics_of(raw, "public/parts", topics_pattern=pattern)
+        assert (list(answer.topics), answer.filtered) == (expected, True)
+        watched = raw.request(
+            lambda request, pattern=pattern, number=number: commands.watch_topic_list(
+                "public/parts", request, number, pattern
+            )
+        )
+        assert list(watched.topic) == expected

@@ -42,6 +42,15 @@ PATHS = (
     "/lookup/v2/topic/persistent/other/ns/secret",
     "/admin/v2/schemas/other/ns/secret/schema",
     "/admin/v2/namespaces/other/ns/permissions/subscription",
+    "/admin/persistent/other/standalone/ns/secret/stats",
+    "/admin/persistent/acme/standalone/ns/t/stats",
+    "/admin/persistent/acme/standalone/ns/t",
+    "/admin/v2/persistent/acme/ns/a%2Fb",
+    "/admin/v2/persistent/acme%2Fns/x/secret",
+    "/admin/namespaces/acme/standalone/ns",
+    "/admin/namespaces/other/standalone",
+    "/admin/schemas/other/standalone/ns/secret/schema",
+    "/lookup/v2/destination/persistent/other/standalone/ns/secret",
 )
 #: Names for a role that may consume from `persistent://acme/ns/p` and its partitions only.
 NAMES = (
@@ -63,6 +72,8 @@ NAMES = (
     "persistent://acme/ns//p",
     "persistent:///acme/ns/p",
     "persistent://acme/standalone/ns/p",
+    "persistent://acme/ns/p/x",
+    "persistent://acme/ns/x/p",
     "persistent://acme/ns/p\x00",
     "",
 )

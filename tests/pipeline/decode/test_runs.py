@@ -100,13 +100,13 @@ def test_any_range_is_the_same_as_by_the_ledger(folder: Any, tools: Any, bodies:
         assert facts_of(list(whole), bodies=bodies) == everything
 
 
-def many_small_entries(path: Path, count: int) -> str:
-    """A topic of `count` small entries."""
+def many_small_entries(path: Path, count: int, form: bytes = b"%d") -> str:
+    """A topic of `count` small entries; `form` makes the value of each of its number."""
     name = "persistent://public/default/many"
     store = LocalStore.open(path)
     ledger = store.open_topic(name)
     ledger.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
-    done = [ledger.append(unbatched_message(b"%d" % n, publish_time_ms=n)) for n in range(count)]
+    done = [ledger.append(unbatched_message(form % n, publish_time_ms=n)) for n in range(count)]
     done[-1].commit.wait(30)
     store.close()
     return name
@@ -319,13 +319,11 @@ def test_damage_is_reported_as_by_the_ledger(
         segment.write_bytes(original)
 
 
-@pytest.fixture(scope="module")
-def damaged_log(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Any:
+@pytest.fixture(scope="module", params=[b"%d", b"%04d"], ids=["sizes differ", "one size"])
+def damaged_log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A sealed topic of 40 entries, to be damaged: reader, name, segment file and its bytes."""
     path = tmp_path_factory.mktemp("damage")
-    name = many_small_entries(path, 40)
+    name = many_small_entries(path, 40, request.param)
     with FolderReader(path) as reader:
         segment = as_segment(reader.log(name).segments()[0]).path
         yield reader, name, segment, segment.read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from typing import Any
 
@@ -134,6 +135,20 @@ def test_a_kill_after_the_commit_copies_nothing_twice(
     assert run.copy(folder, make_table()).files == ()
     assert not list(notes.glob("unfinished-*"))
     assert run.rows_in(make_table()) == run.truth(topic)
+
+
+def test_a_commit_warns_of_nothing(
+    folder: Any, run: Any, make_lake_table: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Values have no statistics on purpose: the table's library is told so, and does not warn."""
+    topic = folder.topic("a")
+    run.fill(topic, folder, hours=2)
+    with caplog.at_level(logging.WARNING):
+        assert run.copy(folder, make_lake_table()).rows
+        run.fill(topic, folder, hours=1)
+        assert run.copy(folder, make_lake_table()).rows
+    assert [record.getMessage() for record in caplog.records] == []
+    assert run.rows_in(make_lake_table()) == run.truth(topic)
 
 
 def test_a_table_of_others_is_refused(folder: Any, run: Any, make_lake_table: Any) -> None:

@@ -17,6 +17,7 @@ PATTERN_SIZE_MAX_BYTES = 256
 MAX_REPETITIONS = 2
 #: Escapes that stand for one character, or for one of a class.
 _ESCAPES = re.compile(r"\\[.dDwWsS/_:-]")
+_PARTITION = re.compile(r"-partition-\d+$")
 #: What makes matching slow: a repeated group, or an escape with another meaning (\1).
 _SLOW = re.compile(r"\)[*+?{]|\\")
 
@@ -34,8 +35,12 @@ def compile_if_safe(pattern: str) -> re.Pattern[str] | None:
 
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:
-    """Whether the pattern matches the whole name. The domain does not count, as in Pulsar."""
-    return pattern.fullmatch(without_domain(name)) is not None
+    """Whether the pattern matches the whole name.
+
+    As in Pulsar, the domain does not count, and a partition has the name of its topic: Java clients
+    look for a topic's partitions with ``^persistent://tenant/namespace/topic$``.
+    """
+    return pattern.fullmatch(_PARTITION.sub("", without_domain(name))) is not None
 
 
 def topics_hash(names: Iterable[str]) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ..columns import Depth, depth_of
 from ..errors import DecodeError
@@ -23,7 +24,7 @@ from .gather import gather, maps, small_integers, text, timestamps, without_base
 from .headers import Headers, read_headers
 from .message_ids import message_ids
 from .messages import HEADER_FIELDS, Messages, open_messages
-from .octets import Bools, Ints
+from .octets import Bools, Ints, once, spread
 from .protoscan import Want
 from .record_sets import with_messages_of_sets
 from .tags import tag_maps
@@ -44,6 +45,7 @@ _OUTER_FIELDS = {
 _IN_METADATA = frozenset({"__key", "__eventTime", "__messageProperties"})
 
 OnBadEntry = Callable[[EntryTable, int, str], None]
+_Value = TypeVar("_Value", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,12 @@ class BatchForm:
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of one batch. ``entry_rows`` is each row's entry in the table."""
+    """The rows of one batch; ``entry_rows`` is each row's entry in the table."""
 
     form: BatchForm
     table: EntryTable
-    entry_rows: Ints
+    entry_rows: Ints | None
+    """None: the table's entries have one row each."""
     places: Ints
     """Its place in that entry, from 0."""
     headers: Headers | None = None
@@ -83,6 +86,21 @@ class _Rows:
     """The number, in ``messages``, of the first row; the others follow it."""
     decoded: tuple[pa.Array, Reasons] | None = None
     """The decoded values, once they are asked for."""
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def entry_of(self, row: int) -> int:
+        """A row's entry."""
+        return row if self.entry_rows is None else int(self.entry_rows[row])
+
+    def of_entries(self, values: NDArray[_Value]) -> NDArray[_Value]:
+        """For each row the value of its entry."""
+        return values if self.entry_rows is None else values[self.entry_rows]
+
+    def taken(self, values: pa.Array) -> pa.Array:
+        """The same for Arrow's values."""
+        return values if self.entry_rows is None else values.take(pa.array(self.entry_rows))
 
 
 def record_batches(
@@ -99,14 +117,14 @@ def record_batches(
     seen = table.with_messages()
     inside = (seen.first_indexes < form.end_index) & (seen.indexes >= form.first_index)
     limit = form.limits.max_messages
-    for row in np.flatnonzero(inside & (seen.counts > limit)).tolist():
+    for row in np.flatnonzero(inside & (once(seen.counts) > limit)).tolist():
         inside[row] = False
         on_bad_entry(seen, row, f"it states {seen.counts[row]} messages; the limit is {limit}")
     table = seen if bool(inside.all()) else seen.select(inside)
     for rows in _all_rows(table, form, on_bad_entry):
         if form.decoder is not None and form.fail_fast and "value" in form.schema.names:
             for row, reason in _decoded(rows)[1].items():
-                position = rows.table.position(int(rows.entry_rows[row]))
+                position = rows.table.position(rows.entry_of(row))
                 raise DecodeError(form.topic, position, f"its value: {reason}")
         columns = [_BUILDERS[name](rows) for name in form.schema.names]
         yield pa.RecordBatch.from_arrays(columns, schema=form.schema)
@@ -134,6 +152,12 @@ def _windows(table: EntryTable, form: BatchForm, headers: Headers | None = None)
 
     The producer states the message count, so it must not decide how much memory is used.
     """
+    if table.one_each and (headers is None or bool(headers.good.all())):
+        for first in range(0, len(table), BATCH_ROWS):
+            last = min(first + BATCH_ROWS, len(table))
+            part = headers.part(first, last) if headers is not None else None
+            yield _Rows(form, table.select(slice(first, last)), None, _none(last - first), part)
+        return
     firsts = np.maximum(form.first_index - table.first_indexes, 0)
     counts = np.minimum(form.end_index - table.first_indexes, table.counts) - firsts
     if headers is not None:
@@ -154,12 +178,21 @@ def _windows(table: EntryTable, form: BatchForm, headers: Headers | None = None)
         )
 
 
+def _none(count: int) -> Ints:
+    return spread(np.zeros(1, np.int64), count)
+
+
 def _parts(headers: Headers) -> Iterator[Headers]:
     """Cut entries into groups of about the same size that give one batch each after decoding."""
-    packed = headers.value(message.UNCOMPRESSED_SIZE) * (headers.value(message.COMPRESSION) != 0)
-    sizes = np.maximum(packed, headers.table.sizes)
-    shares = sizes / BATCH_BYTES + headers.table.counts / BATCH_ROWS
+    packed = once(headers.value(message.UNCOMPRESSED_SIZE))
+    packed = packed * (once(headers.value(message.COMPRESSION)) != 0)
+    sizes = np.maximum(packed, once(headers.table.sizes))
+    shares = sizes / BATCH_BYTES + once(headers.table.counts) / BATCH_ROWS
+    shares = spread(shares, len(headers.good))
     total = float(shares.sum())
+    if total <= 1:
+        yield headers
+        return
     # Of about the same size, because batches are split fastest where there are many.
     groups = np.floor((np.cumsum(shares) - shares) * (math.ceil(total) / max(total, 1e-9)))
     cuts = (np.flatnonzero(np.diff(groups)) + 1).tolist()
@@ -177,13 +210,16 @@ def _opened(headers: Headers, form: BatchForm, on_bad_entry: OnBadEntry) -> Iter
         values_only=not form.open_all and _IN_METADATA.isdisjoint(form.schema.names),
         on_bad_entry=lambda row, reason: on_bad_entry(table, row, reason),
     )
-    indexes = table.first_indexes[messages.entry_rows] + messages.places
+    indexes = table.first_indexes
+    if not messages.one_each:
+        indexes = indexes[messages.entry_rows] + messages.places
     # Indexes rise with the rows, so the rows inside the range are next to each other.
     first, end = np.searchsorted(indexes, [form.first_index, form.end_index]).tolist()
     for start in range(first, end, BATCH_ROWS):
         window = slice(start, min(start + BATCH_ROWS, end))
-        entry_rows, places = messages.entry_rows[window], messages.places[window]
-        yield _Rows(form, table, entry_rows, places, headers, messages, start)
+        each = messages.one_each and window == slice(0, len(table))
+        entry_rows = None if each else messages.entry_rows[window]
+        yield _Rows(form, table, entry_rows, messages.places[window], headers, messages, start)
 
 
 # The columns. Each builder gets rows that were read to the depth that its column needs.
@@ -206,14 +242,15 @@ def _decoded(rows: _Rows) -> tuple[pa.Array, Reasons]:
         assert rows.form.decoder is not None, "values are decoded"
         headers, values, sealed = _headers(rows), _bytes_of_values(rows), {}
         whole = ~headers.is_encrypted & (headers.value(message.NUM_CHUNKS_FROM_MSG, 1) <= 1)
-        if not bool(whole[rows.entry_rows].all()):
-            hidden = np.flatnonzero(~whole[rows.entry_rows] & _is_valid(values))
+        whole = rows.of_entries(whole)
+        if not bool(whole.all()):
+            hidden = np.flatnonzero(~whole & _is_valid(values))
             sealed = dict.fromkeys(hidden.tolist(), "the value is encrypted, or a chunk of one")
-            at = np.where(whole[rows.entry_rows], np.arange(len(values)), -1)
+            at = np.where(whole, np.arange(len(values)), -1)
             values = values.take(pa.array(at, mask=at < 0))
         versions = headers.schema_versions()
         found, reasons = rows.form.decoder.decode(
-            values, [versions[row] for row in rows.entry_rows.tolist()]
+            values, [versions[rows.entry_of(row)] for row in range(len(rows))]
         )
         rows.decoded = found, sealed | reasons
     return rows.decoded
@@ -225,7 +262,7 @@ def _is_valid(values: pa.Array) -> Bools:
 
 
 def _error(rows: _Rows) -> pa.Array:
-    count = len(rows.entry_rows)
+    count = len(rows)
     if rows.form.decoder is None or not _decoded(rows)[1]:
         return pa.nulls(count, pa.string())
     reasons = _decoded(rows)[1]
@@ -253,40 +290,44 @@ def _properties(rows: _Rows) -> pa.Array:
         every.message_rows[part] - window.start,
         gather(messages.arena, every.key_starts[part], every.key_ends[part]),
         gather(messages.arena, every.value_starts[part], every.value_ends[part]),
-        len(rows.entry_rows),
+        len(rows),
         rows.form.schema.field("__messageProperties").type,
     )
 
 
 def _tags(rows: _Rows) -> pa.Array:
-    return tag_maps(rows.table, rows.entry_rows, rows.form.schema.field("__tags").type)
+    return rows.taken(tag_maps(rows.table, rows.form.schema.field("__tags").type))
+
+
+def _index(rows: _Rows) -> pa.Array:
+    firsts = rows.of_entries(rows.table.first_indexes)
+    return pa.array(firsts if rows.table.one_each else firsts + rows.places)
 
 
 def _message_id(rows: _Rows) -> pa.Array:
     table = rows.table
     return message_ids(
         rows.form.topic,
-        table.ledger_ids,
-        table.entry_ids,
-        table.counts,
-        rows.entry_rows,
+        rows.of_entries(table.ledger_ids),
+        rows.of_entries(table.entry_ids),
+        rows.of_entries(table.counts),
         rows.places,
     )
 
 
 def _batch_index(rows: _Rows) -> pa.Array:
-    alone = rows.table.counts[rows.entry_rows] == 1
+    alone = rows.of_entries(rows.table.counts) == 1
     return pa.array(np.where(alone, -1, rows.places).astype(np.int32))
 
 
 def _text_of_header(number: int, rows: _Rows) -> pa.Array:
     spans = _headers(rows).columns[number]
     by_entry = gather(rows.table.data, spans.starts, spans.ends)
-    return text(by_entry).take(pa.array(rows.entry_rows))
+    return rows.taken(text(by_entry))
 
 
 def _of_header(number: int, rows: _Rows) -> Ints:
-    return _headers(rows).columns[number].values[rows.entry_rows]
+    return rows.of_entries(_headers(rows).columns[number].values)
 
 
 def _headers(rows: _Rows) -> Headers:
@@ -296,23 +337,23 @@ def _headers(rows: _Rows) -> Headers:
 
 def _messages(rows: _Rows) -> tuple[Messages, slice]:
     assert rows.messages is not None, "the column's depth asks for payloads"
-    return rows.messages, slice(rows.first_message, rows.first_message + len(rows.entry_rows))
+    return rows.messages, slice(rows.first_message, rows.first_message + len(rows))
 
 
 _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "value": _value,
     "__key": _key,
-    "__topic": lambda rows: pa.repeat(rows.form.topic, len(rows.entry_rows)),
+    "__topic": lambda rows: pa.repeat(rows.form.topic, len(rows)),
     "__messageId": _message_id,
     "__publishTime": lambda rows: timestamps(_of_header(message.PUBLISH_TIME, rows)),
     "__eventTime": _event_time,
     "__messageProperties": _properties,
-    "__index": lambda rows: pa.array(rows.table.first_indexes[rows.entry_rows] + rows.places),
-    "__brokerPublishTime": lambda rows: timestamps(rows.table.broker_times_ms()[rows.entry_rows]),
-    "__ledgerId": lambda rows: pa.array(rows.table.ledger_ids[rows.entry_rows]),
-    "__entryId": lambda rows: pa.array(rows.table.entry_ids[rows.entry_rows]),
+    "__index": _index,
+    "__brokerPublishTime": lambda rows: timestamps(rows.of_entries(rows.table.broker_times_ms())),
+    "__ledgerId": lambda rows: pa.array(rows.of_entries(rows.table.ledger_ids)),
+    "__entryId": lambda rows: pa.array(rows.of_entries(rows.table.entry_ids)),
     "__batchIndex": _batch_index,
-    "__encrypted": lambda rows: pa.array(_headers(rows).is_encrypted[rows.entry_rows]),
+    "__encrypted": lambda rows: pa.array(rows.of_entries(_headers(rows).is_encrypted)),
     "__chunkUuid": lambda rows: _text_of_header(message.UUID, rows),
     "__chunkId": lambda rows: small_integers(_of_header(message.CHUNK_ID, rows)),
     "__chunkCount": lambda rows: small_integers(_of_header(message.NUM_CHUNKS_FROM_MSG, rows)),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ledger import Entry, EntryKind, Position
-from .octets import Bools, Bytes, Ints
+from .octets import Bools, Bytes, Ints, once, spread
 from .protoscan import ABSENT, Want, scan
 
 _PREFIX_HEADER_SIZE = 6
@@ -51,12 +51,19 @@ class EntryTable:
     @property
     def first_indexes(self) -> Ints:
         """Index of the first message."""
-        return self.indexes - self.counts + 1
+        return self.indexes if self.one_each else self.indexes - self.counts + 1
+
+    @property
+    def one_each(self) -> bool:
+        """Whether it was seen that every entry has one message, as most have without batches."""
+        counts = once(self.counts)
+        return len(counts) == 1 == int(counts[0])
 
     @property
     def body_starts(self) -> Ints:
         """Where each entry's headers-and-payload begin in ``data``."""
-        return self.starts + self.prefix_sizes
+        starts: Ints = self.starts + once(self.prefix_sizes)
+        return starts
 
     def position(self, row: int) -> Position:
         """The position of one entry."""
@@ -80,23 +87,16 @@ class EntryTable:
 
     def with_messages(self) -> EntryTable:
         """Only what consumers see: producers' entries that hold messages."""
-        seen = (self.kinds == EntryKind.DATA) & (self.counts > 0)
-        return self if bool(seen.all()) else self.select(seen)
+        seen = (once(self.kinds) == EntryKind.DATA) & (once(self.counts) > 0)
+        return self if bool(seen.all()) else self.select(spread(seen, len(self)))
 
     def broker_times_ms(self) -> Ints:
         """The stamp's broker time; ``ABSENT`` if the entry has no prefix or no time in it."""
-        times = np.full(len(self), ABSENT, np.int64)
-        stamped = np.flatnonzero(self.prefix_sizes > _PREFIX_HEADER_SIZE)
-        if len(stamped):
-            starts = self.starts[stamped]
-            columns, bad = scan(
-                self.octets,
-                starts + _PREFIX_HEADER_SIZE,
-                starts + self.prefix_sizes[stamped],
-                {1: Want.VARINT},
-            )
-            times[stamped] = np.where(bad, ABSENT, columns[1].values)
-        return times
+        # An entry without a prefix is an empty message to the scan: it has no fields.
+        starts = self.starts + np.minimum(once(self.prefix_sizes), _PREFIX_HEADER_SIZE)
+        columns, bad = scan(self.octets, starts, self.body_starts, {1: Want.VARINT})
+        times = columns[1].values
+        return np.where(bad, ABSENT, times) if bool(bad.any()) else times
 
 
 def table_of_entries(entries: Sequence[Entry]) -> EntryTable:

@@ -54,9 +54,8 @@ def needs_bodies(schema: pa.Schema) -> bool:
 
 
 def _ids(table: EntryTable, form: BatchForm) -> pa.Array:
-    rows = np.arange(len(table))
     alone = np.ones(len(table), np.int64)
-    return message_ids(form.topic, table.ledger_ids, table.entry_ids, alone, rows, rows)
+    return message_ids(form.topic, table.ledger_ids, table.entry_ids, alone, alone)
 
 
 def _prefix(table: EntryTable, _: BatchForm) -> pa.Array:
@@ -66,7 +65,7 @@ def _prefix(table: EntryTable, _: BatchForm) -> pa.Array:
 
 
 def _tags(table: EntryTable, form: BatchForm) -> pa.Array:
-    return tag_maps(table, np.arange(len(table)), form.schema.field("__tags").type)
+    return tag_maps(table, form.schema.field("__tags").type)
 
 
 _OF_LEDGER: dict[str, Callable[[EntryTable, BatchForm], pa.Array]] = {

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ..option_values import MAX_TIME_MS
-from .octets import Bools, Ints
+from .octets import Bools, Ints, items_at, once, once_if_alike, step_of
 from .protoscan import ABSENT
 
 _INT32_MAX = 2**31 - 1
@@ -24,18 +25,44 @@ def gather(data: bytes, starts: Ints, ends: Ints) -> pa.Array:
     The spans must be in rising order and not overlap. Values and the gaps between them then form
     one binary Arrow array over ``data`` itself. Every second element of it is a value.
     """
-    present = starts != ABSENT
-    count = int(np.count_nonzero(present))
-    if count == 0:
-        return pa.nulls(len(starts), pa.binary())
+    count = len(starts)
+    present = once(starts) != ABSENT
+    if not bool(present.any()):
+        return pa.nulls(count, pa.binary())
     if len(data) > _INT32_MAX:
         raise ValueError(f"{len(data)} bytes are too many for Arrow's binary offsets")
-    offsets = np.empty(2 * count, np.int32)
-    offsets[0::2], offsets[1::2] = starts[present], ends[present]
+    if not bool(present.all()):
+        return _taken(data, starts[present], ends[present], _slots(present), ~present)
+    sizes = once_if_alike(ends - starts)
+    if len(sizes) == 1 and step_of(starts) is not None:
+        return _of_one_size(data, starts, int(sizes[0]))
+    return _taken(data, starts, ends, np.arange(0, 2 * count, 2, dtype=np.int32))
+
+
+def _of_one_size(data: bytes, starts: Ints, size: int) -> pa.Array:
+    """Values of one size that follow each other evenly: a copy without their places."""
+    # Arrow's memory is used again for the next values; the system's costs its pages each time.
+    values = pa.allocate_buffer(size * len(starts))
+    if size:
+        made = np.frombuffer(values, f"V{size}")
+        made[:] = items_at(np.frombuffer(data, np.uint8), f"V{size}", starts)
+    offsets = np.arange(len(starts) + 1, dtype=np.int32) * np.int32(size)
+    buffers = [None, pa.py_buffer(offsets), values]
+    return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
+
+
+def _slots(present: Bools) -> NDArray[np.int32]:
+    return (2 * (np.cumsum(present) - 1)).astype(np.int32)
+
+
+def _taken(
+    data: bytes, starts: Ints, ends: Ints, slots: NDArray[np.int32], absent: Bools | None = None
+) -> pa.Array:
+    offsets = np.empty(2 * len(starts), np.int32)
+    offsets[0::2], offsets[1::2] = starts, ends
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    slots = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
-    wanted = (2 * (np.cumsum(present) - 1)).astype(np.int32)
-    return slots.take(pa.array(wanted, mask=None if count == len(starts) else ~present))
+    values = pa.Array.from_buffers(pa.binary(), 2 * len(starts) - 1, buffers)
+    return values.take(pa.array(slots, mask=absent))
 
 
 def text(values: pa.Array) -> pa.Array:
@@ -68,6 +95,8 @@ def timestamps(times_ms: Ints) -> pa.Array:
     Null if ABSENT or after the year 9999, which Spark cannot show. Such times come from producers
     that put other values into the field.
     """
+    if len(times_ms) and times_ms.min() >= 0 and times_ms.max() < MAX_TIME_MS:
+        return pa.array(times_ms * _US_IN_MS, pa.int64()).view(pa.timestamp("us", tz="UTC"))
     shown = (times_ms >= 0) & (times_ms < MAX_TIME_MS)
     times_us = np.where(shown, times_ms, 0) * _US_IN_MS
     return pa.array(times_us, pa.timestamp("us", tz="UTC"), mask=~shown)
@@ -89,7 +118,10 @@ def maps(rows: Ints, keys: pa.Array, values: pa.Array, count: int, type_: Any) -
     kept = _last_of_each(rows, keys)
     if kept is not None:
         rows, keys, values = rows[kept], keys.take(pa.array(kept)), values.take(pa.array(kept))
-    offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
+    if len(rows):
+        offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
+    else:
+        offsets = np.zeros(count + 1, np.int32)
     return pa.MapArray.from_arrays(pa.array(offsets), keys, text(values), type=type_)
 
 

@@ -18,12 +18,14 @@ from ...metadata import (
     read_message_metadata,
 )
 from .entries import EntryTable
-from .octets import Bools, Ints, u32_at
+from .octets import Bools, Ints, items_at, once, once_if_alike, spread, u32_at
 from .protoscan import ABSENT, Column, Want, scan
 
-_MAGIC = (0x0E, 0x01)
+_MAGIC = bytes((0x0E, 0x01))
+_MAGIC_NUMBER = int.from_bytes(_MAGIC, "big")
 _CHECKSUM_BYTES = 6
 """The size of magic and CRC32C, which may stand before the metadata's size."""
+_SIZE_BYTES = 4
 
 PRODUCER_NAME = MessageMetadata.PRODUCER_NAME_FIELD_NUMBER
 SEQUENCE_ID = MessageMetadata.SEQUENCE_ID_FIELD_NUMBER
@@ -59,19 +61,17 @@ class Headers:
 
     def value(self, number: int, default: int = 0) -> Ints:
         """A number of every header, ``default`` if it is not set."""
-        values = self.columns[number].values
-        return np.where(values == ABSENT, default, values)
+        values = once(self.columns[number].values)
+        return spread(np.where(values == ABSENT, default, values), len(self.good))
 
     def has(self, number: int) -> Bools:
         """Which headers have this field."""
-        given: Bools = self.columns[number].values != ABSENT
-        return given
+        return spread(once(self.columns[number].values) != ABSENT, len(self.good))
 
     @property
     def is_encrypted(self) -> Bools:
         """Which payloads are the producer's cipher text."""
-        encrypted: Bools = self.columns[ENCRYPTION_KEYS].values > 0
-        return encrypted
+        return spread(once(self.columns[ENCRYPTION_KEYS].values) > 0, len(self.good))
 
     def part(self, first: int, last: int) -> Headers:
         """The headers of a range of entries."""
@@ -104,20 +104,25 @@ class Headers:
 def read_headers(table: EntryTable, wanted: Mapping[int, Want]) -> Headers:
     """Find the ``wanted`` fields, by number, in the headers of all entries of a table."""
     octets, starts, ends = table.octets, table.body_starts, table.ends
-    last = len(octets) - 1
     has_checksum = ends - starts >= len(_MAGIC)
-    for place, octet in enumerate(_MAGIC):
-        has_checksum &= octets[np.minimum(starts + place, last)] == octet
-    size_at = starts + np.where(has_checksum, _CHECKSUM_BYTES, 0)
-    metadata_starts = size_at + 4
+    inside = starts if bool(has_checksum.all()) else np.minimum(starts, len(octets) - len(_MAGIC))
+    if len(octets) >= len(_MAGIC):
+        has_checksum &= items_at(octets, ">u2", inside) == _MAGIC_NUMBER
+    size_at = starts + np.where(once_if_alike(has_checksum), _CHECKSUM_BYTES, 0)
+    metadata_starts = size_at + _SIZE_BYTES
     good = metadata_starts <= ends
-    sizes = np.zeros(len(table), np.int64)
-    sizes[good] = u32_at(octets, size_at[good], "big")
+    if bool(good.all()):
+        sizes = u32_at(octets, size_at, "big")
+    else:
+        sizes = np.zeros(len(table), np.int64)
+        sizes[good] = u32_at(octets, size_at[good], "big")
+    sizes = once_if_alike(sizes)
     payload_starts = metadata_starts + sizes
     good &= (payload_starts <= ends) & (sizes <= MESSAGE_METADATA_SIZE_MAX_BYTES)
     # The scan gets a bad header as an empty one, so it never reads wrong bytes.
     metadata_starts[~good] = payload_starts[~good] = starts[~good]
     columns, bad = scan(octets, metadata_starts, payload_starts, {**wanted, **_REQUIRED})
-    good &= ~bad & (columns[PRODUCER_NAME].starts != ABSENT)
-    good &= (columns[SEQUENCE_ID].values != ABSENT) & (columns[PUBLISH_TIME].values != ABSENT)
+    good &= ~bad & (once(columns[PRODUCER_NAME].starts) != ABSENT)
+    for number in (SEQUENCE_ID, PUBLISH_TIME):
+        good &= once(columns[number].values) != ABSENT
     return Headers(table, metadata_starts, payload_starts, columns, good)

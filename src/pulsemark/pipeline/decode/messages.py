@@ -8,13 +8,15 @@ cipher text as value and the header's key; the other messages have neither.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...proto.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from . import headers as message
 from .headers import Headers
-from .octets import Bools, Ints
+from .octets import Bools, Ints, once, spread
 from .payloads import HEADER_FIELDS as PAYLOAD_HEADER_FIELDS
 from .payloads import OnBadEntry, Opened, Walked, walk_batches
 from .protoscan import ABSENT, Column, Want, scan
@@ -44,6 +46,7 @@ _KEY_VALUE_FIELDS = {
 _PROPERTY_MIN_BYTES = 6
 """The smallest property in a message's metadata: tag and size, an empty key, an empty value."""
 _NONE = np.empty(0, np.int64)
+_Array: TypeAlias = "NDArray[Any]"
 
 HEADER_FIELDS = PAYLOAD_HEADER_FIELDS | {
     message.PROPERTIES: Want.SPANS,
@@ -83,6 +86,8 @@ class Messages:
     key_is_base64: Bools
     event_times_ms: Ints
     properties: Properties
+    one_each: bool
+    """Whether each entry has one message, so that a message's row is its entry's."""
 
 
 def open_messages(
@@ -136,37 +141,57 @@ class _Assembly:
 
     def __init__(self, headers: Headers, opened: Opened, walked: Walked) -> None:
         self._headers, self._opened, self._walked = headers, opened, walked
-        counts = np.where(headers.good, headers.table.counts, 0)
-        first_rows = np.cumsum(counts) - counts
-        entry_rows = np.repeat(np.arange(len(counts)), counts)
-        total = len(entry_rows)
-        self._walked_rows = np.flatnonzero(opened.is_batch[entry_rows])
-        self._wholes = np.flatnonzero(headers.good & ~opened.is_batch)
-        self._whole_rows = first_rows[self._wholes]
-        self._property_spans: list[tuple[Ints, Ints, Ints]] = []
         none = np.empty(0, np.int64)
+        self._property_spans: list[tuple[Ints, Ints, Ints]] = []
+        self._walked_rows = none
+        self._wholes: Ints | slice = slice(None)
+        self._whole_rows = entry_rows = np.arange(len(headers.good))
+        places = spread(np.zeros(1, np.int64), len(entry_rows))
+        one_each = headers.table.one_each and bool((headers.good & ~opened.is_batch).all())
+        if not one_each:
+            counts = np.where(headers.good, headers.table.counts, 0)
+            first_rows = np.cumsum(counts) - counts
+            entry_rows = np.repeat(entry_rows, counts)
+            places = np.arange(len(entry_rows)) - first_rows[entry_rows]
+            self._walked_rows = np.flatnonzero(opened.is_batch[entry_rows])
+            self._wholes = np.flatnonzero(headers.good & ~opened.is_batch)
+            self._whole_rows = first_rows[self._wholes]
+        absent = spread(np.array([ABSENT]), len(entry_rows))
         self.messages = Messages(
             arena=opened.arena,
             entry_rows=entry_rows,
-            places=np.arange(total) - first_rows[entry_rows],
-            value_starts=_absent(total),
-            value_ends=_absent(total),
-            key_starts=_absent(total),
-            key_ends=_absent(total),
-            key_is_base64=np.zeros(total, np.bool_),
-            event_times_ms=_absent(total),
+            places=places,
+            value_starts=absent,
+            value_ends=absent,
+            key_starts=absent,
+            key_ends=absent,
+            key_is_base64=spread(np.zeros(1, np.bool_), len(entry_rows)),
+            event_times_ms=absent,
             properties=Properties(none, none, none, none, none),
+            one_each=one_each,
         )
         self._add_values()
 
+    def _put(self, column: str, rows: Ints, values: _Array) -> None:
+        """Set a column of some messages; all of them if each entry has one."""
+        if self.messages.one_each:
+            setattr(self.messages, column, values)
+            return
+        made = getattr(self.messages, column)
+        if made.strides == (0,):
+            made = made.copy()
+            setattr(self.messages, column, made)
+        made[rows] = values
+
     def _add_values(self) -> None:
-        messages, opened, wholes = self.messages, self._opened, self._wholes
-        messages.value_starts[self._walked_rows] = self._walked.metadata_ends
-        messages.value_ends[self._walked_rows] = self._walked.payload_ends
+        opened, wholes = self._opened, self._wholes
+        if len(self._walked_rows):
+            self._put("value_starts", self._walked_rows, self._walked.metadata_ends)
+            self._put("value_ends", self._walked_rows, self._walked.payload_ends)
         null = self._headers.value(message.NULL_VALUE)[wholes] != 0
         starts, ends = opened.payload_starts[wholes], opened.payload_ends[wholes]
-        messages.value_starts[self._whole_rows] = np.where(null, ABSENT, starts)
-        messages.value_ends[self._whole_rows] = np.where(null, ABSENT, ends)
+        self._put("value_starts", self._whole_rows, _unless(null, starts))
+        self._put("value_ends", self._whole_rows, _unless(null, ends))
 
     def crowded(self, max_properties: int) -> Ints:
         """The entries with more properties; counted only if an entry is large enough for them."""
@@ -200,8 +225,8 @@ class _Assembly:
         columns, bad = scan(octets, starts, ends, _SINGLE_FIELDS)
         no_value = columns[_NULL_VALUE].values > 0
         no_value |= columns[_COMPACTED_OUT].values > 0
-        self.messages.value_starts[rows[no_value]] = ABSENT
-        self.messages.value_ends[rows[no_value]] = ABSENT
+        for column in ("value_starts", "value_ends"):
+            self._put(column, rows[no_value], np.array(ABSENT))
         if not values_only:
             self._add_keys(
                 rows,
@@ -209,7 +234,7 @@ class _Assembly:
                 columns[_PARTITION_KEY_B64_ENCODED].values,
                 columns[_NULL_PARTITION_KEY].values,
             )
-            self.messages.event_times_ms[rows] = columns[_EVENT_TIME].values
+            self._put("event_times_ms", rows, columns[_EVENT_TIME].values)
             spans = columns[_PROPERTIES]
             self._property_spans.append((rows[spans.lanes], spans.starts, spans.ends))
         return np.unique(self.messages.entry_rows[rows[bad]])
@@ -231,7 +256,7 @@ class _Assembly:
             columns[message.PARTITION_KEY_B64_ENCODED].values[wholes],
             columns[message.NULL_PARTITION_KEY].values[wholes],
         )
-        self.messages.event_times_ms[rows] = columns[message.EVENT_TIME].values[wholes]
+        self._put("event_times_ms", rows, columns[message.EVENT_TIME].values[wholes])
         row_of_entry = _absent(len(shifts))
         row_of_entry[wholes] = rows
         spans = columns[message.PROPERTIES]
@@ -246,10 +271,10 @@ class _Assembly:
         )
 
     def _add_keys(self, rows: Ints, key: Column, is_base64: Ints, is_null: Ints) -> None:
-        messages = self.messages
-        messages.key_starts[rows] = np.where(is_null > 0, ABSENT, key.starts)
-        messages.key_ends[rows] = np.where(is_null > 0, ABSENT, key.ends)
-        messages.key_is_base64[rows] = is_base64 > 0
+        null = once(is_null) > 0
+        self._put("key_starts", rows, _unless(null, key.starts))
+        self._put("key_ends", rows, _unless(null, key.ends))
+        self._put("key_is_base64", rows, spread(once(is_base64) > 0, len(rows)))
 
     def read_properties(self) -> Ints:
         """Find keys and values of all properties; returns the entries in which one is malformed."""
@@ -270,5 +295,12 @@ def _absent(count: int) -> Ints:
     return np.full(count, ABSENT, np.int64)
 
 
+def _unless(without: Bools, places: Ints) -> Ints:
+    """The places, ABSENT where there is nothing at them."""
+    return np.where(without, ABSENT, places) if bool(without.any()) else places
+
+
 def _moved(places: Ints, shifts: Ints) -> Ints:
+    if not len(places) or not bool(once(shifts).any()):
+        return places
     return np.where(places == ABSENT, ABSENT, places + shifts)

@@ -36,8 +36,46 @@ def joined_groups(words: Words) -> Ints:
 
 def u32_at(data: Bytes, at: Ints, order: Literal["big", "little"]) -> Ints:
     """The 32-bit numbers at the offsets ``at``; the 4 bytes of each must be inside ``data``."""
-    dtype = ">u4" if order == "big" else "<u4"
-    return at_every_place(data, dtype)[at].astype(np.int64)
+    return items_at(data, ">u4" if order == "big" else "<u4", at).astype(np.int64)
+
+
+def items_at(data: Bytes, dtype: str, at: Ints) -> NDArray[Any]:
+    """The numbers (or bytes) that begin at the offsets ``at``, all inside ``data``.
+
+    Entries of one size follow each other evenly. Their items are then a view of ``data``, which
+    costs no copy and no memory. Otherwise they are copied.
+    """
+    step = step_of(at)
+    if step is None:
+        return at_every_place(data, dtype)[at]
+    return np.ndarray((len(at),), dtype, buffer=data, offset=int(at[0]), strides=(step,))
+
+
+def once_if_alike(values: NDArray[Any]) -> NDArray[Any]:
+    """Only the first of the values if all are the same; numpy takes it for each of them."""
+    alike = len(values) > 0 and values[0] == values[-1] and bool((values == values[0]).all())
+    return values[:1] if alike else values
+
+
+def spread(values: NDArray[Any], count: int) -> NDArray[Any]:
+    """An array of ``count`` values from as many, or from one for all; it takes no memory then."""
+    return np.broadcast_to(values, count)
+
+
+def once(values: NDArray[Any]) -> NDArray[Any]:
+    """The reverse of `spread`: one value where it made many, else all. No value is compared."""
+    return values[:1] if values.strides == (0,) else values
+
+
+def step_of(places: Ints) -> int | None:
+    """How far apart places are that follow each other evenly; None if they do not."""
+    if len(places) < 2:
+        return None
+    first, last = int(places[0]), int(places[-1])
+    step = int(places[1]) - first
+    if last - first != step * (len(places) - 1):
+        return None
+    return step if bool((places[1:] - places[:-1] == step).all()) else None
 
 
 def at_every_place(data: Bytes, dtype: str) -> NDArray[Any]:

@@ -35,8 +35,9 @@ from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from . import headers as message
 from .fields import MalformedError, fields_of
 from .headers import Headers
-from .octets import Bools, Bytes, Ints, at_every_place, u32_at
-from .protoscan import ABSENT, Want, take_fields
+from .lane_fields import take_fields
+from .octets import Bools, Bytes, Ints, at_every_place, once, spread, u32_at
+from .protoscan import ABSENT, Want
 
 _PAYLOAD_SIZE = SingleMessageMetadata.PAYLOAD_SIZE_FIELD_NUMBER
 _PAYLOAD_SIZE_TAG = _PAYLOAD_SIZE << 3
@@ -72,29 +73,26 @@ class Opened:
         compression = headers.value(message.COMPRESSION)
         encrypted = headers.is_encrypted
         self.is_batch = headers.has(message.NUM_MESSAGES_IN_BATCH) & ~encrypted
-        self.is_packed = (compression != 0) & ~encrypted & headers.good
-        self.sizes = np.where(
-            compression != 0,
-            headers.value(message.UNCOMPRESSED_SIZE),
-            headers.table.ends - headers.payload_starts,
-        )
+        self.is_packed = (once(compression) != 0) & ~encrypted & headers.good
+        self.sizes = headers.table.ends - headers.payload_starts
+        if bool(once(compression).any()):
+            stated = headers.value(message.UNCOMPRESSED_SIZE)
+            self.sizes = np.where(compression != 0, stated, self.sizes)
         self._refuse_wrong_counts(on_bad_entry)
         self.arena = headers.table.data
-        self.shifts = np.zeros(len(headers.good), np.int64)
+        self.shifts = spread(np.zeros(1, np.int64), len(headers.good))
         """The difference between an entry's offset in the arena and in the table's buffer."""
         self.payload_ends = headers.table.ends
         if bool(self.is_packed.any()):
             self._unpack(compression, max_bytes, on_bad_entry)
-        self.payload_starts = headers.payload_starts + self.shifts
+        self.payload_starts = headers.payload_starts + once(self.shifts)
 
     def _refuse_wrong_counts(self, on_bad_entry: OnBadEntry) -> None:
         headers = self.headers
         broker_counts = headers.table.counts
         counts = headers.value(message.NUM_MESSAGES_IN_BATCH, 1)
-        batch = headers.has(message.NUM_MESSAGES_IN_BATCH)
-        wrong = counts != broker_counts
-        crowded = batch & ~headers.is_encrypted
-        crowded &= broker_counts * _MESSAGE_MIN_BYTES > self.sizes
+        wrong = spread(once(counts) != once(broker_counts), len(counts))
+        crowded = self.is_batch & (once(broker_counts) * _MESSAGE_MIN_BYTES > self.sizes)
         for row in np.flatnonzero(headers.good & (wrong | crowded)).tolist():
             headers.good[row] = False
             on_bad_entry(

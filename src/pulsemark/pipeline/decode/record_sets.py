@@ -19,7 +19,7 @@ from ...kafka.records import (
 )
 from ...metadata import PrefixError, peek
 from .entries import EntryTable
-from .octets import Ints
+from .octets import Ints, items_at
 
 UNNAMED_PRODUCER = "kafka"
 _ZEROS = 4
@@ -55,11 +55,10 @@ def with_messages_of_sets(
 
 def _sets(table: EntryTable) -> Ints:
     """The rows whose bodies begin as a set does."""
-    octets, starts = table.octets, table.body_starts
-    rows = np.flatnonzero(table.ends - starts >= _ZEROS)
-    for place in range(_ZEROS):
-        rows = rows[octets[starts[rows] + place] == 0]
-    return rows
+    starts = table.body_starts
+    large = table.ends - starts >= _ZEROS
+    rows = np.arange(len(table)) if bool(large.all()) else np.flatnonzero(large)
+    return rows[np.flatnonzero(items_at(table.octets, "<u4", starts[rows]) == 0)]
 
 
 def _converted(table: EntryTable, row: int, max_bytes: int) -> bytes | None:

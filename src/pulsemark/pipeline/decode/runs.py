@@ -2,7 +2,7 @@
 
 The fast method gets the places of records from a segment's index. It reads a run of records in one
 call and parses all their header fields at once. It makes the same checks as the ledger's reader:
-marker, sizes, entry id, and checksums. If the run holds a whole chunk of the index (4096 entries),
+marker, sizes, entry id, and checksums. If the run holds a whole chunk of the index (1024 entries),
 the chunk's one checksum is checked. Otherwise the checksum of every header is checked, and, if
 bodies are wanted, of every body. A record that fails a check is read again by the ledger's own
 reader, which decides whether it is damaged. So every byte is read once, and the bytes of failed
@@ -16,21 +16,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...ledger import CorruptEntryError, EntryKind, Position, Segment, TopicLog
 from ...ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER, CHECKED_BODY_BYTES
-from ...ledger.local.segment.record_format import (
-    CORE_OFFSET,
-    RECORD_HEADER,
-    RECORD_HEADER_SIZE,
-)
+from ...ledger.local.segment.record_format import CORE_OFFSET, RECORD_HEADER_SIZE
 from ...metadata import crc32c
 from .entries import EntryTable, table_of_entries
 from .entry_runs import OnDamage, tables_by_entries
-from .octets import Bools, Ints, u32_at
+from .octets import Bools, Ints, spread, u32_at
+from .record_heads import RecordHeads
 
 RUN_BYTES = 8 << 20
 RUN_ENTRIES = 65_536
@@ -41,23 +39,6 @@ HEAD_BYTES = 128
 """Enough for the header, 82 bytes of prefix (with broker time and index it has up to 28), and the
 body bytes under the header's checksum. A record with more is read again, as a whole."""
 
-_HEADER = np.dtype(
-    [
-        ("marker", "<u4"),
-        ("crc", "<u4"),
-        ("entry_size", "<u4"),
-        ("prefix_size", "<u2"),
-        ("kind", "u1"),
-        ("body_check", "u1"),
-        ("entry_id", "<u4"),
-        ("count", "<u4"),
-        ("append_time", "<u8"),
-        ("index", "<i8"),
-    ]
-)
-# The ledger's format, field by field. If that format changes, this must change too.
-assert RECORD_HEADER.format == "<4sIIHBBIIQq"
-assert _HEADER.itemsize == RECORD_HEADER.size
 _OWN_CRC_BYTES = 4
 
 
@@ -150,24 +131,26 @@ class _Places:
 
 def _places(segment: Segment, row: int, end_row: int, max_bytes: int) -> _Places:
     """As many records from ``row`` on as fit, at least one; whole index chunks if one fits."""
-    parts: list[Ints] = []
+    parts: list[NDArray[Any]] = []
     sums = []
     count = begin = end = 0
     while row + count < end_row:
         chunk = segment.chunk(row + count)
-        ends = np.append(np.frombuffer(chunk.offsets, f"u{chunk.offsets.itemsize}"), [0])
-        ends[-1] = chunk.end_offset
-        at = row + count - chunk.first_row
-        part = ends.astype(np.int64)[at : end_row - chunk.first_row + 1]
-        if count and part[-1] - begin > max_bytes:
+        at, until = row + count - chunk.first_row, end_row - chunk.first_row
+        begins = np.frombuffer(chunk.offsets, f"u{chunk.offsets.itemsize}")
+        part_end = int(begins[until]) if until < len(begins) else chunk.end_offset
+        part = begins[at:until]
+        if count and part_end - begin > max_bytes:
             break
-        if len(part) == len(ends) and chunk.content_known:
-            sums.append((count, count + len(part) - 1, chunk.content_crc))
-        begin, end = begin if count else int(part[0]), int(part[-1])
-        parts.append(part[:-1])
-        count += len(part) - 1
-    offsets = np.append(np.concatenate(parts), end)
-    fitting = int(np.searchsorted(offsets, offsets[0] + max_bytes, "right")) - 1
+        if at == 0 and until >= len(begins) and chunk.content_known:
+            sums.append((count, count + len(part), chunk.content_crc))
+        begin, end = begin if count else int(part[0]), part_end
+        parts.append(part)
+        count += len(part)
+    offsets = np.concatenate([*parts, [end]], dtype=np.int64)
+    if end - begin <= max_bytes:
+        return _Places(offsets, sums)
+    fitting = int(np.searchsorted(offsets, begin + max_bytes, "right")) - 1
     return _Places(offsets, sums).first(max(1, fitting))
 
 
@@ -248,7 +231,7 @@ class _Run:
         self._data = data
         self.begins = begins
         self._sizes = sizes
-        self._headers = _headers_at(data, begins)
+        self._heads = RecordHeads(data, begins)
         self.good: Bools = begins + RECORD_HEADER_SIZE <= len(data)
 
     def __len__(self) -> int:
@@ -260,7 +243,8 @@ class _Run:
 
     def cut(self, count: int) -> None:
         """Keep the first ``count`` records."""
-        self._headers, self.good = self._headers[:count], self.good[:count]
+        self._heads.cut(count)
+        self.good = self.good[:count]
         self.begins, self._sizes = self.begins[:count], self._sizes[:count]
 
     def move(self, rows: Bools, sizes: Ints, data: bytes) -> None:
@@ -271,22 +255,19 @@ class _Run:
         self.begins[rows] = len(self._data) + begins
         self._data += data
         # The file may have changed since the first read, so the headers are parsed again.
-        self._headers = _headers_at(self._data, self.begins)
+        self._heads = RecordHeads(self._data, self.begins)
 
     def is_void(self, row: int) -> bool:
         """Whether the record's place in the index is too small for a record."""
         return int(self._sizes[row]) < RECORD_HEADER_SIZE
 
-    def _field(self, name: str) -> Ints:
-        return self._headers[name].astype(np.int64)
-
     @property
     def _body_starts(self) -> Ints:
-        return self.begins + RECORD_HEADER_SIZE + self._field("prefix_size")
+        return self.begins + (self._heads.prefix_sizes + RECORD_HEADER_SIZE)
 
     @property
     def _entry_ends(self) -> Ints:
-        return self.begins + RECORD_HEADER_SIZE + self._field("entry_size")
+        return self.begins + (self._heads.entry_sizes + RECORD_HEADER_SIZE)
 
     def is_whole(self) -> Bools:
         """Whether all bytes of each record are in ``data``."""
@@ -295,15 +276,20 @@ class _Run:
 
     def is_sound(self) -> Bools:
         """Whether markers, sizes, ids and kinds are valid."""
-        check, body_sizes = self._headers["body_check"], self._entry_ends - self._body_starts
-        own_crc = np.where(check == BODY_CRC_OURS, _OWN_CRC_BYTES, 0)
-        good: Bools = self._headers["marker"] == self._marker
-        good &= (check == BODY_CRC_OURS) | (check == BODY_CRC_PRODUCER)
-        good &= body_sizes >= np.where(check == BODY_CRC_PRODUCER, CHECKED_BODY_BYTES, 0)
-        good &= self._entry_ends + own_crc == self.begins + self._sizes
-        good &= self._field("entry_id") == self._first_entry_id + np.arange(len(self))
-        good &= self._headers["kind"] <= max(EntryKind)
+        heads = self._heads
+        ours, theirs = heads.body_checks == BODY_CRC_OURS, heads.body_checks == BODY_CRC_PRODUCER
+        sound = (ours | theirs) & (heads.kinds <= max(EntryKind))
+        body_sizes = heads.entry_sizes - heads.prefix_sizes
+        sound &= body_sizes >= np.where(theirs, CHECKED_BODY_BYTES, 0)
+        record_sizes = heads.entry_sizes + np.where(ours, _OWN_CRC_BYTES, 0) + RECORD_HEADER_SIZE
+        good: Bools = heads.markers == self._marker
+        good &= sound
+        good &= self._sizes == record_sizes
+        good &= heads.entry_ids == self._entry_ids()
         return good
+
+    def _entry_ids(self) -> Ints:
+        return np.arange(self._first_entry_id, self._first_entry_id + len(self))
 
     def covered_sizes(self) -> Ints:
         """How many of each record's first bytes are needed to check the header's checksum."""
@@ -323,17 +309,21 @@ class _Run:
 
     def right_heads(self, rows: Bools) -> Bools:
         """Which of these records have a header and prefix that match their checksum."""
+        if not bool(rows.any()):
+            return rows
         starts, ends = self.begins + CORE_OFFSET, self._covered_ends()
         right: Bools = rows & (
-            self._crcs(rows, starts, ends, self._segment.record_key.seed) == self._field("crc")
+            self._crcs(rows, starts, ends, self._segment.record_key.seed) == self._heads.crcs
         )
         return right
 
     def right_bodies(self, rows: Bools) -> Bools:
         """Which of these records have a body that matches a checksum: the producer's, or ours."""
+        if not bool(rows.any()):
+            return rows
         octets = np.frombuffer(self._data, np.uint8)
         starts, ends = self._body_starts, self._entry_ends
-        theirs = self._headers["body_check"] == BODY_CRC_PRODUCER
+        theirs = spread(self._heads.body_checks == BODY_CRC_PRODUCER, len(self))
         expected = np.empty(len(self), np.int64)
         expected[rows & theirs] = u32_at(octets, starts[rows & theirs] + 2, "big")
         expected[rows & ~theirs] = u32_at(octets, ends[rows & ~theirs], "little")
@@ -351,29 +341,20 @@ class _Run:
 
     def table(self, rows: Ints | slice, *, bodies: bool) -> EntryTable:
         """Some of the records, which are good."""
-        headers, starts = self._headers[rows], self.begins[rows] + RECORD_HEADER_SIZE
-        prefix_sizes = headers["prefix_size"].astype(np.int64)
-        sizes = headers["entry_size"].astype(np.int64)
-        return EntryTable(
+        heads, count = self._heads, len(self)
+        starts = self.begins + RECORD_HEADER_SIZE
+        sizes = heads.entry_sizes if bodies else heads.prefix_sizes
+        table = EntryTable(
             data=self._data,
-            ledger_ids=np.full(len(starts), self._segment.ledger_id, np.int64),
-            entry_ids=(self._first_entry_id + np.arange(len(self)))[rows],
-            kinds=headers["kind"].astype(np.int64),
-            counts=headers["count"].astype(np.int64),
-            indexes=headers["index"].astype(np.int64),
-            append_times_ms=headers["append_time"].astype(np.int64),
+            ledger_ids=spread(np.array([self._segment.ledger_id], np.int64), count),
+            entry_ids=self._entry_ids(),
+            kinds=spread(heads.kinds, count),
+            counts=spread(heads.counts, count),
+            indexes=heads.indexes,
+            append_times_ms=heads.append_times_ms,
             starts=starts,
-            prefix_sizes=prefix_sizes,
-            ends=starts + (sizes if bodies else prefix_sizes),
-            sizes=sizes,
+            prefix_sizes=spread(heads.prefix_sizes, count),
+            ends=starts + sizes,
+            sizes=spread(heads.entry_sizes, count),
         )
-
-
-def _headers_at(data: bytes, begins: Ints) -> NDArray[np.void]:
-    """The record headers that begin at these offsets; undefined if one does not fit."""
-    # Every offset of the buffer is viewed as the beginning of a header, so one call picks them all.
-    count = len(data) - RECORD_HEADER_SIZE + 1
-    if count <= 0:
-        return np.zeros(len(begins), _HEADER)
-    places = np.ndarray((count,), f"V{RECORD_HEADER_SIZE}", buffer=data, strides=(1,))
-    return places[np.minimum(begins, count - 1)].view(_HEADER)
+        return table if isinstance(rows, slice) else table.select(rows)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .fields import VARINT, MalformedError, fields_of
-from .octets import Bools, Bytes, Ints, Words, at_every_place, joined_groups
+from .octets import Bools, Bytes, Ints, Words, items_at, joined_groups
 
 _WORD_BYTES = 8
 _SIZE_MAX_BYTES = 256
@@ -50,16 +50,22 @@ class Skeleton:
 
     def alike(self, data: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Words]:
         """Which messages ``data[start:end]`` have this skeleton, and their first bytes."""
-        begins = at_every_place(data, f"V{len(self.words) * _WORD_BYTES}")
-        fitting: Bools = (ends - starts == self.size) & (starts < len(begins))
+        last = len(data) - len(self.words) * _WORD_BYTES
+        fitting: Bools = (ends - starts == self.size) & (starts <= last)
         rows: Ints = np.flatnonzero(fitting)
-        heads: Words = begins[starts[rows]].view("<u8").reshape(len(rows), len(self.words))
+        heads = self._first_bytes(data, starts if len(rows) == len(starts) else starts[rows])
         for column, (mask, bits) in enumerate(self.words):
             if mask:
                 right = heads[:, column] & np.uint64(mask) == np.uint64(bits)
                 if not bool(right.all()):
                     rows, heads = rows[right], heads[right]
         return rows, heads
+
+    def _first_bytes(self, data: Bytes, starts: Ints) -> Words:
+        """The words of each message; all must be inside ``data``."""
+        count = len(self.words)
+        items = np.ascontiguousarray(items_at(data, f"V{count * _WORD_BYTES}", starts))
+        return items.view("<u8").reshape(len(starts), count)
 
 
 def skeleton_of(message: bytes) -> Skeleton | None:

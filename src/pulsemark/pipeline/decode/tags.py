@@ -13,19 +13,12 @@ import pyarrow as pa
 
 from ...metadata import FieldValue, PrefixError, printable, tags_of
 from .entries import EntryTable
-from .octets import Ints
 
 
-def tag_maps(table: EntryTable, entry_rows: Ints, type_: Any) -> pa.Array:
-    """A map of strings for each row; empty if the row's entry has no tags.
-
-    Args:
-        table: the entries.
-        entry_rows: each row's entry in the table.
-        type_: the map's Arrow type.
-    """
+def tag_maps(table: EntryTable, type_: Any) -> pa.Array:
+    """A map of strings, of the Arrow type ``type_``, for each entry; empty if it has no tags."""
     by_entry = [list(_shown(table, row).items()) for row in range(len(table))]
-    return pa.array(by_entry, type_).take(pa.array(entry_rows))
+    return pa.array(by_entry, type_)
 
 
 def _shown(table: EntryTable, row: int) -> dict[str, str]:

@@ -21,6 +21,7 @@ from .iceberg_place import iceberg_place
 from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
 from .places import Place
 from .table import TableChangedError, place_lock
+from .writer import UNSORTED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 HEAD_PROPERTY = "pulsemark.offload.head"
 _RETRIES_PROPERTY = "commit.retry.num-retries"
+_METRICS_PROPERTY = "write.metadata.metrics.column."
 _PARTITIONS = ("topic", "hour")
 
 
@@ -144,7 +146,7 @@ class IcebergTarget:
         location = table.location().rstrip("/")
         try:
             with table.transaction() as transaction:
-                transaction.set_properties({HEAD_PROPERTY: str(head.to_int())})
+                transaction.set_properties({**_metrics(table), HEAD_PROPERTY: str(head.to_int())})
                 transaction.add_files(
                     [f"{location}/{file.path}" for file in files],
                     {"pulsemark.manifest": head.path},
@@ -180,6 +182,16 @@ class IcebergTarget:
         except (NoSuchTableError, NoSuchNamespaceError):
             self._table = None
         return self._table
+
+
+def _metrics(table: Table) -> dict[str, str]:
+    """Properties that say of which columns the files have no statistics.
+
+    Without them pyiceberg misses the statistics of these columns, and logs a warning for each row
+    group of each file.
+    """
+    names = [name for name in table.schema().column_names if name.split(".")[0] in UNSORTED]
+    return {_METRICS_PROPERTY + name: "none" for name in names}
 
 
 def _line(error: Exception) -> str:

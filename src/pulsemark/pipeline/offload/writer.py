@@ -28,7 +28,7 @@ _GROUP_BYTES = 64 << 20
 """Rows are gathered up to this size and written as one row group."""
 _REPEATED = ("topic", "hour", "__topic", "__producerName", "__messageProperties")
 """Columns with few values: only for them a dictionary is worth its work."""
-_UNSORTED = ("value", "__key", "__messageId", "__messageProperties", "__tags")
+UNSORTED = ("value", "__key", "__messageId", "__messageProperties", "__tags")
 """Columns whose lowest and highest values help no query, and cost a comparison for each row."""
 
 
@@ -109,7 +109,7 @@ class PieceWriter:
         rows = 0
         schema = self._schema.with_metadata({FOOTER_KEY: identity})
         repeated = [name for name in schema.names if name in _REPEATED]
-        described = [name for name in schema.names if name not in _UNSORTED]
+        described = [name for name in schema.names if name not in UNSORTED]
         parquet = pq.ParquetWriter(
             file, schema, use_dictionary=repeated, write_statistics=described
         )

@@ -23,11 +23,13 @@ from .index_format import (
     ROW_SIZE,
     TRAILER_SIZE,
     Chunk,
+    ChunkEnds,
     Trailer,
     chunk_offset,
     index_seed,
     pack_index_header,
     unpack_chunk,
+    unpack_chunk_ends,
     unpack_index_version,
     unpack_trailer,
 )
@@ -35,6 +37,8 @@ from .segment_format import SEGMENT_HEADER_LIMIT, SegmentHeader
 
 CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
 """Size of a full chunk."""
+_CHUNKS_AT_ONCE = 16
+"""So many chunks, 256 KiB, stay in the processor's cache while they are checked."""
 
 
 class IndexFile:
@@ -76,6 +80,18 @@ class IndexFile:
         if io is not None:
             io.add(len(data))
         return unpack_chunk(data, self._seed, number * CHUNK_ROWS)
+
+    def ends(self, number: int, head_size: int) -> Iterator[ChunkEnds]:
+        """The ends of up to 16 chunks from ``number`` on, read at once; at least one.
+
+        Raises BadIndexError at a chunk that is damaged, after the ends of those before it.
+        """
+        size = _CHUNKS_AT_ONCE * CHUNK_BYTES
+        data = read_up_to(self._files, self._fd, size, chunk_offset(number, head_size))
+        view = memoryview(data)
+        for at in range(0, max(1, len(data)), CHUNK_BYTES):
+            yield unpack_chunk_ends(view[at : at + CHUNK_BYTES], self._seed, number * CHUNK_ROWS)
+            number += 1
 
 
 def index_head(header: SegmentHeader) -> bytes:

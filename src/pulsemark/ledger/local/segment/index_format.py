@@ -49,10 +49,11 @@ import struct
 import sys
 from array import array
 from dataclasses import astuple, dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from ....metadata.crc import crc32c
 from ...rows import Row
+from ..io.files import Buffer
 
 INDEX_MAGIC = b"PMKINDX\n"
 INDEX_VERSION = 2
@@ -61,6 +62,7 @@ ROW_SIZE = 16
 
 _HEADER = struct.Struct("<8sHHIQI")
 _U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
 INDEX_HEADER_SIZE = _HEADER.size + _U32.size
 _CHUNK_LEAD = struct.Struct("<4sI")
 _CHUNK = struct.Struct("<IIQIIII")
@@ -154,8 +156,49 @@ class Chunk:
         return _CHUNK_LEAD.pack(_CHUNK_MARKER, crc32c(core, seed)) + core
 
 
-def unpack_chunk(data: bytes, seed: int, first_row: int) -> Chunk:
+class ChunkEnds(NamedTuple):
+    """What loading an index needs of a chunk: what is before its rows, and its last row."""
+
+    row_count: int
+    time_before_ms: int
+    next_before: int
+    end_offset: int
+    last_time_ms: int
+    last_next: int
+
+
+def unpack_chunk_ends(data: Buffer, seed: int, first_row: int) -> ChunkEnds:
+    """As `unpack_chunk`, with the same checks, without making columns."""
+    count, time_before, next_before, end, _, _ = _checked_chunk(data, seed, first_row)
+    times_end = CHUNK_HEADER_SIZE + 8 * count
+    (last_time,) = _U64.unpack_from(data, times_end - 8)
+    (last_next,) = _U32.unpack_from(data, times_end + 4 * (count - 1))
+    return ChunkEnds(count, time_before, next_before, end, last_time, last_next)
+
+
+def unpack_chunk(data: Buffer, seed: int, first_row: int) -> Chunk:
     """Parse the chunk that begins with row ``first_row``; raises BadIndexError."""
+    count, time_before, next_before, end, content_crc, content_known = _checked_chunk(
+        data, seed, first_row
+    )
+    view = memoryview(data)
+    times_end = CHUNK_HEADER_SIZE + 8 * count
+    nexts_end = times_end + 4 * count
+    return Chunk(
+        first_row,
+        time_before,
+        next_before,
+        end,
+        _column("Q", view[CHUNK_HEADER_SIZE:times_end]),
+        _column("I", view[times_end:nexts_end]),
+        _column("I", view[nexts_end : CHUNK_HEADER_SIZE + count * ROW_SIZE]),
+        content_crc,
+        content_known == 1,
+    )
+
+
+def _checked_chunk(data: Buffer, seed: int, first_row: int) -> tuple[int, int, int, int, int, int]:
+    """The header's fields from the row count on, after all checks; raises BadIndexError."""
     if len(data) < CHUNK_HEADER_SIZE:
         raise BadIndexError("chunk header is cut off", first_row)
     marker, crc = _CHUNK_LEAD.unpack_from(data)
@@ -167,19 +210,7 @@ def unpack_chunk(data: bytes, seed: int, first_row: int) -> Chunk:
     view = memoryview(data)
     if crc32c(view[_CHUNK_LEAD.size : size], seed) != crc or found_row != first_row:
         raise BadIndexError("chunk checksum does not match", first_row)
-    times_end = CHUNK_HEADER_SIZE + 8 * count
-    nexts_end = times_end + 4 * count
-    return Chunk(
-        first_row,
-        time_before,
-        next_before,
-        end,
-        _column("Q", view[CHUNK_HEADER_SIZE:times_end]),
-        _column("I", view[times_end:nexts_end]),
-        _column("I", view[nexts_end:size]),
-        content_crc,
-        content_known == 1,
-    )
+    return count, time_before, next_before, end, content_crc, content_known
 
 
 @dataclass(frozen=True, slots=True)

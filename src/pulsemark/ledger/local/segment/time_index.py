@@ -27,7 +27,7 @@ from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files
 from ..io.folder import SegmentId
 from .index_file import IndexFile, IndexWriter
-from .index_format import CHUNK_ROWS, BadIndexError, Chunk, Trailer, chunk_offset
+from .index_format import CHUNK_ROWS, BadIndexError, Chunk, ChunkEnds, Trailer, chunk_offset
 from .segment_format import SegmentHeader
 
 ChunkCache = Lru[tuple[SegmentId, int], Chunk]
@@ -255,18 +255,11 @@ class TimeIndex:
         file = self._reading(fd)
         if not file.begins_with(self._file.head):
             return None
-        size, trailer = file.size_bytes, file.trailer()
-        while chunk_offset(self._in_file, len(self._file.head)) < size:
-            if trailer is not None and self.count == trailer.row_count:
-                break
-            try:
-                chunk = file.chunk(self._in_file, len(self._file.head))
-            except BadIndexError:
-                trailer = None
-                break
-            if len(chunk.times) < CHUNK_ROWS and trailer is None:
-                break  # a last chunk without its trailer is read from the segment again
-            self._take_over(chunk)
+        trailer = file.trailer()
+        try:
+            self._take_over_chunks(file, trailer)
+        except BadIndexError:
+            trailer = None
         if trailer is not None and trailer.row_count == self.count:
             self.sealed = True
             return trailer
@@ -280,16 +273,28 @@ class TimeIndex:
         self.truncate(self.count - self.count % CHUNK_ROWS)
         self.sealed = False
 
-    def _take_over(self, chunk: Chunk) -> None:
+    def _take_over_chunks(self, file: IndexFile, trailer: Trailer | None) -> None:
+        """Take over the file's chunks up to its end. Raises BadIndexError."""
+        size, head_size = file.size_bytes, len(self._file.head)
+        last = trailer.row_count if trailer is not None else None
+        while self.count != last and chunk_offset(self._in_file, head_size) < size:
+            for chunk in file.ends(self._in_file, head_size):
+                if trailer is None and chunk.row_count < CHUNK_ROWS:
+                    return  # a last chunk without its trailer is read from the segment again
+                self._take_over(chunk)
+                if self.count == last:
+                    break
+
+    def _take_over(self, chunk: ChunkEnds) -> None:
         self._time_before.append(chunk.time_before_ms)
         self._next_before.append(chunk.next_before)
         self._end_before.append(self.end_offset)
         self._in_file += 1
         self._digesting = self._in_file
         self.digested_end = chunk.end_offset
-        self.count += len(chunk.times)
-        self.time_max_ms = chunk.times[-1]
-        self.next_message = chunk.nexts[-1]
+        self.count += chunk.row_count
+        self.time_max_ms = chunk.last_time_ms
+        self.next_message = chunk.last_next
         self.end_offset = chunk.end_offset
 
     def before_chunk(self, number: int) -> TimeIndex:
