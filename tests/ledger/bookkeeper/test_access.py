@@ -34,7 +34,7 @@ class Ledgers:
         if self.missing & set(range(first, end + 1)):
             raise EntryMissingError("lost", ledger_id=ledger_id, entry_id=first)
         return [
-            SimpleNamespace(entry_id=number, payload=b"%d" % number)
+            SimpleNamespace(entry_id=number, payload=b"%100d" % number)
             for number in range(first, end + 1)
         ]
 
@@ -128,3 +128,17 @@ def test_ledgers_that_are_read_at_once(thread, monkeypatch):
         for ledger_id in range(5):
             got = reader.read(ledger_id, first, first + 3, 400, until=39)
             assert [one.entry_id for one in got] == list(range(first, first + 4))
+
+
+def test_a_reader_that_drops_the_last_entry_of_each_read(thread):
+    """A reader whose reads each begin with the last entry of the one before asks for none twice."""
+    client: Any = Ledgers()
+    reader = LedgerAccess(thread, client)
+    first = 0
+    while first < 39:
+        got = reader.read(1, first, 39, 400, until=39)
+        assert got[0].entry_id == first
+        assert not reader.read(1, got[-1].entry_id, 39, 50, until=39)[1:]
+        first = got[-1].entry_id if len(got) > 1 else first + 1
+    asked = [number for _, number in client.reads]
+    assert len(asked) == len(set(asked)) <= 14

@@ -33,7 +33,6 @@ class _Ahead(NamedTuple):
     """Entries that are asked for before a reader wants them."""
 
     first: int
-    max_bytes: int
     entries: Future[list[LedgerEntry]]
 
 
@@ -49,8 +48,9 @@ class LedgerAccess:
         self._client = client
         self._readers: dict[int, LedgerReader] = {}
         self._ahead: dict[int, _Ahead] = {}
-        self._next: dict[int, int] = {}
-        """By ledger: the entry after the last one of the last read."""
+        self._held: dict[int, list[LedgerEntry]] = {}
+        """By ledger: the last entry of the last read, since the next may begin with it, and those
+        that were read and not asked for."""
 
     def read(
         self, ledger_id: int, first: int, last: int, max_bytes: int, *, until: int = -1
@@ -61,30 +61,35 @@ class LedgerAccess:
 
         Raises UnreadableEntryError, FileNotFoundError (the ledger was deleted), OSError.
         """
+        held = self._held.get(ledger_id)
+        if held and held[0].entry_id <= first <= held[-1].entry_id:
+            return _fitting(held[first - held[0].entry_id :], last, max_bytes)
+        is_next = held is not None and held[-1].entry_id + 1 == first
         ahead = self._ahead.pop(ledger_id, None)
         found: list[LedgerEntry] = []
-        if ahead is not None and (ahead.first, ahead.max_bytes) == (first, max_bytes):
+        if ahead is not None and ahead.first == first:
             # What failed is read again, and fails again if it has to.
             with suppress(Exception, CancelledError):
-                found = [one for one in ahead.entries.result() if one.entry_id <= last]
+                found = ahead.entries.result()
         if not found:
             found = self._thread.run(self.entries(ledger_id, first, last, max_bytes))
-        self._read_ahead(ledger_id, first, last, max_bytes, found[-1].entry_id + 1, until)
-        return found
+        fitting = _fitting(found, last, max_bytes)
+        self._hold(ledger_id, found[len(fitting) - 1 :])
+        begin = found[-1].entry_id + 1
+        if is_next and begin <= until:
+            self._read_ahead(ledger_id, begin, min(until, begin + last - first), max_bytes)
+        return fitting
 
-    def _read_ahead(
-        self, ledger_id: int, first: int, last: int, max_bytes: int, begin: int, until: int
-    ) -> None:
-        is_next = self._next.pop(ledger_id, -1) == first
-        self._next[ledger_id] = begin
-        if len(self._next) > _READERS_MAX:
-            self._next.pop(next(iter(tuple(self._next))), None)
-        if not is_next or begin > until:
-            return
-        end = min(until, begin + last - first)
+    def _hold(self, ledger_id: int, entries: list[LedgerEntry]) -> None:
+        self._held.pop(ledger_id, None)
+        self._held[ledger_id] = entries
+        for other in tuple(self._held)[:-AHEAD_MAX]:
+            self._held.pop(other, None)
+
+    def _read_ahead(self, ledger_id: int, first: int, last: int, max_bytes: int) -> None:
         with suppress(StoreClosedError):
-            work = self._thread.begin(self.entries(ledger_id, begin, end, max_bytes))
-            self._ahead[ledger_id] = _Ahead(begin, max_bytes, work)
+            work = self._thread.begin(self.entries(ledger_id, first, last, max_bytes))
+            self._ahead[ledger_id] = _Ahead(first, work)
         for other in tuple(self._ahead)[:-AHEAD_MAX]:
             self._ahead.pop(other, None)
 
@@ -122,8 +127,19 @@ class LedgerAccess:
     def forget(self, ledger_ids: Sequence[int]) -> None:
         """These ledgers were deleted."""
         for ledger_id in ledger_ids:
-            for known in (self._readers, self._ahead, self._next):
+            for known in (self._readers, self._ahead, self._held):
                 known.pop(ledger_id, None)
+
+
+def _fitting(entries: list[LedgerEntry], last: int, max_bytes: int) -> list[LedgerEntry]:
+    """The first ones, up to ``last``; the one that reaches ``max_bytes`` is the last."""
+    fitting: list[LedgerEntry] = []
+    for entry in entries:
+        if entry.entry_id > last or max_bytes <= 0:
+            break
+        fitting.append(entry)
+        max_bytes -= len(entry.payload)
+    return fitting
 
 
 async def _read(reader: LedgerReader, first: int, last: int, max_bytes: int) -> list[LedgerEntry]:
