@@ -121,7 +121,6 @@ def test_bad_input(policies: Policies, arguments: tuple[str, ...], named: str) -
         ((), "ACTION"),
         (("get",), "NAMESPACE|TOPIC"),
         (("get", "orders"), "POLICY"),
-        (("get", "orders", "retention"), "retention"),
         (("get", "orders", POLICY, "--admin-url", "127.0.0.1:8080"), "127.0.0.1:8080"),
         (("get", "orders", POLICY, "--admin-url", "ftp://h"), "ftp://h"),
         (("get", "orders", POLICY, "--admin-url", "file:///etc/passwd"), "file:///etc/passwd"),

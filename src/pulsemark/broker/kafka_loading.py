@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..kafka.importing import importing_kafka
 from .configuration.config import BrokerConfig
 from .errors import ConfigError
 from .listening import Listening
@@ -13,7 +14,18 @@ from .listening import Listening
 if TYPE_CHECKING:
     from .kafka_bridge import KafkaServer
 
-__all__ = ["make_kafka_server"]
+__all__ = ["importing_kafka", "make_kafka_server"]
+
+
+@contextmanager
+def importing_kafka() -> Iterator[None]:
+    """Import kafka-python in this block, also where warnings are errors, as in many tests.
+
+    It reads its schemas in a way that Python 3.11 and 3.12 call deprecated.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"(read|open)_text is deprecated", DeprecationWarning)
+        yield
 
 
 def make_kafka_server(

@@ -210,9 +210,9 @@ def test_the_metrics_are_the_counts() -> None:
         assert counted(broker) == {'quote"d': 6}
         page = metrics(broker)
     labels = f'cluster="standalone",namespace="public/default",topic="{NAME}"'
-    assert f'pulsemark_audit_messages{{{labels},tag_producer_name="quote\\"d"}} 6.0' in page
+    assert f'pulsemark_audit_messages{{{labels},tag_producer_name="quote\\"d"}} 6\n' in page
     for name in ("missing", "uncounted", "left", "dropped_messages"):
-        assert f"pulsemark_audit_{name}{{{labels}}} 0.0" in page
+        assert f"pulsemark_audit_{name}{{{labels}}} 0\n" in page
 
 
 def test_without_an_audit_nothing_is_kept() -> None:

@@ -152,7 +152,6 @@ def test_a_proxy_is_not_enough(attacked: BrokerThread, original: str | None) -> 
         "/admin/v2/namespaces/other/ns%2f..%2f..%2facme%2fns/topics",
         "/admin/v2/namespaces/acme/ns/topics?tenant=other",
         "/admin/v2/schemas/other/ns/..%2f..%2facme%2fns%2fhidden-topic/schema",
-        "/lookup/v2/topic/persistent/other/ns/persistent:%2f%2facme%2fns%2fhidden-topic",
         "/status.html/../admin/v2/persistent/acme/ns",
         "/status.html;/admin/v2/persistent/acme/ns",
         "/metrics/..%2fadmin%2fv2%2fpersistent%2facme%2fns",
@@ -166,6 +165,14 @@ def test_no_spelling_reaches_another_tenant(attacked: BrokerThread, target: str)
     assert b"msgInCounter" not in received
     body = received.rpartition(b"\r\n\r\n")[2]
     assert f'persistent://acme/ns/{HIDDEN}"'.encode() not in body
+
+
+def test_another_tenants_name_inside_a_topics_is_part_of_that_topic(attacked: BrokerThread) -> None:
+    """The lookup is for a name of Pulsar 1 in the own tenant, not for the other tenant's topic."""
+    own, inner = "/lookup/v2/topic/persistent/other/ns", "persistent:%2f%2facme%2fns%2fhidden-topic"
+    for role, status in (("stranger", 200), ("reader", 401)):
+        line = f"GET {own}/{inner} HTTP/1.1\r\n"
+        assert sent(attacked, f"{line}{host_of(attacked)}{login(role)}\r\n")[0] == [status]
 
 
 def test_a_tunnel_is_not_opened(attacked: BrokerThread) -> None:

@@ -183,6 +183,14 @@ class Subscription:
             self.dispatcher = SingleActiveDispatcher(self, sub_type)
         return self.dispatcher
 
+    def remove_consumers(self, consumers: Sequence[Consumer]) -> None:
+        """Disconnect consumers; the entries they held go to the others."""
+        self.last_used_ms = self.topic.config.clock.now_ms()
+        for consumer in consumers:
+            consumer.subscription = None
+        if self.dispatcher is not None:
+            self.dispatcher.remove(consumers)
+
     def mark_leaving(self, consumer: Consumer) -> None:
         """A consumer's connection has ended: `remove_leaving` removes it later."""
         self._leaving.append(consumer)
@@ -195,15 +203,8 @@ class Subscription:
         return len(leaving)
 
     def consumers_left(self, consumers: Sequence[Consumer]) -> None:
-        """Disconnect consumers; the entries they held go to the others.
-
-        A reader's subscription is removed with its last consumer.
-        """
-        self.last_used_ms = self.topic.config.clock.now_ms()
-        for consumer in consumers:
-            consumer.subscription = None
-        if self.dispatcher is not None:
-            self.dispatcher.remove(consumers)
+        """Consumers were removed. A reader's subscription is removed with the last of them."""
+        self.remove_consumers(consumers)
         self.end_if_unused()
 
     def end_if_unused(self) -> None:

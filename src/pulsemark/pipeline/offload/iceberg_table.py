@@ -20,8 +20,7 @@ from ..errors import MissingExtraError, OptionError
 from .iceberg_place import iceberg_place
 from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
 from .places import Place
-from .table import TableChangedError, place_lock
-from .writer import UNSORTED
+from .table import UNSORTED, TableChangedError, place_lock
 
 if TYPE_CHECKING:
     import pyarrow as pa

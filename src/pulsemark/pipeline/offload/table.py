@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     Indexes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
+UNSORTED = ("value", "__key", "__messageId", "__messageProperties", "__tags")
+"""Columns whose lowest and highest values help no query, and cost a comparison for each row."""
+
 
 class TableChangedError(PipelineError):
     """Another process has changed the table since it was read. The run plans again."""

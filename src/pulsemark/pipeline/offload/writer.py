@@ -22,14 +22,13 @@ from . import unfinished
 from .manifest import OffloadedFile
 from .pieces import Piece
 from .places import Place, file_checksum
+from .table import UNSORTED
 
 FOOTER_KEY = b"pulsemark.piece"
 _GROUP_BYTES = 64 << 20
 """Rows are gathered up to this size and written as one row group."""
 _REPEATED = ("topic", "hour", "__topic", "__producerName", "__messageProperties")
 """Columns with few values: only for them a dictionary is worth its work."""
-UNSORTED = ("value", "__key", "__messageId", "__messageProperties", "__tags")
-"""Columns whose lowest and highest values help no query, and cost a comparison for each row."""
 
 
 def file_schema(columns: tuple[str, ...], constants: bool) -> pa.Schema:
