@@ -192,6 +192,10 @@ def pulsar(home: Path, folder: Path) -> Iterator[Side]:
         yield Side("Apache Pulsar", f"pulsar://127.0.0.1:{port}", http_url, pid, folder)
 
 
+class LoadFailedError(Exception):
+    """A load ended without a figure."""
+
+
 def perf(home: Path, side: Side, name: str, topic: str, seconds: float) -> tuple[int, int]:
     """One run of pulsar-perf; returns two moments in which it was sending for sure."""
     options = [*PERF[name], "-time", str(int(seconds))]
@@ -201,8 +205,8 @@ def perf(home: Path, side: Side, name: str, topic: str, seconds: float) -> tuple
         check=False, capture_output=True, text=True, timeout=seconds + 120,
     )  # fmt: skip
     warm, total = PRODUCED.search(done.stdout), AGGREGATED.search(done.stdout)
-    if warm is None or total is None:
-        raise SystemExit(f"pulsar-perf said no rate:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    if warm is None or total is None or not float(total[2]):
+        raise LoadFailedError(f"pulsar-perf said no rate: {done.stdout[-500:]}{done.stderr[-500:]}")
     count = int(total[1])
     measured_s = count / float(total[2]) - WARM_UP_S
     rate = (count - int(warm[1])) / measured_s
@@ -246,7 +250,11 @@ def one_round(home: Path, side: Side, number: int, only: list[str], seconds: flo
     for name in PERF:
         if f"perf-{name}" not in only:
             continue
-        first_ms, last_ms = perf(home, side, name, f"{topic}-{name}", seconds)
+        try:
+            first_ms, last_ms = perf(home, side, name, f"{topic}-{name}", seconds)
+        except LoadFailedError as error:
+            print(f"round {number} of {side.name}, {name}: {error}", file=sys.stderr)
+            continue
         if name == "unbatched" and "search" in only:
             search(side, jobs, f"{topic}-unbatched", first_ms, last_ms)
     if "client" in only:
@@ -263,7 +271,7 @@ def table(ours: Side, peer: Side) -> Iterator[str]:
     yield "| job | pulsemark | Apache Pulsar | ratio | at least |"
     yield "|---|---|---|---|---|"
     for name, row in ROWS.items():
-        if name in ours.figures:
+        if name in ours.figures and name in peer.figures:
             yield table_row(row, ours.figures[name], peer.figures[name], row.goal)
 
 
