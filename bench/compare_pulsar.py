@@ -200,10 +200,13 @@ def perf(home: Path, side: Side, name: str, topic: str, seconds: float) -> tuple
     """One run of pulsar-perf; returns two moments in which it was sending for sure."""
     options = [*PERF[name], "-time", str(int(seconds))]
     before_s, began_ms = side.cpu_s(), int(time.time() * 1000)
-    done = subprocess.run(
-        [home / "bin" / "pulsar-perf", "produce", "-u", side.service_url, *options, topic],
-        check=False, capture_output=True, text=True, timeout=seconds + 120,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [home / "bin" / "pulsar-perf", "produce", "-u", side.service_url, *options, topic],
+            check=False, capture_output=True, text=True, timeout=seconds + 120,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise LoadFailedError(f"pulsar-perf did not end: {error}") from error
     warm, total = PRODUCED.search(done.stdout), AGGREGATED.search(done.stdout)
     if warm is None or total is None or not float(total[2]):
         raise LoadFailedError(f"pulsar-perf said no rate: {done.stdout[-500:]}{done.stderr[-500:]}")
