@@ -137,7 +137,7 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
         (["--data-dir", tmp_path / "nowhere"], "nowhere"),
         (["--data-dir", tmp_path / "foreign"], "foreign"),
         (["--data-dir", tmp_path / "empty"], "empty"),
-        (["--grpc", "127.0.0.1:1"], "UNAVAILABLE"),
+        (["--grpc", "127.0.0.1:1"], "UNAVAILABLE: 127.0.0.1:1"),
         (["--grpc", "127.0.0.1:1", "--token-file", tmp_path / "empty"], "does not hold a token"),
         (["--grpc", "127.0.0.1:1", "--token-file", tmp_path / "none"], "none"),
         (["--grpc", "127.0.0.1:1", "--tls-ca", tmp_path / "none"], "none"),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,9 +20,9 @@ from .errors import CliError
 from .options import read_token
 
 if TYPE_CHECKING:
-    from ..finder import ClientTls
+    from ..finder import ClientTls, SeekClient
 
-__all__ = ["Access", "access_of", "add_access"]
+__all__ = ["Access", "access_of", "add_access", "seek_service"]
 
 TOKEN_VARIABLE = "PULSEMARK_TOKEN"  # noqa: S105 - a name, no token
 CA_VARIABLE = "PULSEMARK_TLS_CA"
@@ -81,3 +83,19 @@ def access_of(args: argparse.Namespace) -> Access:
     token = read_token(args.token_file) or os.environ.get(TOKEN_VARIABLE) or None
     ca = args.tls_ca or (Path(os.environ[CA_VARIABLE]) if os.environ.get(CA_VARIABLE) else None)
     return Access(token, ca, args.tls_cert, args.tls_key)
+
+
+@contextmanager
+def seek_service(args: argparse.Namespace) -> Iterator[SeekClient]:
+    """The seek service of `--grpc`. Errors of its calls name its address.
+
+    Raises CliError, OSError, and what the calls raise.
+    """
+    from ..finder import SeekCallError, SeekClient
+
+    access = access_of(args)
+    with SeekClient(args.grpc, token=access.token, tls=access.grpc_tls()) as client:
+        try:
+            yield client
+        except SeekCallError as error:
+            raise type(error)(error.code, f"{args.grpc}: {error.details}") from error

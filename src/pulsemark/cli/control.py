@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
 from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
 from ..ledger import EntryKind, LedgerError, Position
 from ..metadata import Control, control_of
 from ..metadata.control import CONTROL_TYPES
-from .access import access_of, add_access
+from .access import add_access, seek_service
 from .control_rows import HEADINGS, control_fields, control_line, epoch_lines
 from .errors import CliError
 from .folder_topics import one_log
@@ -33,9 +32,6 @@ from .options import (
     not_negative,
     positive,
 )
-
-if TYPE_CHECKING:
-    from ..finder import SeekClient
 
 # OSError: a token or certificate file cannot be read. ValueError: protobuf refuses a value.
 ERRORS = (LedgerError, SeekCallError, InvalidFieldError, NotPossibleError, OSError)
@@ -111,7 +107,7 @@ def _append(args: argparse.Namespace, topic: str) -> None:
     tags = dict(_tag(text) for text in args.tag)
     if len(tags) < len(args.tag):
         raise CliError("--tag: each name may be given once")
-    with _client(args) as client:
+    with seek_service(args) as client:
         stored = client.append_control(
             topic, CONTROL_TYPES[args.type], args.name, tags=tags, epoch=args.epoch
         )
@@ -151,7 +147,7 @@ def _list(args: argparse.Namespace, topic: str) -> None:
 
 def _entries(args: argparse.Namespace, topic: str) -> Iterator[Found]:
     if args.grpc:
-        with _client(args) as client:
+        with seek_service(args) as client:
             found = client.read_entries(
                 topic, max_entries=args.limit, prefixes_only=True, control_only=True
             )
@@ -180,7 +176,7 @@ def _entries(args: argparse.Namespace, topic: str) -> Iterator[Found]:
 
 def _epochs(args: argparse.Namespace, topic: str) -> None:
     if args.grpc:
-        with _client(args) as client:
+        with seek_service(args) as client:
             history = client.epochs(topic)
     else:
         from ..ledger import FolderReader
@@ -192,10 +188,3 @@ def _epochs(args: argparse.Namespace, topic: str) -> None:
             reader.close()
     for line in epoch_lines(topic, history, as_json=args.json):
         print(line)
-
-
-def _client(args: argparse.Namespace) -> SeekClient:
-    from ..finder import SeekClient
-
-    access = access_of(args)
-    return SeekClient(args.grpc, token=access.token, tls=access.grpc_tls())

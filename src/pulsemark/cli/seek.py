@@ -13,7 +13,7 @@ import argparse
 from ..finder import Found, SearchMethod
 from ..finder.errors import InvalidFieldError, SeekCallError
 from ..ledger import LedgerError
-from .access import access_of, add_access
+from .access import add_access, seek_service
 from .folder_topics import names_in
 from .options import (
     add_data_dir,
@@ -66,10 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ask(args: argparse.Namespace, topic: str, time_ms: int, method: SearchMethod) -> Found:
-    from ..finder import SeekClient
-
-    access = access_of(args)
-    with SeekClient(args.grpc, token=access.token, tls=access.grpc_tls()) as client:
+    with seek_service(args) as client:
         return client.by_time(topic, time_ms, method=method)
 
 
