@@ -54,6 +54,7 @@ SETTINGS = {
 }
 PERF = {
     "unbatched": ["-s", "100", "-db", "-r", "200000"],
+    "bounded": ["-s", "100", "-db", "-r", "200000", "-o", "1000"],
     "batched": ["-s", "100", "-r", "1000000"],
     "large": ["-s", "131072", "-db", "-r", "5000", "-o", "200"],
     "topics": ["-s", "100", "-db", "-r", "200000", "-t", "1000"],
@@ -77,10 +78,12 @@ class Row:
 
 ROWS = {
     "perf unbatched": Row("pulsar-perf produce 100 B, no batching", "/s", True, 1.5),
+    "perf bounded": Row("the same, at most 1,000 messages unanswered", "/s", True, 1.5),
     "perf batched": Row("pulsar-perf produce 100 B, batching", "/s", True, 1.5),
     "perf large": Row("pulsar-perf produce 128 KiB, no batching", " MB/s", True, 2),
     "perf topics": Row("pulsar-perf produce 100 B, no batching, 1,000 topics", "/s", True, 1.5),
     "cpu unbatched": Row("broker's CPU a message, pulsar-perf 100 B, no batching", " us", False),
+    "cpu bounded": Row("broker's CPU a message, the same with 1,000 unanswered", " us", False),
     "cpu batched": Row("broker's CPU a message, batching", " us", False),
     "cpu large": Row("broker's CPU a message, 128 KiB", " us", False),
     "cpu topics": Row("broker's CPU a message, 1,000 topics", " us", False),
