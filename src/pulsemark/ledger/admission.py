@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from ..metadata import (
-    MESSAGE_MAGIC,
     PREFIX_MAGIC,
     Buffer,
     verify_checksum,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from .commit.commit import Appended
     from .commit.tail import Tail
 
-_MESSAGE_MAGIC = MESSAGE_MAGIC.to_bytes(2, "big")
 _PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
 
 
@@ -76,11 +74,9 @@ def body_check_of(topic: str, body: Buffer) -> int:
 
     Raises ChecksumError, and AlreadyStampedError for a body that begins with a prefix.
     """
-    magic = body[:2]
-    if magic == _MESSAGE_MAGIC:
-        is_checked = len(body) >= CHECKED_BODY_BYTES and verify_checksum(body)
-        return BODY_CRC_PRODUCER if is_checked else BODY_CRC_OURS
-    if magic == _PREFIX_MAGIC:
+    if len(body) >= CHECKED_BODY_BYTES and verify_checksum(body):
+        return BODY_CRC_PRODUCER
+    if body[:2] == _PREFIX_MAGIC:
         raise AlreadyStampedError(topic)
     return BODY_CRC_OURS
 

@@ -45,7 +45,7 @@ MESSAGE_MAGIC = 0x0E01
 MESSAGE_METADATA_SIZE_MAX_BYTES = 1024 * 1024
 
 _UINT32 = struct.Struct(">I")
-_CHECKSUM_OFFSET = 2
+_MAGIC_AND_CHECKSUM = struct.Struct(">HI")
 _CHECKSUM_END = 6
 _HEADER_SIZE_WITH_CHECKSUM = 10
 _HEADER_SIZE_WITHOUT_CHECKSUM = 4
@@ -71,10 +71,13 @@ def verify_checksum(headers_and_payload: Buffer) -> bool:
         ChecksumError: the bytes do not match.
         MessageFormatError: the header is cut off.
     """
-    if not has_checksum(headers_and_payload):
+    if len(headers_and_payload) < _HEADER_SIZE_WITH_CHECKSUM:
+        if has_checksum(headers_and_payload):
+            _check_header_size(headers_and_payload, _HEADER_SIZE_WITH_CHECKSUM)
         return False
-    _check_header_size(headers_and_payload, _HEADER_SIZE_WITH_CHECKSUM)
-    expected: int = _UINT32.unpack_from(headers_and_payload, _CHECKSUM_OFFSET)[0]
+    magic, expected = _MAGIC_AND_CHECKSUM.unpack_from(headers_and_payload)
+    if magic != MESSAGE_MAGIC:
+        return False
     actual = crc32c(memoryview(headers_and_payload)[_CHECKSUM_END:])
     if actual != expected:
         raise ChecksumError(expected, actual)
