@@ -138,6 +138,11 @@ def check_namespace_or_older(name: str) -> None:
         _check_entity(name, what, part)
 
 
+def is_entity_name(name: str) -> bool:
+    """Whether a tenant, cluster or namespace can be called so: Pulsar's rule for entities."""
+    return _ENTITY.fullmatch(name) is not None
+
+
 def is_older_namespace(name: str) -> bool:
     """Whether a namespace's name has a cluster, as in Pulsar 1: `tenant/cluster/namespace`."""
     return name.count("/") == 2
@@ -145,7 +150,7 @@ def is_older_namespace(name: str) -> bool:
 
 def _check_entity(name: str, what: str, part: str) -> None:
     _check_part(name, what, part)
-    if _ENTITY.fullmatch(part) is None:
+    if not is_entity_name(part):
         raise InvalidTopicNameError(name, f"the {what} may hold letters, digits and -=:._ only")
 
 
