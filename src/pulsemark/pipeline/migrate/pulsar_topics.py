@@ -25,6 +25,7 @@ from ...ledger.local.catalog.catalog import Catalog
 from ...ledger.local.io.folder import CATALOG_NAME
 from ...ledger.local.segment.segment_format import SegmentHeader
 from ...metadata import pack_stamp
+from ...metadata.partition_names import partition_name, partition_of
 from ...metadata.schema_list import pack_schemas
 from ...proto import pulsar_api_pb2 as pb
 from ..errors import MigrateError
@@ -36,7 +37,6 @@ __all__ = ["SEGMENT_BYTES", "copy_topic", "fill_catalog", "plan_of", "service_of
 
 SEGMENT_BYTES = 256 << 20
 """A segment ends after so many bytes of bodies. A killed run goes on after its last segment."""
-_PARTITION = "-partition-"
 _RECORD_SET = bytes(4)
 _DEFAULT_NAMESPACE = "public/default"
 
@@ -65,7 +65,7 @@ def plan_of(
             names |= dict.fromkeys(service.first().topics(namespace), 0)
         partitioned: dict[str, int] = {}
         for name in list(names):
-            base = _partitioned(name)
+            base, _ = partition_of(name)
             try:
                 count = service.first().partitions(base, create=False)
             except RequestRefusedError as error:
@@ -74,19 +74,15 @@ def plan_of(
                 partitioned[base] = count
             if count and base == name:
                 del names[name]
-                names |= {f"{name}{_PARTITION}{number}": 0 for number in range(count)}
+                names |= {partition_name(name, number): 0 for number in range(count)}
         planned = []
         for number, name in enumerate(sorted(names)):
             with RawReader(service, name) as reader:
                 last = reader.last
             planned.append({"topic": name, "topic_id": number + 1, "last": last})
-        schemas = {base: _schemas(service, base) for base in {_partitioned(n) for n in names}}
+        bases = {partition_of(name)[0] for name in names}
+        schemas = {base: _schemas(service, base) for base in bases}
     return {"topics": planned, "partitioned": partitioned, "schemas": schemas}
-
-
-def _partitioned(topic: str) -> str:
-    name, separator, number = topic.rpartition(_PARTITION)
-    return name if separator and number.isascii() and number.isdigit() else topic
 
 
 def _schemas(service: Service, topic: str) -> str:

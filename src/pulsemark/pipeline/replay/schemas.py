@@ -14,6 +14,7 @@ from ...client import RequestRefusedError, Service
 from ...ledger.local.io.folder import CATALOG_NAME
 from ...maintenance.verify_catalog import read_property
 from ...metadata import MessageFormatError, read_message_metadata
+from ...metadata.partition_names import partition_of
 from ...metadata.schema_list import unpack_schemas
 from ..errors import ReplayError
 from .checkpoint import Part
@@ -22,7 +23,6 @@ __all__ = ["SchemaCarrier"]
 
 _VERSION_SIZE_BYTES = 8
 _SCHEMA_KIND = "schema"
-_PARTITION = "-partition-"
 
 
 class SchemaCarrier:
@@ -47,7 +47,7 @@ class SchemaCarrier:
             self._register(wanted)
 
     def _register(self, wanted: int) -> None:
-        name = _partitioned(self._part.topic)
+        name, _ = partition_of(self._part.topic)
         stored = read_property(self._folder / CATALOG_NAME, _SCHEMA_KIND, name)
         schemas = unpack_schemas(stored or b"")
         for number in range(self._carried + 1, wanted + 1):
@@ -65,9 +65,3 @@ class SchemaCarrier:
 
     def _error(self, number: int, reason: str) -> ReplayError:
         return ReplayError(self._part.topic, f"schema version {number}: {reason}")
-
-
-def _partitioned(topic: str) -> str:
-    """The name of the topic that a partition belongs to; of another topic its own."""
-    name, separator, number = topic.rpartition(_PARTITION)
-    return name if separator and number.isascii() and number.isdigit() else topic
