@@ -20,7 +20,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..finder import Finder
 from ..ledger import FolderReader, Position, Run, TopicLog, TopicNotFoundError
@@ -60,6 +60,16 @@ class Slice:
     def message_count(self) -> int:
         """How many messages there are, control entries included."""
         return self.end_index - self.first_index
+
+    def to_json(self) -> list[object]:
+        """A list for JSON."""
+        return [self.topic, *self.start, *self.end, self.first_index, self.end_index]
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> Slice:
+        """The slice of such a list."""
+        topic, *numbers = values
+        return cls(topic, Position(*numbers[:2]), Position(*numbers[2:4]), *numbers[4:])
 
 
 @dataclass(frozen=True, slots=True)
