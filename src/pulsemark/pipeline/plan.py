@@ -36,9 +36,10 @@ _log = logging.getLogger(__name__)
 
 PARTITION_BYTES = 128 << 20
 """Spark's own size for a partition of files."""
-_SMALL_ROWS = 100_000
 SPREAD_FROM_BYTES = 8 << 20
 """Reads of this size or more are divided among all cores."""
+_SMALL_ROWS = 100_000
+"""A job's task has whole slices of so many messages together, or a single larger one."""
 UNKNOWN_TOPIC = "a topic of unknown name"
 """The name for a topic in reports of losses, if its real name is lost too."""
 
