@@ -20,6 +20,12 @@ from typing import Any
 
 from ...client import RawEntry, RawReader, RequestRefusedError, Service
 from ...ledger import EntryKind
+from ...ledger.catalog_kinds import (
+    NAMESPACE_KIND,
+    PARTITIONED_KIND,
+    SCHEMA_KIND,
+    TENANT_KIND,
+)
 from ...ledger.limits import MAX_MESSAGE_COUNT
 from ...ledger.local.catalog.catalog import Catalog
 from ...ledger.local.io.folder import CATALOG_NAME
@@ -266,10 +272,10 @@ def fill_catalog(staging: Staging, plan: Mapping[str, Any]) -> None:
             number += 1
     namespaces = {_DEFAULT_NAMESPACE, *("/".join(_rest(name)) for name in topics)}
     properties = [
-        *(("tenant", tenant, b"{}") for tenant in sorted({n.split("/")[0] for n in namespaces})),
-        *(("namespace", name, b"{}") for name in sorted(namespaces)),
-        *(("partitioned-topic", name, b"%d" % n) for name, n in plan["partitioned"].items()),
-        *(("schema", name, bytes.fromhex(s)) for name, s in plan["schemas"].items() if s),
+        *((TENANT_KIND, tenant, b"{}") for tenant in sorted({n.split("/")[0] for n in namespaces})),
+        *((NAMESPACE_KIND, name, b"{}") for name in sorted(namespaces)),
+        *((PARTITIONED_KIND, name, b"%d" % n) for name, n in plan["partitioned"].items()),
+        *((SCHEMA_KIND, name, bytes.fromhex(s)) for name, s in plan["schemas"].items() if s),
     ]
     path = staging.data / CATALOG_NAME
     for suffix in ("", "-wal", "-shm"):  # a killed run's

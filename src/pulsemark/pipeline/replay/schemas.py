@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...client import RequestRefusedError, Service
+from ...ledger.catalog_kinds import SCHEMA_KIND
 from ...ledger.local.io.folder import CATALOG_NAME
 from ...maintenance.verify_catalog import read_property
 from ...metadata import MessageFormatError, read_message_metadata
@@ -22,7 +23,6 @@ from .checkpoint import Part
 __all__ = ["SchemaCarrier"]
 
 _VERSION_SIZE_BYTES = 8
-_SCHEMA_KIND = "schema"
 
 
 class SchemaCarrier:
@@ -48,7 +48,7 @@ class SchemaCarrier:
 
     def _register(self, wanted: int) -> None:
         name, _ = partition_of(self._part.topic)
-        stored = read_property(self._folder / CATALOG_NAME, _SCHEMA_KIND, name)
+        stored = read_property(self._folder / CATALOG_NAME, SCHEMA_KIND, name)
         schemas = unpack_schemas(stored or b"")
         for number in range(self._carried + 1, wanted + 1):
             if number >= len(schemas):

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from ...ledger.catalog_kinds import SCHEMA_KIND
 from ...ledger.local.io.folder import CATALOG_NAME
 from ...maintenance.verify_catalog import read_properties
 from ...metadata.partition_names import partition_of
 from ...metadata.schema_list import unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema
 
-SCHEMA_KIND = "schema"
-"""The catalog's kind of a topic's schemas, as the broker writes it."""
 DECODED_TYPES = {Schema.Avro: "avro", Schema.Json: "json"}
 
 
