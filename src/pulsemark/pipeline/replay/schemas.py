@@ -11,13 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...client import RequestRefusedError, Service
-from ...ledger.catalog_kinds import SCHEMA_KIND
-from ...ledger.local.io.folder import CATALOG_NAME
-from ...maintenance.verify_catalog import read_property
 from ...metadata import MessageFormatError, read_message_metadata
-from ...metadata.partition_names import partition_of
-from ...metadata.schema_list import unpack_schemas
 from ..errors import ReplayError
+from ..values.stored_schemas import schema_key, stored_schemas
 from .checkpoint import Part
 
 __all__ = ["SchemaCarrier"]
@@ -47,9 +43,8 @@ class SchemaCarrier:
             self._register(wanted)
 
     def _register(self, wanted: int) -> None:
-        name, _ = partition_of(self._part.topic)
-        stored = read_property(self._folder / CATALOG_NAME, SCHEMA_KIND, name)
-        schemas = unpack_schemas(stored or b"")
+        topic = self._part.topic
+        schemas = stored_schemas(self._folder, [topic]).get(schema_key(topic), [])
         for number in range(self._carried + 1, wanted + 1):
             if number >= len(schemas):
                 raise self._error(number, "the source's catalog does not have it")
