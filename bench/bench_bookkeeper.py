@@ -27,7 +27,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +38,7 @@ from bookkeeper_brokers import Side
 from bookkeeper_brokers import pulsar as pulsar_side
 from bookkeeper_brokers import pulsemark as pulsemark_side
 from bookkeeper_failover import failovers
+from compare_pulsar import Row
 from pulsar_client_jobs import ClientJobs, moments
 from raw_publisher import Blobs, Published, Publisher, batch_frames, plain_frames
 
@@ -53,23 +53,11 @@ SMALL_BYTES, LARGE_BYTES, BATCH, TOPICS = 100, 131_072, 100, 1_000
 LARGE_MB = LARGE_BYTES / 1e6
 MOST_LARGE, MOST_BATCHES, MOST_READ = 1_000, 10_000, 200_000
 WINDOW_1, SEEKS, SEARCHES = 300, 10, 60
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row of the table; ``aim`` is the ratio that is wanted."""
-
-    title: str
-    unit: str
-    is_higher_better: bool = True
-    aim: float | None = None
-
-
 ROWS = {
-    "unbatched": Row("publish 100 B, unbatched", "/s", aim=0.5),
-    "topics": Row("publish 100 B, unbatched, 1,000 topics", "/s", aim=0.5),
-    "batched": Row("publish 100 B, batches of 100", " messages/s", aim=0.5),
-    "large": Row("publish 128 KiB", " MB/s", aim=0.5),
+    "unbatched": Row("publish 100 B, unbatched", "/s", goal=0.5),
+    "topics": Row("publish 100 B, unbatched, 1,000 topics", "/s", goal=0.5),
+    "batched": Row("publish 100 B, batches of 100", " messages/s", goal=0.5),
+    "large": Row("publish 128 KiB", " MB/s", goal=0.5),
     "cpu unbatched": Row("broker's CPU a message, unbatched", " us", is_higher_better=False),
     "cpu topics": Row("broker's CPU a message, 1,000 topics", " us", is_higher_better=False),
     "cpu batched": Row("broker's CPU a batch of 100", " us", is_higher_better=False),
@@ -77,13 +65,13 @@ ROWS = {
     "open topics": Row("look up 1,000 topics and open a producer of each", " s", False),
     "window_1": Row("durable send, window 1, p50", " ms", is_higher_better=False),
     "catch_up_batched": Row("catch-up, batches of 100 x 100 B", " messages/s"),
-    "catch_up_large": Row("catch-up, 128 KiB", " MB/s", aim=1),
+    "catch_up_large": Row("catch-up, 128 KiB", " MB/s", goal=1),
     "seek": Row("client.seek(time) to the first message, p50", " ms", False),
     "search": Row("search by time over REST, less an empty request, p50", " ms", False, 20),
     "search library": Row("search by time: library; Pulsar's REST, p50", " ms", False, 20),
     "failover": Row("longest pause after the owner's SIGKILL", " s", is_higher_better=False),
     **{
-        f"perf {name}": Row(compare_pulsar.ROWS[f"perf {name}"].title, unit, aim=0.5)
+        f"perf {name}": Row(compare_pulsar.ROWS[f"perf {name}"].title, unit, goal=0.5)
         for name, unit in (("unbatched", "/s"), ("batched", "/s"), ("large", " MB/s"))
     },
 }
@@ -299,9 +287,9 @@ def table(ours: Side, peer: Side) -> Iterator[str]:
     for name, row in ROWS.items():
         mine, theirs = ours.figures.get(name), peer.figures.get(name)
         if mine or theirs:
-            aim = f"{row.aim:g}x" if row.aim else ""
+            goal = f"{row.goal:g}x" if row.goal else ""
             shown = f"{spread(mine, row.unit)} | {spread(theirs, row.unit)}"
-            yield f"| {row.title} | {shown} | {ratio(row, mine, theirs)} | {aim} |"
+            yield f"| {row.title} | {shown} | {ratio(row, mine, theirs)} | {goal} |"
 
 
 def ratio(row: Row, ours: list[float] | None, theirs: list[float] | None) -> str:

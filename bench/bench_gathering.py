@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import select
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -37,8 +36,8 @@ class TimedSender(Sender):
         until_s = time.perf_counter() + seconds
         sent = 0
         while (began := time.perf_counter()) < until_s:
-            self._socket.sendall(frames[sent % len(frames)])
-            self.receive(1)
+            self.send(frames[sent % len(frames)])
+            self.receive()
             taken.append((time.perf_counter() - began) * 1_000)
             sent += 1
         return taken
@@ -54,12 +53,11 @@ class TimedSender(Sender):
             due = min(total, int((now - start) * rate) + 1)
             if due > len(sent_at):
                 first = len(sent_at)
-                self._socket.sendall(b"".join(frames[n % len(frames)] for n in range(first, due)))
+                self.send(b"".join(frames[n % len(frames)] for n in range(first, due)))
                 sent_at += [time.perf_counter()] * (due - first)
             pause_s = start + len(sent_at) / rate - time.perf_counter()
             wait_s = max(0.0, pause_s) if len(sent_at) < total else 10.0
-            if select.select([self._socket], [], [], wait_s)[0]:
-                received = self.received_already()
+            if received := self.received_already(wait_s):
                 now = time.perf_counter()
                 first = len(taken)
                 taken += [(now - sent_at[n]) * 1_000 for n in range(first, first + received)]

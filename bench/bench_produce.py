@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import select
-import socket
 import sys
 import tempfile
 import time
@@ -22,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from bench_startup import broker, start, stop
+from raw_publisher import PublishingConnection
 from report import Figure, higher, lower, show
 from rounds import add_rounds, in_turns
 
@@ -75,45 +73,8 @@ def send_frame(producer_id: int, sequence_id: int) -> bytes:
     return b"".join(commands.send(producer_id, sequence_id, body))
 
 
-class Sender:
-    """One connection that only counts the frames it receives."""
-
-    def __init__(self, url: str) -> None:
-        address = urlsplit(url)
-        self._socket = socket.create_connection((address.hostname, address.port), 30)
-        # TCP_NODELAY, as all clients: their system must not delay what they send.
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray()
-        self._socket.sendall(commands.connect("bench"))
-        self.receive(1)
-
-    def open_producers(self, topics: Sequence[str]) -> None:
-        """Producer n publishes to topic n."""
-        for number, topic in enumerate(topics):
-            self._socket.sendall(commands.producer(topic, number, number))
-            self.receive(1)
-
-    def receive(self, least: int) -> int:
-        """Wait until at least ``least`` frames arrived, and return how many."""
-        count = at = 0
-        buffer = self._buffer
-        while True:
-            while len(buffer) - at >= 4:
-                size = int.from_bytes(buffer[at : at + 4], "big") + 4
-                if len(buffer) - at < size:
-                    break
-                at += size
-                count += 1
-            if count >= least:
-                del buffer[:at]
-                return count
-            self._receive()
-
-    def _receive(self) -> None:
-        data = self._socket.recv(1 << 18)
-        if not data:
-            raise SystemExit("the broker closed the connection")
-        self._buffer += data
+class Sender(PublishingConnection):
+    """A sender of so many frames, or of so many a second."""
 
     def publish(self, frames: Sequence[bytes], messages: int, window: int) -> None:
         """Send the frames in turns, ``messages`` in all, ``window`` of them unanswered."""
@@ -122,10 +83,10 @@ class Sender:
         sent = received = turn = 0
         while received < messages:
             while sent < messages and sent - received <= window - step:
-                self._socket.sendall(blobs[turn % len(blobs)])
+                self.send(blobs[turn % len(blobs)])
                 sent += min(step, len(frames) - turn % len(blobs) * step)
                 turn += 1
-            received += self.receive(1)
+            received += self.receive()
 
     def publish_at_rate(
         self, frames: Sequence[bytes], rate: int, seconds: float
@@ -140,20 +101,14 @@ class Sender:
         while sent < total:
             due = min(total, int((time.perf_counter() - start) * rate) + 1)
             if due > sent:
-                self._socket.sendall(b"".join(frames[n % len(frames)] for n in range(sent, due)))
+                self.send(b"".join(frames[n % len(frames)] for n in range(sent, due)))
                 sent = due
                 writes += 1
             received += self.received_already()
             time.sleep(max(0.0, start + sent / rate - time.perf_counter()))
         while received < sent:
-            received += self.receive(1)
+            received += self.receive()
         return sent, writes
-
-    def received_already(self) -> int:
-        """How many frames have arrived, without waiting."""
-        if select.select([self._socket], [], [], 0)[0]:
-            self._receive()
-        return self.receive(0)
 
 
 def run_sender(url: str, topics: int, messages: int, window: int, result: object) -> None:

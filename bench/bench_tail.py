@@ -133,7 +133,7 @@ def run_sender(url: str, rate: int, rounds: Sequence[int], pipe: Connection) -> 
         while sent < messages:
             due = min(messages, int((time.perf_counter() - began) * rate) + 1)
             if due > sent:
-                sender._socket.sendall(b"".join(frames[n % 5_000] for n in range(sent, due)))
+                sender.send(b"".join(frames[n % 5_000] for n in range(sent, due)))
                 sender.receive(due - sent)
                 sent = due
             time.sleep(TICK_S)

@@ -68,7 +68,10 @@ LARGE_MB = 131_072 / 1e6
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table: what it is, its unit, whether more is better, and the goal."""
+    """A row of the table: what it is, its unit, and whether more is better.
+
+    ``goal`` is the ratio that is wanted.
+    """
 
     title: str
     unit: str

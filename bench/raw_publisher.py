@@ -1,7 +1,8 @@
-"""A very simple sender of prepared SEND frames, so that a broker and its storage are the limit."""
+"""Very simple senders of prepared SEND frames, so that a broker and its storage are the limit."""
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ ANSWER_LIMIT_S = 90.0
 """So long it waits for an answer: a loaded machine may need many seconds for 1,000 topics."""
 TRIES = 200
 AGAIN_S = 0.1
+_RECEIPT, _PING = pb.BaseCommand.SEND_RECEIPT, pb.BaseCommand.PING
 _TYPE_AT = 9
 """Where a frame's command type is: after two sizes and the first field's tag."""
 
@@ -85,8 +87,8 @@ def batch_frames(count: int, messages: int, size_bytes: int) -> list[bytes]:
     return frames
 
 
-class Publisher:
-    """One connection. Raises PublishError if the broker refuses anything."""
+class PublishingConnection:
+    """One connection that counts receipts. Raises PublishError if the broker refuses anything."""
 
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
@@ -94,30 +96,37 @@ class Publisher:
         # TCP_NODELAY, as all clients: their system must not delay what they send.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
-        self._socket.sendall(commands.connect("bench"))
+        self.send(commands.connect("bench"))
         self._await(pb.BaseCommand.CONNECTED)
 
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
 
+    def send(self, data: bytes) -> None:
+        """Send frames."""
+        self._socket.sendall(data)
+
     def open_producers(self, topics: Sequence[str]) -> None:
-        """Look all topics up, so that the broker owns them; then producer n is that of topic n."""
+        """Producer n publishes to topic n."""
         for number, topic in enumerate(topics):
-            self._look_up(topic, number)
-        for number, topic in enumerate(topics):
-            self._socket.sendall(commands.producer(topic, number, number))
+            self.send(commands.producer(topic, number, number))
         for _ in topics:
             self._await(pb.BaseCommand.PRODUCER_SUCCESS)
 
-    def _look_up(self, topic: str, number: int) -> None:
-        for _ in range(TRIES):
-            self._socket.sendall(commands.lookup(topic, number, authoritative=True))
-            answer = self._await(pb.BaseCommand.LOOKUP_RESPONSE).lookupTopicResponse
-            if answer.response == pb.CommandLookupTopicResponse.Connect:
-                return
-            time.sleep(AGAIN_S)  # the broker has just started, or its bundle is on the way
-        raise PublishError(f"{topic}: {answer.message or 'redirected'}")
+    def receive(self, least: int = 1) -> int:
+        """Wait until so many receipts are there at least, and return how many."""
+        count = self._receipts()
+        while count < least:
+            self._receive()
+            count += self._receipts()
+        return count
+
+    def received_already(self, wait_s: float = 0) -> int:
+        """How many receipts have arrived when something does, or when the time is over."""
+        if select.select([self._socket], [], [], wait_s)[0]:
+            self._receive()
+        return self._receipts()
 
     def _await(self, wanted: int) -> pb.BaseCommand:
         """The next command, which must be of that type."""
@@ -126,9 +135,9 @@ class Publisher:
                 command = pb.BaseCommand.FromString(frame[8 : 8 + int.from_bytes(frame[4:8])])
                 if command.type == wanted:
                     return command
-                if command.type != pb.BaseCommand.PING:
+                if command.type != _PING:
                     raise PublishError(f"the broker answered {str(command)[:300]}")
-                self._socket.sendall(commands.pong())
+                self.send(commands.pong())
             self._receive()
 
     def _frames(self) -> Iterator[bytes]:
@@ -151,24 +160,40 @@ class Publisher:
         self._buffer += data
 
     def _receipts(self) -> int:
-        """Wait for at least one receipt; how many there are."""
-        count = 0
-        while not count:
-            self._receive()
-            buffer, at = self._buffer, 0
-            while len(buffer) - at >= 4:
-                size = int.from_bytes(buffer[at : at + 4]) + 4
-                if len(buffer) - at < size:
-                    break
-                if buffer[at + _TYPE_AT] == pb.BaseCommand.SEND_RECEIPT:
-                    count += 1
-                elif buffer[at + _TYPE_AT] == pb.BaseCommand.PING:
-                    self._socket.sendall(commands.pong())
-                else:
-                    raise PublishError(f"a SEND was answered with {bytes(buffer[at : at + 200])!r}")
-                at += size
-            del buffer[:at]
+        """Take the frames that are complete; how many receipts there were."""
+        buffer, count, at = self._buffer, 0, 0
+        while len(buffer) - at >= 4:
+            size = int.from_bytes(buffer[at : at + 4]) + 4
+            if len(buffer) - at < size:
+                break
+            if buffer[at + _TYPE_AT] == _RECEIPT:
+                count += 1
+            elif buffer[at + _TYPE_AT] == _PING:
+                self.send(commands.pong())
+            else:
+                raise PublishError(f"a SEND was answered with {bytes(buffer[at : at + 200])!r}")
+            at += size
+        del buffer[:at]
         return count
+
+
+class Publisher(PublishingConnection):
+    """A sender for a broker of a cluster, which publishes for a time."""
+
+    def open_producers(self, topics: Sequence[str]) -> None:
+        """Look all topics up, so that the broker owns them; then producer n is that of topic n."""
+        for number, topic in enumerate(topics):
+            self._look_up(topic, number)
+        super().open_producers(topics)
+
+    def _look_up(self, topic: str, number: int) -> None:
+        for _ in range(TRIES):
+            self.send(commands.lookup(topic, number, authoritative=True))
+            answer = self._await(pb.BaseCommand.LOOKUP_RESPONSE).lookupTopicResponse
+            if answer.response == pb.CommandLookupTopicResponse.Connect:
+                return
+            time.sleep(AGAIN_S)  # the broker has just started, or its bundle is on the way
+        raise PublishError(f"{topic}: {answer.message or 'redirected'}")
 
     def publish(self, blobs: Blobs, *, window: int, seconds: float, most: int) -> Published:
         """Send in turns for so many seconds, at most ``most`` frames, ``window`` unanswered."""
@@ -178,11 +203,11 @@ class Publisher:
         while sent < most and time.perf_counter() - began_s < seconds:
             last_ms = int(time.time() * 1000)
             while sent < most and sent - received <= window - blobs.frames:
-                self._socket.sendall(blobs.pieces[turn % len(blobs.pieces)])
+                self.send(blobs.pieces[turn % len(blobs.pieces)])
                 sent += blobs.frames
                 turn += 1
-            received += self._receipts()
+            received += self.receive()
         while received < sent:
-            received += self._receipts()
+            received += self.receive()
         taken_s = time.perf_counter() - began_s
         return Published(received, taken_s, first_ms, last_ms)

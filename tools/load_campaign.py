@@ -146,10 +146,10 @@ def fill(broker_: Running, topic: str, count: int, size_bytes: int) -> None:
     for at in range(0, count, window):
         part = frames[: min(window, count - at)]
         for frame in part:
-            sender._socket.sendall(frame)
+            sender.send(frame)
         received = 0
         while received < len(part):
-            received += sender.receive(1)
+            received += sender.receive()
 
 
 def subscribed(broker_: Running, name: str, kind: Any, topic: str, **options: Any) -> socket.socket:

@@ -117,7 +117,7 @@ def http(
     data = raw_body if raw_body is not None else None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(broker.http_url + path, data=data, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return Answer(answer.status, answer.read(), answer.headers.get("content-type", ""))
     except urllib.error.HTTPError as error:
         with error:
@@ -138,3 +138,14 @@ def http_of_module(broker: BrokerThread) -> Callable[..., Answer]:
 def http_of() -> Callable[[BrokerThread], Callable[..., Answer]]:
     """The same for a broker that the test runs by itself."""
     return lambda broker: partial(http, broker)
+
+
+@pytest.fixture
+def ask_of() -> Callable[[BrokerThread], Callable[..., tuple[int, str]]]:
+    """The same, answered with the status and the body's text alone."""
+
+    def ask(broker: BrokerThread, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        answer = http(broker, method, path, body)
+        return answer.status, answer.body.decode()
+
+    return lambda broker: partial(ask, broker)

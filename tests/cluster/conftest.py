@@ -1,5 +1,6 @@
 """Several brokers in this process, on one coordination service and one engine in memory."""
 
+import asyncio
 import json
 import time
 import urllib.error
@@ -142,6 +143,15 @@ def until(holds, what):
             return found
         time.sleep(0.02)
     pytest.fail(f"not within {LIMIT_S} s: {what}")
+
+
+async def within_rounds(holds):
+    """Let the loop work, for a bounded number of rounds."""
+    for _ in range(2_000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    pytest.fail("not within 2,000 rounds")
 
 
 @pytest.fixture

@@ -10,21 +10,14 @@ from pulsemark.cluster.registration import BROKERS, LEADER, Registration
 from pulsemark.coordination import ConnectionLossError, NodeExistsError
 from pulsemark.coordination.memory import MemoryTree
 
+from .conftest import within_rounds
+
 
 def broker(tree, name="one"):
     """A broker's session, and its registration."""
     session = tree.session()
     me = Found(f"{name}:8080", f"pulsar://{name}:6650", "", f"http://{name}:8080", "")
     return session, Registration(session, me, None)
-
-
-async def until(holds):
-    """Let the loop work, for a bounded number of rounds."""
-    for _ in range(2_000):
-        if holds():
-            return
-        await asyncio.sleep(0.001)
-    pytest.fail("not within 2,000 rounds")
 
 
 class Losses:
@@ -60,7 +53,7 @@ async def test_requests_without_an_answer(when, monkeypatch):
         tree.fault = None
         stat = await session.exists(f"{BROKERS}/one:8080")
         assert stat.ephemeral_owner == session.session_id
-        await until(lambda one=one: one.is_leader)
+        await within_rounds(lambda one=one: one.is_leader)
         assert (await session.exists(LEADER)).ephemeral_owner == session.session_id
         known = await one.brokers()
         assert known["one:8080"].bundles == ("a/b/0x00000000_0xffffffff",)
@@ -77,7 +70,7 @@ async def test_another_broker_leads_meanwhile():
     assert one.is_leader
     session.cut()
     session.end_silently()
-    await until(lambda: two.is_leader)
+    await within_rounds(lambda: two.is_leader)
     session.heal()
     await one.again()
     assert not one.is_leader
@@ -95,7 +88,7 @@ async def test_a_broker_that_leaves_registers_no_more(monkeypatch):
     losses = Losses("before", 1_000_000)
     tree.fault = losses
     again = asyncio.create_task(one.again())
-    await until(lambda: losses.left < 999_990)
+    await within_rounds(lambda: losses.left < 999_990)
     tree.fault = None
     await one.withdraw()
     await asyncio.wait_for(again, 30)
@@ -118,13 +111,13 @@ async def test_a_broker_that_is_started_again_at_once():
 
     tree.fault = looked
     registering = asyncio.create_task(one.register())
-    await until(lambda: len(seen) >= 2)
+    await within_rounds(lambda: len(seen) >= 2)
     assert not registering.done()
     before.end_silently()
     await asyncio.wait_for(registering, 30)
     stat = await session.exists(f"{BROKERS}/one:8080")
     assert stat.ephemeral_owner == session.session_id
-    await until(lambda: one.is_leader)
+    await within_rounds(lambda: one.is_leader)
 
 
 async def test_two_brokers_that_advertise_the_same_address(monkeypatch):

@@ -21,6 +21,8 @@ from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import CatalogError
 from pulsemark.ledger.errors import ChangedElsewhereError
 
+from .conftest import within_rounds
+
 
 async def opened(tree):
     """A broker's view of the catalog, and the changes of others."""
@@ -36,15 +38,6 @@ def in_thread(function, *arguments):
     return asyncio.to_thread(partial(function, *arguments))
 
 
-async def until(holds):
-    """Let the loop work, for a bounded number of rounds."""
-    for _ in range(2_000):
-        if holds():
-            return
-        await asyncio.sleep(0.001)
-    pytest.fail("not within 2,000 rounds")
-
-
 async def test_changes_reach_the_others():
     """A change is seen by its maker at once, by the others soon, each change once and in order;
     keys may be any text.
@@ -55,11 +48,11 @@ async def test_changes_reach_the_others():
     await in_thread(mine.write, [("namespace", "a/b", b"1"), ("k", "", b"2"), ("k", "./%", b"3")])
     assert mine.get("namespace", "a/b") == b"1"
     await in_thread(mine.put, "namespace", "a/b", b"4")
-    await until(lambda: other.get("namespace", "a/b") == b"4")
+    await within_rounds(lambda: other.get("namespace", "a/b") == b"4")
     assert other.items("k") == [("", b"2"), ("./%", b"3")]
     assert await in_thread(mine.delete, "k", "")
     assert not await in_thread(mine.delete, "k", "absent")
-    await until(lambda: news[-1:] == [("k", "", None)])
+    await within_rounds(lambda: news[-1:] == [("k", "", None)])
     assert my_news == []
     later, _ = await opened(tree)
     assert later.items("k") == [("./%", b"3")]
@@ -73,7 +66,7 @@ async def test_two_that_change_one_value():
     one, _ = await opened(tree)
     two, news = await opened(tree)
     await in_thread(one.put, "k", "a", b"0")
-    await until(lambda: two.get("k", "a") == b"0")
+    await within_rounds(lambda: two.get("k", "a") == b"0")
     two.close()  # it gets no more changes by itself
     await in_thread(one.put, "k", "a", b"1")
     with pytest.raises(ChangedElsewhereError):
@@ -121,13 +114,13 @@ async def test_two_brokers_change_one_namespace_within_moments():
     executor.waiting = 0
     name = "public/default"
     change = asyncio.create_task(mine.change(name, lambda old: {**old, "mine": 1}))
-    await until(lambda: executor.waiting)
+    await within_rounds(lambda: executor.waiting)
     await other.change(name, lambda old: {**old, "other": 2})
-    await until(lambda: mine[name] == {"other": 2})
+    await within_rounds(lambda: mine[name] == {"other": 2})
     executor.may_run.set()
     await change
     assert mine[name] == {"other": 2, "mine": 1}
-    await until(lambda: other[name] == {"other": 2, "mine": 1})
+    await within_rounds(lambda: other[name] == {"other": 2, "mine": 1})
 
 
 async def test_changes_of_one_value_at_once():
@@ -142,7 +135,7 @@ async def test_changes_of_one_value_at_once():
             await namespaces.change(name, lambda old: {"count": old.get("count", 0) + 1})
 
     await asyncio.gather(count(mine), count(other))
-    await until(lambda: mine[name] == other[name] == {"count": 100})
+    await within_rounds(lambda: mine[name] == other[name] == {"count": 100})
 
 
 async def test_a_value_that_was_given_is_not_computed_again():
@@ -155,7 +148,7 @@ async def test_a_value_that_was_given_is_not_computed_again():
     executor.may_run.clear()
     change = asyncio.create_task(mine.put("public/new", {"mine": 1}))
     await other.put("public/new", {"other": 2})
-    await until(lambda: mine.get("public/new") == {"other": 2})
+    await within_rounds(lambda: mine.get("public/new") == {"other": 2})
     executor.may_run.set()
     with pytest.raises(ChangedElsewhereError, match="public/new"):
         await change
@@ -172,7 +165,7 @@ async def test_moments_that_are_too_long_ago(monkeypatch):
     before = mine.moment()
     for number in range(3):
         await in_thread(other.put, "k", f"key-{number}", b"1")
-    await until(lambda: mine.get("k", "key-2") == b"1")
+    await within_rounds(lambda: mine.get("k", "key-2") == b"1")
     with pytest.raises(ChangedElsewhereError):
         await in_thread(mine.write_since, before, [("k", "same", b"2")])
     await in_thread(mine.write_since, mine.moment(), [("k", "same", b"2")])
@@ -220,9 +213,9 @@ async def test_records_of_changes_are_removed(monkeypatch):
     behind_session.cut()
     for number in range(40):
         await in_thread(mine.put, "k", f"key-{number % 5}", b"%d" % number)
-    await until(lambda: len([p for p in tree.paths() if p.startswith(f"{CHANGES}/")]) <= 12)
+    await within_rounds(lambda: len([p for p in tree.paths() if p.startswith(f"{CHANGES}/")]) <= 12)
     behind_session.heal()
-    await until(lambda: behind.items("k") == mine.items("k"))
+    await within_rounds(lambda: behind.items("k") == mine.items("k"))
 
 
 async def test_a_value_that_was_removed_and_made_again():
@@ -231,7 +224,7 @@ async def test_a_value_that_was_removed_and_made_again():
     one, _ = await opened(tree)
     two, _ = await opened(tree)
     await in_thread(one.put, "k", "a", b"before")
-    await until(lambda: two.get("k", "a") == b"before")
+    await within_rounds(lambda: two.get("k", "a") == b"before")
     two.close()  # it hears of no more changes by itself
     await in_thread(one.delete, "k", "a")
     await in_thread(one.put, "k", "a", b"after")
@@ -239,7 +232,7 @@ async def test_a_value_that_was_removed_and_made_again():
         await in_thread(two.put, "k", "a", b"replaced")
     assert two.get("k", "a") == b"after"
     await in_thread(two.put, "k", "a", b"now")
-    await until(lambda: one.get("k", "a") == b"now")
+    await within_rounds(lambda: one.get("k", "a") == b"now")
 
 
 async def test_a_removal_by_a_broker_that_knows_an_older_value():
@@ -248,7 +241,7 @@ async def test_a_removal_by_a_broker_that_knows_an_older_value():
     one, _ = await opened(tree)
     two, _ = await opened(tree)
     await in_thread(one.put, "k", "a", b"before")
-    await until(lambda: two.get("k", "a") == b"before")
+    await within_rounds(lambda: two.get("k", "a") == b"before")
     two.close()
     await in_thread(one.delete, "k", "a")
     await in_thread(one.put, "k", "a", b"after")
@@ -273,7 +266,7 @@ async def test_a_removed_value_is_absent_everywhere():
     assert not await in_thread(later.delete, "k", "a")
     assert len(await tree.session().children(CHANGES)) == records
     await in_thread(later.write, [("k", "a", b"2"), ("k", "b", b"3")])
-    await until(lambda: one.items("k") == [("a", b"2"), ("b", b"3")])
+    await within_rounds(lambda: one.items("k") == [("a", b"2"), ("b", b"3")])
     assert news == []
     with pytest.raises(CatalogError, match="k 'a' cannot be"):
         await in_thread(one.put, "k", "a", REMOVED)
@@ -290,6 +283,6 @@ async def test_nodes_of_removed_values_are_removed(monkeypatch):
     for number in range(30):
         await in_thread(mine.put, "k", f"key-{number}", b"1")
         await in_thread(mine.delete, "k", f"key-{number}")
-    await until(lambda: len([p for p in tree.paths() if p.startswith(f"{ROOT}/k/")]) <= 10)
+    await within_rounds(lambda: len([p for p in tree.paths() if p.startswith(f"{ROOT}/k/")]) <= 10)
     later, _ = await opened(tree)
     assert later.items("k") == mine.items("k") == [("again", b"2")]

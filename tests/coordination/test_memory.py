@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from pulsemark.coordination import ConnectionLossError, SessionExpiredError, State
-from pulsemark.coordination.blocking import BlockingCoordination
 from pulsemark.coordination.memory import MemoryTree
 
 
@@ -72,16 +71,3 @@ async def test_requests_of_an_ended_session():
     with pytest.raises(SessionExpiredError):
         await session.create("/a")
     assert tree.paths() == ["/"]
-
-
-async def test_plain_threads():
-    """The blocking twin does the same from a thread, and raises the same errors."""
-    tree = MemoryTree()
-    twin = BlockingCoordination(tree.session(), asyncio.get_running_loop())
-
-    def work():
-        twin.create("/a/b", b"1", make_parents=True)
-        twin.set("/a/b", b"2", 0)
-        return twin.get("/a/b"), twin.children("/a"), twin.exists("/x")
-
-    assert await asyncio.to_thread(work) == ((b"2", 1), ["b"], None)

@@ -68,10 +68,10 @@ class Grouping:
         if found is None:
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
-            found = self._remembered[key] = self._simple(prefix, metadata)
+            found = self._remembered[key] = self._simple(metadata)
         return found
 
-    def _simple(self, prefix: Buffer, metadata: BrokerEntryMetadata) -> Group:
+    def _simple(self, metadata: BrokerEntryMetadata) -> Group:
         """Values of the registry's fields and of application tags."""
         try:
             own = application_tags(metadata)

@@ -13,7 +13,6 @@ half a second.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from ..ledger import LedgerError
@@ -21,8 +20,6 @@ from ..proto.pulsar_api_pb2 import ServerError
 from .errors import RefusedError
 
 __all__ = ["StorageHealth"]
-
-log = logging.getLogger(__name__)
 
 PROBE_INTERVAL_S = 0.5
 #: Shorter than a client's operation timeout (30 s), so that the client gets the reason.

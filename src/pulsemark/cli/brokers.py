@@ -42,6 +42,7 @@ def logs_of(service: Service, topic: str, *, create: bool) -> list[str]:
     not allowed and the topic does not exist, and what the broker's refusal raises.
     """
     from ..client.errors import RequestRefusedError
+    from ..metadata.partition_names import partition_name
     from ..proto.pulsar_api_pb2 import ServerError
 
     try:
@@ -50,4 +51,4 @@ def logs_of(service: Service, topic: str, *, create: bool) -> list[str]:
         if refusal.error == ServerError.TopicNotFound:
             raise CliError(f"{topic} does not exist, and the broker does not create it") from None
         raise
-    return [f"{topic}-partition-{number}" for number in range(partitions)] or [topic]
+    return [partition_name(topic, number) for number in range(partitions)] or [topic]

@@ -23,7 +23,6 @@ from .tables import print_rows
 
 if TYPE_CHECKING:
     from ..broker.configuration.checking import CheckedFile
-    from ..broker.configuration.fields import SettingField
 
 ERRORS = (BrokerError, OSError)
 
@@ -116,7 +115,7 @@ def _show(args: argparse.Namespace) -> int:
         if origin is None and not args.all:
             continue
         owner = getattr(config, spec.part) if spec.part else config
-        value = _shown(spec, getattr(owner, spec.name))
+        value = _shown(getattr(owner, spec.name))
         if spec.file_name in SECRETS and value:
             value = "***"
         rows.append({"setting": spec.name, "value": value, "source": origin or "default"})
@@ -134,7 +133,7 @@ def _text(row: dict[str, Any]) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _shown(spec: SettingField, value: Any) -> Any:
+def _shown(value: Any) -> Any:
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value) if isinstance(value, Path) else value

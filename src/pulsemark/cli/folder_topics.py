@@ -37,13 +37,11 @@ def data_dir_of(args: argparse.Namespace, target: str) -> Path:
 
 def partitions_among(names: list[str], topic: str) -> list[str]:
     """Those of the names that are partitions of a topic, by their numbers."""
-    beginning = f"{topic}-partition-"
-    numbers = {
-        name: int(name.removeprefix(beginning))
-        for name in names
-        if name.startswith(beginning) and name.removeprefix(beginning).isdecimal()
-    }
-    return sorted(numbers, key=numbers.__getitem__)
+    from ..metadata.partition_names import partition_of
+
+    read = {name: partition_of(name) for name in names}
+    partitions = [name for name, (of, index) in read.items() if of == topic and index >= 0]
+    return sorted(partitions, key=read.__getitem__)
 
 
 def names_in(reader: FolderReader | BookKeeperReader, topic: str) -> list[str]:

@@ -87,11 +87,6 @@ class WorkersFolder:
         os.close(self._lock)
 
 
-def is_workers_folder(folder: Path) -> bool:
-    """Whether this is a folder of workers, which a broker alone must not use."""
-    return (folder / FACTS).exists()
-
-
 def _stored(facts: Path) -> int:
     try:
         return int(json.loads(facts.read_text())["workers"])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from ..metadata.partition_names import partition_of
+
 __all__ = ["is_name"]
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-#: The broker's names of partitions.
-_PARTITION = re.compile(r".+-partition-(0|[1-9][0-9]{0,9})")
 
 
 def is_name(name: str | None) -> bool:
@@ -17,5 +17,5 @@ def is_name(name: str | None) -> bool:
         name is not None
         and _NAME.fullmatch(name) is not None
         and name not in (".", "..")
-        and _PARTITION.fullmatch(name) is None
+        and partition_of(name)[1] < 0
     )

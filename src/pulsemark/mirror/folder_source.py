@@ -18,6 +18,7 @@ from ..ledger import (
     Position,
     TopicNotFoundError,
 )
+from ..ledger.catalog_kinds import PARTITIONED_KIND, SCHEMA_KIND
 from ..ledger.local.io.folder import CATALOG_NAME
 from ..maintenance.verify_catalog import read_property
 from ..metadata import MessageFormatError, peek, read_message_metadata
@@ -30,9 +31,6 @@ from .entries import Gap, Place, Resume, SourceEntry
 from .errors import OtherSourceError, TopicMissingError
 
 __all__ = ["FolderSource"]
-
-PARTITIONED_KIND = "partitioned-topic"
-SCHEMA_KIND = "schema"
 
 
 class FolderSource:

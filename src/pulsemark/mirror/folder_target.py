@@ -19,18 +19,21 @@ from ..ledger import (
     LocalStore,
     ManagedLedger,
 )
+from ..ledger.catalog_kinds import (
+    NAMESPACE_KIND,
+    PARTITIONED_KIND,
+    SCHEMA_KIND,
+    TENANT_KIND,
+)
 from ..metadata import ChecksumError, StamperChain
 from ..metadata.schema_list import pack_schemas, unpack_schemas
 from ..proto.pulsar_api_pb2 import Schema
 from ..wire import TopicName
 from .entries import Resume, SourceEntry
 from .errors import PartitionCountError, TargetNotEmptyError, TargetRefusedError
-from .folder_source import PARTITIONED_KIND, SCHEMA_KIND
 
 __all__ = ["FolderTarget"]
 
-NAMESPACE_KIND = "namespace"
-TENANT_KIND = "tenant"
 DEFAULT_NAMESPACE = "public/default"
 WINDOW_BYTES = 64 * 1024 * 1024
 WINDOW_ENTRIES = 10_000

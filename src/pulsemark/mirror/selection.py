@@ -48,14 +48,14 @@ class Selection:
         there = source.topics(sorted({name.namespace for name in parsed}))
         found: dict[str, None] = {}
         for name in parsed:
-            for topic in self._matching(name, source, there):
+            for topic in self._matching(name, there):
                 for each in self._parts(TopicName.parse(topic), source, target, there):
                     found[each] = None
         if not found:
             raise NoTopicsError(source.place, self.names)
         return list(found)
 
-    def _matching(self, name: TopicName, source: Source, there: list[str]) -> list[str]:
+    def _matching(self, name: TopicName, there: list[str]) -> list[str]:
         """Topics, without partition numbers, that this name or pattern means."""
         if not self.is_regex:
             return [str(name)]

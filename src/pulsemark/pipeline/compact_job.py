@@ -18,6 +18,7 @@ from .compact import (
 from .compact.job import STAGES, check_new_folder
 from .compact.views import check_admin_url
 from .errors import OptionError
+from .job_arguments import add_storage_option, add_topic
 from .offload import DeltaTarget
 from .offload.places import LocalPlace, place_of
 from .options import ReadOptions
@@ -45,15 +46,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("parquet", "delta"), help="of the target (default: parquet)"
     )
-    parser.add_argument(
-        "--storage-option",
-        action="append",
-        metavar="KEY=VALUE",
-        help="for deltalake, for example AWS_REGION=eu-west-1; may be repeated",
-    )
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
+    add_storage_option(parser)
+    add_topic(parser)
     parser.add_argument("--columns", help=f"of the target (default: {','.join(DEFAULT_COLUMNS)})")
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be kept, and write nothing"

@@ -14,6 +14,8 @@ from .errors import OptionError
 __all__ = [
     "TOKEN_VARIABLE",
     "add_range",
+    "add_storage_option",
+    "add_topic",
     "add_topics",
     "check_file",
     "check_range",
@@ -44,8 +46,23 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
         help="the data folder; a broker may be writing to it; for audit, skew and verify also "
         "zk://HOST:PORT/ledgers: topics in BookKeeper",
     )
+    add_topic(parser)
+
+
+def add_topic(parser: argparse.ArgumentParser) -> None:
+    """Which topics."""
     parser.add_argument(
         "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
+    )
+
+
+def add_storage_option(parser: argparse.ArgumentParser) -> None:
+    """How a Delta table's storage is reached."""
+    parser.add_argument(
+        "--storage-option",
+        action="append",
+        metavar="KEY=VALUE",
+        help="for deltalake, for example AWS_REGION=eu-west-1; may be repeated",
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .arguments import checked_options, pairs, positive
 from .columns import DEFAULT_COLUMNS
 from .errors import JobFailedError, OptionError
+from .job_arguments import add_storage_option, add_topic
 from .offload import DeltaTarget, IcebergTarget, offload, truncate_offloaded, verify_offload
 from .offload.job import DEFAULT_ROWS_PER_FILE, check_table
 from .offload.table import OffloadTable, table_of
@@ -31,12 +32,7 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=FORMATS, default="parquet", help="of the table (default: %(default)s)"
     )
-    parser.add_argument(
-        "--storage-option",
-        action="append",
-        metavar="KEY=VALUE",
-        help="for deltalake, for example AWS_REGION=eu-west-1; may be repeated",
-    )
+    add_storage_option(parser)
     parser.add_argument(
         "--table", metavar="NAMESPACE.TABLE", help="of Iceberg; made if it is missing"
     )
@@ -81,9 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """All options of the command."""
     parser.add_argument("path", help="the data folder; a broker may be writing to it")
     add_table_options(parser)
-    parser.add_argument(
-        "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
-    )
+    add_topic(parser)
     parser.add_argument(
         "--ending-time",
         metavar="TIME",

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..ledger.bookkeeper.address import StoreAddress
+from ..metadata.partition_names import partition_of
 from .columns import DEFAULT_COLUMNS, RowKind, columns_of, default_columns_of
 from .errors import OptionError
 from .option_values import (
@@ -390,11 +391,8 @@ def select_topics(
     by_name: dict[str, list[str]] = {}
     for topic in existing:
         by_name.setdefault(topic, []).append(topic)
-        base = _PARTITION.sub("", topic)
-        if base != topic:
+        base, index = partition_of(topic)
+        if index >= 0:
             by_name.setdefault(base, []).append(topic)
     found = {topic for name in selection.names for topic in by_name.get(name, ())}
     return sorted(found), [name for name in selection.names if name not in by_name]
-
-
-_PARTITION = re.compile(r"-partition-[0-9]+\Z")

@@ -20,7 +20,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..finder import Finder
 from ..ledger import FolderReader, Position, Run, TopicLog, TopicNotFoundError
@@ -36,9 +36,10 @@ _log = logging.getLogger(__name__)
 
 PARTITION_BYTES = 128 << 20
 """Spark's own size for a partition of files."""
-_SMALL_ROWS = 100_000
 SPREAD_FROM_BYTES = 8 << 20
 """Reads of this size or more are divided among all cores."""
+_SMALL_ROWS = 100_000
+"""A job's task has whole slices of so many messages together, or a single larger one."""
 UNKNOWN_TOPIC = "a topic of unknown name"
 """The name for a topic in reports of losses, if its real name is lost too."""
 
@@ -60,6 +61,16 @@ class Slice:
     def message_count(self) -> int:
         """How many messages there are, control entries included."""
         return self.end_index - self.first_index
+
+    def to_json(self) -> list[object]:
+        """A list for JSON."""
+        return [self.topic, *self.start, *self.end, self.first_index, self.end_index]
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> Slice:
+        """The slice of such a list."""
+        topic, *numbers = values
+        return cls(topic, Position(*numbers[:2]), Position(*numbers[2:4]), *numbers[4:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from ..ledger import CorruptFileError, FolderLog, FolderReader, Position, TopicLog
+from ..ledger import FolderLog, FolderReader, Position, TopicLog
 from ..ledger.local.io.folder import SegmentId
 from .bad_entries import BadEntries
 from .columns import Depth, RowKind, depth_of
@@ -152,8 +151,7 @@ def opened_slices(
 
 def _opened(folder: FolderReader, partition: LedgerPartition) -> dict[str, FolderLog]:
     if partition.segments is not None:
-        with suppress(CorruptFileError):
-            return folder.logs_of(partition.segments, lost=partition.lost_ledgers)
+        return folder.logs_of(partition.segments, lost=partition.lost_ledgers)
     topics = dict.fromkeys(part.topic for part in partition.slices)
     return folder.logs(topics, lost=partition.lost_ledgers)
 

@@ -19,6 +19,7 @@ from ..broker import Broker, BrokerConfig, BrokerThread
 from ..broker.errors import BrokerStateError
 from ..broker.moved_clock import before_clock_moves, clock_moved
 from ..ledger import MemoryFolder, TopicLog
+from ..metadata.partition_names import partition_of
 from ..wire import TopicName
 from .clock import SettableClock
 from .faults import Faults
@@ -154,7 +155,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Looking):
             topics = broker.services.topics
             found: list[StoredMessage] = []
             for full in topics.names.snapshot():
-                if str(name) in (full, full.rpartition("-partition-")[0]):
+                if str(name) in (full, partition_of(full)[0]):
                     log = (await topics.open(TopicName.parse(full), create=False)).ledger
                     found += await broker.services.run_blocking(_all_messages, log)
             return sorted(found, key=lambda each: (each.broker_time_ms, each.topic, each.index))

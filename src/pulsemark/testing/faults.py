@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from ..broker import Broker
 from ..ledger import MemoryFolder
+from ..metadata.partition_names import partition_of
 from ..proto.pulsar_api_pb2 import ProducerAccessMode, ServerError
 from ..wire import TopicName
 from .faulty_broker import FaultyBroker, SendFault, SendFaults
@@ -169,7 +170,7 @@ class Faults:
 
         async def pause(broker: Broker) -> None:
             for opened in broker.services.topics.open_topics.values():
-                if full in (None, opened.name, opened.name.rpartition("-partition-")[0]):
+                if full in (None, opened.name, partition_of(opened.name)[0]):
                     for each in opened.subscriptions.values():
                         if subscription in (None, each.name):
                             each.rates.is_paused = is_paused

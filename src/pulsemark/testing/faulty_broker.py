@@ -10,6 +10,7 @@ from ..broker import Broker, BrokerConfig
 from ..broker.connection.session import Session
 from ..broker.handlers import handle_send
 from ..broker.services import Services
+from ..metadata.partition_names import partition_of
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import Send, commands
 from .faulty_files import FaultyFiles
@@ -32,8 +33,7 @@ class SendFault:
 
     def takes(self, topic: str) -> bool:
         """Whether it holds for a message of this topic; counts it."""
-        partition_of = topic.rpartition("-partition-")[0]
-        if self.times == 0 or self.topic not in (None, topic, partition_of):
+        if self.times == 0 or self.topic not in (None, topic, partition_of(topic)[0]):
             return False
         if self.times is not None:
             self.times -= 1

@@ -13,6 +13,7 @@ from ..client.errors import AdminError
 from ..ledger import EARLIEST, Entry, EntryKind, Position, TopicLog
 from ..metadata import Message, MessageFormatError, messages_of, peek
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
+from ..metadata.partition_names import partition_name
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
@@ -130,7 +131,7 @@ class Looking(ABC):
         Raises AdminError if there is no such topic or subscription.
         """
         partitions = self.admin.partitions(topic)
-        logs = [f"{topic}-partition-{number}" for number in range(partitions)] or [topic]
+        logs = [partition_name(topic, number) for number in range(partitions)] or [topic]
         return sum(self._backlog(log, subscription) for log in logs)
 
     def _backlog(self, log: str, subscription: str) -> int:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError, BrokerStateError
 from ..ledger import FolderReader
+from ..metadata.partition_names import partition_of
 from ..wire import TopicName
 from .life import BrokerLife
 from .looking import Looking, StoredMessage, messages_in
@@ -181,7 +182,7 @@ class BrokerProcess(BrokerLife, Looking):
         found: list[StoredMessage] = []
         with FolderReader(self.data_dir) as reader:
             for full in reader.topics():
-                if name in (full, full.rpartition("-partition-")[0]):
+                if name in (full, partition_of(full)[0]):
                     found += messages_in(reader.log(full))
         return sorted(found, key=lambda each: (each.broker_time_ms, each.topic, each.index))
 

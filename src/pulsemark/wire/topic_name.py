@@ -6,7 +6,8 @@
     persistent://tenant/cluster/namespace/local the form of Pulsar 1; its namespace is
                                                 cluster/namespace
 
-A partition of a partitioned topic is a topic of its own named `<topic>-partition-<n>`.
+A partition of a partitioned topic is a topic of its own named `<topic>-partition-<n>` (see
+`metadata.partition_names`).
 
 Rules: tenant and namespace consist of ASCII letters, digits and `-=:._` (Pulsar's rule for
 entities). The local part may be any text of at most 255 bytes of UTF-8, without `/` and without
@@ -20,6 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ..metadata.partition_names import partition_name, partition_of
 from .errors import InvalidTopicNameError
 
 PERSISTENT = "persistent"
@@ -29,12 +31,9 @@ DEFAULT_NAMESPACE = "default"
 
 #: Of a topic's local name without "-partition-N": so every topic may have partitions.
 PART_SIZE_MAX_BYTES = 255
-_PARTITION_MAX = 2**31 - 1
 
 _ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# A number as a broker writes it: no leading zero, ASCII digits only.
-_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +91,13 @@ class TopicName:
     @property
     def partition_index(self) -> int:
         """The number of the partition in this name; -1 if it is not a partition's name."""
-        match = _PARTITION.fullmatch(self.local)
-        index = int(match[2]) if match else -1
-        return index if index <= _PARTITION_MAX else -1
+        return partition_of(self.local)[1]
 
     @property
     def partitioned(self) -> TopicName:
         """The partitioned topic of this partition; the topic itself if it is not a partition."""
-        match = _PARTITION.fullmatch(self.local)
-        if match is None or self.partition_index < 0:
-            return self
-        return TopicName(self.domain, self.tenant, self.namespace_local, match[1])
+        local, index = partition_of(self.local)
+        return self if index < 0 else self._beside(local)
 
     def partition(self, index: int) -> TopicName:
         """The topic that is partition `index` (from 0 on) of this one.
@@ -111,7 +106,9 @@ class TopicName:
         """
         if index < 0 or self.partition_index >= 0:
             raise ValueError(f"{self} has no partition {index}")
-        local = f"{self.local}-partition-{index}"
+        return self._beside(partition_name(self.local, index))
+
+    def _beside(self, local: str) -> TopicName:
         return TopicName(self.domain, self.tenant, self.namespace_local, local)
 
 
@@ -138,6 +135,11 @@ def check_namespace_or_older(name: str) -> None:
         _check_entity(name, what, part)
 
 
+def is_entity_name(name: str) -> bool:
+    """Whether a tenant, cluster or namespace can be called so: Pulsar's rule for entities."""
+    return _ENTITY.fullmatch(name) is not None
+
+
 def is_older_namespace(name: str) -> bool:
     """Whether a namespace's name has a cluster, as in Pulsar 1: `tenant/cluster/namespace`."""
     return name.count("/") == 2
@@ -145,7 +147,7 @@ def is_older_namespace(name: str) -> bool:
 
 def _check_entity(name: str, what: str, part: str) -> None:
     _check_part(name, what, part)
-    if _ENTITY.fullmatch(part) is None:
+    if not is_entity_name(part):
         raise InvalidTopicNameError(name, f"the {what} may hold letters, digits and -=:._ only")
 
 
@@ -161,8 +163,7 @@ def _check_part(name: str, what: str, part: str) -> None:
     if _CONTROL.search(part):
         raise InvalidTopicNameError(name, f"the {what} holds a control character")
     try:
-        match = _PARTITION.fullmatch(part) if what == "topic" else None
-        size = len((match[1] if match else part).encode())
+        size = len((partition_of(part)[0] if what == "topic" else part).encode())
     except UnicodeEncodeError:
         raise InvalidTopicNameError(name, f"the {what} is not encodable as UTF-8") from None
     if size > PART_SIZE_MAX_BYTES:

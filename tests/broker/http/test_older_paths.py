@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from itertools import pairwise
 
 import pytest
@@ -15,21 +13,10 @@ TOPIC = "/admin/v2/persistent/public/default/t"
 
 
 @pytest.fixture
-def asked():
-    """A new broker, and what asks it: method, path and body in, status and body out."""
+def asked(ask_of):
+    """What asks a new broker, and the broker."""
     with running_broker() as broker:
-
-        def call(method, path, body=None):
-            data = None if body is None else json.dumps(body).encode()
-            request = urllib.request.Request(broker.http_url + path, data, method=method)
-            try:
-                with urllib.request.urlopen(request, timeout=30) as answer:
-                    return answer.status, answer.read().decode()
-            except urllib.error.HTTPError as error:
-                with error:
-                    return error.code, error.read().decode()
-
-        yield call, broker
+        yield ask_of(broker), broker
 
 
 @pytest.fixture

@@ -17,26 +17,10 @@ from pulsemark.testing.attackers import attacked_broker, signed
 from pulsemark.testing.secured import rest
 
 Ask = Callable[..., tuple[int, str]]
+AskOf = Callable[[BrokerThread], Ask]
 NAMESPACE = "/admin/namespaces/public/standalone/n"
 TOPIC = "persistent://public/standalone/n/a/b"
 PATH = "/admin/persistent/public/standalone/n/t"
-
-
-def asking(broker: BrokerThread) -> Ask:
-    """What asks a broker: method, path and body in, status and body out."""
-
-    def call(method: str, path: str, body: bytes | None = None) -> tuple[int, str]:
-        request = urllib.request.Request(broker.http_url + path, body, method=method)
-        if body is not None:
-            request.add_header("Content-Type", "application/json")
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +32,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
 
 
 @pytest.fixture
-def ask(broker: BrokerThread) -> Ask:
+def ask(broker: BrokerThread, ask_of: AskOf) -> Ask:
     """What asks the broker."""
-    return asking(broker)
+    return ask_of(broker)
 
 
 def reason(answer: tuple[int, str]) -> tuple[int, str]:
@@ -77,7 +61,7 @@ def test_a_namespace_with_a_cluster(ask: Ask) -> None:
         404,
         "Cluster does not exist",
     )
-    assert ask("POST", f"{NAMESPACE}/messageTTL", b"7")[0] == 204
+    assert ask("POST", f"{NAMESPACE}/messageTTL", 7)[0] == 204
     assert ask("GET", f"{NAMESPACE}/messageTTL") == (200, "7")
     assert ask("GET", f"{NAMESPACE}/destinations") == (200, "[]")
     assert ask("GET", f"{NAMESPACE}/topics")[0] == 405
@@ -117,7 +101,7 @@ def test_permissions_need_the_namespace(ask: Ask) -> None:
     """They are kept in it, so a topic of Pulsar 1 whose namespace is absent can have none."""
     path = "/admin/persistent/public/nowhere/n/p"
     assert ask("PUT", path) == (204, "")
-    found = reason(ask("POST", f"{path}/permissions/r", b'["produce"]'))
+    found = reason(ask("POST", f"{path}/permissions/r", ["produce"]))
     assert found == (404, "Topic's namespace does not exist")
     assert reason(ask("DELETE", f"{path}/permissions/r")) == (404, "")
     assert ask("GET", f"{path}/permissions")[0] == 404
@@ -138,13 +122,13 @@ def test_clients_use_names_with_a_cluster(broker: BrokerThread, ask: Ask) -> Non
     assert json.loads(ask("GET", lookup)[1])["brokerUrl"] == broker.service_url
 
 
-def test_topics_with_a_cluster_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_topics_with_a_cluster_are_there_after_a_restart(tmp_path: Path, ask_of: AskOf) -> None:
     """Their namespace, which does not exist, is found in their names."""
     config = BrokerConfig(data_dir=tmp_path / "data", port=0, http_port=0)
     with BrokerThread(config) as broker, RawClient.from_url(broker.service_url) as raw:
         raw.create_producer(TOPIC).send(b"x")
     with BrokerThread(config) as broker:
-        call = asking(broker)
+        call = ask_of(broker)
         path = "/admin/persistent/public/standalone/n/a%2Fb/stats"
         assert json.loads(call("GET", path)[1])["msgInCounter"] == 0
         assert call("PUT", NAMESPACE) == (204, "")

@@ -6,7 +6,7 @@ import numpy as np
 import pulsar
 import pytest
 
-from pulsemark.pipeline.decode.message_ids import message_ids, partition_of
+from pulsemark.pipeline.decode.message_ids import message_ids
 from pulsemark.proto.pulsar_api_pb2 import MessageIdData
 
 
@@ -71,12 +71,14 @@ def test_ids_of_one_length_and_of_several(
     ("topic", "partition"),
     [
         ("a-partition-0", 0),
-        ("a-partition-17", 17),
+        ("a-partition-2147483647", 2147483647),
         ("a", -1),
-        ("a-partition-", -1),
-        ("-partition-1x", -1),
+        ("a-partition-01", -1),
     ],
 )
-def test_the_partition_is_the_name_s_end(topic: str, partition: int) -> None:
-    """As Pulsar names partitions."""
-    assert partition_of(topic) == partition
+def test_the_partition_is_the_one_that_a_consumer_gets(topic: str, partition: int) -> None:
+    """A name that is no partition's for the broker is none here."""
+    (made,) = message_ids(
+        topic, np.array([1]), np.array([5]), np.array([1]), np.array([0])
+    ).to_pylist()
+    assert pulsar.MessageId.deserialize(made).partition() == partition

@@ -226,6 +226,7 @@ CHOICES = {
         "delete_when_no_subscriptions",
         "delete_when_subscriptions_caught_up",
     ),
+    # In the order of Pulsar's enumeration.
     "schema_compatibility_strategy": (
         "ALWAYS_INCOMPATIBLE",
         "ALWAYS_COMPATIBLE",

@@ -7,9 +7,9 @@ that the scripts of an administrator work.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from ...wire.topic_name import is_entity_name
 from .documents import delete, documents, get, put
 from .messages import HttpError, Request, Response
 from .table import Route
@@ -17,7 +17,6 @@ from .table import Route
 __all__ = ["ROUTES", "cluster_names"]
 
 CLUSTER, DOMAIN, ISOLATION = "cluster", "failure-domain", "isolation-policy"
-NAME = re.compile(r"[-=:.\w]+", re.ASCII)
 URLS = {"serviceUrl": "http", "serviceUrlTls": "https"}
 BROKER_URLS = {"brokerServiceUrl": "pulsar", "brokerServiceUrlTls": "pulsar+ssl"}
 FLAGS = (
@@ -54,7 +53,7 @@ async def cluster(request: Request, name: str) -> Response:
 
 async def create_cluster(request: Request, name: str) -> Response:
     """Describe another cluster."""
-    if not NAME.fullmatch(name):
+    if not is_entity_name(name):
         raise HttpError(412, "Cluster name is not valid")
     if name in await cluster_names(request):
         raise HttpError(409, "Cluster already exists")

@@ -51,27 +51,27 @@ async def create_topic(
     given = text_properties(request.json())
     if topics.exists(name):
         raise HttpError(409, "This topic already exists")
-    _check_partition(request, name, topic)
+    _check_partition(request, name)
     await topics.open(name, create=True, explicit=True)
     if given:
         await topics.policies[PROPERTIES].set_for_topic(name, given)
     return Response()
 
 
-def _check_partition(request: Request, name: TopicName, local: str) -> None:
+def _check_partition(request: Request, name: TopicName) -> None:
     """Raise `HttpError` 412 for the name of a partition that no partitioned topic has."""
     if name.partition_index < 0:
         return
-    whole = local.rpartition("-partition-")[0]
-    start = f'Can\'t create topic {local} with "-partition-" followed by'
-    if not request.services.topics.partitions_of(name.partitioned):
+    whole = name.partitioned
+    start = f'Can\'t create topic {name.local} with "-partition-" followed by'
+    if not request.services.topics.partitions_of(whole):
         raise HttpError(
-            412, f"{start} numeric value if there isn't a partitioned topic {whole} created."
+            412, f"{start} numeric value if there isn't a partitioned topic {whole.local} created."
         )
     if is_beyond_partitions(request.services.topics, name):
         raise HttpError(
             412,
-            f"{start} a number smaller than number of partition of partitioned topic {whole}",
+            f"{start} a number smaller than number of partition of partitioned topic {whole.local}",
         )
 
 

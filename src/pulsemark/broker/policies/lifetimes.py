@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..configuration.config import BrokerConfig
+from ..configuration.policy_defaults import CHOICES
 from .policy import InvalidValueError, Place, Policy, UnreadableValueError
 from .values import any_of, boolean, fields, integer, not_negative
 
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
-DELETE_MODES = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
+DELETE_MODES = CHOICES["broker_delete_inactive_topics_mode"]
 
 
 def _text(name: str, value: Any) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..configuration.policy_defaults import CHOICES
 from .policy import Place, Policy
 from .values import any_of, boolean
 
@@ -17,17 +18,7 @@ __all__ = [
 ]
 
 #: In the order of Pulsar's enumeration: a number in JSON chooses one.
-STRATEGIES = (
-    "UNDEFINED",
-    "ALWAYS_INCOMPATIBLE",
-    "ALWAYS_COMPATIBLE",
-    "BACKWARD",
-    "FORWARD",
-    "FULL",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD_TRANSITIVE",
-    "FULL_TRANSITIVE",
-)
+STRATEGIES = ("UNDEFINED", *CHOICES["schema_compatibility_strategy"])
 AUTO_UPDATE_STRATEGIES = (
     "AutoUpdateDisabled",
     "Backward",

@@ -109,7 +109,6 @@ class Authorizer:
     ) -> None:
         self._provider = provider
         self.is_on = config.authorization_enabled
-        self._authenticates = config.authentication_enabled
         self._policies = policies
         self._super_users = frozenset(config.super_user_roles)
         self._proxies = frozenset(config.proxy_roles)

@@ -40,7 +40,6 @@ __all__ = [
     "of_topic",
     "part_of",
     "revoke_subscription",
-    "shown_roles",
 ]
 
 AUTH_POLICIES = "auth_policies"
@@ -112,12 +111,6 @@ def of_topic(policies: Policies, names: Collection[str]) -> dict[str, list[str]]
         for role, actions in by_topic.get(name, {}).items():
             found[role] = check_actions([*found.get(role, ()), *actions])
     return found
-
-
-def shown_roles(policies: Policies) -> list[str]:
-    """The roles that have a permission in the namespace."""
-    named = [part_of(policies, NAMESPACE), *part_of(policies, TOPIC).values()]
-    return sorted({role for grants in named for role in grants})
 
 
 # -- checking -------------------------------------------------------------------------------------

@@ -152,11 +152,8 @@ class NamespaceRows:
             )  # fmt: skip
             return
         before.figures = _sums(before.figures, row.figures)
-        before.latency = (
-            _sums(before.latency[0], row.latency[0]),
-            before.latency[1] + row.latency[1],
-        )
-        before.sizes = _sums(before.sizes[0], row.sizes[0]), before.sizes[1] + row.sizes[1]
+        before.latency = _both(before.latency, row.latency)
+        before.sizes = _both(before.sizes, row.sizes)
         ((labels, figures),) = before.subscriptions
         before.subscriptions = [(labels, tuple(_sums(figures, of_subscriptions)))]
 

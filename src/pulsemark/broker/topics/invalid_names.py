@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError
+from ...wire.topic_name import is_entity_name
 from ..errors import RefusedError
 
 __all__ = ["invalid_name"]
 
-ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)
 DOMAINS = ("persistent", "non-persistent")
 
 
@@ -38,7 +36,7 @@ def _reason(name: str) -> str | None:
     if not all(parts[:-1]):
         return f"Invalid namespace format. namespace: {namespace}"
     for part in parts[:-1]:
-        if ENTITY.fullmatch(part) is None:
+        if not is_entity_name(part):
             return f"Invalid named entity: {part}"
     if not local.strip():
         full = name if separator else f"persistent://{name}"

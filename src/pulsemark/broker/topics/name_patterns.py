@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 
 from ...metadata import crc32c
+from ...metadata.partition_names import partition_of
 
 __all__ = ["compile_if_safe", "matches", "topics_hash", "without_domain"]
 
@@ -17,7 +18,6 @@ PATTERN_SIZE_MAX_BYTES = 256
 MAX_REPETITIONS = 2
 #: Escapes that stand for one character, or for one of a class.
 _ESCAPES = re.compile(r"\\[.dDwWsS/_:-]")
-_PARTITION = re.compile(r"-partition-\d+$")
 #: What makes matching slow: a repeated group, or an escape with another meaning (\1).
 _SLOW = re.compile(r"\)[*+?{]|\\")
 
@@ -40,7 +40,7 @@ def matches(pattern: re.Pattern[str], name: str) -> bool:
     As in Pulsar, the domain does not count, and a partition has the name of its topic: Java clients
     look for a topic's partitions with ``^persistent://tenant/namespace/topic$``.
     """
-    return pattern.fullmatch(_PARTITION.sub("", without_domain(name))) is not None
+    return pattern.fullmatch(partition_of(without_domain(name))[0]) is not None
 
 
 def topics_hash(names: Iterable[str]) -> str:

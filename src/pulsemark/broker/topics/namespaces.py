@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...ledger import CatalogError
+from ...ledger.catalog_kinds import NAMESPACE_KIND, TENANT_KIND
 from ...ledger.store import MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import check_namespace_or_older, is_older_namespace
@@ -42,18 +43,21 @@ class Namespaces(Mapping[str, Settings]):
             try:
                 # In one transaction: a tenant alone would look like a folder that a user set up.
                 self._catalog.write(
-                    [("tenant", DEFAULT_TENANT, b"{}"), ("namespace", DEFAULT_NAMESPACE, b"{}")]
+                    [
+                        (TENANT_KIND, DEFAULT_TENANT, b"{}"),
+                        (NAMESPACE_KIND, DEFAULT_NAMESPACE, b"{}"),
+                    ]
                 )
             except CatalogError:
                 # Another broker of a cluster may start at the same time, and have written it.
-                if not self._catalog.items("tenant"):
+                if not self._catalog.items(TENANT_KIND):
                     raise
             self._read()
 
     def _read(self) -> None:
         catalog = self._catalog
-        self.tenants = {key: json.loads(value) for key, value in catalog.items("tenant")}
-        self._settings = {key: json.loads(value) for key, value in catalog.items("namespace")}
+        self.tenants = {key: json.loads(value) for key, value in catalog.items(TENANT_KIND)}
+        self._settings = {key: json.loads(value) for key, value in catalog.items(NAMESPACE_KIND)}
 
     def __getitem__(self, namespace: str) -> Settings:
         return self._settings[namespace]
@@ -88,7 +92,7 @@ class Namespaces(Mapping[str, Settings]):
             self.tenants[tenant] = settings
             self._notify(None)
 
-        await self._writer.put("tenant", tenant, _stored(settings), show)
+        await self._writer.put(TENANT_KIND, tenant, _stored(settings), show)
 
     async def delete_tenant(self, tenant: str) -> None:
         """Delete a tenant that has no namespaces."""
@@ -97,7 +101,7 @@ class Namespaces(Mapping[str, Settings]):
             self.tenants.pop(tenant, None)
             self._notify(None)
 
-        await self._writer.put("tenant", tenant, None, show)
+        await self._writer.put(TENANT_KIND, tenant, None, show)
 
     async def put(self, namespace: str, settings: Settings) -> None:
         """Create a namespace, or change its settings."""
@@ -107,7 +111,7 @@ class Namespaces(Mapping[str, Settings]):
             self._settings[namespace] = settings
             self._notify(namespace)
 
-        await self._writer.put("namespace", namespace, _stored(settings), show)
+        await self._writer.put(NAMESPACE_KIND, namespace, _stored(settings), show)
 
     async def change(self, namespace: str, change: Callable[[Settings], Settings]) -> None:
         """Store the settings that `change` returns for a namespace's present settings.
@@ -122,7 +126,7 @@ class Namespaces(Mapping[str, Settings]):
                     ServerError.TopicNotFound, f"Namespace {namespace} does not exist"
                 )
             settings = change(self._settings[namespace])
-            await self._writer.write(("namespace", namespace, _stored(settings)))
+            await self._writer.write((NAMESPACE_KIND, namespace, _stored(settings)))
             self._settings[namespace] = settings
             self._notify(namespace)
 
@@ -130,12 +134,12 @@ class Namespaces(Mapping[str, Settings]):
 
     def take(self, kind: str, key: str, value: bytes | None) -> None:
         """Show what another broker has stored under (kind, key); None: it has removed it."""
-        shown = self.tenants if kind == "tenant" else self._settings
+        shown = self.tenants if kind == TENANT_KIND else self._settings
         if value is None:
             shown.pop(key, None)
         else:
             shown[key] = json.loads(value)
-        self._notify(None if kind == "tenant" else key)
+        self._notify(None if kind == TENANT_KIND else key)
 
     def _notify(self, namespace: str | None) -> None:
         for call in self.on_change:
@@ -156,7 +160,7 @@ class Namespaces(Mapping[str, Settings]):
 
         async def turn() -> None:
             try:
-                await self._writer.write(("namespace", namespace, None))
+                await self._writer.write((NAMESPACE_KIND, namespace, None))
             except BaseException:
                 self.restore(namespace, settings)
                 raise

@@ -13,6 +13,7 @@ The latest `REMEMBERED_MAX` deletions are remembered.
 
 from __future__ import annotations
 
+from ...ledger.catalog_kinds import PARTITIONED_KIND
 from ...ledger.store import MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
@@ -22,7 +23,6 @@ from .topic_names import TopicNames
 
 __all__ = ["PartitionedTopics"]
 
-PARTITIONED_KIND = "partitioned-topic"
 RETIRED_KIND = "deleted-partitioned-topic"
 REMEMBERED_MAX = 10_000
 

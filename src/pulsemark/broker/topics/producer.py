@@ -44,7 +44,6 @@ class Producer:
     name: str
     access_mode: ProducerAccessMode
     epoch: int
-    user_provided_name: bool
     #: The epoch that it claims when it reconnects; later the epoch that it owns.
     topic_epoch: int | None
     schema_version: bytes = b""
@@ -99,7 +98,6 @@ class Producer:
             name=name,
             access_mode=command.producer_access_mode,
             epoch=command.epoch,
-            user_provided_name=command.user_provided_producer_name,
             topic_epoch=command.topic_epoch if command.HasField("topic_epoch") else None,
             connected_since_ms=now_ms,
             is_encrypted=command.encrypted,

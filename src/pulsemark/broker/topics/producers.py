@@ -35,7 +35,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
 
 from ...proto.pulsar_api_pb2 import ProducerAccessMode, ServerError
 from ..background import Background
@@ -47,7 +46,6 @@ __all__ = ["CLAIMED_EPOCH_MAX", "TopicProducers"]
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 #: Pulsar's message; clients show it to their users.
 TERMINATED = (

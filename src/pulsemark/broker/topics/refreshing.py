@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .partitioned_topics import PARTITIONED_KIND, RETIRED_KIND
+from ...ledger.catalog_kinds import NAMESPACE_KIND, PARTITIONED_KIND, TENANT_KIND
+from .partitioned_topics import RETIRED_KIND
 from .policy_store import TOPIC_POLICY_KIND
 from .schema_kinds import STORED_KINDS
 from .topic_marks import EPOCH_KIND, TERMINATED_KIND
@@ -32,8 +33,8 @@ class Refreshing:
         self._topics = topics
         partitioned = topics.partitioned
         self._takers: dict[str, Callable[[str, bytes | None], None]] = {
-            "tenant": partial(topics.namespaces.take, "tenant"),
-            "namespace": self._namespace,
+            TENANT_KIND: partial(topics.namespaces.take, TENANT_KIND),
+            NAMESPACE_KIND: self._namespace,
             TOPIC_KIND: self._topic,
             PARTITIONED_KIND: partial(partitioned.take, PARTITIONED_KIND),
             RETIRED_KIND: partial(partitioned.take, RETIRED_KIND),
@@ -52,7 +53,7 @@ class Refreshing:
     def _namespace(self, namespace: str, value: bytes | None) -> None:
         topics = self._topics
         before = topics.namespaces.get(namespace, {})
-        topics.namespaces.take("namespace", namespace, value)
+        topics.namespaces.take(NAMESPACE_KIND, namespace, value)
         after = topics.namespaces.get(namespace, {})
         topics.policy_store.took_namespace(namespace, before, after)
 

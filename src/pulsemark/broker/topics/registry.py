@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ...ledger import LedgerError, ManagedLedger, Position, TopicNotFoundError
 from ...ledger.store import MetadataStore
@@ -51,7 +51,6 @@ from .topic_rules import rules_of
 
 __all__ = ["Topics"]
 
-T = TypeVar("T")
 RunBlocking = Callable[..., Awaitable[Any]]
 DeletionHook = Callable[[TopicName], Awaitable[None]]
 

@@ -36,24 +36,12 @@ from .schema_data import (
 
 __all__ = [
     "ALWAYS_COMPATIBLE",
-    "STRATEGIES",
     "check_compatible",
     "check_consumer",
 ]
 
 ALWAYS_COMPATIBLE = "ALWAYS_COMPATIBLE"
 ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
-STRATEGIES = (
-    "UNDEFINED",
-    ALWAYS_INCOMPATIBLE,
-    ALWAYS_COMPATIBLE,
-    "BACKWARD",
-    "FORWARD",
-    "FULL",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD_TRANSITIVE",
-    "FULL_TRANSITIVE",
-)
 TRANSITIVE = "_TRANSITIVE"
 APPLIED_TO_CONSUMERS = ("BACKWARD_TRANSITIVE", "FULL_TRANSITIVE")
 #: Types whose definitions are compared by Avro's rules.

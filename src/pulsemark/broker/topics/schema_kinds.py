@@ -1,8 +1,9 @@
 """Under which kinds the catalog has the schemas of a topic."""
 
-__all__ = ["FACTS_KIND", "SCHEMA_KIND", "STORED_KINDS"]
+from ...ledger.catalog_kinds import SCHEMA_KIND
 
-SCHEMA_KIND = "schema"
+__all__ = ["FACTS_KIND", "STORED_KINDS"]
+
 #: When each version was registered, which ones are deletions, and their fingerprints: JSON.
 FACTS_KIND = "schema-facts"
 STORED_KINDS = (SCHEMA_KIND, FACTS_KIND)

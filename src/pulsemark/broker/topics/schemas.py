@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...ledger.catalog_kinds import SCHEMA_KIND
 from ...metadata.schema_list import pack_schemas, unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema, ServerError
 from ...wire import TopicName
@@ -37,7 +38,7 @@ from .schema_compatibility import (
     check_consumer,
 )
 from .schema_data import AVRO_KINDS, check_schema_data, kind_of
-from .schema_kinds import FACTS_KIND, SCHEMA_KIND
+from .schema_kinds import FACTS_KIND
 from .schema_rules import SchemaRules
 from .topic import Topic
 

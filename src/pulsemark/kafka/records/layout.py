@@ -19,7 +19,6 @@ import struct
 from typing import NamedTuple
 
 OFFSET = struct.Struct(">q")
-OFFSET_AND_SIZE = struct.Struct(">qi")
 SIZE = struct.Struct(">i")
 TIME = struct.Struct(">q")
 CRC = struct.Struct(">I")
@@ -41,10 +40,8 @@ MESSAGE_HEADER = struct.Struct(">qiIbB")
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 BATCH_HEADER_BYTES = BATCH_HEADER.size
-BATCH_EPOCH_AT = 12
 BATCH_CRC_AT = 17
 BATCH_COVERED_AT = 21
-BATCH_MAX_TIME_AT = 35
 BATCH_OFFSET_SIZE_EPOCH = struct.Struct(">qii")
 
 TRANSACTIONAL = 0x10

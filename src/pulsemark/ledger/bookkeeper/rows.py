@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ..commit.commit import ROW_FIELDS
 from ..lru import Lru
+from ..packed_entry import HEAD
 from ..rows import IoCount, Row
-from .stored_entry import HEAD
 
 BLOCK_ROWS = 64
 

@@ -1,6 +1,6 @@
 """An entry's bytes: as a batch has them, and as a bookie stores them.
 
-In memory an entry is *packed*: a head with its facts, then prefix and body. On a bookie there is no
+In memory an entry is *packed* (`packed_entry`), with a head that has its facts. On a bookie is no
 head. An ordinary entry is stored as Pulsar stores it, because everything about it can be had
 without: append time and index are in its stamp, and its count is the difference to the index before
 it. Any other entry gets one more field at the end of its prefix, number 121, which says it all:
@@ -31,19 +31,28 @@ from ...metadata import (
     strip,
 )
 from ..commit.commit import ROW_FIELDS, Group
-from ..entry import LAST_KIND, Entry, EntryKind
-from ..position import Position
+from ..entry import LAST_KIND, EntryKind
+from ..packed_entry import HEAD, KINDS, pack, unpack_all
 
-HEAD = struct.Struct("<BIQqHII")
-"""Kind, message count, append time, index, prefix size, entry id, and the size of what follows."""
-FACTS_FIELD = 121
+__all__ = [
+    "HEAD",
+    "BadEntryError",
+    "Facts",
+    "as_given",
+    "own_facts",
+    "pack",
+    "payload_of",
+    "payloads",
+    "read_facts",
+    "unpack_all",
+]
+
 _FACTS = struct.Struct(">BIQQq")
 _FACTS_TAG = b"\xca\x07" + bytes([_FACTS.size])
 _FACTS_SIZE = len(_FACTS_TAG) + _FACTS.size
 _PREFIX = struct.Struct(">HI")
 _MAGIC = 0x0E02
 _NO_PREFIX = 0x80
-_KINDS = tuple(EntryKind)
 
 
 class BadEntryError(Exception):
@@ -64,34 +73,6 @@ class Facts:
 
 
 # Packed
-
-
-def pack(
-    entry_id: int,
-    kind: EntryKind,
-    message_count: int,
-    append_time_ms: int,
-    index: int,
-    prefix: bytes,
-    body: Buffer,
-) -> tuple[Buffer, ...]:
-    """The packed entry: head, prefix and body."""
-    size = len(prefix) + len(body)
-    head = HEAD.pack(kind, message_count, append_time_ms, index, len(prefix), entry_id, size)
-    return head, prefix, body
-
-
-def unpack_all(ledger_id: int, data: bytes) -> list[Entry]:
-    """The packed entries in ``data``, one after another; views on it."""
-    view, entries, at = memoryview(data), [], 0
-    while at < len(data):
-        kind, count, time_ms, index, prefix_size, entry_id, size = HEAD.unpack_from(data, at)
-        start = at + HEAD.size
-        stored = view[start : start + size]
-        position = Position(ledger_id, entry_id)
-        entries.append(Entry(position, _KINDS[kind], count, index, time_ms, prefix_size, stored))
-        at = start + size
-    return entries
 
 
 def payloads(group: Group) -> Iterator[tuple[Buffer, ...]]:
@@ -196,4 +177,4 @@ def _facts(payload: Buffer, fields_end: int) -> tuple[Facts, bool] | None:
     kind = flags & ~_NO_PREFIX
     if kind > LAST_KIND:
         raise BadEntryError(f"its kind, {kind}, is not known")
-    return Facts(_KINDS[kind], count, append_ms, max_ms, index), not flags & _NO_PREFIX
+    return Facts(KINDS[kind], count, append_ms, max_ms, index), not flags & _NO_PREFIX

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..commit.commit import Batch, Group, Owner
-from ..commit.entry_writer import Outcome
+from ..commit.entry_writer import EntryWriter, Outcome
 from ..errors import LedgerError, OwnershipLostError
 from ..run import Run
 from .client.errors import BackPressureError
@@ -27,15 +27,16 @@ _METADATA_WAIT_S = 1.0
 """So long other topics' entries wait, after a failed one, for ZooKeeper's answer about it."""
 
 
-class BookKeeperWriter:
+class BookKeeperWriter(EntryWriter):
     """The `EntryWriter` of a `BookKeeperLedgers`."""
+
+    is_waiting: bool = False
+    """Whether entries are on their way to bookies."""
 
     def __init__(self, ledgers: BookKeeperLedgers) -> None:
         self._ledgers = ledgers
         self._later: set[asyncio.Task[Any]] = set()
         self.broken: list[Owner] = []
-        self.is_waiting = False
-        """Whether entries are on their way to bookies."""
 
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
         """As `EntryWriter.write`; without ``sync``, too, entries are on the bookies' disks."""
@@ -148,14 +149,6 @@ class BookKeeperWriter:
     def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:
         """Create the runs' ledgers: see `EntryWriter.prepare`."""
         self._ledgers.prepare([cast("BookKeeperRun", run) for run in runs], prepared)
-
-    def can_be_repeated(self, groups: Sequence[Group]) -> bool:
-        """False: so only threads that no exception interrupts write."""
-        return False
-
-    def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
-        """Never called, because ``can_be_repeated`` returns False."""
-        raise NotImplementedError("can_be_repeated returns False")
 
     def sync(self) -> None:
         """Nothing to do: bookies sync before they acknowledge."""

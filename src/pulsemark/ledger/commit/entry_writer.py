@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ..run import Run
 from .commit import Batch, Group, Owner
@@ -19,8 +19,19 @@ class Outcome:
     error: Exception | None = None
 
 
+PlainWrite: TypeAlias = Callable[[Batch, Sequence[Group]], None]
+"""Writes a batch's groups as `EntryWriter.write`, where an exception of a signal handler may end it
+at any step. ``write`` of the same batch then carries on: steps that are done are skipped, or done a
+second time with the same outcome. Raises OSError where it fails.
+"""
+
+
 class EntryWriter(Protocol):
-    """Makes batches durable. One thread at a time uses it, between batches."""
+    """Makes batches durable. One thread at a time uses it, between batches.
+
+    Engines derive their own from it: what it does by itself is right for all whose runs are ready
+    from the beginning.
+    """
 
     broken: list[Owner]
     """Owners whose entries were written, and cannot become durable any more. After the batch the
@@ -42,16 +53,11 @@ class EntryWriter(Protocol):
         """Make runs that are not ready (`Run.is_ready`) ready in the background, or find out why
         they cannot be; then call ``prepared`` once, in any thread. ``write`` says what failed.
         """
+        prepared()
 
-    def can_be_repeated(self, groups: Sequence[Group]) -> bool:
-        """Whether ``write_plainly`` may be asked to write these. False is always right."""
-
-    def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
-        """As ``write``, where an exception of a signal handler may end it at any step.
-
-        ``write`` of the same batch then carries on: steps that are done are skipped, or done a
-        second time with the same outcome. Raises OSError where it fails.
-        """
+    def plain_write(self, groups: Sequence[Group]) -> PlainWrite | None:
+        """What writes these in a thread that a signal handler may interrupt; None: nothing can."""
+        return None
 
     def sync(self) -> None:
         """Make durable what was written without a sync. After an OSError it may be lost."""

@@ -232,11 +232,11 @@ class GroupCommit:
             if pending.taken is not None:
                 return False
             groups = pending.oldest.groups_with_entries()
-            if not groups or not self._writer.can_be_repeated(groups):
+            if not groups or (write := self._writer.plain_write(groups)) is None:
                 return False
             batch = pending.take()
         assert batch is not None
-        self._writer.write_plainly(batch, groups)
+        write(batch, groups)
         with self.lock:
             show(groups, keep=threading.current_thread() is not threading.main_thread())
         self.read_turns.committed()

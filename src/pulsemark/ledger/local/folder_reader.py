@@ -186,9 +186,18 @@ class FolderReader:
     ) -> dict[str, FolderLog]:
         """Topics with only these of their segments, by topic; the folder is not listed.
 
-        Segments whose files are gone are left out, and so are topics without any. Raises
-        CorruptFileError for a damaged header: salvaging it takes all of the folder (``logs``).
+        Segments whose files are gone are left out, and so are topics without any. If a header is
+        damaged, the topics have all of their segments: salvaging it takes all of the folder.
         """
+        try:
+            return self._named(segments, lost)
+        except CorruptFileError as error:
+            _log.debug("%s", error)
+            return self.logs(segments, lost=lost)
+
+    def _named(
+        self, segments: Mapping[str, Iterable[SegmentId]], lost: Collection[int]
+    ) -> dict[str, FolderLog]:
         found = {}
         for topic, wanted in segments.items():
             headers = []

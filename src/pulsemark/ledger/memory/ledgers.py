@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from ..commit.commit import ROW_FIELDS, Batch, Group, Owner
-from ..commit.entry_writer import Outcome
+from ..commit.entry_writer import EntryWriter, Outcome
 from ..commit.group_commit import GroupCommit
 from ..run import Run, RunHeader
 from ..store import MetadataStore
@@ -70,7 +70,7 @@ class MemoryMetadata(MetadataStore):
                     folder.values.setdefault(kind, {})[key] = value
 
 
-class MemoryWriter:
+class MemoryWriter(EntryWriter):
     """Appends entries to the ledgers of a `MemoryFolder`."""
 
     is_waiting = False
@@ -94,18 +94,6 @@ class MemoryWriter:
                 _add(content, group)
                 outcome.good.append(group)
         return outcome
-
-    def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:
-        """Never called, because these runs are ready from the beginning."""
-        raise NotImplementedError("all runs are ready")
-
-    def can_be_repeated(self, groups: Sequence[Group]) -> bool:
-        """False: so only threads that no exception interrupts write."""
-        return False
-
-    def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
-        """Never called, because ``can_be_repeated`` returns False."""
-        raise NotImplementedError("can_be_repeated returns False")
 
     def sync(self) -> None:
         """Nothing to do."""

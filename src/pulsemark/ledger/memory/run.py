@@ -1,32 +1,28 @@
 """A run of entries in memory.
 
-An entry is kept as one piece of bytes: a head with the facts that its prefix and payload need not
-have (kind, message count, append time, index), then the entry as Pulsar would store it.
+An entry is kept as one piece of bytes (`packed_entry`): a head, then the entry as Pulsar
+would store it.
 """
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from ...metadata import Buffer, PrefixError, peek
 from ..entry import Entry, EntryKind, RecordHead
+from ..packed_entry import HEAD, KINDS, pack, unpack, unpack_all
 from ..position import Position
 from ..rows import DamagedRecordError, IoCount, Probe, Row
 from ..run import Run
 from .folder import Content
 
-_HEAD = struct.Struct("<BIQqHII")
-"""Kind, message count, append time, index, prefix size, entry id, and the size of what follows."""
-_KINDS = tuple(EntryKind)
-
 
 class MemoryRun(Run):
     """A run of entries in memory."""
 
-    overhead_bytes = (_HEAD.size, _HEAD.size)
+    overhead_bytes = (HEAD.size, HEAD.size)
 
     def __init__(self, content: Content, replace: Callable[[Content, Content], None]) -> None:
         """``replace`` is called to put another content in the place of this one in the folder."""
@@ -68,12 +64,10 @@ class MemoryRun(Run):
         body_check: int,
     ) -> tuple[Buffer, ...]:
         """Head, prefix and body. Memory needs no checksum."""
-        size = len(prefix) + len(body)
-        head = _HEAD.pack(kind, message_count, append_time_ms, index, len(prefix), entry_id, size)
-        return head, prefix, body
+        return pack(entry_id, kind, message_count, append_time_ms, index, prefix, body)
 
     def unpacker(self) -> Callable[[bytes], list[Entry]]:
-        return partial(_entries_of, self.ledger_id)
+        return partial(unpack_all, self.ledger_id)
 
     # Rows
 
@@ -106,13 +100,13 @@ class MemoryRun(Run):
 
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
         entries = self._entries(row, max_entries, max_bytes)
-        return [_entry(self.ledger_id, memoryview(data)) for data in entries]
+        return [unpack(self.ledger_id, memoryview(data)) for data in entries]
 
     def read_stored(
         self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
     ) -> list[memoryview]:
         entries = self._entries(row, max_entries, max_bytes)
-        return [memoryview(data)[_HEAD.size :] for data in entries]
+        return [memoryview(data)[HEAD.size :] for data in entries]
 
     def _entries(self, row: int, max_entries: int, max_bytes: int) -> list[bytes]:
         found: list[bytes] = []
@@ -141,17 +135,17 @@ class MemoryRun(Run):
 
     def head(self, row: int, io: IoCount | None = None) -> RecordHead:
         data = self._data(row)
-        kind, message_count, append_time_ms, index, prefix_size, _, _ = _HEAD.unpack_from(data)
+        kind, message_count, append_time_ms, index, prefix_size, _, _ = HEAD.unpack_from(data)
         if io is not None:
-            io.add(_HEAD.size + prefix_size)
+            io.add(HEAD.size + prefix_size)
         return RecordHead(
             Position(self.ledger_id, self.first_entry_id + row),
-            _KINDS[kind],
+            KINDS[kind],
             message_count,
             index,
             append_time_ms,
-            memoryview(data)[_HEAD.size : _HEAD.size + prefix_size],
-            len(data) - _HEAD.size - prefix_size,
+            memoryview(data)[HEAD.size : HEAD.size + prefix_size],
+            len(data) - HEAD.size - prefix_size,
             len(data),
         )
 
@@ -193,28 +187,3 @@ def _stamp_of(prefix: memoryview) -> int:
     if metadata is None or not metadata.HasField("broker_timestamp"):
         return -1
     return metadata.broker_timestamp
-
-
-def _entry(ledger_id: int, data: memoryview) -> Entry:
-    """The entry that begins at ``data``."""
-    kind, message_count, append_time_ms, index, prefix_size, entry_id, size = _HEAD.unpack_from(
-        data
-    )
-    return Entry(
-        Position(ledger_id, entry_id),
-        _KINDS[kind],
-        message_count,
-        index,
-        append_time_ms,
-        prefix_size,
-        data[_HEAD.size : _HEAD.size + size],
-    )
-
-
-def _entries_of(ledger_id: int, data: bytes) -> list[Entry]:
-    """All entries in ``data``, which stand one after another."""
-    view, entries, at = memoryview(data), [], 0
-    while at < len(data):
-        entries.append(_entry(ledger_id, view[at:]))
-        at += _HEAD.size + len(entries[-1].stored)
-    return entries

@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...ledger import FolderReader, Position
+from ...ledger import FolderReader
 from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..durable_files import sync_folder
@@ -20,7 +20,7 @@ from ..expected import expected_of
 from ..offload.delta_table import DeltaTarget
 from ..offload.places import LocalPlace, place_of
 from ..options import ReadOptions, select_topics
-from ..plan import Slice, packed, slice_of
+from ..plan import packed, slice_of
 from ..registration import require_spark
 from .figures import CompactedTopic
 
@@ -38,12 +38,6 @@ class LatestFile:
     path: str
     rows: int
     size_bytes: int
-
-
-def slice_from(values: list[Any]) -> Slice:
-    """A slice out of the plan's JSON."""
-    topic, *numbers = values
-    return Slice(topic, Position(*numbers[:2]), Position(*numbers[2:4]), *numbers[4:])
 
 
 def estimate_compaction(
@@ -180,7 +174,7 @@ def _results(
     tasks = [
         [
             (
-                [part.topic, *part.start, *part.end, part.first_index, part.end_index],
+                part.to_json(),
                 None if target is None else f"part-{number:05d}-{run}.parquet",
             )
             for number, part in task

@@ -70,10 +70,8 @@ class CompactReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The topics, as they were planned."""
-        from .job import slice_from
-
         return [
-            TopicsPartition(tuple((slice_from(part), path) for part, path in task))
+            TopicsPartition(tuple((Slice.from_json(part), path) for part, path in task))
             for task in self._tasks
         ]
 

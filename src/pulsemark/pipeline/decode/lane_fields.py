@@ -27,7 +27,6 @@ class Fields:
     broken: Bools
 
 
-_WORD_BYTES = 8
 _TAG_BITS = np.uint64(8)
 _ONE = np.uint64(1)
 _STOPS = np.uint64(0x0080808080808080)

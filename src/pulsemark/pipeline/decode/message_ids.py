@@ -6,15 +6,13 @@ and, for entries of more than one message, the place in the batch.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pyarrow as pa
 
+from ...metadata.partition_names import partition_of
 from ...proto.pulsar_api_pb2 import MessageIdData
 from .octets import Bools, Ints, once, once_if_alike, spread
 
-_PARTITION = re.compile(r"-partition-([0-9]{1,9})$")
 _LEDGER_ID_TAG = MessageIdData.LEDGERID_FIELD_NUMBER << 3
 _ENTRY_ID_TAG = MessageIdData.ENTRYID_FIELD_NUMBER << 3
 _PARTITION_TAG = MessageIdData.PARTITION_FIELD_NUMBER << 3
@@ -27,7 +25,7 @@ def message_ids(
 ) -> pa.Array:
     """Ids of messages, each with the messages of its entry, and its place among them, from 0."""
     octets = [*_field(_LEDGER_ID_TAG, ledger_ids), *_field(_ENTRY_ID_TAG, entry_ids)]
-    partition = partition_of(topic)
+    _, partition = partition_of(topic)
     if partition >= 0:
         octets += _field(_PARTITION_TAG, spread(np.array([partition]), len(entry_ids)))
     # The id of a message that is alone in its entry has no batch index.
@@ -72,9 +70,3 @@ def _field(tag: int, numbers: Ints, present: Bools | bool = True) -> list[Octet]
         rest = rest >> 7
         if len(goes_on) > 1:
             is_used = goes_on & is_used
-
-
-def partition_of(topic: str) -> int:
-    """The partition at the end of a topic's name; -1 if the topic is not a partition."""
-    found = _PARTITION.search(topic)
-    return int(found[1]) if found else -1

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from ...ledger import CorruptFileError, FolderReader
+from ...ledger import FolderReader
 from ...ledger.local.catalog.catalog import Catalog, catalog_error
 from ...ledger.local.io.files import OsFiles
 from ...ledger.local.io.folder import CATALOG_NAME
@@ -106,10 +106,7 @@ def _planned_segments(reader: FolderReader, planned: Mapping[str, Any]) -> Seque
     """Those of the plan that are still there. Other topics' files are not opened."""
     topic = planned["topic"]
     ids = [(ledger_id, number) for ledger_id, number, _ in planned["segments"]]
-    try:
-        log = reader.logs_of({topic: ids}).get(topic)
-    except CorruptFileError:
-        return reader.load(topic)
+    log = reader.logs_of({topic: ids}).get(topic)
     return () if log is None else cast("Sequence[Segment]", log.segments())
 
 

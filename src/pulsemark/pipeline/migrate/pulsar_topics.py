@@ -20,11 +20,18 @@ from typing import Any
 
 from ...client import RawEntry, RawReader, RequestRefusedError, Service
 from ...ledger import EntryKind
+from ...ledger.catalog_kinds import (
+    NAMESPACE_KIND,
+    PARTITIONED_KIND,
+    SCHEMA_KIND,
+    TENANT_KIND,
+)
 from ...ledger.limits import MAX_MESSAGE_COUNT
 from ...ledger.local.catalog.catalog import Catalog
 from ...ledger.local.io.folder import CATALOG_NAME
 from ...ledger.local.segment.segment_format import SegmentHeader
 from ...metadata import pack_stamp
+from ...metadata.partition_names import partition_name, partition_of
 from ...metadata.schema_list import pack_schemas
 from ...proto import pulsar_api_pb2 as pb
 from ..errors import MigrateError
@@ -36,7 +43,6 @@ __all__ = ["SEGMENT_BYTES", "copy_topic", "fill_catalog", "plan_of", "service_of
 
 SEGMENT_BYTES = 256 << 20
 """A segment ends after so many bytes of bodies. A killed run goes on after its last segment."""
-_PARTITION = "-partition-"
 _RECORD_SET = bytes(4)
 _DEFAULT_NAMESPACE = "public/default"
 
@@ -65,7 +71,7 @@ def plan_of(
             names |= dict.fromkeys(service.first().topics(namespace), 0)
         partitioned: dict[str, int] = {}
         for name in list(names):
-            base = _partitioned(name)
+            base, _ = partition_of(name)
             try:
                 count = service.first().partitions(base, create=False)
             except RequestRefusedError as error:
@@ -74,19 +80,15 @@ def plan_of(
                 partitioned[base] = count
             if count and base == name:
                 del names[name]
-                names |= {f"{name}{_PARTITION}{number}": 0 for number in range(count)}
+                names |= {partition_name(name, number): 0 for number in range(count)}
         planned = []
         for number, name in enumerate(sorted(names)):
             with RawReader(service, name) as reader:
                 last = reader.last
             planned.append({"topic": name, "topic_id": number + 1, "last": last})
-        schemas = {base: _schemas(service, base) for base in {_partitioned(n) for n in names}}
+        bases = {partition_of(name)[0] for name in names}
+        schemas = {base: _schemas(service, base) for base in bases}
     return {"topics": planned, "partitioned": partitioned, "schemas": schemas}
-
-
-def _partitioned(topic: str) -> str:
-    name, separator, number = topic.rpartition(_PARTITION)
-    return name if separator and number.isascii() and number.isdigit() else topic
 
 
 def _schemas(service: Service, topic: str) -> str:
@@ -270,10 +272,10 @@ def fill_catalog(staging: Staging, plan: Mapping[str, Any]) -> None:
             number += 1
     namespaces = {_DEFAULT_NAMESPACE, *("/".join(_rest(name)) for name in topics)}
     properties = [
-        *(("tenant", tenant, b"{}") for tenant in sorted({n.split("/")[0] for n in namespaces})),
-        *(("namespace", name, b"{}") for name in sorted(namespaces)),
-        *(("partitioned-topic", name, b"%d" % n) for name, n in plan["partitioned"].items()),
-        *(("schema", name, bytes.fromhex(s)) for name, s in plan["schemas"].items() if s),
+        *((TENANT_KIND, tenant, b"{}") for tenant in sorted({n.split("/")[0] for n in namespaces})),
+        *((NAMESPACE_KIND, name, b"{}") for name in sorted(namespaces)),
+        *((PARTITIONED_KIND, name, b"%d" % n) for name, n in plan["partitioned"].items()),
+        *((SCHEMA_KIND, name, bytes.fromhex(s)) for name, s in plan["schemas"].items() if s),
     ]
     path = staging.data / CATALOG_NAME
     for suffix in ("", "-wal", "-shm"):  # a killed run's

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...finder import Finder
-from ...ledger import Position
 from ...ledger.local.folder_reader import FolderLog
 from ...ledger.local.io.folder import SegmentId
 from ..errors import DataLossError
@@ -34,17 +33,14 @@ class Piece:
 
     def to_json(self) -> list[object]:
         """A list for JSON."""
-        part = self.part
-        numbers = [*part.start, *part.end, part.first_index, part.end_index]
-        return [self.path, self.log_id, self.hour_ms, self.segments, part.topic, *numbers]
+        return [self.path, self.log_id, self.hour_ms, self.segments, *self.part.to_json()]
 
     @classmethod
     def from_json(cls, values: list[Any]) -> Piece:
         """The piece of such a list."""
-        path, log_id, hour_ms, segments, topic, *numbers = values
-        start, end = Position(*numbers[:2]), Position(*numbers[2:4])
-        part = Slice(topic, start, end, *numbers[4:])
-        return cls(path, log_id, hour_ms, part, tuple((each[0], each[1]) for each in segments))
+        path, log_id, hour_ms, segments, *part = values
+        ids = tuple((each[0], each[1]) for each in segments)
+        return cls(path, log_id, hour_ms, Slice.from_json(part), ids)
 
 
 def pieces_of(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ...finder.client import SeekClient
 from ...ledger import LATEST, Position, TopicNotFoundError
+from ...metadata.partition_names import partition_name
 from ..options import Bound, BoundKind, ReadOptions
 from ..plan import Slice, divide, index_in
 from .remote_log import RemoteLog
@@ -38,7 +39,7 @@ def remote_topics(
 def _partitions(client: SeekClient, name: str) -> dict[str, RemoteLog]:
     found: dict[str, RemoteLog] = {}
     while True:
-        partition = f"{name}-partition-{len(found)}"
+        partition = partition_name(name, len(found))
         try:
             found[partition] = RemoteLog(client, partition)
         except TopicNotFoundError:

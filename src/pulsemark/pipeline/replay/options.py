@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ...client import Service, ServiceUrlError
+from ...metadata.partition_names import partition_name, partition_of
 from ..errors import OptionError
 from ..options import full_topic_name
 from .function import ReplayFunction
 
 __all__ = ["ReplayOptions", "target_topic_of"]
-
-_PARTITION = "-partition-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +72,9 @@ def target_topic_of(topic: str, options: ReplayOptions) -> str:
     """Where a source topic goes. A partition goes to the partition of the same number."""
     if options.target_topic is None:
         return topic
-    _, separator, number = topic.rpartition(_PARTITION)
-    is_partition = bool(separator) and number.isascii() and number.isdigit()
-    if is_partition and _PARTITION not in options.target_topic:
-        return f"{options.target_topic}{_PARTITION}{number}"
+    _, index = partition_of(topic)
+    if index >= 0 and partition_of(options.target_topic)[1] < 0:
+        return partition_name(options.target_topic, index)
     return options.target_topic
 
 

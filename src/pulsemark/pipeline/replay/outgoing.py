@@ -8,7 +8,6 @@ which a replay goes on, and its indexes are the sequence ids of what is publishe
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,7 +36,6 @@ _COLUMNS = (
 )
 _RECORD_SET = bytes(4)
 """How a record set of Kafka's clients begins; no Pulsar message does."""
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

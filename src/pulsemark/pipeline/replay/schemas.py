@@ -11,18 +11,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...client import RequestRefusedError, Service
-from ...ledger.local.io.folder import CATALOG_NAME
-from ...maintenance.verify_catalog import read_property
 from ...metadata import MessageFormatError, read_message_metadata
-from ...metadata.schema_list import unpack_schemas
 from ..errors import ReplayError
+from ..values.stored_schemas import schema_key, stored_schemas
 from .checkpoint import Part
 
 __all__ = ["SchemaCarrier"]
 
 _VERSION_SIZE_BYTES = 8
-_SCHEMA_KIND = "schema"
-_PARTITION = "-partition-"
 
 
 class SchemaCarrier:
@@ -47,9 +43,8 @@ class SchemaCarrier:
             self._register(wanted)
 
     def _register(self, wanted: int) -> None:
-        name = _partitioned(self._part.topic)
-        stored = read_property(self._folder / CATALOG_NAME, _SCHEMA_KIND, name)
-        schemas = unpack_schemas(stored or b"")
+        topic = self._part.topic
+        schemas = stored_schemas(self._folder, [topic]).get(schema_key(topic), [])
         for number in range(self._carried + 1, wanted + 1):
             if number >= len(schemas):
                 raise self._error(number, "the source's catalog does not have it")
@@ -65,9 +60,3 @@ class SchemaCarrier:
 
     def _error(self, number: int, reason: str) -> ReplayError:
         return ReplayError(self._part.topic, f"schema version {number}: {reason}")
-
-
-def _partitioned(topic: str) -> str:
-    """The name of the topic that a partition belongs to; of another topic its own."""
-    name, separator, number = topic.rpartition(_PARTITION)
-    return name if separator and number.isascii() and number.isdigit() else topic

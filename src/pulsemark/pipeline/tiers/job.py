@@ -23,12 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-__all__ = ["DIFFERENCE_SCHEMA", "TierComparison", "compare_tiers"]
-
-DIFFERENCE_SCHEMA = (
-    "topic string, bucket_start timestamp, bucket_end timestamp, tier string, other_tier string,"
-    " what string, messages bigint, indexes string, count bigint, other_count bigint"
-)
+__all__ = ["TierComparison", "compare_tiers"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ __all__ = ["Counts", "TopicIndexes", "kind_of", "read_counts", "table_indexes"]
 
 OPTION = "against"
 _DELTA_LOG = "_delta_log"
-_COUNT_NAMES = ("topic", "bucket_start", "bucket_start_ms", "count")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ svg .gap { fill: var(--bad); } svg text { fill: var(--dim); font: 12px system-ui
 svg line { stroke: var(--line); } summary { cursor: pointer; color: var(--dim); }
 """
 
-_SAID_ABOVE = ("time", "topic", "loss")
 _GAPS = ("missing", "missing_before", "missing_after")
 
 

@@ -7,24 +7,22 @@ new producers, but entries with them may still be stored.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from pathlib import Path
 
+from ...ledger.catalog_kinds import SCHEMA_KIND
 from ...ledger.local.io.folder import CATALOG_NAME
 from ...maintenance.verify_catalog import read_properties
+from ...metadata.partition_names import partition_of
 from ...metadata.schema_list import unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema
 
-SCHEMA_KIND = "schema"
-"""The catalog's kind of a topic's schemas, as the broker writes it."""
 DECODED_TYPES = {Schema.Avro: "avro", Schema.Json: "json"}
-_PARTITION = re.compile(r"-partition-[0-9]+\Z")
 
 
 def schema_key(topic: str) -> str:
     """The catalog's name of a topic's schemas."""
-    return f"persistent://{_PARTITION.sub('', topic).partition('://')[2]}"
+    return f"persistent://{partition_of(topic)[0].partition('://')[2]}"
 
 
 def stored_schemas(folder: Path, topics: Collection[str]) -> dict[str, list[Schema]]:

@@ -18,7 +18,6 @@ class _NoFiles(selectors.BaseSelector):
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.stalled = False
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return selectors.SelectorKey(fileobj, 0, events, data)

@@ -126,6 +126,22 @@ def test_zeroed_header_is_rebuilt(old_folder, number, with_index):
     assert read_folder(old_folder) == expected
 
 
+def test_named_segments_are_found_with_a_damaged_header(old_folder):
+    """Of a topic only these segments are opened; if a header is damaged, all of the folder is."""
+    (_, first), (path, second), *_ = segments_of(old_folder)
+    named = {ORDERS: [first.segment_id, second.segment_id], AUDIT: [(99, 0)]}
+    with FolderReader(old_folder) as reader:
+        whole = all_of(reader.log(ORDERS))
+        (log,) = reader.logs_of(named).values()
+        assert [run.header for run in log.segments()] == [first, second]
+        part, *_ = all_of(log)
+        assert part == whole[0][: len(part)]
+    spoil(path, 0, bytes(second.size_bytes))
+    with FolderReader(old_folder) as reader:
+        logs = reader.logs_of(named)
+        assert all_of(logs[ORDERS]) == whole
+
+
 @pytest.mark.parametrize("with_index", [True, False])
 def test_all_headers_but_one_zeroed(old_folder, with_index):
     """The last segment alone is enough to find the others of its ledger."""

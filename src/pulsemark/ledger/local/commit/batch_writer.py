@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from ...commit.commit import ROW_FIELDS, Batch, Group, Owner, all_buffers
-from ...commit.entry_writer import Outcome
-from ...run import Run
+from ...commit.entry_writer import EntryWriter, Outcome, PlainWrite
 from ...uninterrupted import is_of_handler
 from ..io.files import write_all
 from ..segment.filer import Filer
@@ -40,7 +39,7 @@ class Written:
     fd: int
 
 
-class BatchWriter:
+class BatchWriter(EntryWriter):
     """Writes groups to the journal and into their segments."""
 
     def __init__(self, filer: Filer, journal: Journal) -> None:
@@ -84,26 +83,21 @@ class BatchWriter:
             outcome.good.append(group)
         return outcome
 
-    def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:
-        """Never called, because these runs are ready from the beginning."""
-        raise NotImplementedError("all runs are ready")
+    def plain_write(self, groups: Sequence[Group]) -> PlainWrite | None:
+        """What writes these so that every step can be done again, if an exception ends it.
 
-    def can_be_repeated(self, groups: Sequence[Group]) -> bool:
-        """Whether every step of writing these can be done again, if an exception ends it.
-
-        True if no file has to be opened, and neither a file nor a chunk of an index begun.
+        None if a file has to be opened, or a file or a chunk of an index begun.
         """
         if not self.journal.is_plain:
-            return False
+            return None
         for group in groups:
             segment = _segment(group)
             row = segment.index.count % CHUNK_ROWS
             if not 0 < row < CHUNK_ROWS - group.entry_count or segment not in self._dirty:
-                return False
-        return True
+                return None
+        return self._write_plainly
 
-    def write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
-        """As ``write``, where an exception may end it at any step. Raises OSError."""
+    def _write_plainly(self, batch: Batch, groups: Sequence[Group]) -> None:
         self.write_to_journal(batch, groups)
         for group in groups:
             self.write_to_segment(group)
