@@ -385,6 +385,75 @@ def test_ids_that_are_named_again_are_redelivered_once(raw, topic, sub_type):
         consumer.receive(timeout_s=0.2)
 
 
+async def test_work_waits_for_what_a_piece_gives():
+    """The next piece comes when the future of a piece is done; later work comes after that."""
+    work, ran = LongWork(), []
+    waits = asyncio.get_running_loop().create_future()
+
+    def waiting():
+        ran.append("a0")
+        yield waits
+        ran.append("a1")
+
+    def short():
+        ran.append("b0")
+        yield None
+
+    work.add(waiting())
+    work.add(short())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert ran == ["a0"]
+    waits.set_result(None)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert ran == ["a0", "a1", "b0"]
+    assert not work
+
+
+async def test_work_that_waits_is_left_out_at_the_end():
+    """What is done at once does not wait; the rest of the work is done, in order."""
+    work, ran = LongWork(), []
+    waits = asyncio.get_running_loop().create_future()
+
+    def waiting():
+        ran.append("a0")
+        yield waits
+        yield waits
+        ran.append("a1")
+
+    def short():
+        ran.append("b0")
+        yield None
+
+    work.add(waiting(), lambda: ran.append("a is over"))
+    work.add(short())
+    work.finish()
+    assert ran == ["a0", "a is over", "b0"]
+    waits.set_result(None)
+    await asyncio.sleep(0)
+    assert ran == ["a0", "a is over", "b0"]
+
+
+async def test_pieces_that_wait_are_not_run_at_once():
+    """`run_now` stops at a piece that gives a future, and `work` goes on after it."""
+    turns, ran = Turns(), []
+    waits = asyncio.get_running_loop().create_future()
+
+    def pieces():
+        yield None
+        ran.append(0)
+        yield waits
+        ran.append(1)
+
+    some = pieces()
+    assert not turns.run_now(some)
+    assert ran == [0]
+    waits.set_result(None)
+    await turns.work(some)
+    assert ran == [0, 1]
+
+
 async def test_many_who_ask_at_once_share_one_slice_of_each_turn(monkeypatch):
     """However much work runs, one turn of the loop has one slice of all of it."""
     monkeypatch.setattr(long_work, "SLICE_S", 0)

@@ -19,7 +19,7 @@ from pulsemark.ledger import (
     StoreClosedError,
     StoreOptions,
 )
-from pulsemark.ledger.topic_log import read_on
+from pulsemark.ledger.reading_on import read_on
 from pulsemark.metadata import (
     BrokerTimeStamper,
     ChecksumError,

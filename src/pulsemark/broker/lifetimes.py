@@ -208,5 +208,5 @@ def _is_unused(topic: Topic, policy: dict[str, Any]) -> bool:
     if any(subscription.consumers for subscription in subscriptions):
         return False
     if policy.get("inactiveTopicDeleteMode") == DELETE_MODES[1]:
-        return all(not subscription.cursor.backlog_messages for subscription in subscriptions)
+        return all(not subscription.cursor.backlog_entries for subscription in subscriptions)
     return not subscriptions

@@ -5,7 +5,8 @@ subscription twenty thousand consumers. Code that visits all of them is written 
 pieces: each `next` does a small, bounded part of the work. Two classes run pieces:
 
 - `LongWork`: the work of one subscription, in the order in which it came, one piece in each turn
-  of the loop. If nothing is waiting, the first piece runs at once.
+  of the loop. If nothing is waiting, the first piece runs at once. After a piece that gives a
+  future the next one comes when that is done.
 - `Turns`: work that a coroutine waits for, for SLICE_S in each turn of the loop. All such work of
   a broker shares these slices, so that many requests get no more of the loop than one request.
   Short work of that kind runs at once, as long as the slice of this turn has time.
@@ -44,13 +45,13 @@ class LongWork:
 
     def __init__(self) -> None:
         #: None: there are none. Each subscription has such an object, and a deque has 600 bytes.
-        self._jobs: deque[tuple[Iterator[None], Callable[[], None]]] | None = None
+        self._jobs: deque[tuple[Iterator[object], Callable[[], None]]] | None = None
         self._turn: asyncio.Handle | None = None
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
 
-    def add(self, pieces: Iterator[None], done: Callable[[], None] = lambda: None) -> None:
+    def add(self, pieces: Iterator[object], done: Callable[[], None] = lambda: None) -> None:
         """Run the first piece now if no other work waits. Call `done` after the last piece."""
         if self._jobs is None:
             self._jobs = deque()
@@ -58,26 +59,30 @@ class LongWork:
         if len(self._jobs) == 1:
             self._step(self._jobs)
 
-    async def finished(self, pieces: Iterator[None]) -> None:
+    async def finished(self, pieces: Iterator[object]) -> None:
         """Add pieces and return after the last one. Cancelling the caller does not stop them."""
         end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.add(pieces, lambda: None if end.done() else end.set_result(None))
         await end
 
     def finish(self) -> None:
-        """Run all remaining pieces now."""
+        """Run all remaining pieces now, but for what would have to wait: that is left out."""
         while self._jobs:
-            self._step(self._jobs)
+            self._step(self._jobs, may_wait=False)
 
-    def _step(self, jobs: deque[tuple[Iterator[None], Callable[[], None]]]) -> None:
+    def _step(
+        self, jobs: deque[tuple[Iterator[object], Callable[[], None]]], *, may_wait: bool = True
+    ) -> None:
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
+        if not jobs:
+            return  # it was finished while a piece was waited for
         pieces, done = jobs[0]
-        is_over = True
+        is_over, piece = True, None
         try:
-            next(pieces)
-            is_over = False
+            piece = next(pieces)
+            is_over = isinstance(piece, asyncio.Future) and not may_wait
         except StopIteration:
             pass
         except Exception:
@@ -85,7 +90,9 @@ class LongWork:
         if is_over:
             jobs.popleft()
             done()
-        if jobs:
+        if not is_over and isinstance(piece, asyncio.Future):
+            piece.add_done_callback(lambda _: self._step(jobs))
+        elif jobs:
             self._turn = asyncio.get_running_loop().call_soon(self._step, jobs)
         elif self._jobs is jobs:
             self._jobs = None
@@ -137,13 +144,16 @@ class Turns:
     def run_now(self, pieces: Iterator[object]) -> bool:
         """Run pieces in what this turn's slice has left. Return whether all are done.
 
-        The rest can be given to `work`.
+        The rest can be given to `work`. A piece that gives a future is the last one: work that
+        waits runs in later turns.
         """
         while self.has_time():
             try:
-                next(pieces)
+                piece = next(pieces)
             except StopIteration:
                 return True
+            if isinstance(piece, asyncio.Future):
+                return False
         return False
 
     async def work(self, pieces: Iterable[object]) -> None:

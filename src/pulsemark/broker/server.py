@@ -18,7 +18,8 @@ Close, in steps:
 5. close the store: commit, checkpoint, release the folder's lock;
 6. end the threads, remove a temporary data folder.
 
-Blocking work runs in the executor. The event loop itself only appends to ledgers and reads them.
+Blocking work runs in the executor. The event loop itself only appends to ledgers and reads them;
+what would come from bookies it asks for, and does something else meanwhile (`ledger.being_read`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from .security.authentication import Authenticator
 from .security.making import make_authenticator
 from .services import Services
 from .storage import Storage
-from .store_opening import needs_folder, open_store
+from .store_opening import executor_threads, needs_folder, open_store
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
@@ -64,8 +65,6 @@ __all__ = ["Broker"]
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-EXECUTOR_THREADS = 4
 
 
 class Broker:
@@ -199,8 +198,9 @@ class Broker:
             raise ConfigError("stampers", config.stampers, str(error)) from error
         self._authenticator = make_authenticator(config.security, config.clock.now_ms)
         self._bind()
-        self._executor = ThreadPoolExecutor(EXECUTOR_THREADS, "pulsemark-io")
+        self._executor = ThreadPoolExecutor(executor_threads(config), "pulsemark-io")
         self._store = await self._opened_store(asyncio.get_running_loop().call_soon_threadsafe)
+        self._store.never_wait_here()
         self._services = services = await make_services(
             config,
             self._store,

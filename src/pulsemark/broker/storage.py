@@ -102,5 +102,8 @@ class Storage(Protocol):
     def reads_are_due(self) -> bool:
         """Whether readers of old entries have to wait for writers now."""
 
+    def never_wait_here(self) -> None:
+        """As `StoreCore.never_wait_here`, for all stores, also those that are opened later."""
+
     def close(self) -> None:
         """Close it. Blocks."""

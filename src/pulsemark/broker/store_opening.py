@@ -12,7 +12,17 @@ from .configuration.config import BrokerConfig
 if TYPE_CHECKING:
     from ..ledger.local.io.files import Files
 
-__all__ = ["needs_folder", "open_store"]
+__all__ = ["executor_threads", "needs_folder", "open_store"]
+
+EXECUTOR_THREADS = 4
+#: Where some threads wait for bookies that do not answer, enough must be left for other topics.
+BOOKKEEPER_THREADS = 64
+
+
+def executor_threads(config: BrokerConfig) -> int:
+    """How many threads the broker's blocking work may have at most."""
+    on_bookies = config.bookkeeper.store_address is not None
+    return BOOKKEEPER_THREADS if on_bookies else EXECUTOR_THREADS
 
 
 def needs_folder(config: BrokerConfig) -> bool:

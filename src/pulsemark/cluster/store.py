@@ -100,6 +100,11 @@ class ClusterStore:
         """Whether readers of old entries must take turns now."""
         return any(store.reads_are_due() for store in self.stores.values())
 
+    def never_wait_here(self) -> None:
+        """As `Storage.never_wait_here`; who adds a store later says so to it."""
+        for store in self.distinct():
+            store.never_wait_here()
+
     def close(self) -> None:
         """Close all stores."""
         for store in self.distinct():

@@ -229,6 +229,21 @@ class CompactedLog:
         return row.message_count if row is not None and row.position == position else None
 
     @_of_view_or_log
+    def known_message_count(self, view: CompactedView, position: Position) -> int | None:
+        """As `TopicLog.known_message_count`; a view's rows are read where they are needed."""
+        if position > view.horizon:
+            return self.log.known_message_count(position)
+        row = view.find(Key.POSITION, position)
+        return row.message_count if row is not None and row.position == position else None
+
+    @_of_view_or_log
+    def knows_index(self, view: CompactedView, position: Position) -> bool:
+        """As `TopicLog.knows_index`; a view's rows are where the log's are."""
+        if position > view.horizon:
+            return self.log.knows_index(position)
+        return not any(run.may_wait for run in self.log.all_segments()[-1:])
+
+    @_of_view_or_log
     def entry_after(self, view: CompactedView, start: Position, count: int) -> Position | None:
         """Position of the entry ``count`` entries after the first one at or after ``start``."""
         row = view.find(Key.POSITION, start)

@@ -129,7 +129,7 @@ class FetchWork:
         else:
             self._start(self._look_in_turns(pieces, reads))
 
-    async def _look_in_turns(self, pieces: Iterator[None], reads: list[Read]) -> None:
+    async def _look_in_turns(self, pieces: Iterator[object], reads: list[Read]) -> None:
         await self._session.endpoint.ports.turns.work(pieces)
         self._task = None
         self._looked(reads)

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..finder import Finder, IndexOutOfRangeError
 from ..ledger import Commit, CorruptEntryError, Entry, ManagedLedger, Position
+from ..ledger.epochs import epoch_runs
 from .errors import Code, KafkaError
 from .ports import OpenTopic, TopicsPort
 from .records import EntryRules
@@ -168,12 +169,9 @@ class KafkaPartition:
         if not current:
             return lambda entry: 0  # no epoch was ever begun
         # `ledger.epochs` also reads the name of each epoch's leader, from the disk.
-        starts: list[Position] = []
-        epochs: list[int] = []
-        for run in self.ledger.segments():
-            if not epochs or run.header.epoch > epochs[-1]:
-                starts.append(run.first_position)
-                epochs.append(run.header.epoch)
+        begins = epoch_runs(self.ledger.segments())
+        starts = [run.first_position for run in begins]
+        epochs = [run.header.epoch for run in begins]
         if epochs[:1] == [current]:
             return lambda entry: current
 
@@ -204,10 +202,10 @@ class KafkaPartition:
         if not 0 <= epoch <= current:
             return -1, -1
         found = -1
-        for start in self.ledger.epochs:
-            if start.epoch > epoch:
-                return (found, start.first_index) if found >= 0 else (epoch, start.first_index)
-            found = start.epoch
+        for run in epoch_runs(self.ledger.segments()):
+            if run.header.epoch > epoch:
+                return (found, run.first_index) if found >= 0 else (epoch, run.first_index)
+            found = run.header.epoch
         return found, self.end_offset
 
 

@@ -15,8 +15,10 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar, cast
 
 from ..ledger import Entry, EntryKind, LedgerError
+from ..ledger.being_read import in_pieces
 from ..metadata import Buffer
 from .access import Access, Operation
 from .errors import Code, KafkaError
@@ -25,6 +27,9 @@ from .records import CodecError
 from .shown_entries import NeedsThreadError, ShownEntries
 
 __all__ = ["Asked", "PartitionsReader", "Read"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +99,7 @@ class PartitionsReader:
         #: The large entry at which reading stopped.
         self.large: NeedsThreadError | None = None
 
-    def read_all(self, reads: list[Read]) -> Iterator[None]:
+    def read_all(self, reads: list[Read]) -> Iterator[object]:
         """Read each partition into `reads`, in pieces."""
         self.large = None
         self._began_s = time.monotonic()
@@ -120,6 +125,23 @@ class PartitionsReader:
         """Count a cheap step; whether so many are a piece by now."""
         self._steps += 1
         return not self._steps % PIECE_STEPS
+
+    def _when_read(
+        self, question: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[object, None, T]:
+        """As `in_pieces`. The time of waiting is not counted."""
+        began_s = time.monotonic()
+        waited = 0
+        pieces = in_pieces(question, *args, **kwargs)
+        while True:
+            try:
+                piece = next(pieces)
+            except StopIteration as end:
+                if waited:
+                    self._began_s += time.monotonic() - began_s
+                return cast("T", end.value)
+            waited += 1
+            yield piece
 
     def _turn(self) -> Iterator[None]:
         """The end of a piece. The time until the next one is not counted."""
@@ -149,7 +171,7 @@ class PartitionsReader:
 
     def _read_one(
         self, asked: Asked, rest_bytes: int, *, is_first: bool
-    ) -> Generator[None, None, Read]:
+    ) -> Generator[object, None, Read]:
         partition = asked.partition
         assert partition is not None, "the others have no entries"
         read = Read(Code.NONE, partition.end_offset, partition.first_offset, has_more=True)
@@ -176,14 +198,14 @@ class PartitionsReader:
         rest_bytes: int,
         *,
         is_first: bool,
-    ) -> Iterator[None]:
+    ) -> Iterator[object]:
         """Read entries up to the limits."""
         limit_bytes, offset = min(asked.max_bytes, rest_bytes), asked.offset
         while read.size_bytes < limit_bytes or (is_first and not read.size_bytes):
             if self.is_cut or not partition.opened.is_open:
                 return
             rest = max(limit_bytes - read.size_bytes, 0)
-            entries = partition.read(offset, min(rest, PIECE_BYTES))
+            entries = yield from self._when_read(partition.read, offset, min(rest, PIECE_BYTES))
             if not entries:
                 break
             has_room = yield from self._add(

@@ -45,13 +45,19 @@ class EpochHistory:
 
 def epoch_starts(runs: Sequence[Run]) -> list[EpochStart]:
     """Where each leader epoch that has entries begins, oldest first. Reads the epochs' marks."""
-    starts: list[EpochStart] = []
+    return [
+        EpochStart(run.header.epoch, run.first_index, run.first_position, _leader_of(run))
+        for run in epoch_runs(runs)
+    ]
+
+
+def epoch_runs(runs: Sequence[Run]) -> list[Run]:
+    """The first run of each leader epoch, oldest first. Reads nothing."""
+    found: list[Run] = []
     for run in runs:
-        epoch = run.header.epoch
-        if not starts or epoch > starts[-1].epoch:
-            first, leader = run.first_position, _leader_of(run)
-            starts.append(EpochStart(epoch, run.first_index, first, leader))
-    return starts
+        if not found or run.header.epoch > found[-1].header.epoch:
+            found.append(run)
+    return found
 
 
 def _leader_of(run: Run) -> str:

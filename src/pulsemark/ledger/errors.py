@@ -23,13 +23,16 @@ LedgerError
  +-- OwnershipLostError        another owner has taken over what the store writes to
  +-- ForkedStoreError          the store was opened by the parent of this process
  +-- CallbackError             a callback made a call that waits for the callback's own thread
+ +-- BeingReadError            a thread that must not wait wants what is not in memory (an OSError)
 
 Each has its facts as attributes, so that a caller need not parse the message.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 from .position import Position
 
@@ -267,3 +270,15 @@ class CompactionFailedError(LedgerError):
         self.topic = topic
         self.reason = reason
         super().__init__(f"{topic}: not compacted: {reason}")
+
+
+class BeingReadError(LedgerError, OSError):
+    """What was asked for is not in memory, and this thread must not wait for it. It is being read.
+
+    Only raised in a thread that has said so (`StoreCore.never_wait_here`). Once ``done`` is, ask
+    again: the answer is there then, or the error that reading it ended with.
+    """
+
+    def __init__(self, done: Future[Any]) -> None:
+        self.done = done
+        super().__init__("the entries are not in memory, and are being read")

@@ -1,15 +1,15 @@
-"""Reads a log from a position to its end, entry by entry."""
+"""Reads a log from a position to its end: entry by entry, or many entries at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .entry import Entry
 from .errors import CorruptEntryError
 from .position import EARLIEST, Position
 from .topic_log import ReadableLog
 
-__all__ = ["entries_of"]
+__all__ = ["entries_of", "read_on"]
 
 READ_ENTRIES = 200
 
@@ -56,3 +56,29 @@ def entries_of(
             yield entry
         last = entries[-1].position
         at = Position(last.ledger_id, last.entry_id + 1)
+
+
+def read_on(
+    log: ReadableLog,
+    start: Position,
+    on_damage: Callable[[CorruptEntryError], object] | None = None,
+) -> Iterator[list[Entry]]:
+    """All entries from ``start`` on, up to 1,000 at a time.
+
+    ``on_damage`` is called with the error of each damaged entry, which is left out. Without it the
+    first one ends the reading with its CorruptEntryError.
+    """
+    position = start
+    while True:
+        try:
+            entries = log.read(position, max_entries=1000)
+        except CorruptEntryError as error:
+            if on_damage is None:
+                raise
+            on_damage(error)
+            position = error.next_position
+            continue
+        if not entries:
+            return
+        yield entries
+        position = entries[-1].position.following

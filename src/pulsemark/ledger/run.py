@@ -56,6 +56,8 @@ class Run(ABC):
 
     entry_overhead_bytes: ClassVar[int] = 0
     """What the engine stores with each entry, beside its prefix and body."""
+    may_wait: ClassVar[bool] = False
+    """Whether reading rows and entries can take long: they are not on this machine."""
 
     def __init__(self, header: RunHeader) -> None:
         self.header = header
@@ -210,6 +212,10 @@ class Run(ABC):
         self._next_message = next_message
         self.append_time_max_ms = append_time_ms
         self.entry_count = entry_count
+
+    def has_row(self, row: int) -> bool:
+        """Whether a row is answered without waiting for a network."""
+        return True
 
     @property
     def removed(self) -> bool:

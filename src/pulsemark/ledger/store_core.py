@@ -80,6 +80,11 @@ class StoreCore:
         """Whether readers of old entries must take turns now (`ReadTurns`)."""
         return self.committer.read_turns.are_due()
 
+    def never_wait_here(self) -> None:
+        """From now on reads in the calling thread raise BeingReadError instead of waiting for a
+        network. Nothing here: what is in files or in memory is read at once.
+        """
+
     def next_ledger_id(self) -> int:
         """A ledger id that was never used before in this store. Raises CatalogError."""
         with self._ids_lock:

@@ -10,14 +10,14 @@ So an entry is damaged only if it was not removed (`Run.is_gone`). Reading goes 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Protocol
 
 from .control_positions import ControlPositions
 from .entry import Entry
 from .epochs import EpochHistory, EpochStart, epoch_starts
-from .errors import CorruptEntryError
+from .errors import BeingReadError, CorruptEntryError
 from .position import Position
 from .rows import DamagedRecordError
 from .run import Run, run_after
@@ -26,8 +26,8 @@ SLICE_ENTRIES = 32
 """The entries of one slice, while commits are pending (`read_turns`)."""
 SLICE_ROWS = 1024
 """As `SLICE_ENTRIES`, for `read_stored`: one chunk of the local engine's index."""
-
-
+UNKNOWN_COUNT = -1
+"""A number of messages that is not in memory."""
 FIRST_POSITION = attrgetter("first_position")
 
 
@@ -155,7 +155,7 @@ class TopicLog:
                 limit = min(limit, SLICE_ENTRIES)
             try:
                 part = segment.read(row, limit, max_bytes - size)
-            except (DamagedRecordError, FileNotFoundError) as error:
+            except (DamagedRecordError, FileNotFoundError, BeingReadError) as error:
                 if entries:
                     break
                 raise self._unreadable(segment, row, error) from error
@@ -296,16 +296,28 @@ class TopicLog:
 
         0 for an entry that took no index.
         """
+        found = self._entry_at(position)
+        return None if found is None else _messages_of(*found)
+
+    def known_message_count(self, position: Position) -> int | None:
+        """As ``entry_message_count``; UNKNOWN_COUNT if that would have to wait for a network."""
+        found = self._entry_at(position)
+        if found is None:
+            return None
+        segment, row = found
+        if segment.may_wait and not all(map(segment.has_row, range(max(row - 1, 0), row + 1))):
+            return UNKNOWN_COUNT
+        return _messages_of(segment, row)
+
+    def _entry_at(self, position: Position) -> tuple[Run, int] | None:
+        """Segment and row of the durable entry at ``position``; None: no such entry."""
         segments = self._segments
         number, row = self._locate(segments, position)
         if number >= len(segments):
             return None
         segment = segments[number]
         at = (segment.ledger_id, segment.first_entry_id + row)
-        if at != position or row >= segment.entry_count:
-            return None
-        before = segment.row(row - 1).next_message if row else 0
-        return segment.row(row).next_message - before
+        return (segment, row) if at == position and row < segment.entry_count else None
 
     def entry_after(self, start: Position, count: int) -> Position | None:
         """Position of the entry ``count`` entries after the first one at or after ``start``."""
@@ -354,6 +366,15 @@ class TopicLog:
         segment = segments[number]
         return segment.index_before(row) if row < segment.entry_count else segment.next_index
 
+    def knows_index(self, position: Position) -> bool:
+        """Whether ``index_before`` answers without waiting for a network."""
+        segments = self._segments
+        number, row = self._locate(segments, position)
+        if number >= len(segments) or not segments[number].may_wait:
+            return True
+        segment = segments[number]
+        return not 0 < row < segment.entry_count or segment.has_row(row - 1)
+
     def cut_before(self, position: Position, next_index: int) -> int | None:
         """The index at which the log's tail was cut off, at or before an entry that was there.
 
@@ -374,27 +395,6 @@ class TopicLog:
         return following.first_index
 
 
-def read_on(
-    log: ReadableLog,
-    start: Position,
-    on_damage: Callable[[CorruptEntryError], object] | None = None,
-) -> Iterator[list[Entry]]:
-    """All entries from ``start`` on, up to 1,000 at a time.
-
-    ``on_damage`` is called with the error of each damaged entry, which is left out. Without it the
-    first one ends the reading with its CorruptEntryError.
-    """
-    position = start
-    while True:
-        try:
-            entries = log.read(position, max_entries=1000)
-        except CorruptEntryError as error:
-            if on_damage is None:
-                raise
-            on_damage(error)
-            position = error.next_position
-            continue
-        if not entries:
-            return
-        yield entries
-        position = entries[-1].position.following
+def _messages_of(segment: Run, row: int) -> int:
+    before = segment.row(row - 1).next_message if row else 0
+    return segment.row(row).next_message - before

@@ -40,6 +40,10 @@ class MemoryBookies:
         self.ledgers: dict[int, _Ledger] = {}
         self.fails = False
         """While it is set, no bookie takes anything."""
+        self.stopped: set[int] = set()
+        """Ledgers whose bookies do not answer reads."""
+        self.waiting_reads = 0
+        """How many reads wait for them now."""
         self.next_id = 1 << 30
         """The next id of a ledger whose creator asks for none."""
 
@@ -53,6 +57,16 @@ class MemoryBookies:
         if found is None:
             raise LedgerMissingError(ledger_id=ledger_id)
         return found
+
+    async def answering(self, ledger_id: int) -> None:
+        """Return once the ledger's bookies answer."""
+        if ledger_id in self.stopped:
+            self.waiting_reads += 1
+            try:
+                while ledger_id in self.stopped:  # noqa: ASYNC110 - any thread changes it
+                    await asyncio.sleep(0.001)
+            finally:
+                self.waiting_reads -= 1
 
     def check(self) -> None:
         """Raise NotEnoughBookiesError while nothing is taken."""
@@ -178,6 +192,7 @@ class MemoryLedgerReader:
     ) -> list[LedgerEntry]:
         """As `LedgerReader.read`."""
         await asyncio.sleep(0)
+        await self._bookies.answering(self.ledger_id)
         with self._bookies.lock:
             ledger = self._bookies.ledger(self.ledger_id)
             found: list[LedgerEntry] = []

@@ -29,7 +29,7 @@ from ..ledger import (
     TopicLog,
     TopicStore,
 )
-from ..ledger.topic_log import read_on
+from ..ledger.reading_on import read_on
 from ..metadata import PrefixError, peek
 
 PENDING, ACKED, FAILED, SEEN, GONE = "pending", "acknowledged", "failed", "seen", "gone"

@@ -107,16 +107,19 @@ def test_what_was_read_ahead_in_vain(thread):
 
 
 def test_entries_that_are_lost(thread):
-    """What fails ahead fails only when it is wanted, and is asked for again then."""
+    """What fails ahead fails only when it is wanted, and is asked for again then; entries before a
+    lost one are read.
+    """
     client: Any = Ledgers()
     reader = LedgerAccess(thread, client)
     client.missing = {9}
     assert [one.entry_id for one in reader.read(1, 0, 3, 400, until=99)] == [0, 1, 2, 3]
     assert [one.entry_id for one in reader.read(1, 4, 7, 400, until=99)] == [4, 5, 6, 7]
+    assert [one.entry_id for one in reader.read(1, 8, 11, 400, until=99)] == [8]
     with pytest.raises(UnreadableEntryError):
-        reader.read(1, 8, 11, 400, until=99)
+        reader.read(1, 9, 12, 400, until=99)
     client.missing = set()
-    assert [one.entry_id for one in reader.read(1, 8, 11, 400, until=99)] == [8, 9, 10, 11]
+    assert [one.entry_id for one in reader.read(1, 9, 12, 400, until=99)] == [9, 10, 11, 12]
 
 
 def test_ledgers_that_are_read_at_once(thread, monkeypatch):

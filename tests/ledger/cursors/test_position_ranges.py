@@ -54,3 +54,36 @@ def test_ranges_equal_a_set(changes):
             if last is not None:
                 assert Position(ledger_id, last) in model
                 assert Position(ledger_id, last + 1) not in model
+
+
+@given(changes, st.sets(entries), st.booleans())
+def test_weights_that_are_not_at_hand(changes, known, recount):
+    """The weight is that of all positions, whichever of them can be weighed only when it is asked
+    for; until then nothing else is weighed.
+    """
+    weighed: list[int] = []
+
+    def weigh(_: int, first: int, last: int) -> int:
+        weighed.extend(range(first, last + 1))
+        return sum(range(first, last + 1))
+
+    ranges = PositionRanges(weigh, lambda _, first, last: {first, last} <= known)
+    model = set()
+    for what, ledger_id, entry_id, more in changes:
+        position = Position(ledger_id, entry_id)
+        if what == "add" and more == 6 and position not in model:
+            ranges.add_one(position, entry_id if entry_id in known else None)
+            model.add(position)
+        elif what == "add":
+            ranges.add(ledger_id, entry_id, entry_id + more)
+            model |= {Position(ledger_id, e) for e in range(entry_id, entry_id + more + 1)}
+        elif what == "remove":
+            ranges.remove_up_to(position, recount=recount)
+            model = {p for p in model if p > position}
+        if not more % 3:
+            assert ranges.weight == sum(p.entry_id for p in model)
+    weighed.clear()
+    assert ranges.weight == sum(p.entry_id for p in model)
+    weighed.clear()
+    assert ranges.weight == sum(p.entry_id for p in model)
+    assert not weighed

@@ -22,7 +22,7 @@ from pulsemark.ledger.local.segment.record_format import pack_body_crc, pack_rec
 from pulsemark.ledger.local.segment.scan import scan_records
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import version_1_key
-from pulsemark.ledger.topic_log import read_on
+from pulsemark.ledger.reading_on import read_on
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock

@@ -72,7 +72,8 @@ from pulsemark.ledger.local.segment.record_format import (
 )
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader, unpack_segment_header
-from pulsemark.ledger.topic_log import TopicLog, read_on
+from pulsemark.ledger.reading_on import read_on
+from pulsemark.ledger.topic_log import TopicLog
 from pulsemark.maintenance import findings
 from pulsemark.maintenance.finding import Finding, Severity
 from pulsemark.maintenance.rebuild import rebuild_catalog

@@ -15,12 +15,13 @@ from __future__ import annotations
 import asyncio
 
 from ...ledger import Position
+from ...ledger.being_read import when_read
 from ...ledger.retention import expire_position
 from ..commits import durable
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 
-__all__ = ["ask_to_expire", "due_position", "expire_topic"]
+__all__ = ["ask_to_expire", "due_position", "expire", "expire_topic"]
 
 SUBSCRIPTIONS_AT_ONCE = 100
 #: As in Pulsar: with a smaller backlog the oldest message's age is checked first.
@@ -49,10 +50,34 @@ async def expire_topic(topic: Topic, last: Position) -> None:
     """Let everything up to ``last`` expire for all subscriptions. On the event loop."""
     for number, subscription in enumerate(tuple(topic.subscriptions.values())):
         if topic.subscriptions.get(subscription.name) is subscription:
-            subscription.expire(last)
+            await expire(subscription, last)
             subscription.cursor.persist()
         if number % SUBSCRIPTIONS_AT_ONCE == SUBSCRIPTIONS_AT_ONCE - 1:
             await asyncio.sleep(0)
+
+
+async def expire(subscription: Subscription, last: Position) -> int:
+    """Let unacknowledged messages up to ``last`` expire, and return how many."""
+    if not _may_expire(subscription):
+        return 0
+    before = await when_read(_acknowledged, subscription)
+    if not _may_expire(subscription):
+        return 0
+    subscription.give_up(last)
+    expired = max(await when_read(_acknowledged, subscription) - before, 0)
+    if expired:
+        subscription.messages_expired += expired
+        subscription.last_expired_ms = subscription.topic.config.clock.now_ms()
+    return expired
+
+
+def _may_expire(subscription: Subscription) -> bool:
+    return subscription.compacted is None and not subscription.is_fenced
+
+
+def _acknowledged(subscription: Subscription) -> int:
+    """Grows by the messages that are acknowledged, also while others are published."""
+    return subscription.log.next_index - subscription.cursor.backlog_messages
 
 
 async def ask_to_expire(
@@ -64,12 +89,12 @@ async def ask_to_expire(
     consumers are connected. ``first_time_known``: the oldest message's age was checked, and
     ``last`` is None because that message has not expired.
     """
-    backlog = subscription.cursor.backlog_messages
+    backlog = await when_read(lambda: subscription.cursor.backlog_messages)
     reached = last is not None and last > subscription.cursor.mark_delete
     is_left_alone = first_time_known and subscription.consumers and backlog < SMALL_BACKLOG
     if not backlog or (is_left_alone and not reached):
         return False
     if last is not None:
-        subscription.expire(last)
+        await expire(subscription, last)
         await durable(subscription.cursor.persist())
     return True

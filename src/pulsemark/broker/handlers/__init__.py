@@ -16,7 +16,16 @@ from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
 from ...wire import Command, Unsupported, commands
 from ..errors import RefusedError
-from . import connecting, consuming, discovery, producing, schemas, transactions, watching
+from . import (
+    acknowledging,
+    connecting,
+    consuming,
+    discovery,
+    producing,
+    schemas,
+    transactions,
+    watching,
+)
 from .authorizing import authorize, check_complete
 from .producing import handle_send
 from .table import CommandTable
@@ -33,6 +42,7 @@ COMMANDS: CommandTable = {
     **discovery.COMMANDS,
     **producing.COMMANDS,
     **consuming.COMMANDS,
+    **acknowledging.COMMANDS,
     **schemas.COMMANDS,
     **transactions.COMMANDS,
     **watching.COMMANDS,

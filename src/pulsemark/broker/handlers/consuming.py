@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import Commit, LedgerError, Position
+from ...ledger.being_read import when_read
+from ...ledger.errors import BeingReadError
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
-    CommandAck,
     CommandCloseConsumer,
     CommandConsumerStats,
     CommandFlow,
     CommandGetLastMessageId,
-    CommandRedeliverUnacknowledgedMessages,
     CommandSeek,
     CommandSubscribe,
     CommandUnsubscribe,
@@ -27,14 +25,12 @@ from ...proto.pulsar_api_pb2 import (
 from ...wire import MessageId, commands
 from ...wire.message_id import to_unsigned
 from ..commits import durable
-from ..errors import RefusedError, java_refusal
-from ..long_work import PIECE_IDS
+from ..errors import RefusedError
 from ..statistics.stats import iso_time
 from ..subscriptions.consumer import Consumer
-from ..subscriptions.end_of_topic import tell_if_ended, telling
+from ..subscriptions.end_of_topic import tell_if_ended
 from ..subscriptions.non_persistent import NonPersistentSubscription
-from ..subscriptions.positions import position_of, shown_mark_delete
-from ..subscriptions.redelivery import redeliver_pieces
+from ..subscriptions.positions import shown_mark_delete
 from ..subscriptions.replicated import mark_if_asked
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.creation import creates
@@ -128,6 +124,12 @@ async def _add_consumer(
     if command.read_compacted:
         opened.compacted = await _compacted_form(session, topic)
     start = await _rolled_back_start(session, topic, command, opened.compacted)
+    if opened.compacted is not None:
+        # Its positions may have to be read, which the steps after this one do not wait for.
+        at = start
+        if at is None:
+            at = await when_read(topic.start_of, command, opened.compacted)
+        await when_read(opened.compacted.previous_position, at)
     subscription = topic.subscription_for(command, start, opened.compacted)
     try:
         await subscription.stored()
@@ -163,7 +165,7 @@ async def _rolled_back_start(
     return target.position
 
 
-# -- messages -----------------------------------------------------------------------------------
+# -- permits ------------------------------------------------------------------------------------
 
 
 def flow(session: Session, command: CommandFlow) -> None:
@@ -172,100 +174,6 @@ def flow(session: Session, command: CommandFlow) -> None:
     if found is not None and found.subscription is not None:
         found.subscription.flow(found, command.messagePermits)
         tell_if_ended(found.subscription)
-
-
-def ack(session: Session, command: CommandAck) -> None:
-    """Acknowledge. If the client asked for a receipt, it follows when the cursor is durable."""
-    found = session.consumers.get(command.consumer_id)
-    if found is None or found.subscription is None:
-        return
-    subscription = found.subscription
-    answer = (
-        partial(_ack_persisted, session, found.consumer_id, command.request_id)
-        if command.HasField("request_id")
-        else None
-    )
-    # As in Pulsar: half of an id names no transaction.
-    if command.HasField("txnid_most_bits") and command.HasField("txnid_least_bits"):
-        if answer is not None:
-            answer(_no_transactions())
-        return
-    if command.HasField("validation_error"):
-        log.warning(
-            "%s: the client could not read a message of %s and acknowledged it: %s",
-            session.address,
-            subscription,
-            CommandAck.ValidationError.Name(command.validation_error),
-        )
-    if command.ack_type == CommandAck.Cumulative:
-        if len(command.message_id) == 1:
-            subscription.ack_cumulatively(found, command.message_id[0])
-            tell_if_ended(subscription)
-        if answer is not None:
-            subscription.when_persisted(answer)
-        return
-    then = partial(subscription.when_persisted, answer) if answer is not None else _nothing
-    if len(command.message_id) <= PIECE_IDS and not subscription.work:
-        subscription.ack_piece(found, command.message_id)
-        tell_if_ended(subscription)
-        then()
-    else:
-        pieces = chain(subscription.ack_pieces(found, command.message_id), telling(subscription))
-        _do_in_pieces(session, subscription, pieces, then)
-
-
-def _no_transactions() -> RefusedError:
-    text = "Server don't support transaction ack!"
-    return java_refusal(ServerError.NotAllowedError, "NotAllowedException", text)
-
-
-def _nothing() -> None:
-    """Called after an acknowledgement without a receipt."""
-
-
-def _do_in_pieces(
-    session: Session,
-    subscription: Subscription,
-    pieces: Iterator[None],
-    then: Callable[[], None] = _nothing,
-) -> None:
-    """Run long work in pieces; nothing more is read from its client until it is done."""
-
-    def done() -> None:
-        session.long_work_ended()
-        then()
-
-    session.long_work_begins()
-    subscription.work.add(pieces, done)
-
-
-def _ack_persisted(
-    session: Session, consumer_id: int, request_id: int, error: BaseException | None
-) -> None:
-    if error is None:
-        session.write(commands.ack_response(consumer_id, request_id))
-        return
-    code = error.code if isinstance(error, RefusedError) else ServerError.PersistenceError
-    session.write(commands.ack_response(consumer_id, request_id, code, str(error)))
-
-
-def redeliver(session: Session, command: CommandRedeliverUnacknowledgedMessages) -> None:
-    """Deliver again the named messages, or all that are not acknowledged."""
-    found = session.consumers.get(command.consumer_id)
-    if found is None or found.subscription is None:
-        return
-    subscription = found.subscription
-    if found.has_epoch and command.HasField("consumer_epoch"):
-        found.epoch = max(found.epoch, command.consumer_epoch)
-    count = len(command.message_ids) or len(found.pending)
-    named = map(position_of, command.message_ids)
-    if count > PIECE_IDS or subscription.work:
-        # A message that is delivered again while the pieces run is not redelivered once more.
-        positions = named if command.message_ids else list(found.pending)
-        pieces = redeliver_pieces(subscription, found, positions)
-        _do_in_pieces(session, subscription, pieces)
-    else:
-        subscription.redeliver(found, list(named) if command.message_ids else None)
 
 
 # -- positions ----------------------------------------------------------------------------------
@@ -358,7 +266,25 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
     if found is None or found.subscription is None:
         session.close_because(f"CONSUMER_STATS for unknown consumer {command.consumer_id}")
         return
-    subscription = found.subscription
+    try:
+        _answer_stats(session, command, found, found.subscription)
+    except BeingReadError:
+        session.run(command.request_id, _answer_stats_later(session, command, found))
+
+
+async def _answer_stats_later(
+    session: Session, command: CommandConsumerStats, found: Consumer
+) -> None:
+    def answer() -> None:
+        if found.subscription is not None:
+            _answer_stats(session, command, found, found.subscription)
+
+    await when_read(answer)
+
+
+def _answer_stats(
+    session: Session, command: CommandConsumerStats, found: Consumer, subscription: Subscription
+) -> None:
     flow = subscription.topic.flows.of(found)
     session.write(
         commands.consumer_stats_response(
@@ -390,8 +316,6 @@ def _connected(session: Session, consumer_id: int) -> tuple[Consumer, Subscripti
 COMMANDS: CommandTable = {
     BaseCommand.SUBSCRIBE: subscribe,
     BaseCommand.FLOW: flow,
-    BaseCommand.ACK: ack,
-    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: redeliver,
     BaseCommand.SEEK: seek,
     BaseCommand.GET_LAST_MESSAGE_ID: last_message_id,
     BaseCommand.CLOSE_CONSUMER: close_consumer,

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from ...ledger.being_read import in_pieces
 from ..statistics.stats import StatsOptions, storage_size_bytes, topic_stats
+from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .bundles import boundaries_of, bundle_of
 from .messages import HttpError, Request, Response
@@ -40,7 +42,7 @@ async def topics(request: Request) -> Response:
     return await Response.of_long_json(_rows(request, opened), request.services.topics.turns)
 
 
-def _rows(request: Request, opened: tuple[Topic, ...]) -> Generator[None, None, Rows]:
+def _rows(request: Request, opened: tuple[Topic, ...]) -> Generator[object, None, Rows]:
     namespaces = request.services.topics.namespaces
     found: Rows = {}
     boundaries: dict[str, list[int]] = {}
@@ -53,11 +55,11 @@ def _rows(request: Request, opened: tuple[Topic, ...]) -> Generator[None, None, 
             bundle = bundle_of(boundaries[namespace], topic.name)
             domain = found.setdefault(namespace, {}).setdefault(bundle, {})
             domain.setdefault("persistent", {})[topic.name] = row
-        yield
+        yield None
     return found
 
 
-def _row(topic: Topic) -> Generator[None, None, Rows]:
+def _row(topic: Topic) -> Generator[object, None, Rows]:
     stats = yield from topic_stats(topic, StatsOptions())
     return {
         "publishers": stats["publishers"],
@@ -90,7 +92,7 @@ async def metrics(request: Request) -> Response:
     return await Response.of_long_json(_metrics(opened), request.services.topics.turns)
 
 
-def _metrics(opened: tuple[Topic, ...]) -> Generator[None, None, list[Rows]]:
+def _metrics(opened: tuple[Topic, ...]) -> Generator[object, None, list[Rows]]:
     sums: dict[str, Rows] = {}
     for topic in opened:
         row = sums.setdefault(topic.topic_name.namespace, dict.fromkeys(NAMESPACE_METRICS, 0))
@@ -104,13 +106,17 @@ def _metrics(opened: tuple[Topic, ...]) -> Generator[None, None, list[Rows]]:
         row["brk_storage_size"] += yield from storage_size_bytes(topic)
         for subscription in tuple(topic.subscriptions.values()):
             row["brk_no_of_consumers"] += len(subscription.consumers)
-            row["brk_msg_backlog"] += subscription.cursor.backlog_entries
-            yield
+            row["brk_msg_backlog"] += yield from in_pieces(_backlog, subscription)
+            yield None
     whole = {"metrics": {"brk_ml_count": len(opened)}, "dimensions": {}}
     return [
         whole,
         *({"metrics": row, "dimensions": {"namespace": name}} for name, row in sums.items()),
     ]
+
+
+def _backlog(subscription: Subscription) -> int:
+    return subscription.backlog_entries
 
 
 NAMESPACE_METRICS = (

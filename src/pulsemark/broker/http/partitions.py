@@ -169,7 +169,7 @@ async def partitioned_stats(
         rows: dict[str, Any] = {}
         for part in parts:
             rows[part.name] = yield from topic_stats(part, wanted)
-            yield
+            yield None
         per_partition = request.query.get("perPartition", "true").lower() == "true"
         sums = sum_of_partitions(list(rows.values()))
         return {

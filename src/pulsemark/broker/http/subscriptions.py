@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ledger import EARLIEST, LATEST, Position
+from ...ledger.being_read import when_read
 from ..commits import durable
 from ..handlers.checks import check_name
 from ..policies.values import boolean
@@ -114,7 +115,7 @@ async def reset_to_position(
     if body.get("excluded") is True:
         target = after(target)
     subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
-    position = subscription.topic.clamp(target, subscription.compacted)
+    position = await when_read(subscription.topic.clamp, target, subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)
     return Response()
 
@@ -128,11 +129,15 @@ async def skip_all(
         one = opened.subscriptions.get(name)
         if one is None:
             raise _not_found(name, asked)
-        last = one.log.last_position
+        last = await when_read(_last_position, one)
         if last is not None:
             one.give_up(last)
             await durable(one.cursor.persist())
     return Response()
+
+
+def _last_position(one: Subscription) -> Position | None:
+    return one.log.last_position
 
 
 async def skip(
@@ -227,7 +232,7 @@ async def analyze_backlog(
         "please try do it on specific topic partition"
     )
     one = await _find(request, domain, tenant, namespace, topic, name, what=what)
-    first, entries, messages = _backlog(one, request.json())
+    first, entries, messages = await when_read(_backlog, one, request.json())
     shown: dict[str, Any] = {
         "entries": entries,
         "messages": messages,

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...compaction.view import CompactedView
 from ...ledger import ManagedLedger, Position
+from ...ledger.being_read import in_pieces
 from ..subscriptions.positions import shown_mark_delete
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
@@ -28,8 +29,9 @@ def internal_stats(topic: Topic, view: CompactedView | None = None, *, own: bool
     cursors: dict[str, Any] = {}
     for subscription in tuple(topic.subscriptions.values()):
         if subscription.exists:
-            cursors[subscription.name] = _cursor(subscription, own=own)
-        yield
+            cursors[subscription.name] = yield from in_pieces(_cursor, subscription, own=own)
+        yield None
+    compacted = yield from in_pieces(_compacted_ledger, view)
     shown = list(rows.values())
     current = shown[-1] if shown else {"entries": 0, "size": 0}
     # Pulsar shows the open ledger empty: it counts there when it is closed.
@@ -48,7 +50,7 @@ def internal_stats(topic: Topic, view: CompactedView | None = None, *, own: bool
         "ledgers": listed,
         "cursors": cursors,
         "schemaLedgers": [],
-        "compactedLedger": _compacted_ledger(view),
+        "compactedLedger": compacted,
         **(_own_figures(ledger, view) if own else {}),
     }
 
@@ -69,8 +71,8 @@ def _ledgers(topic: Topic) -> Pieces:
             segment.ledger_id, {**empty, "offloaded": False, "underReplicated": False}
         )
         row["entries"] += segment.entry_count - segment.cut_rows
-        row["size"] += segment_size_bytes(segment)
-        yield
+        row["size"] += yield from in_pieces(segment_size_bytes, segment)
+        yield None
     current = topic.ledger.end_position.ledger_id
     if current not in rows:
         empty = {"ledgerId": current, "entries": 0, "size": 0}
@@ -146,7 +148,7 @@ def managed_ledger_info(topic: Topic) -> Pieces:
                 "cursorsLedgerId": -1,
                 "markDelete": {"ledgerId": place.ledger_id, "entryId": place.entry_id},
             }
-        yield
+        yield None
     return {
         "version": 1,
         "creationDate": created,

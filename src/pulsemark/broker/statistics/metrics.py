@@ -115,7 +115,7 @@ class _Gzip:
         return self._zlib.flush()
 
 
-def _render(services: Services, output: _Plain | _Gzip, page: _Parts) -> Iterator[None]:
+def _render(services: Services, output: _Plain | _Gzip, page: _Parts) -> Iterator[object]:
     config = services.config
     families = list(_broker_families(services))
     of_topics = config.expose_topic_level_metrics_in_prometheus
@@ -127,7 +127,7 @@ def _render(services: Services, output: _Plain | _Gzip, page: _Parts) -> Iterato
         if topic.is_open:
             keep((yield from row_of(topic, config, services.topics.policies)))
             count += 1
-        yield
+        yield None
     rows = topics if of_topics else list(namespaces.rows.values())
     for family in chain(
         families,
@@ -138,7 +138,7 @@ def _render(services: Services, output: _Plain | _Gzip, page: _Parts) -> Iterato
     ):
         for part in family.parts():
             page.add(output.compress(part.encode()))
-            yield
+            yield None
     page.add(output.flush())
 
 

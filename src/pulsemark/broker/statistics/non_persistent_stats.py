@@ -61,7 +61,7 @@ def topic_stats(topic: NonPersistentTopic, wanted: StatsOptions = EVERYTHING) ->
     publishers = []
     for producer in tuple(topic.producers.by_name.values()):
         publishers.append(_publisher(topic, producer, wanted))
-        yield
+        yield None
     epoch = topic.producers.topic_epoch
     dropped = {"msgDropCounter": topic.messages_dropped}
     return {
@@ -107,7 +107,7 @@ def _subscription(subscription: NonPersistentSubscription, wanted: StatsOptions)
     consumers = []
     for consumer in tuple(subscription.consumers):
         consumers.append(consumer_stats(subscription, consumer))
-        yield
+        yield None
     dropped = {"msgDropCounter": subscription.messages_dropped}
     flow = subscription.topic.flows.of(subscription)
     return {

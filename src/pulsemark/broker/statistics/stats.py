@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...ledger import Position, Run
+from ...ledger.being_read import in_pieces
 from ...ledger.rows import DamagedRecordError
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode, ProducerAccessMode
 from ..cleaning.figures import CompactionFigures
@@ -45,7 +46,7 @@ __all__ = [
     "topic_stats",
 ]
 
-Pieces = Generator[None, None, dict[str, Any]]
+Pieces = Generator[object, None, dict[str, Any]]
 """A generator that makes a JSON object in pieces, and returns it."""
 
 
@@ -170,12 +171,12 @@ def durability(config: BrokerConfig) -> dict[str, Any]:
     return {"mode": "interval" if interval_ms else "sync", "syncIntervalMs": interval_ms}
 
 
-def storage_size_bytes(topic: Topic) -> Generator[None, None, int]:
+def storage_size_bytes(topic: Topic) -> Generator[object, None, int]:
     """Bytes of the topic's durable entries, without what the engine stores with each."""
     size_bytes = 0
     for segment in topic.ledger.segments():
-        size_bytes += segment_size_bytes(segment)
-        yield
+        size_bytes += yield from in_pieces(segment_size_bytes, segment)
+        yield None
     return size_bytes
 
 
@@ -187,11 +188,13 @@ def segment_size_bytes(segment: Run) -> int:
     return _bytes_of_rows(segment, cut, count)
 
 
-def _publishers(topic: Topic, wanted: StatsOptions) -> Generator[None, None, list[dict[str, Any]]]:
+def _publishers(
+    topic: Topic, wanted: StatsOptions
+) -> Generator[object, None, list[dict[str, Any]]]:
     rows = []
     for producer in tuple(topic.producers.by_name.values()):
         rows.append(publisher_stats(topic, producer, wanted))
-        yield
+        yield None
     return rows
 
 
@@ -220,7 +223,7 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     consumers = yield from _consumers(subscription)
     start = subscription.topic.ledger.next_position(subscription.cursor.mark_delete)
     backlog_bytes = yield from bytes_from(subscription.topic, start)
-    backlog = subscription.cursor.backlog_entries
+    backlog = yield from in_pieces(lambda: subscription.backlog_entries)
     own = {"readCompacted": subscription.compacted is not None} if wanted.own else {}
     flow = subscription.topic.flows.of(subscription)
     row = {
@@ -250,11 +253,11 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
         **_nature(subscription),
         **own,
     }
-    yield
+    yield None
     return row
 
 
-def _consumers(subscription: Subscription) -> Generator[None, None, list[dict[str, Any]]]:
+def _consumers(subscription: Subscription) -> Generator[object, None, list[dict[str, Any]]]:
     rows = []
     ranges = yield from _hash_ranges(subscription)
     for consumer in tuple(subscription.consumers):
@@ -262,13 +265,13 @@ def _consumers(subscription: Subscription) -> Generator[None, None, list[dict[st
         if ranges is not None:
             row |= {"drainingHashes": [], "keyHashRangeArrays": ranges.get(consumer, [])}
         rows.append(row)
-        yield
+        yield None
     return rows
 
 
 def _hash_ranges(
     subscription: Subscription,
-) -> Generator[None, None, dict[Consumer, list[list[int]]] | None]:
+) -> Generator[object, None, dict[Consumer, list[list[int]]] | None]:
     """Of Key_Shared: the hashes of the keys that each consumer gets."""
     dispatcher = subscription.dispatcher
     if not isinstance(dispatcher, KeySharedDispatcher):
@@ -277,7 +280,7 @@ def _hash_ranges(
     for done, (consumer, first, last) in enumerate(dispatcher.hash_ranges(), start=1):
         found.setdefault(consumer, []).append([first, last])
         if done % RANGES_AT_ONCE == 0:
-            yield
+            yield None
     return found
 
 
@@ -349,12 +352,12 @@ def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, 
     }
 
 
-def bytes_from(topic: Topic, start: Position) -> Generator[None, None, int]:
+def bytes_from(topic: Topic, start: Position) -> Generator[object, None, int]:
     """Bytes of the entries from a position on."""
     size_bytes = 0
     for segment, first, last in topic.ledger.stretches(start):
-        size_bytes += _bytes_of_rows(segment, first, last)
-        yield
+        size_bytes += yield from in_pieces(_bytes_of_rows, segment, first, last)
+        yield None
     return size_bytes
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar
 
+from ...ledger.being_read import in_pieces
 from ..configuration.config import BrokerConfig
 from ..policies.levels import Policies
 from ..topics.topic import Topic
@@ -84,7 +85,7 @@ class TopicRow:
 
 def row_of(
     topic: Topic, config: BrokerConfig, policies: Policies
-) -> Generator[None, None, TopicRow]:
+) -> Generator[object, None, TopicRow]:
     """The row of an open topic, taken in pieces."""
     namespace = topic.topic_name.namespace
     labels = labels_of(cluster=config.cluster, namespace=namespace, topic=topic.name)
@@ -93,14 +94,14 @@ def row_of(
     consumers = backlog = 0
     for subscription in tuple(topic.subscriptions.values()):
         if subscription.exists:
-            figures = subscription_figures(subscription)
+            figures = yield from in_pieces(subscription_figures, subscription)
             shown = f"{labels},{labels_of(subscription=subscription.name)}"
             row.subscriptions.append((shown, figures))
             consumers += len(subscription.consumers)
             backlog += int(figures[2])
             if each_client and config.expose_consumer_level_metrics_in_prometheus:
                 row.consumers += yield from consumer_rows(subscription, shown)
-        yield
+        yield None
     if each_client and config.expose_producer_level_metrics_in_prometheus:
         row.producers += yield from producer_rows(topic, labels)
     size_bytes = waiting_bytes = 0
@@ -125,7 +126,7 @@ def _histograms_of(topic: Topic) -> tuple[Buckets, Buckets]:
     return (list(latency.buckets), latency.total), (list(sizes.buckets), sizes.total)
 
 
-def _backlog_bytes(topic: Topic) -> Generator[None, None, int]:
+def _backlog_bytes(topic: Topic) -> Generator[object, None, int]:
     """Bytes from the place of the slowest subscription on."""
     places = [one.cursor.mark_delete for one in topic.subscriptions.values() if one.exists]
     if not places:

@@ -1,7 +1,7 @@
 """Conversions for dispatchers that would hold up the event loop.
 
 A large entry is converted in a thread, and small ones only for a part of a loop's turn. A
-dispatcher that has to wait gets a `BeingConvertedError`, which calls it when it can go on.
+dispatcher that has to wait gets a `BeingConvertedError`, whose future is done when it can go on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-__all__ = ["BeingConvertedError", "Conversions"]
+__all__ = ["BeingConvertedError", "Conversions", "Waiting"]
 
 T = TypeVar("T")
 
@@ -28,10 +28,6 @@ class BeingConvertedError(Exception):
         super().__init__("the next entry is being converted")
         #: Done when reading can go on.
         self.done = done
-
-    def call_when_done(self, call: Callable[[], None]) -> asyncio.Handle | Waiting:
-        """Call once, when reading can go on. The result can be cancelled."""
-        return Waiting(self.done, call)
 
 
 class Waiting:

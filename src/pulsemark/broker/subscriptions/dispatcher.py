@@ -8,7 +8,8 @@ send, it schedules another turn. Skipped entries count for the round, too.
 
 Two kinds of entries are never sent: control entries (they are acknowledged when they are read, so
 that the cursor can move past them) and acknowledged entries. Dispatch stops before a damaged entry
-and logs it, unless `auto_skip_non_recoverable_data` is set.
+and logs it, unless `auto_skip_non_recoverable_data` is set. It stops, too, where entries are not in
+memory and come over a network: it goes on when they are there. Nobody else waits for them.
 
 `SingleActiveDispatcher` serves Exclusive subscriptions, readers and Failover subscriptions. In
 Failover, partition i of a topic goes to consumer i mod n, in the order of (priority level, name).
@@ -24,6 +25,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, EntryKind, Position
+from ...ledger.being_read import arrival
+from ...ledger.errors import BeingReadError
 from ...metadata import Buffer
 from .consumer import Consumer
 from .conversions import BeingConvertedError, Waiting
@@ -181,6 +184,13 @@ class Dispatcher(ABC):
 
         After a round without an entry to send it returns [], and the next turn goes on there.
         """
+        try:
+            return self._fetch(max_entries)
+        except BeingReadError as error:  # a compacted form's positions have to be read, too
+            self.read_failed(error)
+            return []
+
+    def _fetch(self, max_entries: int) -> list[Entry]:
         looked_at_bytes = 0
         wanted: list[Entry] = []
         if self.read_position <= self.cursor.mark_delete:
@@ -240,9 +250,13 @@ class Dispatcher(ABC):
         )
 
     def read_failed(self, error: OSError | BeingConvertedError) -> None:
-        """Try again: when the entry was converted; if the disk refused a read, after RETRY_S."""
-        if isinstance(error, BeingConvertedError):
-            self._retry = self._retry or error.call_when_done(self._try_again)
+        """Try again: when the entry was converted, or has come from the network; if it could not
+        be read, after RETRY_S.
+        """
+        if isinstance(error, BeingConvertedError | BeingReadError):
+            if self._retry is None:
+                done = arrival(error) if isinstance(error, BeingReadError) else error.done
+                self._retry = Waiting(done, self._try_again)
             return
         log.error(
             "%s: its messages could not be read; the next try is in %g s: %s",
@@ -255,7 +269,7 @@ class Dispatcher(ABC):
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether a read failed, or waits for a conversion, and will be tried again."""
+        """Whether a read failed, or is waited for, and will be tried again."""
         return self._retry is not None
 
     def _try_again(self) -> None:

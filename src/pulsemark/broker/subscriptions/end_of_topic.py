@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...ledger.being_read import in_pieces
 from ...wire import commands
 from .closing import CLOSED_AT_ONCE
 
@@ -24,14 +25,14 @@ def tell_if_ended(subscription: Subscription) -> None:
         subscription.work.add(telling(subscription))
 
 
-def telling(subscription: Subscription) -> Iterator[None]:
+def telling(subscription: Subscription) -> Iterator[object]:
     """Notify the consumers in pieces, if there is no backlog."""
     if subscription.topic.terminated_at is None or subscription.is_fenced:
         return
-    if subscription.backlog_entries:
+    if (yield from in_pieces(lambda: subscription.backlog_entries)):
         return
     for number, consumer in enumerate(tuple(subscription.consumers), start=1):
         if consumer.subscription is subscription:
             consumer.connection.write(commands.reached_end_of_topic(consumer.consumer_id))
         if number % CLOSED_AT_ONCE == 0:
-            yield
+            yield None

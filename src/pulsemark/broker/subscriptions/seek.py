@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import LedgerError, Position
+from ...ledger.being_read import when_read
 from ...proto.pulsar_api_pb2 import CommandSeek, ServerError
 from ..background import Background
 from ..commits import durable
@@ -57,7 +58,8 @@ class SeekTarget:
         """The target of a SEEK. Raises `RefusedError`."""
         topic, compacted = subscription.topic, subscription.compacted
         if command.HasField("message_id"):
-            position = topic.clamp(position_of(command.message_id), compacted)
+            wanted = position_of(command.message_id)
+            position = await when_read(topic.clamp, wanted, compacted)
             return cls(position, tuple(command.message_id.ack_set))
         if command.HasField("message_publish_time"):
             time_ms = command.message_publish_time
@@ -102,6 +104,8 @@ async def reset_subscription(
 
     Raises `RefusedError`, also for a subscription that was removed meanwhile.
     """
+    # What the cursor has to know of a compacted form is read before anything is changed.
+    await when_read(subscription.log.previous_position, target.position)
     subscription.check_exists()
     if subscription.is_fenced:
         raise RefusedError(

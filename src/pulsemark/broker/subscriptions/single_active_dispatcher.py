@@ -17,10 +17,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...ledger import Entry, Position
+from ...ledger.being_read import arrival
+from ...ledger.errors import BeingReadError
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode
 from ...wire import commands
 from .consumer import Consumer
+from .conversions import Waiting
 from .dispatcher import MAX_ENTRIES_PER_READ, Dispatcher
 from .failover_ring import FailoverRing
 from .ranked_consumers import Rank
@@ -40,7 +43,7 @@ class SingleActiveDispatcher(Dispatcher):
     def __init__(self, subscription: Subscription, sub_type: CommandSubscribe.SubType) -> None:
         super().__init__(subscription)
         self.exclusive = sub_type == CommandSubscribe.Exclusive
-        self._switch: asyncio.TimerHandle | None = None
+        self._switch: asyncio.TimerHandle | Waiting | None = None
         #: The key hashes that the Exclusive consumer wants; None: all.
         self._wanted: StickyRanges | None = None
         #: During a seek no consumer is active.
@@ -147,7 +150,10 @@ class SingleActiveDispatcher(Dispatcher):
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Start again at the first unacknowledged entry: any redelivery must keep the order."""
         if consumer is self.active and self._switch is None:
-            self.rewind()
+            try:
+                self.rewind()
+            except BeingReadError as error:
+                self._switch = Waiting(arrival(error), self._start)
             self.dispatch()
 
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
@@ -198,9 +204,13 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _start(self) -> None:
         self._switch = None
-        if self.active is not None:
-            self.log = self.subscription.read_as(self.active.compacted)
-        self.rewind()
+        try:
+            if self.active is not None:
+                self.log = self.subscription.read_as(self.active.compacted)
+            self.rewind()
+        except BeingReadError as error:
+            self._switch = Waiting(arrival(error), self._start)
+            return
         if not self.exclusive:
             for consumer in self.consumers:
                 self._tell_active(consumer)

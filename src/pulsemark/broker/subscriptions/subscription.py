@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import Cursor, ManagedLedger, Position
+from ...ledger.being_read import in_pieces, when_read
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
 from ..commits import durable
 from ..errors import RefusedError
@@ -133,6 +136,7 @@ class Subscription:
 
     async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
         """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
+        await when_read(lambda: self.cursor.first_unacked)
         self._check_can_connect(consumer, sub_type)
         while (holder := self._sole_consumer()) is not None:
             if holder.connection is consumer.connection or await holder.connection.is_alive():
@@ -298,18 +302,16 @@ class Subscription:
 
     # -- acknowledgement ------------------------------------------------------------------------
 
-    def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
-        """Acknowledge many messages one by one, in pieces, until the place is moved."""
-        return self._ack_pieces(consumer, ids, self._resets)
+    def acking(self, ack: Callable[[], None]) -> Iterator[object]:
+        """Do what acknowledges, in pieces, unless the place is moved meanwhile."""
+        resets = self._resets
+        return in_pieces(lambda: ack() if self._resets == resets else None)
 
-    def _ack_pieces(
-        self, consumer: Consumer, ids: Sequence[MessageIdData], resets: int
-    ) -> Iterator[None]:
-        for at in range(0, len(ids), PIECE_IDS):
-            if self._resets != resets:
-                return
-            self.ack_piece(consumer, ids[at : at + PIECE_IDS])
-            yield
+    def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[object]:
+        """Acknowledge many messages one by one, in pieces, until the place is moved."""
+        some = (ids[at : at + PIECE_IDS] for at in range(0, len(ids), PIECE_IDS))
+        parts = [self.acking(partial(self.ack_piece, consumer, each)) for each in some]
+        return chain.from_iterable(chain(part, (None,)) for part in parts)
 
     def ack_piece(self, consumer: Consumer, ids: Iterable[MessageIdData]) -> None:
         """Acknowledge messages one by one."""
@@ -355,18 +357,6 @@ class Subscription:
         self.cursor.ack_cumulative(last)
         if self.dispatcher is not None:
             self.dispatcher.given_up(last)
-
-    def expire(self, last: Position) -> int:
-        """Let unacknowledged messages up to ``last`` expire, and return how many."""
-        if self.is_fenced or self.compacted is not None:
-            return 0
-        before = self.cursor.backlog_messages
-        self.give_up(last)
-        expired = max(before - self.cursor.backlog_messages, 0)
-        if expired:
-            self.messages_expired += expired
-            self.last_expired_ms = self.topic.config.clock.now_ms()
-        return expired
 
     def when_persisted(self, callback: Persisted) -> None:
         """Call back once every acknowledgement made so far is durable (or has failed).

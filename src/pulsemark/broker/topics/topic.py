@@ -27,6 +27,7 @@ from ...ledger import (
     ManagedLedger,
     Position,
 )
+from ...ledger.being_read import in_pieces
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import MessageId, TopicName
 from ..cleaning.figures import TopicCleaning
@@ -352,7 +353,8 @@ class Topic:
         return found
 
     def _finding_last_id_in(self, log: CompactedLog) -> Generator[object, None, MessageId]:
-        first, at, horizon = log.first_position, log.last_position, log.horizon
+        places = lambda: (log.first_position, log.last_position, log.horizon)  # noqa: E731
+        first, at, horizon = yield from in_pieces(places)
         while at is not None and first is not None and at >= first:
             entry = yield from self._entry_at(log, at)
             if entry is not None and entry.kind is EntryKind.DATA:
@@ -361,7 +363,7 @@ class Topic:
                 if horizon is not None and at <= horizon:
                     last = last_kept_index(entry, last)
                 return MessageId(*at, self.partition_index, last)
-            at = log.previous_position(at)
+            at = yield from in_pieces(log.previous_position, at)
             yield None
         return MessageId(*EARLIEST, self.partition_index)
 
@@ -370,8 +372,8 @@ class Topic:
     ) -> Generator[object, None, Entry | None]:
         while True:
             try:
-                entries = read_entries(
-                    self, log, position, max_entries=1, max_bytes=1, may_wait=True
+                entries = yield from in_pieces(
+                    read_entries, self, log, position, max_entries=1, max_bytes=1, may_wait=True
                 )
             except BeingConvertedError as wait:
                 yield wait.done

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from kafka.protocol.admin import DeleteRecordsResponse
@@ -13,6 +14,8 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochRes
 
 from ...finder import Finder, Found, IndexOutOfRangeError
 from ...ledger import EntryKind, LedgerError
+from ...ledger.being_read import when_read
+from ...ledger.epochs import epoch_runs
 from ..access import Operation
 from ..errors import Code, KafkaError
 from ..partitions import KafkaPartition
@@ -92,16 +95,17 @@ async def _by_time(
     if time_ms == LATEST:
         answer.offset, answer.leader_epoch = partition.end_offset, partition.epoch
     elif time_ms in (EARLIEST, EARLIEST_LOCAL):
-        answer.offset, answer.leader_epoch = partition.first_offset, _first_epoch(partition)
+        answer.offset = partition.first_offset
+        answer.leader_epoch = _first_epoch(partition)
     elif time_ms == NEWEST or time_ms >= 0:
         find: Callable[[], Found | None] = partial(_find, partition, time_ms)
         found = await session.endpoint.ports.run_blocking(find)
         if found is not None and not found.end:
             answer.timestamp = found.time_ms
             answer.offset = max(found.first_index, partition.first_offset)
-            starts = partition.ledger.epochs
-            number = bisect_right(starts, found.position, key=lambda start: start.position)
-            answer.leader_epoch = starts[number - 1].epoch if number else 0
+            begins = epoch_runs(partition.ledger.segments())
+            number = bisect_right(begins, found.position, key=attrgetter("first_position"))
+            answer.leader_epoch = begins[number - 1].header.epoch if number else 0
 
 
 def _check_time(version: int, time_ms: int) -> None:
@@ -131,8 +135,8 @@ def _find(partition: KafkaPartition, time_ms: int) -> Found | None:
 
 
 def _first_epoch(partition: KafkaPartition) -> int:
-    starts = partition.ledger.epochs
-    return starts[0].epoch if starts else partition.epoch
+    runs = partition.ledger.segments()
+    return runs[0].header.epoch if runs else partition.epoch
 
 
 def _old_style(partition: KafkaPartition, time_ms: int, now_ms: int) -> list[int]:
@@ -200,7 +204,7 @@ async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
         if not 0 <= offset <= end:
             raise KafkaError(Code.OFFSET_OUT_OF_RANGE, f"offset {offset} of {topic}")
         if offset > partition.first_offset:
-            position = partition.position_of(offset)
+            position = await when_read(partition.position_of, offset)
             await endpoint.ports.topics.delete_before(partition.opened, offset, position)
         answer.low_watermark = partition.first_offset
     except KafkaError as refusal:

@@ -1,8 +1,9 @@
-"""Reading entries of ledgers, for threads that wait for them."""
+"""Reading entries of ledgers: for threads that wait for them, and for one that never does."""
 
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -15,6 +16,7 @@ from .client.errors import (
     LedgerMissingError,
 )
 from .failures import FAILURES
+from .fetches import Fetches
 from .loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -51,6 +53,12 @@ class LedgerAccess:
         self._held: dict[int, list[LedgerEntry]] = {}
         """By ledger: the last entry of the last read, since the next may begin with it, and those
         that were read and not asked for."""
+        self._fetches = Fetches(thread.begin, self.entries)
+        self._never_waits = -1
+
+    def never_wait_here(self) -> None:
+        """From now on ``read`` in the calling thread raises BeingReadError instead of waiting."""
+        self._never_waits = threading.get_ident()
 
     def read(
         self, ledger_id: int, first: int, last: int, max_bytes: int, *, until: int = -1
@@ -59,8 +67,12 @@ class LedgerAccess:
 
         ``until`` is the last one that is known to be confirmed; -1: nothing is read ahead.
 
-        Raises UnreadableEntryError, FileNotFoundError (the ledger was deleted), OSError.
+        Raises UnreadableEntryError, FileNotFoundError (the ledger was deleted), OSError; in a
+        thread that never waits BeingReadError.
         """
+        if threading.get_ident() == self._never_waits:
+            fetched = self._fetches.read(ledger_id, first, last, max_bytes, until)
+            return _fitting(fetched, last, max_bytes)
         held = self._held.get(ledger_id)
         if held and held[0].entry_id <= first <= held[-1].entry_id:
             return _fitting(held[first - held[0].entry_id :], last, max_bytes)
@@ -97,6 +109,17 @@ class LedgerAccess:
         self, ledger_id: int, first: int, last: int, max_bytes: int
     ) -> list[LedgerEntry]:
         """As ``read``, on the client's loop."""
+        try:
+            return await self._entries(ledger_id, first, last, max_bytes)
+        except UnreadableEntryError:
+            if last == first:
+                raise
+        # It may be any of them: of those that are read at once a later one may be lost.
+        return await self._entries(ledger_id, first, first, max_bytes)
+
+    async def _entries(
+        self, ledger_id: int, first: int, last: int, max_bytes: int
+    ) -> list[LedgerEntry]:
         is_kept = ledger_id in self._readers
         try:
             reader = await self._reader(ledger_id)
@@ -126,6 +149,7 @@ class LedgerAccess:
 
     def forget(self, ledger_ids: Sequence[int]) -> None:
         """These ledgers were deleted."""
+        self._fetches.forget(ledger_ids)
         for ledger_id in ledger_ids:
             for known in (self._readers, self._ahead, self._held):
                 known.pop(ledger_id, None)

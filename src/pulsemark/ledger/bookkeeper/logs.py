@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ...coordination import Create, Delete, Operation, Set
 from ..chain import Link, chain_of
 from ..run import RunHeader
+from .access import UnreadableEntryError
 from .client.errors import LedgerMissingError
 from .failures import FAILURES
 from .nodes import RunRecord, cut, ended, header_metadata, pack_log, unpack_log
@@ -115,6 +117,8 @@ class Logs:
             run = make(link.header)
             run.cut_rows = by_header[link.header].cut_rows
             await _show(run, link, following, counts.get(link.header), access)
+            if run.cut_rows:
+                await _learn_cut(run, access)
             runs.append(run)
         counting = {link.header for link in links}
         self._records[topic_id] = records
@@ -332,3 +336,11 @@ async def _show(
         raise OSError(f"ledger {header.ledger_id}: entry {last_id}: {error}") from error
     next_message = facts.index + 1 - header.first_index
     run.show_opened(count, next_message, facts.append_time_ms, facts.time_max_ms)
+
+
+async def _learn_cut(run: BookKeeperRun, access: LedgerAccess) -> None:
+    """Have a run know how many messages its cut head had. Damage is found where it is read."""
+    last_id = run.first_entry_id + run.cut_rows - 1
+    with suppress(OSError, UnreadableEntryError, BadEntryError):
+        entry = (await access.entries(run.ledger_id, last_id, last_id, 1))[0]
+        run.know_cut(run.cut_rows, read_facts(entry.payload).index + 1 - run.first_index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -58,6 +59,7 @@ class BookKeeperRun(Run):
 
     overhead_bytes = (HEAD.size, HEAD.size)
     entry_overhead_bytes = HEAD.size
+    may_wait = True
 
     def __init__(self, header: RunHeader, owner: RunOwner) -> None:
         super().__init__(header)
@@ -67,6 +69,8 @@ class BookKeeperRun(Run):
         self._time_max_ms = header.entry_time_floor_ms
         self._places: Lru[int, _Place] = Lru(_FACTS_KEPT)
         self._blocks = Blocks(self._read_block)
+        self._cut_place: tuple[int, int] | None = None
+        """Where the head is cut: the row, and the messages before it."""
         self.is_sealed = False
         """No entry follows after ``assigned_count``."""
         self.is_failed = False
@@ -138,6 +142,15 @@ class BookKeeperRun(Run):
             place.time_ms, place.next_message, place.end_offset - place.size_bytes, place.end_offset
         )
 
+    def has_row(self, row: int) -> bool:
+        return self._written is not None or self._places.get(row) is not None
+
+    def index_before(self, row: int) -> int:
+        cut = self._cut_place
+        if cut is not None and cut[0] == row:
+            return self.first_index + cut[1]
+        return super().index_before(row)
+
     def chunk(self, row: int, io: IoCount | None = None) -> WrittenRows | Block:
         """All rows that are in memory, or a block of rows, read from its entries."""
         return self._written or self._blocks.block(row, io)
@@ -197,11 +210,16 @@ class BookKeeperRun(Run):
         last = min(first_row + BLOCK_ROWS, self.entry_count) - 1
         row = first_row
         while row <= last:
+            # What an earlier attempt has read, which had to stop (BeingReadError), counts.
+            place = self._places.get(row)
+            if place is not None:
+                block.add(*place)
+                row += 1
+                continue
             for entry in self._fetch(row, last, _READ_BYTES):
                 if io is not None:
                     io.add(len(entry.payload))
-                place = self._keep_place(row, entry, self._facts(row, entry))
-                block.add(*place)
+                block.add(*self._keep_place(row, entry, self._facts(row, entry)))
                 row += 1
         return block
 
@@ -331,8 +349,14 @@ class BookKeeperRun(Run):
         return _Place(written.times[row], written.nexts[row], written.append_times[row], 0, 0)
 
     def cut_head(self, rows: int) -> None:
+        with suppress(DamagedRecordError):
+            self.know_cut(rows, self._next_before(rows))
         self._owner.cut_run(self, rows)
         self.cut_rows = rows
+
+    def know_cut(self, rows: int, messages_before: int) -> None:
+        """The messages before a row at which the head is cut: they are often asked for."""
+        self._cut_place = rows, messages_before
 
 
 def _stamp_of(prefix: memoryview) -> int:

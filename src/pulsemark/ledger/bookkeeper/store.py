@@ -128,6 +128,10 @@ class BookKeeperStore(TopicStore):
             engine.close()
             raise
 
+    def never_wait_here(self) -> None:
+        """As `StoreCore.never_wait_here`: entries are on bookies."""
+        self.engine.access.never_wait_here()
+
     def abandon(self) -> None:
         """Close the store without waiting for ZooKeeper or bookies: it has another owner, or may.
 

@@ -9,7 +9,14 @@ from functools import partial
 from itertools import islice
 
 from ..position import LATEST, Position
-from .cursor_log import CursorLog, count_marked, data_messages, entries_between, messages_between
+from .cursor_log import (
+    CursorLog,
+    count_marked,
+    data_messages,
+    entries_between,
+    knows_messages,
+    messages_between,
+)
 from .partial_batches import PartialBatches, words_of
 from .position_ranges import BLOCK_ENTRIES, PositionRanges
 
@@ -24,7 +31,7 @@ class AckedPlace:
         self.mark_delete = mark_delete
         """Everything up to and with this position is acknowledged."""
         # Holds no reference to this object itself, which would be a reference cycle.
-        self._acked = PositionRanges(partial(messages_between, log))
+        self._acked = PositionRanges(partial(messages_between, log), partial(knows_messages, log))
         self._tail_cuts = log.tail_cuts
         self._batches = PartialBatches()
 
@@ -91,7 +98,10 @@ class AckedPlace:
 
     @property
     def backlog_messages(self) -> int:
-        """Messages not yet acknowledged, batches counted whole; control entries do not count."""
+        """Messages not yet acknowledged, batches counted whole; control entries do not count.
+
+        Raises what reading the log raises: only this counts messages that are not in memory.
+        """
         first = self._settle()
         return max(data_messages(self._log, first, LATEST) - self._acked.weight, 0)
 

@@ -24,8 +24,9 @@ from ..commit.commit import DONE, Commit, failed_commit
 from ..errors import LedgerError
 from ..position import Position
 from ..store_state import StoreState
+from ..topic_log import UNKNOWN_COUNT
 from .acked_place import AckedPlace
-from .cursor_log import CursorLog, messages_between
+from .cursor_log import CursorLog, knows_messages, messages_between
 from .partial_batches import bits_of, signed_words_of, words_of
 from .position_ranges import PositionRanges
 
@@ -98,7 +99,7 @@ class Cursor(AckedPlace):
         """From now on, the cursor's positions are those of ``log``."""
         self._log = log
         self._tail_cuts = log.tail_cuts
-        self._acked.weigh_by(partial(messages_between, log))
+        self._acked.weigh_by(partial(messages_between, log), partial(knows_messages, log))
         self._batches.remove_if(self._acked.__contains__)
 
     def forget(self) -> None:
@@ -120,7 +121,7 @@ class Cursor(AckedPlace):
         self._check_not_closed()
         if self.is_acked(position):
             return
-        messages = self._log.entry_message_count(position)
+        messages = self._log.known_message_count(position)
         if messages is None:
             return
         self._batches.pop(position)
@@ -129,7 +130,10 @@ class Cursor(AckedPlace):
             self._move_mark_delete(position)
             self._advance()
             return
-        self._acked.add_one(position, 0 if self._log.is_control(position) else messages)
+        if self._log.is_control(position):
+            self._acked.add_one(position)
+        else:
+            self._acked.add_one(position, None if messages == UNKNOWN_COUNT else messages)
         if self.durable:
             self._changed.add_one(position)
 
@@ -139,13 +143,14 @@ class Cursor(AckedPlace):
         ``remaining`` are 64-bit words, signed as on the wire; bits beyond the batch mean nothing.
         Returns the words of what remains after earlier acknowledgements, too. When nothing
         remains, the entry is acknowledged and the list is empty. Where the cursor keeps too much
-        of other batches already, nothing changes.
+        of other batches already, nothing changes. If the batch's size is not in memory, the words
+        are taken as they are, as those of a stored cursor.
         """
         self._check_not_closed()
-        found = None if self.is_acked(position) else self._log.entry_message_count(position)
+        found = None if self.is_acked(position) else self._log.known_message_count(position)
         if found is None:
             return []
-        messages = max(found, 1)
+        messages = 64 * len(remaining) if found == UNKNOWN_COUNT else max(found, 1)
         known = self._batches.get(position)
         bits = bits_of(remaining, messages)
         if known is not None:
@@ -169,7 +174,7 @@ class Cursor(AckedPlace):
         self._check_not_closed()
         if position <= self.mark_delete or position >= self._log.end_position:
             return
-        if self._log.entry_message_count(position) is None:
+        if self._log.known_message_count(position) is None:
             position = self._log.previous_position(Position(position[0], position[1] + 1))
             if position <= self.mark_delete:
                 return

@@ -26,6 +26,8 @@ class CursorLog(Protocol):
     def next_position(self, position: Position) -> Position: ...  # noqa: D102
     def previous_position(self, position: Position) -> Position: ...  # noqa: D102
     def entry_message_count(self, position: Position) -> int | None: ...  # noqa: D102
+    def known_message_count(self, position: Position) -> int | None: ...  # noqa: D102
+    def knows_index(self, position: Position) -> bool: ...  # noqa: D102
     def entry_after(self, start: Position, count: int) -> Position | None: ...  # noqa: D102
     def count_entries(self, start: Position, end: Position) -> int: ...  # noqa: D102
     def message_count(self, start: Position, end: Position) -> int: ...  # noqa: D102
@@ -62,3 +64,9 @@ def count_marked(log: CursorLog, start: Position, bits: int) -> int:
 def messages_between(log: CursorLog, ledger_id: int, first: int, last: int) -> int:
     """The messages of the entries from first to last that consumers get."""
     return data_messages(log, Position(ledger_id, first), Position(ledger_id, last + 1))
+
+
+def knows_messages(log: CursorLog, ledger_id: int, first: int, last: int) -> bool:
+    """Whether ``messages_between`` answers without waiting for a network."""
+    start, end = Position(ledger_id, first), Position(ledger_id, last + 1)
+    return log.knows_index(start) and log.knows_index(end)

@@ -26,9 +26,10 @@ from ..errors import CorruptEntryError, InvalidCursorError
 from ..ledger_writer import LedgerWriter
 from ..options import StoreOptions
 from ..position import EARLIEST, Position
+from ..reading_on import read_on
 from ..run import Run
 from ..store_state import StoreState
-from ..topic_log import ReadableLog, TopicLog, read_on
+from ..topic_log import ReadableLog, TopicLog
 from .cursor import Cursor, RecordLimits
 
 _log = logging.getLogger(__name__)

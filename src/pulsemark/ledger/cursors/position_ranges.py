@@ -6,7 +6,8 @@ acknowledgements (every second entry) takes no more memory than a friendly one. 
 is a list of disjoint [first, last] entry ranges that never touch.
 
 Each block also keeps a weight: the sum of what ``weigh`` says of the ranges added to it. A cursor
-weighs by messages, so it has its backlog without going over the ranges.
+weighs by messages, so it has its backlog without going over the ranges. Where ``weigh`` would have
+to wait for that, the block is weighed again when somebody asks for the weight.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _FULL = (1 << BLOCK_ENTRIES) - 1
 
 Weigh = Callable[[int, int, int], int]
 """The weight of the entries ``first`` to ``last`` of a ledger."""
+IsAtHand = Callable[[int, int, int], bool]
+"""Whether that weight can be said without waiting."""
 
 
 class _Block:
@@ -37,28 +40,46 @@ class _Block:
 class PositionRanges:
     """Positions with entry ids from 0 on."""
 
-    def __init__(self, weigh: Weigh | None = None) -> None:
+    def __init__(self, weigh: Weigh | None = None, is_at_hand: IsAtHand | None = None) -> None:
         self._weigh = weigh
+        self._is_at_hand = is_at_hand
         self._blocks: dict[tuple[int, int], _Block] = {}
         #: Keys of the blocks, (ledger id, block number), in order.
         self._keys: list[tuple[int, int]] = []
-        self.weight = 0
-        """The weight of all positions."""
+        self._weight = 0
+        self._unweighed: set[tuple[int, int]] = set()
+        """Keys of blocks whose weight is to be found out."""
+
+    @property
+    def weight(self) -> int:
+        """The weight of all positions. Raises what ``weigh`` does."""
+        while self._unweighed:
+            key = min(self._unweighed)
+            self._set_weight(self._blocks[key], self._weight_of(key, self._blocks[key].bits))
+            self._unweighed.discard(key)
+        return self._weight
+
+    def _set_weight(self, block: _Block, weight: int) -> None:
+        self._weight += weight - block.weight
+        block.weight = weight
 
     def __bool__(self) -> bool:
         return bool(self._keys)
 
-    def weigh_by(self, weigh: Weigh) -> None:
+    def weigh_by(self, weigh: Weigh, is_at_hand: IsAtHand | None = None) -> None:
         """From now on, ``weigh`` gives the weights; positions already in are weighed again."""
-        self._weigh = weigh
+        self._weigh, self._is_at_hand = weigh, is_at_hand
         self.recount()
 
-    def add_one(self, position: Position, weight: int = 0) -> None:
-        """Add one position that is not in yet, and its weight."""
-        block = self._block((position[0], position[1] >> _SHIFT))
+    def add_one(self, position: Position, weight: int | None = 0) -> None:
+        """Add one position that is not in yet, and its weight; None: it is not known."""
+        key = position[0], position[1] >> _SHIFT
+        block = self._block(key)
         block.bits |= 1 << (position[1] & (BLOCK_ENTRIES - 1))
-        block.weight += weight
-        self.weight += weight
+        if weight is None:
+            self._unweighed.add(key)
+        elif weight:
+            self._set_weight(block, block.weight + weight)
 
     def _block(self, key: tuple[int, int]) -> _Block:
         block = self._blocks.get(key)
@@ -79,10 +100,7 @@ class PositionRanges:
             block = self._block(key)
             new = ((1 << (high - low + 1)) - 1) << low & ~block.bits
             block.bits |= new
-            if self._weigh is not None:
-                added = self._weight_of(key, new)
-                block.weight += added
-                self.weight += added
+            self._weigh_more(key, block, new)
 
     def __contains__(self, position: Position) -> bool:
         block = self._blocks.get((position[0], position[1] >> _SHIFT))
@@ -113,39 +131,52 @@ class PositionRanges:
         for key in self._keys:
             if key >= (ledger_id, number):
                 break
-            self.weight -= self._blocks.pop(key).weight
+            self._weight -= self._blocks.pop(key).weight
+            self._unweighed.discard(key)
             gone += 1
         del self._keys[:gone]
-        block = self._blocks.get((ledger_id, number))
+        key = ledger_id, number
+        block = self._blocks.get(key)
         if block is None:
             return
         removed = block.bits & ((2 << (position[1] & (BLOCK_ENTRIES - 1))) - 1)
         if not removed:
             return
         block.bits ^= removed
-        if self._weigh is not None:
-            before = block.weight
-            if recount:
-                block.weight = self._weight_of((ledger_id, number), block.bits)
-            else:
-                block.weight -= self._weight_of((ledger_id, number), removed)
-            self.weight += block.weight - before
         if not block.bits:
-            del self._blocks[ledger_id, number]
+            self._set_weight(block, 0)
+            self._unweighed.discard(key)
+            del self._blocks[key]
             del self._keys[0]
+        elif recount:
+            self._set_weight(block, 0)
+            self._weigh_more(key, block, block.bits)
+        else:
+            self._weigh_more(key, block, removed, -1)
 
     def recount(self) -> None:
         """Weigh everything again."""
-        self.weight = 0
+        self._unweighed.clear()
         for key, block in self._blocks.items():
-            block.weight = self._weight_of(key, block.bits)
-            self.weight += block.weight
+            self._set_weight(block, 0)
+            self._weigh_more(key, block, block.bits)
+
+    def _weigh_more(self, key: tuple[int, int], block: _Block, bits: int, sign: int = 1) -> None:
+        """Add the weight of some of a block's bits to its own, or leave that for later."""
+        if self._weigh is None or key in self._unweighed:
+            return
+        runs = runs_of(key[0], key[1] << _SHIFT, bits)
+        if self._is_at_hand is None or all(self._is_at_hand(*run) for run in runs):
+            self._set_weight(block, block.weight + sign * self._weight_of(key, bits))
+        else:
+            self._unweighed.add(key)
 
     def clear(self) -> None:
         """Drop everything."""
         self._blocks.clear()
         self._keys.clear()
-        self.weight = 0
+        self._unweighed.clear()
+        self._weight = 0
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         """(ledger id, first, last) of every range, in order."""

@@ -19,7 +19,7 @@ from pulsemark.ledger.local.segment.record_format import pack_body_crc, pack_rec
 from pulsemark.ledger.local.segment.salvage import salvage_headers
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader, version_1_key
-from pulsemark.ledger.topic_log import read_on
+from pulsemark.ledger.reading_on import read_on
 from pulsemark.testing.faulty_files import flipped
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 

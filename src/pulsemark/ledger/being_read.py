@@ -1,0 +1,63 @@
+"""Asking again, on an event loop, when what a store was asked for has been read.
+
+The loop's thread never waits for a store whose entries come over a network: a question that needs
+what is not in memory raises BeingReadError, and is asked again later. So a question that is asked
+with these functions must change nothing before it has its answer. Stores on files and in memory
+answer at the first time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import ParamSpec, TypeVar
+
+from .errors import BeingReadError
+
+__all__ = ["arrival", "in_pieces", "when_read"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def arrival(error: BeingReadError) -> asyncio.Future[None]:
+    """A future that is done when it is time to ask again, also if reading failed."""
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Future[None] = loop.create_future()
+
+    def arrive() -> None:
+        if not arrived.done():
+            arrived.set_result(None)
+
+    def tell(_: object) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(arrive)
+
+    error.done.add_done_callback(tell)
+    return arrived
+
+
+def in_pieces(
+    question: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> Generator[object, None, T]:
+    """The answer to a question, in pieces: one for each time that it has to be asked again.
+
+    A piece gives the future to wait for, as `Turns` of the broker do.
+    """
+    while True:
+        try:
+            return question(*args, **kwargs)
+        except BeingReadError as error:
+            wait = arrival(error)
+        yield wait
+
+
+async def when_read(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The answer to a question, asked again until all that it needs has been read."""
+    while True:
+        try:
+            return question(*args, **kwargs)
+        except BeingReadError as error:
+            wait = arrival(error)
+        await wait

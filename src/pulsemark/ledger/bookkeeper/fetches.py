@@ -1,0 +1,242 @@
+"""Entries for a thread that must not wait: what is not here is fetched, and asked for again.
+
+A fetch is one read of one ledger: from the entry that was asked for, as many as were asked for. Who
+comes meanwhile for entries of the same read waits for it, too, so readers at one place cost one
+read. Where a reader goes on at the end of an earlier fetch, the next ones are begun at once: so
+bookies answer while entries are sent to a client.
+
+What was fetched is kept until it is too much altogether. Then what was used longest ago goes first,
+but not what a reader still has to take, unless that does not come for seconds. A fetch that failed
+is kept for a moment, so that all who wait for it learn of the failure, and is then made again. At
+most `AT_ONCE` reads are under way; others wait for their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import BeingReadError, StoreClosedError
+
+if TYPE_CHECKING:
+    from .client import LedgerEntry
+
+AT_ONCE = 64
+KEPT_BYTES = 32 * 1024 * 1024
+"""So much is kept for readers that may come, and at most twice as much for those that will."""
+KEPT_FETCHES = 1024
+AWAITED_S = 5.0
+"""A reader that waited for a fetch, and has not taken it for so long, is not expected any more."""
+FAILURE_KEPT_S = 0.2
+AHEAD_FETCHES = 2
+"""So many fetches are begun before a reader that goes on asks for them."""
+AHEAD_ENTRIES, AHEAD_BYTES = 200, 1024 * 1024
+"""So much is fetched at once for a reader that goes on."""
+_ENTRY_COST_BYTES = 300
+"""What an entry takes beside its payload."""
+
+Entries: TypeAlias = "list[LedgerEntry]"
+Begin = Callable[[Coroutine[Any, Any, Entries]], Future[Entries]]
+Read = Callable[[int, int, int, int], Coroutine[Any, Any, Entries]]
+
+
+class _Fetch:
+    """One read of a ledger."""
+
+    __slots__ = (
+        "ended_s",
+        "first",
+        "future",
+        "goes_on",
+        "is_awaited",
+        "last",
+        "ledger_id",
+        "size_bytes",
+    )
+
+    def __init__(
+        self, ledger_id: int, first: int, last: int, future: Future[Entries], *, goes_on: bool
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.first = first
+        self.last = last
+        """The last entry that it has, or may have as long as it is under way."""
+        self.future = future
+        self.goes_on = goes_on
+        """Whether it begins where another one ended."""
+        self.is_awaited = False
+        """Whether a reader will come for it."""
+        self.ended_s = 0.0
+        self.size_bytes = 0
+
+
+class Fetches:
+    """The fetches of one store.
+
+    Args:
+        begin: starts a coroutine on the client's loop. Raises StoreClosedError.
+        read: reads entries of a ledger there: ledger id, first, last, most bytes.
+    """
+
+    def __init__(self, begin: Begin, read: Read) -> None:
+        self._begin = begin
+        self._read = read
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[int, int], _Fetch] = OrderedDict()
+        """By ledger and first entry, the last used one last."""
+        self._firsts: dict[int, list[int]] = {}
+        """The first entries of a ledger's fetches, in order."""
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.size_bytes = 0
+        """What all of them take."""
+
+    def read(
+        self, ledger_id: int, first: int, last: int, max_bytes: int, until: int
+    ) -> list[LedgerEntry]:
+        """Fetched entries from ``first`` on: at least one, and maybe more than asked for.
+
+        ``until`` is the last one that is known to be confirmed; -1: nothing is read ahead.
+
+        Raises BeingReadError, StoreClosedError, and what reading them raised.
+        """
+        with self._lock:
+            found = self._before(ledger_id, first + 1)
+        if found is not None and found.last >= first:
+            if not found.future.done():
+                found.is_awaited = True
+                raise BeingReadError(found.future)
+            entries = _entries_of(found, first)
+            if entries:
+                self._taken(found, until)
+                return entries
+        goes_on = found is not None and found.last + 1 == first
+        if goes_on and until >= last:
+            last, max_bytes = max(last, self._ahead_of(first, until)), max(max_bytes, AHEAD_BYTES)
+        made = self._start(ledger_id, first, last, max_bytes, goes_on=goes_on)
+        made.is_awaited = True
+        raise BeingReadError(made.future)
+
+    def forget(self, ledger_ids: Sequence[int]) -> None:
+        """These ledgers were deleted."""
+        with self._lock:
+            for ledger_id in ledger_ids:
+                for first in tuple(self._firsts.get(ledger_id, ())):
+                    self._remove(self._known[ledger_id, first])
+
+    def _before(self, ledger_id: int, end: int) -> _Fetch | None:
+        """The last fetch that begins before an entry."""
+        firsts = self._firsts.get(ledger_id, ())
+        number = bisect_left(firsts, end)
+        return self._known[ledger_id, firsts[number - 1]] if number else None
+
+    # Beginning
+
+    @staticmethod
+    def _ahead_of(first: int, until: int) -> int:
+        return min(until, first + AHEAD_ENTRIES - 1)
+
+    def _start(
+        self, ledger_id: int, first: int, last: int, max_bytes: int, *, goes_on: bool
+    ) -> _Fetch:
+        future = self._begin(self._in_turn(ledger_id, first, last, max_bytes))
+        made = _Fetch(ledger_id, first, last, future, goes_on=goes_on)
+        with self._lock:
+            known = self._known.pop((ledger_id, first), None)
+            if known is None:
+                insort(self._firsts.setdefault(ledger_id, []), first)
+            else:
+                self.size_bytes -= known.size_bytes
+            self._known[ledger_id, first] = made
+        future.add_done_callback(lambda _: self._ended(made))
+        return made
+
+    async def _in_turn(self, ledger_id: int, first: int, last: int, max_bytes: int) -> Entries:
+        async with self._slots:
+            return await self._read(ledger_id, first, last, max_bytes)
+
+    def _taken(self, found: _Fetch, until: int) -> None:
+        """A reader takes what it has."""
+        found.is_awaited = False
+        with self._lock:
+            if self._is_known(found):
+                self._known.move_to_end((found.ledger_id, found.first))
+        for _ in range(AHEAD_FETCHES if found.goes_on else 0):
+            if not found.ended_s:
+                return  # where it will end is not known yet
+            first = found.last + 1
+            with self._lock:
+                following = self._known.get((found.ledger_id, first))
+                is_full = self.size_bytes > KEPT_BYTES // 2
+            if first > until or (following is None and is_full):
+                return
+            if following is None:
+                last = self._ahead_of(first, until)
+                with suppress(StoreClosedError):
+                    self._start(found.ledger_id, first, last, AHEAD_BYTES, goes_on=True)
+                return
+            found = following
+
+    # Ending
+
+    def _ended(self, fetch: _Fetch) -> None:
+        """On the client's loop, or where it was begun."""
+        future = fetch.future
+        with self._lock:
+            fetch.ended_s = time.monotonic()
+            if not self._is_known(fetch):
+                return
+            if future.cancelled() or future.exception() is not None:
+                fetch.last = fetch.first  # it says nothing about other entries
+                return
+            entries = future.result()
+            fetch.last = entries[-1].entry_id
+            fetch.size_bytes = sum(len(one.payload) + _ENTRY_COST_BYTES for one in entries)
+            self.size_bytes += fetch.size_bytes
+            self._known.move_to_end((fetch.ledger_id, fetch.first))
+            self._make_room(fetch)
+
+    def _make_room(self, but: _Fetch) -> None:
+        now_s = time.monotonic()
+        for fetch in tuple(self._known.values()):
+            if self.size_bytes <= KEPT_BYTES and len(self._known) <= KEPT_FETCHES:
+                return
+            is_wanted = fetch.is_awaited and now_s - fetch.ended_s < AWAITED_S
+            if is_wanted and self.size_bytes <= 2 * KEPT_BYTES:
+                continue
+            if fetch is not but and fetch.ended_s:
+                self._remove(fetch)
+
+    def _is_known(self, fetch: _Fetch) -> bool:
+        return self._known.get((fetch.ledger_id, fetch.first)) is fetch
+
+    def _remove(self, fetch: _Fetch) -> None:
+        del self._known[fetch.ledger_id, fetch.first]
+        firsts = self._firsts[fetch.ledger_id]
+        firsts.remove(fetch.first)
+        if not firsts:
+            del self._firsts[fetch.ledger_id]
+        self.size_bytes -= fetch.size_bytes
+
+
+def _entries_of(fetch: _Fetch, first: int) -> list[LedgerEntry]:
+    """What an ended fetch has from an entry on; [] if it is to be read again.
+
+    Raises why that entry could not be read, if that was a moment ago.
+    """
+    future = fetch.future
+    if future.cancelled():
+        return []
+    error = future.exception()
+    if error is None:
+        return future.result()[first - fetch.first :]
+    is_old = fetch.ended_s and time.monotonic() - fetch.ended_s > FAILURE_KEPT_S
+    if fetch.first != first or is_old:
+        return []
+    raise error
