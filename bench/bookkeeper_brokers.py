@@ -51,6 +51,7 @@ class BrokerProcess:
     command: list[str]
     port: int
     http_port: int
+    log: Path
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
@@ -66,11 +67,11 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it, and return when it is healthy."""
-        quiet = subprocess.DEVNULL
-        self.process = subprocess.Popen(
-            self.command, env=os.environ | self.environment, start_new_session=True,
-            stdout=quiet, stderr=quiet,
-        )  # fmt: skip
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, env=os.environ | self.environment, start_new_session=True,
+                stdout=log, stderr=log,
+            )  # fmt: skip
         deadline = time.monotonic() + START_LIMIT_S
         while True:
             try:
@@ -79,9 +80,16 @@ class BrokerProcess:
                 ).read()
                 return
             except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{self.command[0]} does not get healthy") from None
+                code = self.process.poll()
+                if code is not None or time.monotonic() > deadline:
+                    what = "does not get healthy" if code is None else f"has ended with {code}"
+                    raise SystemExit(f"{self.command[0]} {what}: {self._said()}") from None
                 time.sleep(0.2)
+
+    def _said(self) -> str:
+        """The end of its log."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-20:])
 
     def is_running(self) -> bool:
         """Whether its process is there."""
@@ -149,7 +157,7 @@ def pulsemark(peer: BookKeeperPeer, folder: Path) -> Side:
             "--session-timeout-ms", str(SESSION_TIMEOUT_MS),
             "--port", str(port), "--http-port", str(http_port),
         ]  # fmt: skip
-        return BrokerProcess(command, port, http_port)
+        return BrokerProcess(command, port, http_port, folder / f"ours-{port}.log")
 
     return Side("pulsemark", make)
 
@@ -172,10 +180,12 @@ def pulsar(home: Path, peer: BookKeeperPeer, folder: Path) -> Side:
         environment = {
             "PULSAR_BROKER_CONF": str(settings),
             "PULSAR_LOG_DIR": str(folder / f"logs-{port}"),
+            "PULSAR_LOG_APPENDER": "Console",
             "PULSAR_MEM": "-Xms512m -Xmx512m -XX:MaxDirectMemorySize=512m",
         }
         command = [str(home / "bin" / "pulsar"), "broker"]
-        return BrokerProcess(command, port, http_port, environment)
+        log = folder / f"pulsar-{port}.log"
+        return BrokerProcess(command, port, http_port, log, environment)
 
     _initialize(home, peer, shared)
     return Side("Apache Pulsar", make)

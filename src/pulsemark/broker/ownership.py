@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .services import Services
     from .storage import Storage
 
-__all__ = ["Cluster", "Found", "KafkaPlace", "Membership", "NotOwnedError"]
+__all__ = ["Cluster", "Found", "GrpcPlace", "KafkaPlace", "Membership", "NotOwnedError"]
 
 
 class NotOwnedError(RefusedError):
@@ -61,6 +61,14 @@ class KafkaPlace:
     tls_port: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class GrpcPlace:
+    """`host:port` of a broker's seek service, without and with TLS; "" if it has none."""
+
+    target: str
+    tls_target: str
+
+
 class Cluster(Protocol):
     """The brokers that share the topics, as one of them sees them."""
 
@@ -99,6 +107,9 @@ class Cluster(Protocol):
 
     async def kafka_places(self) -> dict[str, KafkaPlace]:
         """Where Kafka's clients reach the brokers, by id. Raises RefusedError."""
+
+    async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
+        """Where a broker's seek service is; None: no such broker runs. Raises RefusedError."""
 
     def follow(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of what this broker owns."""

@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..broker import BrokerConfig
 from .errors import CliError
@@ -59,8 +59,6 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
     if address is None:
         _refuse_workers_folder(config)
         return None
-    if config.grpc_port is not None or config.security.grpc_tls_port is not None:
-        raise CliError("gRPC does not go with --store: each broker has only a part of the topics")
     if args.data_dir is not None:
         raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
     from ..cluster.joining import bookkeeper_member
@@ -117,18 +115,24 @@ def _announce(supervisor: Supervisor, *, as_json: bool) -> None:
     first, folder = supervisor.facts[0], supervisor.config.data_dir
     assert folder is not None
     if as_json:
-        names = ("service_url", "http_url", "kafka_url")
+        names = ("service_url", "http_url", "grpc_url", "kafka_url")
         ready = {
             **{f"{name}{tls}": first[f"{name}{tls}"] for name in names for tls in ("", "_tls")},
-            "grpc_url": None,
             "data_dir": str(Path(folder).resolve()),
             "pid": os.getpid(),
             "workers": supervisor.facts,
         }
         sys.stdout.write(json_line(ready) + "\n")
     else:
-        places = ", ".join(f"{one['service_url']} {one['http_url']}" for one in supervisor.facts)
+        places = ", ".join(_places(one) for one in supervisor.facts)
         count = len(supervisor.facts)
         text = f"pulsemark is ready: {count} workers: {places}, data in {Path(folder).resolve()}"
         sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def _places(worker: dict[str, Any]) -> str:
+    """Where one worker is, for people."""
+    shown = [worker["service_url"], worker["http_url"]]
+    shown += [f"{name} {url}" for name in ("grpc", "kafka") if (url := worker[f"{name}_url"])]
+    return " ".join(filter(None, shown))

@@ -13,7 +13,14 @@ from urllib.parse import quote
 from ..broker.errors import RefusedError
 from ..broker.http.bundles import boundaries_of, bundle_of
 from ..broker.http.calls import CallFailedError, call_broker
-from ..broker.ownership import Cluster, Found, KafkaPlace, Membership, NotOwnedError
+from ..broker.ownership import (
+    Cluster,
+    Found,
+    GrpcPlace,
+    KafkaPlace,
+    Membership,
+    NotOwnedError,
+)
 from ..broker.topics.refreshing import Refreshing
 from ..broker.topics.unloading import unload
 from ..coordination import Coordination, CoordinationError, State, Watch
@@ -108,6 +115,7 @@ class ClusterMember(Membership, Cluster):
         if services.kafka_place is not None:
             node_id = await kafka_node_id(services, self.broker_id, self.placement.worker)
             self.registration.kafka = replace(services.kafka_place, node_id=node_id)
+        self.registration.grpc = services.grpc_place or self.registration.grpc
         await self.registration.register()
         await self.placement.start(self)
         self._is_ready = True
@@ -188,6 +196,11 @@ class ClusterMember(Membership, Cluster):
         with _as_refusal():
             brokers = await self.registration.brokers()
         return {name: one.kafka for name, one in brokers.items() if one.kafka is not None}
+
+    async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
+        with _as_refusal():
+            found = (await self.registration.brokers()).get(broker_id)
+        return None if found is None else found.grpc
 
     def follow(self, changed: Callable[[], None]) -> None:
         self.holdings.on_change.append(changed)
@@ -308,8 +321,7 @@ class ClusterMember(Membership, Cluster):
                 "this broker's nodes could not be deleted; they stay until its session ends: %s",
                 error,
             )
-        giving = (self.holdings.give(bundle) for bundle in self.holdings.bundles())
-        await asyncio.gather(*giving)
+        await self.holdings.give_all()
 
     async def close(self) -> None:
         if hasattr(self, "catalog"):

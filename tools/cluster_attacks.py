@@ -1,0 +1,395 @@
+"""Attacks on brokers with Apache BookKeeper under load: what was acknowledged has to stay.
+
+    python tools/cluster_attacks.py [--only NAME ...] [--seconds-each 10] [--brokers 2] [--seed 1]
+        [--logs FOLDER]
+
+Starts ZooKeeper, three bookies on small disks of their own (as root; else the attacks on disks are
+left out) and brokers with small ledgers. All the time Apache Pulsar's Python client publishes to
+some topics, topics are created and deleted over REST, and raw clients send random commands and
+vanish. Meanwhile one attack after another happens. After each of them every topic has to take
+messages again within 10 s, counted from the moment at which enough bookies and ZooKeeper serve. At
+the end
+
+1. every acknowledged message is there, in order, and indexes have no gap (`failover_campaign`);
+2. a topic whose creation was confirmed is there and takes a message, one whose deletion was
+   confirmed is gone; no topic is stuck.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pulsar
+from bookkeeper_peer import BookKeeperPeer
+from failover_campaign import BrokerProcess, Load, check_all, owners_of
+from fuzz_broker import Peer
+
+from pulsemark.client import Service
+from pulsemark.proto import pulsar_api_pb2 as pb
+
+BACK_LIMIT_S = 10.0
+GIVEN_UP_S = 90.0
+DISK_MIB = 160
+NAMESPACE = "public/default"
+CHURNED = 24
+
+
+class Churn:
+    """Creates and deletes topics over REST, and keeps what was confirmed."""
+
+    def __init__(self, brokers: list[BrokerProcess], seed: int) -> None:
+        self.is_there: dict[str, bool | None] = {}
+        """By topic, what was confirmed last; None: the last answer is not known."""
+        self.answers: dict[str, int] = {}
+        self._brokers = brokers
+        self._random = random.Random(seed)
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(2)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, part: int) -> None:
+        names = [f"churn-{part}-{number}" for number in range(CHURNED // 2)]
+        while not self._stop.wait(0.02):
+            name = self._random.choice(names)
+            wanted = not self.is_there.get(name)
+            self.is_there[name] = self._ask(name, wanted=wanted)
+
+    def _ask(self, name: str, *, wanted: bool) -> bool | None:
+        method, query = ("PUT", "") if wanted else ("DELETE", "?force=true")
+        broker = self._random.choice(self._brokers)
+        try:
+            rest(broker, method, f"/admin/v2/persistent/{NAMESPACE}/{name}{query}")
+            status = 204
+        except urllib.error.HTTPError as error:
+            status = error.code
+        except OSError:
+            status = 0
+        key = f"{method} {status}"
+        self.answers[key] = self.answers.get(key, 0) + 1
+        confirmed = {("PUT", 204): True, ("PUT", 409): True, ("DELETE", 204): False,
+                     ("DELETE", 404): False}  # fmt: skip
+        return confirmed.get((method, status))
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def problems(self, client: pulsar.Client) -> list[str]:
+        """What is not as it was confirmed, and topics that take no message."""
+        found = []
+        listed = set(rest(self._brokers[0], "GET", f"/admin/v2/persistent/{NAMESPACE}"))
+        for name, is_there in self.is_there.items():
+            topic = f"persistent://{NAMESPACE}/{name}"
+            if is_there is not None and (topic in listed) != is_there:
+                found.append(f"{topic} is {'not ' if is_there else ''}there")
+            began_s = time.monotonic()
+            try:
+                producer = client.create_producer(topic, send_timeout_millis=10_000)
+                producer.send(b"x")
+                producer.close()
+            except Exception as error:  # noqa: BLE001 - the client's errors have no common base
+                found.append(f"{topic} takes no message: {error}")
+            if time.monotonic() - began_s > BACK_LIMIT_S:
+                found.append(f"{topic} took {time.monotonic() - began_s:.1f} s to take a message")
+        return found
+
+
+class Vanishing:
+    """Raw clients that send random commands and go away in the middle."""
+
+    def __init__(self, brokers: list[BrokerProcess], seed: int) -> None:
+        self.count = 0
+        self._brokers = brokers
+        self._random = random.Random(seed)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.05):
+            broker = self._random.choice(self._brokers)
+            with suppress(OSError):
+                peer = Peer(("127.0.0.1", broker.port), self._random, is_secured=False)
+                for _ in range(self._random.randrange(4)):
+                    peer.step()
+                peer.vanish()
+                self.count += 1
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop.set()
+        self._thread.join()
+
+
+def rest(broker: BrokerProcess, method: str, path: str) -> Any:
+    """A REST call to a broker; redirects are followed with every method."""
+    url, tries = f"http://127.0.0.1:{broker.http_port}{path}", 5
+    while True:
+        request = urllib.request.Request(url, method=method)
+        try:
+            with OPENER.open(request, timeout=40) as answer:
+                text = answer.read()
+            return json.loads(text) if text else None
+        except urllib.error.HTTPError as error:
+            tries -= 1
+            if error.code != 307 or not tries:
+                raise
+            url = error.headers["location"]
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Redirects are errors, which `rest` follows with the same method."""
+
+    def http_error_307(self, *_: Any) -> None:
+        """Not followed here."""
+
+
+OPENER = urllib.request.build_opener(NoRedirects)
+
+
+class Scene:
+    """What is attacked."""
+
+    def __init__(
+        self, peer: BookKeeperPeer, brokers: list[BrokerProcess], seconds: float, seed: int
+    ) -> None:
+        self.peer, self.brokers, self.seconds = peer, brokers, seconds
+        self.random = random.Random(seed)
+        self.topics: list[str] = []
+
+    def owner(self) -> BrokerProcess:
+        """A broker that has topics."""
+        owners = set(owners_of(self.brokers, self.topics).values())
+        return self.random.choice([one for one in self.brokers if one.url in owners])
+
+
+def unload(scene: Scene) -> None:
+    """Bundles and whole namespaces are given away while topics are created in them."""
+    bundles = [f"0x{n << 30:08x}_0x{min((n + 1) << 30, 0xFFFFFFFF):08x}" for n in range(4)]
+    until = time.monotonic() + scene.seconds
+    while time.monotonic() < until:
+        path = scene.random.choice([*(f"/{bundle}" for bundle in bundles), ""])
+        with suppress(OSError):
+            broker = scene.random.choice(scene.brokers)
+            rest(broker, "PUT", f"/admin/v2/namespaces/{NAMESPACE}{path}/unload")
+        time.sleep(scene.random.uniform(0, 1.5))
+
+
+def killed(scene: Scene) -> None:
+    """A broker is killed, and started again."""
+    broker = scene.owner()
+    broker.signal(signal.SIGKILL)
+    broker.ended()
+    broker.start()
+
+
+def ended(scene: Scene) -> None:
+    """A broker ends in good order, and is started again."""
+    broker = scene.owner()
+    broker.signal(signal.SIGTERM)
+    broker.ended()
+    broker.start()
+
+
+def session_lost(scene: Scene) -> None:
+    """ZooKeeper does not answer for longer than sessions last, while a namespace is unloaded."""
+    unloading = threading.Thread(target=unload, args=(scene,))
+    unloading.start()
+    time.sleep(scene.random.uniform(0.2, 1))
+    scene.peer.pause("zookeeper")
+    time.sleep(7)
+    scene.peer.resume("zookeeper")
+    unloading.join()
+
+
+def zookeeper_killed(scene: Scene) -> None:
+    """ZooKeeper is killed and started again."""
+    scene.peer.kill("zookeeper")
+    time.sleep(1)
+    scene.peer.run("zookeeper")
+
+
+def bookie_killed(scene: Scene) -> None:
+    """A bookie is killed, and started again later."""
+    name = scene.random.choice(scene.peer.bookies)
+    scene.peer.kill(name)
+    time.sleep(scene.seconds)
+    scene.peer.run(name)
+
+
+def disk_full(scene: Scene) -> None:
+    """A bookie's disk is full for a while."""
+    _fill(scene, [scene.random.choice(scene.peer.bookies)])
+
+
+def disks_full(scene: Scene) -> None:
+    """The disks of all bookies are full for a while."""
+    _fill(scene, scene.peer.bookies)
+
+
+def _fill(scene: Scene, names: list[str]) -> None:
+    for name in names:
+        filler = (scene.peer.folder / name / "filler").open("wb", buffering=0)
+        with filler as file, suppress(OSError):
+            while True:
+                file.write(bytes(1 << 16))
+    time.sleep(scene.seconds)
+    for name in names:
+        (scene.peer.folder / name / "filler").unlink()
+    for name in names:
+        if not scene.peer.is_running(name):
+            print(f"  {name} has ended, and is started again", flush=True)
+            scene.peer.run(name)
+
+
+ATTACKS: dict[str, Callable[[Scene], None]] = {
+    each.__name__: each
+    for each in (
+        unload,
+        killed,
+        ended,
+        bookie_killed,
+        zookeeper_killed,
+        session_lost,
+        disk_full,
+        disks_full,
+    )
+}
+WITH_QUORUM = ("unload", "killed", "ended", "bookie_killed", "disk_full")
+"""Attacks that leave ZooKeeper and a quorum: the pause counts from their begin."""
+
+
+def attacked(scene: Scene, name: str, loads: list[Load]) -> dict[str, Any]:
+    """One attack; how long the topics took no messages."""
+    began_s = time.monotonic()
+    ATTACKS[name](scene)
+    over_s = time.monotonic()
+    since_s = began_s if name in WITH_QUORUM else over_s
+    gaps: dict[str, float] = {}
+    while len(gaps) < len(loads) and time.monotonic() - over_s < GIVEN_UP_S:
+        time.sleep(0.1)
+        for load in loads:
+            gap_s = load.gap_s(since_s, over_s)
+            if gap_s is not None:
+                gaps.setdefault(load.topic, gap_s)
+    missing = [load.topic for load in loads if load.topic not in gaps]
+    longest_s = round(max(gaps.values(), default=GIVEN_UP_S), 2)
+    return {"attack": name, "longest_s": longest_s, "missing": missing}
+
+
+def campaign(arguments: argparse.Namespace, peer: BookKeeperPeer, folder: Path) -> dict[str, Any]:
+    """The whole run."""
+    settings = folder / "broker.conf"
+    settings.write_text("managedLedgerMaxEntriesPerLedger=100\n")
+    options = ("--config", str(settings))
+    brokers = [
+        BrokerProcess(number, peer.store, folder, *options) for number in range(arguments.brokers)
+    ]
+    with ExitStack() as at_end:
+        for one in brokers:
+            one.start()
+            at_end.callback(_kill, one)
+        url = "pulsar://" + ",".join(one.url.removeprefix("pulsar://") for one in brokers)
+        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(url, logger=logger, operation_timeout_seconds=60)
+        at_end.callback(client.close)
+        scene = Scene(peer, brokers, arguments.seconds_each, arguments.seed)
+        scene.topics = [f"persistent://{NAMESPACE}/t-{n}" for n in range(arguments.topics)]
+        loads = [Load(client, name) for name in scene.topics]
+        churn = Churn(brokers, arguments.seed)
+        vanishing = Vanishing(brokers, arguments.seed)
+        events = []
+        try:
+            for _ in range(arguments.rounds):
+                for name in arguments.only:
+                    time.sleep(2)
+                    events.append(attacked(scene, name, loads))
+                    print(json.dumps(events[-1]), flush=True)
+        finally:
+            vanishing.stop()
+            churn.stop()
+            for load in loads:
+                load.stop()
+        stuck = churn.problems(client)
+        flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
+        service = Service(url, feature_flags=flags)
+        result = check_all(service, brokers[0], loads)
+        service.close()
+    slow = [one for one in events if one["longest_s"] > BACK_LIMIT_S or one["missing"]]
+    counts = {"vanished": vanishing.count, "churn": churn.answers}
+    return {**counts, **result, "slow": slow, "stuck": stuck}
+
+
+def _kill(broker: BrokerProcess) -> None:
+    if broker.process is not None and broker.process.poll() is None:
+        broker.process.kill()
+        broker.process.wait()
+
+
+def _mount(folder: Path) -> bool:
+    """A small disk of its own for a bookie, if this user may mount one."""
+    folder.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(folder)]
+    return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def main() -> int:
+    """Run it; 0 if nothing is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=ATTACKS, default=list(ATTACKS))
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seconds-each", type=float, default=10)
+    parser.add_argument("--brokers", type=int, default=2)
+    parser.add_argument("--topics", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--logs", type=Path, help="copy the brokers' logs into this folder")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="attacks-") as name, ExitStack() as at_end:
+        folder = Path(name)
+        peer = BookKeeperPeer(folder / "peer")
+        disks = [peer.folder / f"bookie-{number}" for number in range(3)]
+        at_end.callback(_unmount, disks)
+        mounted = [_mount(disk) for disk in disks]
+        if not all(mounted):
+            print("the attacks on disks are left out: mounting small disks needs root")
+            arguments.only = [one for one in arguments.only if not one.startswith("disk")]
+        at_end.callback(peer.stop)
+        peer.start(3)
+        try:
+            result = campaign(arguments, peer, folder)
+        finally:
+            if arguments.logs is not None:
+                arguments.logs.mkdir(parents=True, exist_ok=True)
+                for log in (*folder.glob("broker-*.log"), *folder.glob("peer/*/log")):
+                    shutil.copy(log, arguments.logs / f"{log.parent.name}-{log.name}")
+    print(json.dumps(result, indent=1))
+    return 1 if result["wrong"] or result["slow"] or result["stuck"] else 0
+
+
+def _unmount(disks: list[Path]) -> None:
+    for disk in disks:
+        if os.path.ismount(disk):
+            subprocess.run(["umount", str(disk)], check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
