@@ -18,7 +18,9 @@ the end
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import logging
 import os
 import random
 import shutil
@@ -36,15 +38,17 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
-from bookkeeper_peer import BookKeeperPeer
+from bookkeeper_peer import ROOT, BookKeeperPeer
 from failover_campaign import BrokerProcess, Load, check_all, owners_of
 from fuzz_broker import Peer
 
 from pulsemark.client import Service
+from pulsemark.coordination import connect
 from pulsemark.proto import pulsar_api_pb2 as pb
 
 BACK_LIMIT_S = 10.0
 GIVEN_UP_S = 90.0
+WRITABLE_LIMIT_S = 60.0
 DISK_MIB = 160
 NAMESPACE = "public/default"
 CHURNED = 24
@@ -255,10 +259,28 @@ def _fill(scene: Scene, names: list[str]) -> None:
     time.sleep(scene.seconds)
     for name in names:
         (scene.peer.folder / name / "filler").unlink()
-    for name in names:
-        if not scene.peer.is_running(name):
+    asyncio.run(_writable(scene.peer))
+
+
+async def _writable(peer: BookKeeperPeer) -> None:
+    """Return when all bookies take writes: they look every 10 s whether their disks have room."""
+    session = await connect(peer.zookeeper)
+    try:
+        async with asyncio.timeout(WRITABLE_LIMIT_S):
+            # The node "readonly" is among them.
+            while len(await session.children(f"{ROOT}/available")) <= len(peer.bookies):
+                _start_ended(peer)
+                await asyncio.sleep(0.1)
+    finally:
+        await session.close()
+
+
+def _start_ended(peer: BookKeeperPeer) -> None:
+    """A full disk ends a bookie, at once or a while later."""
+    for name in peer.bookies:
+        if not peer.is_running(name):
             print(f"  {name} has ended, and is started again", flush=True)
-            scene.peer.run(name)
+            peer.run(name)
 
 
 ATTACKS: dict[str, Callable[[Scene], None]] = {
@@ -280,6 +302,7 @@ WITH_QUORUM = ("unload", "killed", "ended", "bookie_killed", "disk_full")
 
 def attacked(scene: Scene, name: str, loads: list[Load]) -> dict[str, Any]:
     """One attack; how long the topics took no messages."""
+    _start_ended(scene.peer)
     began_s = time.monotonic()
     ATTACKS[name](scene)
     over_s = time.monotonic()
@@ -309,7 +332,8 @@ def campaign(arguments: argparse.Namespace, peer: BookKeeperPeer, folder: Path) 
             one.start()
             at_end.callback(_kill, one)
         url = "pulsar://" + ",".join(one.url.removeprefix("pulsar://") for one in brokers)
-        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        logger = logging.getLogger("pulsar")
+        logger.setLevel(logging.CRITICAL)
         client = pulsar.Client(url, logger=logger, operation_timeout_seconds=60)
         at_end.callback(client.close)
         scene = Scene(peer, brokers, arguments.seconds_each, arguments.seed)

@@ -121,16 +121,19 @@ class Cluster(Protocol):
         """Raise NotOwnedError unless this broker serves the topic."""
 
     async def brokers(self) -> list[str]:
-        """The ids of the brokers that live, sorted."""
+        """The ids of the brokers that live, sorted. Raises RefusedError."""
 
     async def leader(self) -> Found | None:
-        """The broker that chooses owners; None while there is none."""
+        """The broker that chooses owners; None while there is none. Raises RefusedError."""
 
     async def bundles_of(self, broker_id: str) -> list[str] | None:
-        """The bundles that a broker owns, as `tenant/namespace/range`; None: no such broker."""
+        """The bundles that a broker owns, as `tenant/namespace/range`; None: no such broker.
+
+        Raises RefusedError.
+        """
 
     async def owner_of(self, bundle: str) -> Found | None:
-        """The broker that owns a bundle; None: no broker does."""
+        """The broker that owns a bundle; None: no broker does. Raises RefusedError."""
 
     async def delete_topic(self, name: TopicName) -> None:
         """Have the broker that serves a topic delete it, with its clients. Raises RefusedError."""
