@@ -129,10 +129,19 @@ class Side:
     figures: dict[str, list[float]] = field(default_factory=dict)
 
     def add_broker(self) -> None:
-        """Start one more broker."""
-        broker = self.make()
-        self.brokers.append(broker)
-        broker.start()
+        """Start one more broker; if it does not start, say why, and try once on other ports."""
+        for is_last in (False, True):
+            broker = self.make()
+            self.brokers.append(broker)
+            try:
+                broker.start()
+                return
+            except SystemExit as error:
+                self.brokers.remove(broker)
+                broker.stop()
+                if is_last:
+                    raise
+                print(f"{self.name}: {error}", file=sys.stderr)
 
     def stop(self) -> None:
         """Stop all brokers."""
