@@ -14,6 +14,19 @@ import pytest
             ["--store", "zk://127.0.0.1:1/ledgers", "--data-dir", "/nowhere"],
             "--data-dir does not go with --store",
         ),
+        (
+            ["--store", "zk://127.0.0.1:1/ledgers", "--storage", "memory"],
+            "--storage does not go with --store",
+        ),
+        (
+            ["--store", "zk://127.0.0.1:1/ledgers", "--session-timeout-ms", "100"],
+            "--session-timeout-ms 100: must be from 1000 to 600000",
+        ),
+        (["--session-timeout-ms", "5000"], "--session-timeout-ms is for brokers with --store"),
+        (
+            ["--workers", "2", "--session-timeout-ms", "5000"],
+            "--session-timeout-ms is for brokers with --store",
+        ),
         (["--store", "127.0.0.1:1"], "--store: "),
         (["--store", ""], "--store: store address '': it must begin with zk://"),
         (["--store", "zk://127.0.0.1:1/ledgers", "--workers", "2"], "--workers does not go with"),

@@ -8,10 +8,11 @@ import os
 import re
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..broker import BrokerConfig
+from ..broker import BrokerConfig, ConfigError
 from .errors import CliError
 from .options import json_line, positive
 
@@ -57,22 +58,40 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
     """
     address = _store_address(args, config)
     if address is None:
+        _refuse_session_timeout(args)
         _refuse_workers_folder(config)
         return None
     if args.data_dir is not None:
         raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
+    if args.storage is not None:
+        raise CliError("--storage does not go with --store: all data are in BookKeeper")
     from ..cluster.joining import bookkeeper_member
 
     try:
-        timeout_ms = args.session_timeout_ms or config.bookkeeper.zookeeper_session_timeout_ms
-        return bookkeeper_member(address, session_timeout_ms=timeout_ms)
+        return bookkeeper_member(address, session_timeout_ms=_session_timeout_ms(args, config))
     except ValueError as error:
         raise CliError(f"--store: {error}") from error
+
+
+def _session_timeout_ms(args: argparse.Namespace, config: BrokerConfig) -> int:
+    given = args.session_timeout_ms
+    if given is None:
+        return config.bookkeeper.zookeeper_session_timeout_ms
+    try:
+        replace(config.bookkeeper, zookeeper_session_timeout_ms=given)
+    except ConfigError as error:
+        raise CliError(f"--session-timeout-ms {given}: {error.reason}") from error
+    return int(given)
 
 
 def _store_address(args: argparse.Namespace, config: BrokerConfig) -> str | None:
     # An empty one is a mistake, such as a variable that is not set: it must not mean this machine.
     return config.bookkeeper.store_address if args.store is None else str(args.store)
+
+
+def _refuse_session_timeout(args: argparse.Namespace) -> None:
+    if args.session_timeout_ms is not None:
+        raise CliError("--session-timeout-ms is for brokers with --store: no other has a session")
 
 
 def _refuse_workers_folder(config: BrokerConfig) -> None:
@@ -91,6 +110,7 @@ def run_workers(args: argparse.Namespace, config: BrokerConfig) -> int:
     """Run the workers until a signal arrives. Raises CliError."""
     if _store_address(args, config) is not None:
         raise CliError("--workers does not go with --store: start a broker for each processor core")
+    _refuse_session_timeout(args)
     from ..cluster.errors import ClusterError
     from ..cluster.supervisor import Supervisor
 
