@@ -258,16 +258,17 @@ class Run:
 
     def measure(self) -> None:
         """Warm both up, then all rounds and the failovers."""
+        jobs = [job for job in self._arguments.jobs if job != "failover"]
         for side in self._sides:
-            self._round(side, "warm-up", self._arguments.jobs)
+            self._round(side, "warm-up", jobs)
             side.figures.clear()
         for number in range(self._arguments.rounds):
             if self.is_late():
                 self.failures.append(f"round {number} and later ones were left out: too late")
                 break
             for side in self._sides if number % 2 == 0 else reversed(self._sides):
-                self._round(side, number, self._arguments.jobs)
-        count = self._arguments.failovers
+                self._round(side, number, jobs)
+        count = self._arguments.failovers if "failover" in self._arguments.jobs else 0
         for side in self._sides if count else ():
             self.attempt(f"failovers of {side.name}", partial(failovers, side, count))
             self.say(f"failovers of {side.name} done")
@@ -320,10 +321,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--failovers", type=int, default=2, help="of each side")
     parser.add_argument("--limit-minutes", type=float, default=9)
     parser.add_argument("--perf", action="store_true", help="pulsar-perf's rows, too")
-    parser.add_argument("--only", nargs="+", choices=(*JOBS, *PERF_JOBS), dest="jobs")
+    parser.add_argument("--only", nargs="+", choices=(*JOBS, *PERF_JOBS, "failover"))
     parser.add_argument("--folder", type=Path, help="of the bookies (default: a temporary one)")
     arguments = parser.parse_args()
-    arguments.jobs = arguments.jobs or [*JOBS, *(PERF_JOBS if arguments.perf else ())]
+    rows = [*JOBS, *(PERF_JOBS if arguments.perf else ()), "failover"]
+    arguments.jobs = arguments.only or rows
     return arguments
 
 

@@ -51,6 +51,7 @@ class BrokerProcess:
     command: list[str]
     port: int
     http_port: int
+    log: Path
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
@@ -66,11 +67,11 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start it, and return when it is healthy."""
-        quiet = subprocess.DEVNULL
-        self.process = subprocess.Popen(
-            self.command, env=os.environ | self.environment, start_new_session=True,
-            stdout=quiet, stderr=quiet,
-        )  # fmt: skip
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, env=os.environ | self.environment, start_new_session=True,
+                stdout=log, stderr=log,
+            )  # fmt: skip
         deadline = time.monotonic() + START_LIMIT_S
         while True:
             try:
@@ -79,9 +80,16 @@ class BrokerProcess:
                 ).read()
                 return
             except OSError:
-                if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{self.command[0]} does not get healthy") from None
+                code = self.process.poll()
+                if code is not None or time.monotonic() > deadline:
+                    what = "does not get healthy" if code is None else f"has ended with {code}"
+                    raise SystemExit(f"{self.command[0]} {what}: {self._said()}") from None
                 time.sleep(0.2)
+
+    def _said(self) -> str:
+        """The end of its log."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-20:])
 
     def is_running(self) -> bool:
         """Whether its process is there."""
@@ -121,10 +129,19 @@ class Side:
     figures: dict[str, list[float]] = field(default_factory=dict)
 
     def add_broker(self) -> None:
-        """Start one more broker."""
-        broker = self.make()
-        self.brokers.append(broker)
-        broker.start()
+        """Start one more broker; if it does not start, say why, and try once on other ports."""
+        for is_last in (False, True):
+            broker = self.make()
+            self.brokers.append(broker)
+            try:
+                broker.start()
+                return
+            except SystemExit as error:
+                self.brokers.remove(broker)
+                broker.stop()
+                if is_last:
+                    raise
+                print(f"{self.name}: {error}", file=sys.stderr)
 
     def stop(self) -> None:
         """Stop all brokers."""
@@ -149,7 +166,7 @@ def pulsemark(peer: BookKeeperPeer, folder: Path) -> Side:
             "--session-timeout-ms", str(SESSION_TIMEOUT_MS),
             "--port", str(port), "--http-port", str(http_port),
         ]  # fmt: skip
-        return BrokerProcess(command, port, http_port)
+        return BrokerProcess(command, port, http_port, folder / f"ours-{port}.log")
 
     return Side("pulsemark", make)
 
@@ -172,10 +189,12 @@ def pulsar(home: Path, peer: BookKeeperPeer, folder: Path) -> Side:
         environment = {
             "PULSAR_BROKER_CONF": str(settings),
             "PULSAR_LOG_DIR": str(folder / f"logs-{port}"),
+            "PULSAR_LOG_APPENDER": "Console",
             "PULSAR_MEM": "-Xms512m -Xmx512m -XX:MaxDirectMemorySize=512m",
         }
         command = [str(home / "bin" / "pulsar"), "broker"]
-        return BrokerProcess(command, port, http_port, environment)
+        log = folder / f"pulsar-{port}.log"
+        return BrokerProcess(command, port, http_port, log, environment)
 
     _initialize(home, peer, shared)
     return Side("Apache Pulsar", make)

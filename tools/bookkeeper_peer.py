@@ -16,12 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 VERSION = "4.17.3"
@@ -34,6 +36,9 @@ DEPENDENCIES = (
 OPENED = ("java.io", "java.util.zip", "java.nio", "jdk.internal.misc")
 START_LIMIT_S = 110
 ROOT = "/ledgers"
+LOWEST_PORT = 12_000
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""From where on the system gives ports to outgoing connections."""
 
 
 class PeerError(Exception):
@@ -85,10 +90,20 @@ def fetch() -> Path:
 
 
 def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free now, and that no outgoing connection takes before a server has it.
+
+    A JVM needs seconds until it listens, and what was killed listens there again.
+    """
+    try:
+        first_taken = int(PORT_RANGE.read_text().split()[0])
+    except OSError:
+        first_taken = 32_768
+    for _ in range(1_000):
+        port = random.randrange(LOWEST_PORT, max(first_taken, LOWEST_PORT + 1))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("0.0.0.0", port))
+            return port
+    raise PeerError("no port is free")
 
 
 class BookKeeperPeer:

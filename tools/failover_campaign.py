@@ -60,7 +60,7 @@ INTERVAL_S = 0.02
 class BrokerProcess:
     """One broker, on the same ports each time."""
 
-    def __init__(self, number: int, store: str, folder: Path) -> None:
+    def __init__(self, number: int, store: str, folder: Path, *options: str) -> None:
         self.number = number
         self.port, self.http_port = free_port(), free_port()
         self._log = folder / f"broker-{number}.log"
@@ -68,7 +68,7 @@ class BrokerProcess:
             *(sys.executable, "-m", "pulsemark", "standalone", "--json", "--store", store),
             *("--port", str(self.port), "--http-port", str(self.http_port)),
             *("--session-timeout-ms", str(SESSION_TIMEOUT_MS), "--log-level", "info"),
-            *("--expose-broker-entry-metadata", "--leader-epochs"),
+            *("--expose-broker-entry-metadata", "--leader-epochs", *options),
         ]
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -1,10 +1,11 @@
 """Fuzzes a broker with hostile and failing clients in random order, with a check after each step.
 
     python tools/fuzz_broker.py --seed 1 --cycles 20 [--steps 60] [--minutes 30] [--stalls-count]
+                                [--store zk://HOST:PORT/ledgers]
 
-A cycle is the life of one broker process. All cycles use the same data folder. In each step one of
-several connections sends some commands (valid, mutated, hostile), connects, stops reading or
-disconnects, or an HTTP request is sent. After each step
+A cycle is the life of one broker process. All cycles use the same data folder, or the same store.
+In each step one of several connections sends some commands (valid, mutated, hostile), connects,
+stops reading or disconnects, or an HTTP request is sent. After each step
 
 1. another connection gets an answer within ANSWER_S;
 2. the broker's memory is below --memory-mib;
@@ -160,6 +161,8 @@ class Campaign:
     known: str = ""
     #: Whether stalls are problems.
     stalls_count: bool = False
+    #: The BookKeeper that has the ledgers; None: the folder has them.
+    store: str | None = None
     problems: list[str] = field(default_factory=list)
     stalls: Counter[str] = field(default_factory=Counter)
     longest_ms: dict[str, int] = field(default_factory=dict)
@@ -176,8 +179,10 @@ class Campaign:
         is_secured = number % 3 == 2
         security: dict[str, Any] = {"security": SECURITY} if is_secured else {}
         try:
-            broker = MonitoredBroker(self.folder / "data", log, **SETTINGS, **security)
-        except RuntimeError as error:
+            broker = MonitoredBroker(
+                self.folder / "data", log, store=self.store, **SETTINGS, **security
+            )
+        except (RuntimeError, OSError) as error:
             self._problem(number, -1, str(error))
             return
         life = Life(broker, random, is_secured=is_secured)
@@ -289,6 +294,7 @@ class Life:
     def ghosts(self) -> list[str]:
         """Check what disconnected clients still hold, and return the problems."""
         self.end_peers(witness=False)
+        self.broker.take_over()  # what was unloaded
         found: list[str] = []
         for topic in TOPICS:
             try:
@@ -408,12 +414,13 @@ def main() -> int:
     parser.add_argument("--memory-mib", type=int, default=512)
     parser.add_argument("--minutes", type=float, help="instead of --cycles")
     parser.add_argument("--stalls-count", action="store_true", help="stalls are problems")
+    parser.add_argument("--store", help="the brokers keep their ledgers in this BookKeeper")
     parser.add_argument("--known", default="", help="regular expression of problems to ignore")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pulsemark-fuzz-") as folder:
         campaign = Campaign(
             Path(folder), given.seed, given.steps, given.memory_mib << 20, given.known,
-            given.stalls_count,
+            given.stalls_count, given.store,
         )  # fmt: skip
         until_s = time.monotonic() + 60 * (given.minutes or 0)
         number = given.first_cycle

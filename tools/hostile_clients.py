@@ -1,6 +1,6 @@
 """Attacks a broker with hostile clients, and measures its memory and the service for others.
 
-    python tools/hostile_clients.py [--only NAME ...] [--scale 1.0]
+    python tools/hostile_clients.py [--only NAME ...] [--scale 1.0] [--store zk://...]
 
 Each attack has its own broker process. During the attack, a normal client sends a message every
 50 ms and uses the HTTP port. Prints a row for each attack: the growth of the broker's memory, the
@@ -429,12 +429,13 @@ ATTACKS: dict[
 }
 
 
-def attack(name: str, scale: float) -> Result:
+def attack(name: str, scale: float, store: str | None = None) -> Result:
     """Run one."""
     run, bound_mib, given = ATTACKS[name]
     settings = given() if callable(given) else given
     with tempfile.TemporaryDirectory(prefix="pulsemark-hostile-") as folder:
-        broker = MonitoredBroker(Path(folder) / "data", Path(folder) / "log", **settings)
+        places = Path(folder) / "data", Path(folder) / "log"
+        broker = MonitoredBroker(*places, store=store, **settings)
         try:
             scene = Scene(broker, scale)
             note = run(scene)
@@ -459,10 +460,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="*", choices=ATTACKS, default=list(ATTACKS))
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--store", help="the brokers keep their ledgers in this BookKeeper")
     given = parser.parse_args()
     results = []
     for name in given.only:
-        result = attack(name, given.scale)
+        result = attack(name, given.scale, given.store)
         results.append(result)
         print(
             f"{name:24} +{result.grown_mib:6.1f} MiB (bound {result.bound_mib}), "

@@ -1,6 +1,7 @@
 """A broker whose event loop is monitored. Campaigns against real processes start it.
 
     python tools/monitored_broker.py --data-dir D [--settings '{"max_connections": 100}']
+    python tools/monitored_broker.py --store zk://HOST:PORT/ledgers
 
 Prints one line of JSON with its URLs when it serves, and one line for each time that its loop was
 blocked for longer than --stall-ms:
@@ -20,6 +21,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +29,29 @@ from pulsemark.broker import Broker, BrokerConfig
 from pulsemark.broker.collector import Collector
 from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.broker.embed import new_event_loop
+from pulsemark.cluster.joining import bookkeeper_member
 from pulsemark.testing.loop_monitor import LoopMonitor, Stall
 
 
 class MonitoredBroker:
     """A monitored broker as the child process of a campaign."""
 
-    def __init__(self, folder: Path, log: Path, *, stall_ms: float = 50, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        log: Path,
+        *,
+        stall_ms: float = 50,
+        store: Any = None,
+        **settings: Any,
+    ) -> None:
+        """`store`: the address at which the broker keeps its ledgers, instead of in the folder."""
         self.log = log
+        place = ["--data-dir", str(folder)] if store is None else ["--store", store]
         with log.open("ab") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, __file__, "--data-dir", str(folder),
-                 "--settings", json.dumps(settings), "--stall-ms", str(stall_ms)],
+                [sys.executable, __file__, *place, "--settings", json.dumps(settings),
+                 "--stall-ms", str(stall_ms)],
                 stdout=subprocess.PIPE, stderr=stderr,
             )  # fmt: skip
         assert self.process.stdout is not None
@@ -57,6 +70,16 @@ class MonitoredBroker:
         self.http_url: str = started["http_url"]
         self.grpc_url: str = started["grpc_url"]
         self.kafka_url: str = started["kafka_url"]
+        self._store = store
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Have it own the topics of public/default, as lookups do, if it is one of a cluster."""
+        for number in range(32 if self._store else 0):
+            path = f"/lookup/v2/topic/persistent/public/default/bundle-{number}"
+            # A secured broker lets in anonymous clients; one that has died is waited for.
+            with urllib.request.urlopen(self.http_url + path, timeout=60) as answer:
+                answer.read()
 
     def _read(self, timeout_s: float) -> None:
         assert self.process.stdout is not None
@@ -104,13 +127,14 @@ class MonitoredBroker:
         return time.monotonic() - began_s
 
 
-async def serve(config: BrokerConfig, stall_ms: float) -> None:
+async def serve(config: BrokerConfig, stall_ms: float, store: str | None) -> None:
     """Run the broker until a signal ends it."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Broker(config) as broker, Collector(lambda: broker.services.is_idle):
+    member = None if store is None else bookkeeper_member(store)
+    async with Broker(config, member) as broker, Collector(lambda: broker.services.is_idle):
         print(
             json.dumps(
                 {
@@ -143,7 +167,9 @@ def report(stall: Stall) -> None:
 def main() -> None:
     """Parse the command line and serve."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data-dir", type=Path, required=True)
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--data-dir", type=Path)
+    place.add_argument("--store")
     parser.add_argument("--settings", type=json.loads, default={})
     parser.add_argument("--stall-ms", type=float, default=50)
     given = parser.parse_args()
@@ -151,7 +177,8 @@ def main() -> None:
     settings = {"port": 0, "http_port": 0, **given.settings}
     settings["security"] = SecurityConfig(**settings.get("security", {}))
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(serve(BrokerConfig(data_dir=given.data_dir, **settings), given.stall_ms))
+        config = BrokerConfig(data_dir=given.data_dir, **settings)
+        runner.run(serve(config, given.stall_ms, given.store))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,23 @@ import pytest
     ("options", "reason"),
     [
         (["--store", "zk://127.0.0.1:1/ledgers"], "no server of 127.0.0.1:1 answered"),
-        (["--store", "zk://127.0.0.1:1/ledgers", "--grpc-port", "0"], "gRPC does not go with"),
+        (
+            ["--store", "zk://127.0.0.1:1/ledgers", "--data-dir", "/nowhere"],
+            "--data-dir does not go with --store",
+        ),
+        (
+            ["--store", "zk://127.0.0.1:1/ledgers", "--storage", "memory"],
+            "--storage does not go with --store",
+        ),
+        (
+            ["--store", "zk://127.0.0.1:1/ledgers", "--session-timeout-ms", "100"],
+            "--session-timeout-ms 100: must be from 1000 to 600000",
+        ),
+        (["--session-timeout-ms", "5000"], "--session-timeout-ms is for brokers with --store"),
+        (
+            ["--workers", "2", "--session-timeout-ms", "5000"],
+            "--session-timeout-ms is for brokers with --store",
+        ),
         (["--store", "127.0.0.1:1"], "--store: "),
         (["--store", ""], "--store: store address '': it must begin with zk://"),
         (["--store", "zk://127.0.0.1:1/ledgers", "--workers", "2"], "--workers does not go with"),
@@ -36,9 +52,10 @@ def refused(*options):
 
 def test_ports_that_meet_those_of_the_next_worker(tmp_path):
     """Each worker has ports that are higher by 1 than those of the one before."""
-    ports = ["--kafka-port", "9092", "--kafka-tls-port", "9093"]
-    said = refused("--workers", "2", "--data-dir", str(tmp_path / "data"), *ports)
-    assert "ports [9092, 9093]: each of 2 workers needs its own" in said
+    for name in ("kafka", "grpc"):
+        ports = [f"--{name}-port", "9092", f"--{name}-tls-port", "9093"]
+        said = refused("--workers", "2", "--data-dir", str(tmp_path / "data"), *ports)
+        assert "ports [9092, 9093]: each of 2 workers needs its own" in said
 
 
 def test_the_folder_of_one_worker(tmp_path):

@@ -280,3 +280,34 @@ def test_a_topic_that_another_broker_has_just_created(brokers, rest):
     status, body = rest(other, "GET", path)
     assert status == 404
     assert f"Topic {TOPIC} not found" in body
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/admin/v2/brokers"),
+        ("GET", "/admin/v2/brokers/leaderBroker"),
+        ("GET", "/admin/v2/brokers/standalone/127.0.0.1:1/ownedNamespaces"),
+        ("GET", "/lookup/v2/topic/persistent/public/default/orders"),
+        ("PUT", f"{BUNDLES}/unload"),
+        ("PUT", f"{BUNDLES}/0x00000000_0x40000000/unload"),
+        ("GET", "/admin/v2/persistent/public/default/orders/stats"),
+    ],
+)
+def test_requests_without_the_coordination_service(brokers, rest, caplog, method, path):
+    """What needs the other brokers is refused with 503 while ZooKeeper does not answer: it is no
+    error of the broker, whose log has no traceback.
+    """
+    only = brokers.start()
+    session = only.member.session
+    only.call(_cutting(session))
+    status, said = rest(only, method, path)
+    assert (status, "metadata cannot be reached" in said) == (503, True)
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def _cutting(session):
+    async def work(_broker):
+        session.cut()
+
+    return work

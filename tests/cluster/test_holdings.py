@@ -21,9 +21,11 @@ class Stores:
     def __init__(self):
         self.is_opening, self.may_open = asyncio.Event(), asyncio.Event()
         self.closed = []
+        self.opened = 0
 
     async def open(self, bundle):
         """Wait for the test."""
+        self.opened += 1
         self.is_opening.set()
         await self.may_open.wait()
         return f"store of {bundle}"
@@ -91,3 +93,29 @@ async def test_a_bundle_that_is_taken_in_peace():
     stores.may_open.set()
     await mine.take(BUNDLE)
     assert mine.owns(BUNDLE)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_lookup_whose_client_vanishes(is_over):
+    """A bundle that is being taken over for a client that disconnects is taken over all the same:
+    its store is not left open and unknown. A broker that ends meanwhile gives it away.
+    """
+    tree = MemoryTree()
+    mine, _, stores = holdings_of(tree, "one:1")
+    taking = asyncio.create_task(mine.take(BUNDLE))
+    await stores.is_opening.wait()
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    mine.is_over = is_over
+    giving = asyncio.create_task(mine.give_all()) if is_over else None
+    await asyncio.sleep(0)
+    stores.may_open.set()
+    if giving is not None:
+        await giving
+        assert stores.closed == [(BUNDLE, False)]
+        assert await tree.session().exists(f"/namespace/{BUNDLE}") is None
+        return
+    assert (await mine.take(BUNDLE)).broker_id == "one:1"
+    assert mine.owns(BUNDLE)
+    assert stores.opened == 1

@@ -12,6 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from pulsemark.finder import SeekClient, ServerUnavailableError
+
 TOPICS = [f"persistent://public/default/t-{number}" for number in range(8)]
 LIMIT_S = 60
 
@@ -127,8 +129,8 @@ def test_what_does_not_go_with_workers(workers, tmp_path):
     assert workers.end() == 0
     assert "start it with --workers 2" in workers.refused("--workers", "3")
     assert "several workers" in workers.refused()
-    assert "--grpc-port does not go with --workers" in workers.refused(
-        "--workers", "2", "--grpc-port", "0"
+    assert "a broker in memory has no data folder" in workers.refused(
+        "--workers", "2", "--storage", "memory"
     )
     assert "1 to 4 workers" in workers.refused("--workers", "9")
     alone = Workers(tmp_path / "alone")
@@ -182,6 +184,35 @@ def polled(consumer):
     if message is None or message.error() is not None:
         return []
     return [message.value()]
+
+
+def test_searches_at_any_worker(workers, eventually):
+    """The seek service of each worker answers for all topics, and again after a worker was killed,
+    at the same port.
+    """
+    ready = workers("--workers", "2", "--grpc-port", "0")
+    assert ready["grpc_url"] == ready["workers"][0]["grpc_url"]
+    client = pulsar.Client(ready["service_url"], operation_timeout_seconds=30)
+    for topic in TOPICS:
+        client.create_producer(topic).send(topic.encode())
+    client.close()
+
+    def all_answer():
+        try:
+            for one in ready["workers"]:
+                with SeekClient(one["grpc_url"]) as seek:
+                    for topic in TOPICS:
+                        assert seek.by_index(topic, 0).index == 0
+                        (entry,) = seek.read_entries(topic)
+                        assert (entry.body or b"").endswith(topic.encode())
+        except ServerUnavailableError:
+            return False
+        return True
+
+    assert all_answer()
+    for one in ready["workers"]:
+        os.kill(one["pid"], signal.SIGKILL)
+    eventually(all_answer, "all topics at all workers again")
 
 
 def test_workers_end_with_their_supervisor(workers, eventually):

@@ -31,7 +31,6 @@ from ..ledger import (
     Position,
     StaleEpochError,
     TopicLog,
-    TopicNotFoundError,
 )
 from ..metadata import StampError
 from ..proto.pulsar_api_pb2 import ServerError
@@ -41,6 +40,7 @@ from .configuration.config import BrokerConfig
 from .configuration.security_config import SecurityConfig
 from .errors import ConfigError, RefusedError
 from .grpc_admission import admitting
+from .grpc_routing import PASSING, forwarding_of, refused_topic
 from .security.tls import make_context
 from .services import Services
 from .subscriptions.seek import SeekTarget, reset_subscription
@@ -49,14 +49,17 @@ from .topics.registry import Topics
 __all__ = ["make_seek_server"]
 
 
-def make_seek_server(services: Services, host: str) -> SeekServer:
-    """A seek server over the broker's topics, not started yet. Raises ConfigError."""
+def make_seek_server(services: Services, host: str, *, has_others: bool = False) -> SeekServer:
+    """A seek server over the broker's topics, not started yet. Raises ConfigError.
+
+    `has_others`: other brokers have some of the topics.
+    """
 
     async def reset_cursor(topic_name: str, subscription_name: str, position: Position) -> None:
         try:
             topic = await services.topics.open(TopicName.parse(topic_name), create=False)
         except RefusedError as refusal:
-            raise TopicNotFoundError(topic_name) from refusal
+            raise refused_topic(topic_name, refusal) from refusal
         subscription = topic.subscriptions.get(subscription_name)
         if subscription is None:
             raise SubscriptionNotFoundError(topic_name, subscription_name)
@@ -83,6 +86,7 @@ def make_seek_server(services: Services, host: str) -> SeekServer:
         append_control=_appending_control(services),
         audit=_audit_of(services),
         admit=None if services.authenticator is None else admitting(services),
+        forwarding=forwarding_of(services) if has_others else None,
     )
 
 
@@ -129,8 +133,8 @@ def _appending_control(services: Services) -> AppendControl:
         except RefusedError as refusal:
             if isinstance(refusal.__cause__, LedgerError):
                 raise refusal.__cause__ from None
-            if refusal.code == ServerError.TopicNotFound:
-                raise TopicNotFoundError(topic_name) from refusal
+            if refusal.code in PASSING or refusal.code == ServerError.TopicNotFound:
+                raise refused_topic(topic_name, refusal) from refusal
             raise NotPossibleError(refusal.message) from refusal
         except StampError as error:
             raise NotPossibleError(f"{topic_name}: {error}") from error
@@ -174,7 +178,7 @@ def _audit_of(services: Services) -> AuditReport:
             topic = await services.topics.open(TopicName.parse(topic_name), create=False)
             return await auditor.report(topic, by, starting_time_ms=from_ms, ending_time_ms=to_ms)
         except RefusedError as refusal:
-            raise TopicNotFoundError(topic_name) from refusal
+            raise refused_topic(topic_name, refusal) from refusal
         except AuditInputError as error:
             raise InvalidFieldError(error.field, str(error)) from error
 
@@ -199,4 +203,4 @@ class _BrokerTopics:
         try:
             return opening.result().ledger
         except RefusedError as refusal:
-            raise TopicNotFoundError(topic) from refusal
+            raise refused_topic(topic, refusal) from refusal

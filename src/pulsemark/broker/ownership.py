@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .services import Services
     from .storage import Storage
 
-__all__ = ["Cluster", "Found", "KafkaPlace", "Membership", "NotOwnedError"]
+__all__ = ["Cluster", "Found", "GrpcPlace", "KafkaPlace", "Membership", "NotOwnedError"]
 
 
 class NotOwnedError(RefusedError):
@@ -59,6 +59,14 @@ class KafkaPlace:
     host: str
     port: int | None
     tls_port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcPlace:
+    """`host:port` of a broker's seek service, without and with TLS; "" if it has none."""
+
+    target: str
+    tls_target: str
 
 
 class Cluster(Protocol):
@@ -100,6 +108,9 @@ class Cluster(Protocol):
     async def kafka_places(self) -> dict[str, KafkaPlace]:
         """Where Kafka's clients reach the brokers, by id. Raises RefusedError."""
 
+    async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
+        """Where a broker's seek service is; None: no such broker runs. Raises RefusedError."""
+
     def follow(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of what this broker owns."""
 
@@ -110,16 +121,19 @@ class Cluster(Protocol):
         """Raise NotOwnedError unless this broker serves the topic."""
 
     async def brokers(self) -> list[str]:
-        """The ids of the brokers that live, sorted."""
+        """The ids of the brokers that live, sorted. Raises RefusedError."""
 
     async def leader(self) -> Found | None:
-        """The broker that chooses owners; None while there is none."""
+        """The broker that chooses owners; None while there is none. Raises RefusedError."""
 
     async def bundles_of(self, broker_id: str) -> list[str] | None:
-        """The bundles that a broker owns, as `tenant/namespace/range`; None: no such broker."""
+        """The bundles that a broker owns, as `tenant/namespace/range`; None: no such broker.
+
+        Raises RefusedError.
+        """
 
     async def owner_of(self, bundle: str) -> Found | None:
-        """The broker that owns a bundle; None: no broker does."""
+        """The broker that owns a bundle; None: no broker does. Raises RefusedError."""
 
     async def delete_topic(self, name: TopicName) -> None:
         """Have the broker that serves a topic delete it, with its clients. Raises RefusedError."""

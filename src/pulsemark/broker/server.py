@@ -43,7 +43,8 @@ from .connection.accepting import connections_affordable
 from .connection.revoking import Revoking
 from .connection.session import Session
 from .ending import Ending
-from .errors import BrokerStateError, ConfigError, NoDataFolderError, PortInUseError
+from .errors import BrokerStateError, ConfigError, NoDataFolderError
+from .grpc_loading import start_seek_server
 from .housekeeping import Housekeeping, store_cursors
 from .kafka_loading import make_kafka_server
 from .listening import Listening, url_host
@@ -211,7 +212,9 @@ class Broker:
         services.service_url, services.service_url_tls = self.service_url, self.service_url_tls
         services.http_url, services.http_url_tls = self.http_url, self.http_url_tls
         services.authenticator = self._authenticator
-        await self._start_seek_server()
+        self._seek_server = await start_seek_server(
+            services, self._advertised_host(), has_others=self._membership is not None
+        )
         if self._kafka is not None:
             services.kafka_place = self._kafka.place(self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
@@ -267,24 +270,6 @@ class Broker:
         from .http.connection import HttpConnection
 
         return HttpConnection(self.services)
-
-    async def _start_seek_server(self) -> None:
-        ports = (self.config.grpc_port, self.config.security.grpc_tls_port)
-        is_served = ports != (None, None)
-        if not is_served and self.config.grpc_control_token_file is not None:
-            path = str(self.config.grpc_control_token_file)
-            raise ConfigError("grpc_control_token_file", path, "needs grpc_port, which is not set")
-        if not is_served:
-            return
-        from ..finder.errors import BindError
-        from .grpc_bridge import make_seek_server
-
-        server = make_seek_server(self.services, self.config.host)
-        try:
-            await server.start()
-        except BindError as error:
-            raise PortInUseError(error.host, error.port) from error
-        self._seek_server = server
 
     async def run_blocking(self, function: Any, *arguments: Any) -> Any:
         """What a function that blocks returns; it runs in the executor. Raises BrokerStateError."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .connection.session import Session
     from .http.connection import HttpConnection
     from .lifetimes import Lifetimes
-    from .ownership import Cluster, KafkaPlace
+    from .ownership import Cluster, GrpcPlace, KafkaPlace
     from .security.authorization import Authorizer
     from .topics.registry import Topics
     from .topics.schemas import Schemas
@@ -76,6 +76,8 @@ class Services:
     kafka: Endpoint | None = None
     #: Where Kafka's clients reach this broker; None without `kafka_port`.
     kafka_place: KafkaPlace | None = None
+    #: Where other brokers reach this broker's seek service; None without one.
+    grpc_place: GrpcPlace | None = None
     #: The metrics pages that are being made, as they are and gzipped. Requests that come meanwhile
     #: get the same page.
     metrics_pages: dict[bool, asyncio.Task[list[bytes]]] = field(default_factory=dict)

@@ -8,10 +8,11 @@ import os
 import re
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..broker import BrokerConfig
+from ..broker import BrokerConfig, ConfigError
 from .errors import CliError
 from .options import json_line, positive
 
@@ -57,24 +58,40 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
     """
     address = _store_address(args, config)
     if address is None:
+        _refuse_session_timeout(args)
         _refuse_workers_folder(config)
         return None
-    if config.grpc_port is not None or config.security.grpc_tls_port is not None:
-        raise CliError("gRPC does not go with --store: each broker has only a part of the topics")
     if args.data_dir is not None:
         raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
+    if args.storage is not None:
+        raise CliError("--storage does not go with --store: all data are in BookKeeper")
     from ..cluster.joining import bookkeeper_member
 
     try:
-        timeout_ms = args.session_timeout_ms or config.bookkeeper.zookeeper_session_timeout_ms
-        return bookkeeper_member(address, session_timeout_ms=timeout_ms)
+        return bookkeeper_member(address, session_timeout_ms=_session_timeout_ms(args, config))
     except ValueError as error:
         raise CliError(f"--store: {error}") from error
+
+
+def _session_timeout_ms(args: argparse.Namespace, config: BrokerConfig) -> int:
+    given = args.session_timeout_ms
+    if given is None:
+        return config.bookkeeper.zookeeper_session_timeout_ms
+    try:
+        replace(config.bookkeeper, zookeeper_session_timeout_ms=given)
+    except ConfigError as error:
+        raise CliError(f"--session-timeout-ms {given}: {error.reason}") from error
+    return int(given)
 
 
 def _store_address(args: argparse.Namespace, config: BrokerConfig) -> str | None:
     # An empty one is a mistake, such as a variable that is not set: it must not mean this machine.
     return config.bookkeeper.store_address if args.store is None else str(args.store)
+
+
+def _refuse_session_timeout(args: argparse.Namespace) -> None:
+    if args.session_timeout_ms is not None:
+        raise CliError("--session-timeout-ms is for brokers with --store: no other has a session")
 
 
 def _refuse_workers_folder(config: BrokerConfig) -> None:
@@ -93,6 +110,7 @@ def run_workers(args: argparse.Namespace, config: BrokerConfig) -> int:
     """Run the workers until a signal arrives. Raises CliError."""
     if _store_address(args, config) is not None:
         raise CliError("--workers does not go with --store: start a broker for each processor core")
+    _refuse_session_timeout(args)
     from ..cluster.errors import ClusterError
     from ..cluster.supervisor import Supervisor
 
@@ -117,18 +135,24 @@ def _announce(supervisor: Supervisor, *, as_json: bool) -> None:
     first, folder = supervisor.facts[0], supervisor.config.data_dir
     assert folder is not None
     if as_json:
-        names = ("service_url", "http_url", "kafka_url")
+        names = ("service_url", "http_url", "grpc_url", "kafka_url")
         ready = {
             **{f"{name}{tls}": first[f"{name}{tls}"] for name in names for tls in ("", "_tls")},
-            "grpc_url": None,
             "data_dir": str(Path(folder).resolve()),
             "pid": os.getpid(),
             "workers": supervisor.facts,
         }
         sys.stdout.write(json_line(ready) + "\n")
     else:
-        places = ", ".join(f"{one['service_url']} {one['http_url']}" for one in supervisor.facts)
+        places = ", ".join(_places(one) for one in supervisor.facts)
         count = len(supervisor.facts)
         text = f"pulsemark is ready: {count} workers: {places}, data in {Path(folder).resolve()}"
         sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def _places(worker: dict[str, Any]) -> str:
+    """Where one worker is, for people."""
+    shown = [worker["service_url"], worker["http_url"]]
+    shown += [f"{name} {url}" for name in ("grpc", "kafka") if (url := worker[f"{name}_url"])]
+    return " ".join(filter(None, shown))

@@ -11,12 +11,14 @@ other order: refuse topics, mark the node as disabled, close topics and store, d
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
+from ..broker.background import Background
 from ..broker.errors import RefusedError
 from ..broker.ownership import Found
 from ..broker.topics.name_locks import NameLocks
@@ -77,6 +79,7 @@ class Holdings:
         self.is_over = False
         #: Bundles that are not owned, though their nodes may still say so.
         self._stale: set[str] = set()
+        self._background = Background()
 
     def owns(self, bundle: str) -> bool:
         """Whether this broker serves the bundle's topics now."""
@@ -120,8 +123,12 @@ class Holdings:
     async def take(self, bundle: str) -> Found:
         """Own a bundle that no broker owns; returns its owner, which may be another broker.
 
-        Raises RefusedError (ServiceNotReady).
+        It goes on if the caller is cancelled, as a client's lookup when the client disconnects: a
+        store that is being opened must not be left behind. Raises RefusedError (ServiceNotReady).
         """
+        return await self._background.run_to_end(self._take(bundle))
+
+    async def _take(self, bundle: str) -> Found:
         async with self._locks.held(bundle):
             other = await self.owner(bundle)
             if other is not None and (other is not self.me or self.owns(bundle)):
@@ -197,7 +204,10 @@ class Holdings:
     # -- giving -----------------------------------------------------------------------------------
 
     async def give(self, bundle: str) -> None:
-        """Give a bundle away in good order, if this broker owns it."""
+        """Give a bundle away in good order, if this broker owns it. As `take` it ends always."""
+        await self._background.run_to_end(self._give(bundle))
+
+    async def _give(self, bundle: str) -> None:
         async with self._locks.held(bundle):
             if bundle not in self._owned:
                 return
@@ -214,8 +224,17 @@ class Holdings:
         for call in self.on_change:
             call()
 
+    async def give_all(self) -> None:
+        """Give everything away, also what is being taken now. Call it when `is_over` is set."""
+        for _ in range(2):
+            await asyncio.gather(*(self.give(bundle) for bundle in self.bundles()))
+            await self._background.settled()
+
     async def lose(self, bundle: str) -> None:
         """Another broker owns the bundle, or may: close what is open, and store nothing."""
+        await self._background.run_to_end(self._lose(bundle))
+
+    async def _lose(self, bundle: str) -> None:
         async with self._locks.held(bundle):
             if bundle not in self._owned:
                 return

@@ -10,7 +10,8 @@ from ..broker.store_opening import open_store
 from ..coordination import Coordination, connect
 from ..coordination.local import LocalCoordination
 from ..ledger import CatalogError, TopicStore
-from .member import BundleStores, ClusterMember, OneStore
+from .bundle_stores import BundleStores, OneStore
+from .member import ClusterMember
 from .placement import Balanced, Fixed
 
 if TYPE_CHECKING:

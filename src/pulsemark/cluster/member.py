@@ -13,11 +13,17 @@ from urllib.parse import quote
 from ..broker.errors import RefusedError
 from ..broker.http.bundles import boundaries_of, bundle_of
 from ..broker.http.calls import CallFailedError, call_broker
-from ..broker.ownership import Cluster, Found, KafkaPlace, Membership, NotOwnedError
+from ..broker.ownership import (
+    Cluster,
+    Found,
+    GrpcPlace,
+    KafkaPlace,
+    Membership,
+    NotOwnedError,
+)
 from ..broker.topics.refreshing import Refreshing
 from ..broker.topics.unloading import unload
 from ..coordination import Coordination, CoordinationError, State, Watch
-from ..ledger import TopicStore
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .holdings import Holdings, Stores
@@ -108,6 +114,7 @@ class ClusterMember(Membership, Cluster):
         if services.kafka_place is not None:
             node_id = await kafka_node_id(services, self.broker_id, self.placement.worker)
             self.registration.kafka = replace(services.kafka_place, node_id=node_id)
+        self.registration.grpc = services.grpc_place or self.registration.grpc
         await self.registration.register()
         await self.placement.start(self)
         self._is_ready = True
@@ -189,6 +196,11 @@ class ClusterMember(Membership, Cluster):
             brokers = await self.registration.brokers()
         return {name: one.kafka for name, one in brokers.items() if one.kafka is not None}
 
+    async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
+        with _as_refusal():
+            found = (await self.registration.brokers()).get(broker_id)
+        return None if found is None else found.grpc
+
     def follow(self, changed: Callable[[], None]) -> None:
         self.holdings.on_change.append(changed)
 
@@ -200,17 +212,21 @@ class ClusterMember(Membership, Cluster):
         self.catalog.on_change.append(heard)
 
     async def brokers(self) -> list[str]:
-        return sorted(await self.registration.brokers())
+        with _as_refusal():
+            return sorted(await self.registration.brokers())
 
     async def leader(self) -> Found | None:
-        return await self.registration.leader()
+        with _as_refusal():
+            return await self.registration.leader()
 
     async def bundles_of(self, broker_id: str) -> list[str] | None:
-        found = (await self.registration.brokers()).get(broker_id)
+        with _as_refusal():
+            found = (await self.registration.brokers()).get(broker_id)
         return None if found is None else sorted(found.bundles)
 
     async def owner_of(self, bundle: str) -> Found | None:
-        return await self.holdings.owner(bundle)
+        with _as_refusal():
+            return await self.holdings.owner(bundle)
 
     async def delete_topic(self, name: TopicName) -> None:
         found = await self.find(name, authoritative=False)
@@ -308,8 +324,7 @@ class ClusterMember(Membership, Cluster):
                 "this broker's nodes could not be deleted; they stay until its session ends: %s",
                 error,
             )
-        giving = (self.holdings.give(bundle) for bundle in self.holdings.bundles())
-        await asyncio.gather(*giving)
+        await self.holdings.give_all()
 
     async def close(self) -> None:
         if hasattr(self, "catalog"):
@@ -318,50 +333,6 @@ class ClusterMember(Membership, Cluster):
             task.cancel()
         if hasattr(self, "session"):
             await self.session.close()
-
-
-class BundleStores(Stores):
-    """A store for each bundle, on an engine that all brokers share."""
-
-    are_shared = True
-
-    def __init__(
-        self,
-        open_store: Callable[[str], TopicStore],
-        run_blocking: Callable[..., Awaitable[Any]],
-    ) -> None:
-        self._open_store = open_store
-        self._run_blocking = run_blocking
-
-    async def open(self, bundle: str) -> TopicStore:
-        store: TopicStore = await self._run_blocking(self._open_store, bundle)
-        return store
-
-    async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
-        await self._run_blocking(store.abandon if is_lost else store.close)
-
-
-class OneStore(Stores):
-    """One store for all bundles of a worker. It stays open when a bundle is unloaded."""
-
-    are_shared = False
-
-    def __init__(
-        self, open_store: Callable[[], TopicStore], run_blocking: Callable[..., Awaitable[Any]]
-    ) -> None:
-        self._open_store = open_store
-        self._run_blocking = run_blocking
-        self._opening = asyncio.Lock()
-        self._store: TopicStore | None = None
-
-    async def open(self, bundle: str) -> TopicStore:
-        async with self._opening:
-            if self._store is None:
-                self._store = await self._run_blocking(self._open_store)
-            return self._store
-
-    async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
-        """Nothing to do: `ClusterStore.close` closes it, and so does `finish`."""
 
 
 def _refusal(error: CoordinationError) -> RefusedError:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..broker.ownership import Found, KafkaPlace
+from ..broker.ownership import Found, GrpcPlace, KafkaPlace
 from ..coordination import (
     Coordination,
     CoordinationError,
@@ -39,6 +39,8 @@ LOOK_S = 0.1
 
 OTHER_BROKER = "another broker runs that advertises the same address"
 
+NO_GRPC = GrpcPlace("", "")
+
 log = logging.getLogger(__name__)
 
 
@@ -50,6 +52,7 @@ class Registered:
     bundles: tuple[str, ...] = ()
     worker: int | None = None
     kafka: KafkaPlace | None = None
+    grpc: GrpcPlace = NO_GRPC
 
 
 class Registration:
@@ -67,6 +70,8 @@ class Registration:
         self._is_over = False
         #: Where Kafka's clients reach this broker; None: they cannot.
         self.kafka: KafkaPlace | None = None
+        #: Where its seek service is.
+        self.grpc = NO_GRPC
 
     @property
     def _path(self) -> str:
@@ -111,6 +116,7 @@ class Registration:
                 "bundles": list(self._bundles),
                 "worker": self._worker,
                 "kafka": None if self.kafka is None else asdict(self.kafka),
+                "grpc": asdict(self.grpc),
             }
             data = json.dumps(document).encode()
             if self._is_over:
@@ -203,12 +209,13 @@ class Registration:
         except NodeMissingError:
             return None
         facts = json.loads(data)
-        kafka = facts.get("kafka")
+        kafka, grpc = facts.get("kafka"), facts.get("grpc")
         return Registered(
             _found(name, facts),
             tuple(facts.get("bundles", ())),
             facts.get("worker"),
             None if kafka is None else KafkaPlace(**kafka),
+            NO_GRPC if grpc is None else GrpcPlace(**grpc),
         )
 
 

@@ -34,9 +34,6 @@ END_GRACE_S = 10.0
 RESTART_DELAYS_S = (0.1, 0.5, 2.0, 5.0)
 """Delays before the first restart, the second ...; after a minute without a failure the first."""
 STEADY_S = 60.0
-REFUSED = {
-    "grpc_port": "each worker would search its own topics only",
-}
 
 
 class Supervisor:
@@ -101,11 +98,13 @@ class Supervisor:
             data_dir=self._folder.of_worker(number),
             port=port(config.port),
             http_port=port(config.http_port),
+            grpc_port=port(config.grpc_port),
             kafka_port=port(config.kafka_port),
             security=replace(
                 security,
                 tls_port=port(security.tls_port),
                 http_tls_port=port(security.http_tls_port),
+                grpc_tls_port=port(security.grpc_tls_port),
                 kafka_tls_port=port(security.kafka_tls_port),
             ),
         )
@@ -180,11 +179,13 @@ class _Running:
             self._config,
             port=_port(self.facts["service_url"], self._config.port),
             http_port=_port(self.facts["http_url"], self._config.http_port),
+            grpc_port=_port(self.facts["grpc_url"], self._config.grpc_port),
             kafka_port=_port(self.facts["kafka_url"], self._config.kafka_port),
             security=replace(
                 security,
                 tls_port=_port(self.facts["service_url_tls"], security.tls_port),
                 http_tls_port=_port(self.facts["http_url_tls"], security.http_tls_port),
+                grpc_tls_port=_port(self.facts["grpc_url_tls"], security.grpc_tls_port),
                 kafka_tls_port=_port(self.facts["kafka_url_tls"], security.kafka_tls_port),
             ),
         )
@@ -240,15 +241,11 @@ def _port(url: str | None, configured: int | None) -> int | None:
 def _check(config: BrokerConfig, workers: int) -> None:
     if config.storage != "files" or config.data_dir is None:
         raise WorkersError("--workers needs a data folder: workers share no memory")
-    for name, why in REFUSED.items():
-        if getattr(config, name) is not None:
-            raise WorkersError(f"--{name.replace('_', '-')} does not go with --workers: {why}")
     security = config.security
-    if security.grpc_tls_port is not None:
-        raise WorkersError("gRPC does not go with --workers: a worker has a part of all topics")
     ports = (
-        *(config.port, config.http_port, config.kafka_port),
-        *(security.tls_port, security.http_tls_port, security.kafka_tls_port),
+        *(config.port, config.http_port, config.grpc_port, config.kafka_port),
+        *(security.tls_port, security.http_tls_port),
+        *(security.grpc_tls_port, security.kafka_tls_port),
     )
     used = [port + number for port in ports if port for number in range(workers)]
     if len(used) != len(set(used)):

@@ -80,6 +80,8 @@ def _announce(broker: Broker, member: ClusterMember) -> None:
         "http_url": broker.http_url,
         "service_url_tls": broker.service_url_tls or None,
         "http_url_tls": broker.http_url_tls or None,
+        "grpc_url": broker.grpc_url or None,
+        "grpc_url_tls": broker.grpc_url_tls or None,
         "kafka_url": broker.kafka_url or None,
         "kafka_url_tls": broker.kafka_url_tls or None,
         "data_dir": str(broker.config.data_dir),

@@ -157,7 +157,7 @@ def _code_of(error: Exception) -> grpc.StatusCode | None:
             return grpc.StatusCode.ABORTED
         case ServerFullError() | StreamStalledError():
             return grpc.StatusCode.RESOURCE_EXHAUSTED
-        case StoreClosedError() | FencedError():
+        case StoreClosedError() | FencedError() | ServerUnavailableError():
             return grpc.StatusCode.UNAVAILABLE
         case FileNotFoundError():  # trimmed or deleted while it was being read
             return grpc.StatusCode.UNAVAILABLE

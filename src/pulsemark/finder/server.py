@@ -36,6 +36,7 @@ from .addresses import is_loopback
 from .admission import AdmissionGate, Admit
 from .control import AppendControl
 from .errors import BindError
+from .forwarding import Forwarding
 from .server_tls import ServerTls, server_credentials
 from .service import (
     MAX_CALLS,
@@ -111,8 +112,12 @@ class SeekServer:
         append_control: AppendControl | None = None,
         audit: AuditReport | None = None,
         admit: Admit | None = None,
+        forwarding: Forwarding | None = None,
     ) -> None:
-        """`admit` is asked before each call, instead of comparing tokens."""
+        """`admit` is asked before each call, instead of comparing tokens.
+
+        `forwarding` sends calls on whose topics other servers have.
+        """
         self._source = source
         self._admit = admit
         self._options = options or ServerOptions()
@@ -120,6 +125,7 @@ class SeekServer:
         self._reset_cursor = reset_cursor
         self._append_control = append_control
         self._audit = audit
+        self._forwarding = forwarding
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -129,6 +135,11 @@ class SeekServer:
     def port(self) -> int:
         """The port that the server listens on, after `start`."""
         return self._port
+
+    @property
+    def tls_port(self) -> int:
+        """The additional port with TLS."""
+        return self._tls_port
 
     @property
     def target(self) -> str:
@@ -203,6 +214,7 @@ class SeekServer:
             append_control=self._append_control,
             may_append=self._options.control_token is not None or self._admit is not None,
             audit=self._audit,
+            forwarding=self._forwarding,
         )
         server.add_generic_rpc_handlers((handler(servicer),))
         self._health = health.aio.HealthServicer()
@@ -224,6 +236,8 @@ class SeekServer:
         await self._health.enter_graceful_shutdown()
         await server.stop(self._options.stop_grace_s if grace_s is None else grace_s)
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._forwarding is not None:
+            await self._forwarding.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

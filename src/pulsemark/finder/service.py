@@ -21,6 +21,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import grpc
@@ -30,6 +31,7 @@ from ..proto import seek_pb2 as pb
 from . import audit_messages, messages, rpc
 from .control import AppendControl, appended_message, control_request, history_message
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
+from .forwarding import ForwardedError, Forwarding
 from .search import Finder
 from .stream import ReadPlan, entry_responses
 from .stream_slots import StreamSlots
@@ -88,6 +90,14 @@ class CallContext(Protocol):
         """What TLS found out about the client."""
         ...
 
+    def invocation_metadata(self) -> Any:
+        """What the caller sent beside its request."""
+        ...
+
+    def time_remaining(self) -> float | None:
+        """The seconds until the caller's deadline."""
+        ...
+
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         """Run `callback` when gRPC has released the call."""
 
@@ -119,8 +129,12 @@ class SeekServicer:
         append_control: AppendControl | None = None,
         may_append: bool = False,
         audit: AuditReport | None = None,
+        forwarding: Forwarding | None = None,
     ) -> None:
-        """``may_append``: callers that have come this far may use AppendControl."""
+        """``may_append``: callers that have come this far may use AppendControl.
+
+        ``forwarding``: other servers have some of the topics.
+        """
         self._source = source
         self._executor = executor
         #: The number of running single calls, and its limit.
@@ -132,12 +146,13 @@ class SeekServicer:
         self._append_control = append_control
         self._may_append = may_append
         self._audit = audit
+        self.forwarding = forwarding
 
     async def seek_by_time(
         self, request: pb.SeekByTimeRequest, context: CallContext
     ) -> pb.SeekByTimeResponse:
         """The first entry at or after a time (SeekByTime)."""
-        topic = self._topic(request.topic)
+        topic = self.topic(request.topic)
         time_ms = messages.required(request, "time_ms")
         method = messages.method_of(request.method)
         found = await self._search(topic, lambda finder: finder.by_time(time_ms, method=method))
@@ -147,7 +162,7 @@ class SeekServicer:
         self, request: pb.SeekByIndexRequest, context: CallContext
     ) -> pb.SeekByIndexResponse:
         """The entry that holds an index (SeekByIndex)."""
-        topic = self._topic(request.topic)
+        topic = self.topic(request.topic)
         index = messages.required(request, "index")
         method = messages.method_of(request.method)
         answer = await self._search(topic, lambda finder: finder.by_index(index, method=method))
@@ -155,7 +170,7 @@ class SeekServicer:
 
     async def range(self, request: pb.RangeRequest, context: CallContext) -> pb.RangeResponse:
         """The indexes between two times (Range)."""
-        topic = self._topic(request.topic)
+        topic = self.topic(request.topic)
         from_ms = messages.required(request, "from_ms")
         to_ms = messages.required(request, "to_ms")
         if to_ms < from_ms:
@@ -168,7 +183,7 @@ class SeekServicer:
 
     async def read_entries(self, request: pb.ReadEntriesRequest, context: CallContext) -> None:
         """Entries from a position on (ReadEntries)."""
-        topic = self._topic(request.topic)
+        topic = self.topic(request.topic)
         plan = ReadPlan(
             start=messages.place(request.start, "start") if request.HasField("start") else EARLIEST,
             end=messages.place(request.end, "end") if request.HasField("end") else None,
@@ -177,6 +192,14 @@ class SeekServicer:
             control_only=request.control_only,
         )
         with self._streams.open(context) as slot:
+            if self.forwarding is not None:
+                owner = await self.forwarding.owner(topic, context)
+                if owner is not None:
+                    answers = self.forwarding.stream(owner, "ReadEntries", request, context)
+                    async with aclosing(answers):
+                        async for answer in answers:
+                            await slot.write(answer)
+                    return
             responses = await self._run(lambda _: entry_responses(self._source.log(topic), plan))
             while (response := await self._run(lambda _: next(responses, None))) is not None:
                 await slot.write(response)
@@ -187,7 +210,7 @@ class SeekServicer:
         """Move a subscription to a time, an index or a position (ResetCursor)."""
         if self._reset_cursor is None:
             raise NotPossibleError("this server only reads; the broker can reset cursors")
-        topic = self._topic(request.topic)
+        topic = self.topic(request.topic)
         subscription = messages.name_field(request.subscription, "subscription")
         response = await self._target(topic, request)
         await self._reset_cursor(topic, subscription, rpc.position_of(response.position))
@@ -203,19 +226,19 @@ class SeekServicer:
             raise PermissionDeniedError(
                 "PERMISSION_DENIED", "AppendControl is off: this server has no token for it"
             )
-        topic = self._topic(request.topic)
+        topic = self.topic(request.topic)
         return appended_message(await self._append_control(topic, control_request(request)))
 
     async def epochs(self, request: pb.EpochsRequest, context: CallContext) -> pb.EpochsResponse:
         """Where each leader epoch begins (Epochs)."""
-        topic = self._topic(request.topic)
+        topic = self.topic(request.topic)
         return history_message(await self._run(lambda _: self._source.log(topic).epoch_history()))
 
     async def audit(self, request: pb.AuditRequest, context: CallContext) -> pb.AuditResponse:
         """What the broker counted of a topic (Audit)."""
         if self._audit is None:
             raise NotPossibleError("this server only reads; the broker keeps an audit")
-        topic = self._topic(request.topic)
+        topic = self.topic(request.topic)
         made = await self._audit(
             topic,
             audit_messages.tags_of_request(request),
@@ -224,7 +247,8 @@ class SeekServicer:
         )
         return audit_messages.report_message(made)
 
-    def _topic(self, name: str) -> str:
+    def topic(self, name: str) -> str:
+        """The full name of a request's topic. Raises InvalidFieldError."""
         messages.name_field(name, "topic")
         try:
             return self._normalise(name)
@@ -288,7 +312,8 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
     }
     handlers: dict[str, Any] = {
         name: grpc.unary_unary_rpc_method_handler(
-            _with_status(_with_limit(servicer, call)), **rpc.server_codec(name)
+            _with_status(_with_limit(servicer, _with_owner(servicer, name, call))),
+            **rpc.server_codec(name),
         )
         for name, call in unary.items()
     }
@@ -317,6 +342,24 @@ def _with_limit(
     return limited
 
 
+def _with_owner(
+    servicer: SeekServicer, name: str, call: Callable[[Any, CallContext], Awaitable[Answer]]
+) -> Callable[[Any, CallContext], Awaitable[Answer]]:
+    """The call, answered by the server that has its topic."""
+    forwarding = servicer.forwarding
+    if forwarding is None:
+        return call
+
+    async def routed(request: Any, context: CallContext) -> Answer:
+        owner = await forwarding.owner(servicer.topic(request.topic), context)
+        if owner is None:
+            return await call(request, context)
+        answer: Answer = await forwarding.call(owner, name, request, context)
+        return answer
+
+    return routed
+
+
 def _with_status(
     call: Callable[[Any, CallContext], Awaitable[Answer]],
 ) -> Callable[[Any, CallContext], Awaitable[Answer]]:
@@ -337,7 +380,7 @@ def _with_status(
 
 
 def _status_of(error: Exception) -> tuple[grpc.StatusCode, str, rpc.Metadata]:
-    status = rpc.encode(error)
+    status = error.status if isinstance(error, ForwardedError) else rpc.encode(error)
     if status is not None:
         return status
     _log.error(
