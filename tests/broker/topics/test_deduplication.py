@@ -16,10 +16,17 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerThread
-from pulsemark.ledger import EARLIEST, FolderReader, StoreOptions
+from pulsemark.ledger import (
+    EARLIEST,
+    FencedError,
+    FolderReader,
+    StoreFailedError,
+    StoreOptions,
+)
 from pulsemark.metadata import payload_of
 from pulsemark.metadata.source_stamp import MIRROR_PROPERTY, SourceStamp
 from pulsemark.testing import RawClient, SettableClock, running_broker
+from pulsemark.testing.raw_client import SendRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 
 DUPLICATE = (-1, -1)
@@ -292,6 +299,38 @@ def test_after_a_failed_write_nothing_is_lost_and_nothing_doubled(deduplicating)
             return refused, last
 
         assert broker.call(fail) == (True, 0)
+
+
+@pytest.mark.parametrize("failure", [FencedError, StoreFailedError])
+def test_after_a_refused_message_none_is_stored_until_the_producer_is_opened_again(
+    deduplicating, failure
+):
+    """Else a later one would hide it: sent again, it would be answered as a duplicate."""
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        producer.send(b"0", sequence_id=0)
+
+        async def refuse_the_next(running: Any) -> None:
+            ledger = running.services.topics.open_topics[TOPIC].ledger
+            append = ledger.append
+
+            def refused(*arguments: Any, **options: Any) -> Any:
+                ledger.append = append
+                raise failure(TOPIC, "a new ledger began")
+
+            ledger.append = refused
+
+        broker.call(refuse_the_next)
+        for number in (1, 2, 3):
+            with pytest.raises(SendRefusedError):
+                producer.send(b"%d" % number, sequence_id=number)
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        assert producer.last_sequence_id == 0
+        for number in (1, 2, 3):
+            assert producer.send(b"%d" % number, sequence_id=number)[1:3] != DUPLICATE
+    assert payloads(broker) == [b"0", b"1", b"2", b"3"]
 
 
 PROGRAM = """

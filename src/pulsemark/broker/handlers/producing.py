@@ -61,6 +61,11 @@ SEND_ERRORS: tuple[tuple[type[Exception], ServerError], ...] = (
     (StampError, ServerError.UnknownError),
     (LedgerError, ServerError.PersistenceError),
 )
+#: Refusals after which clients open the producer again and send the message once more.
+SENT_AGAIN = frozenset(
+    (ServerError.ServiceNotReady, ServerError.PersistenceError, ServerError.UnknownError)
+)
+REFUSED_BEFORE = "a message before it was refused; open the producer again"
 SEND_FAILURES: tuple[type[Exception], ...] = (RefusedError, *(kind for kind, _ in SEND_ERRORS))
 
 
@@ -264,6 +269,8 @@ def _append_checked(
     if sender.mirror is not None:
         return append_mirrored(session, topic, sender, command, body)
     admission = topic.admission
+    if sender.must_open_again:
+        raise RefusedError(ServerError.ServiceNotReady, REFUSED_BEFORE)
     try:
         follows = None if admission is None else admission.admit(sender, command, body)
         appended = topic.ledger.append(
@@ -297,7 +304,7 @@ def _append_failed(
     session: Session, sender: Producer, topic: Topic, command: CommandSend, error: Exception
 ) -> None:
     if isinstance(error, RefusedError):
-        _refuse_send(session, sender, command, error)
+        _refuse_send(session, sender, topic, command, error)
         return
     code = next(code for kind, code in SEND_ERRORS if isinstance(error, kind))
     if code == ServerError.PersistenceError:
@@ -306,7 +313,7 @@ def _append_failed(
         _close_in_turn(session, sender, topic)
     text = CHECKSUM_FAILED if isinstance(error, ChecksumError) else str(error)
     log.debug("%s: %s", session.address, error)
-    _refuse_send(session, sender, command, RefusedError(code, text))
+    _refuse_send(session, sender, topic, command, RefusedError(code, text))
 
 
 def _close_in_turn(session: Session, sender: Producer, topic: Topic) -> None:
@@ -327,8 +334,16 @@ def _is_cut(body: memoryview) -> bool:
 
 
 def _refuse_send(
-    session: Session, sender: Producer, command: CommandSend, refusal: RefusedError
+    session: Session,
+    sender: Producer,
+    topic: Topic,
+    command: CommandSend,
+    refusal: RefusedError,
 ) -> None:
+    if topic.deduplication is not None and refusal.code in SENT_AGAIN:
+        # The messages behind it may be on their way. Once one of them were stored, this one would
+        # count as a duplicate when it comes again, and never be stored.
+        sender.must_open_again = True
     log.warning(
         "%s: SEND from producer %r was refused: %s", session.address, sender.name, refusal.message
     )

@@ -10,7 +10,8 @@ again, as in Pulsar: consumers acknowledge chunks without the others after a whi
 
 It keeps the durable ids apart from those that wait for the disk. A message that repeats one that is
 not durable yet is refused (`UncertainError`): the client sends it again later. An entry is stored
-only after the one before it of the same producer (``follows`` of the ledger). So after a failure
+only after the one before it of the same producer (``follows`` of the ledger), and after one that
+was refused only once the producer was opened again (`Producer.must_open_again`). So after a failure
 there is no gap that a higher sequence id would hide.
 
 The highest ids are in memory. A snapshot in the catalog has them as they were at a position of the

@@ -62,6 +62,8 @@ class Producer:
     sender: Sender | None = None
     #: Whether it encrypts its messages.
     is_encrypted: bool = False
+    #: Whether one of its messages was refused that deduplication must find in its turn again.
+    must_open_again: bool = False
     #: What it may do as a mirror; None: it is an ordinary producer.
     mirror: Mirror | None = None
     #: The topic's producers while this one is among them, added or waiting.
