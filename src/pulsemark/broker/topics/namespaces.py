@@ -22,6 +22,9 @@ Settings = dict[str, Any]
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "public/default"
+#: What a new Pulsar has for topics of its own. It stays empty here.
+SYSTEM_TENANT = "pulsar"
+SYSTEM_NAMESPACE = "pulsar/system"
 
 
 class Namespaces(Mapping[str, Settings]):
@@ -36,13 +39,18 @@ class Namespaces(Mapping[str, Settings]):
         self.on_change: list[Callable[[str | None], None]] = []
 
     def load(self) -> None:
-        """Read the catalog; a new folder gets public/default. Blocks."""
+        """Read the catalog; a new folder gets public/default and pulsar/system. Blocks."""
         self._read()
         if not self.tenants:
             try:
                 # In one transaction: a tenant alone would look like a folder that a user set up.
                 self._catalog.write(
-                    [("tenant", DEFAULT_TENANT, b"{}"), ("namespace", DEFAULT_NAMESPACE, b"{}")]
+                    [
+                        ("tenant", DEFAULT_TENANT, b"{}"),
+                        ("namespace", DEFAULT_NAMESPACE, b"{}"),
+                        ("tenant", SYSTEM_TENANT, b"{}"),
+                        ("namespace", SYSTEM_NAMESPACE, b"{}"),
+                    ]
                 )
             except CatalogError:
                 # Another broker of a cluster may start at the same time, and have written it.
