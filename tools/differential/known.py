@@ -58,6 +58,17 @@ ZEROS = "a quota of zeros is kept"
 ALONE = "there is one cluster"
 SIZES = "the peer estimates sizes from averages"
 OLDER = "the text of Pulsar 2's path"
+TOMBSTONE = "an empty value deletes its key, with or without a size of what was compressed"
+OVERTAKEN = "a command that its own close overtakes gets an answer"
+GIVEN_UP = "what is given up is not held by consumers any more"
+AHEAD = "Key_Shared reads ahead of the permits"
+REPEATED = "a message that is there already is not counted"
+NOTHING = "a consumer that got nothing has consumed nothing"
+IN_ORDER = "receipts and errors go out in the order of the messages"
+COMPACTING = "compaction has no cursor"
+WEB = "requests that no HTTP client sends are answered as JSON"
+HOST = "a page of another name must not use the broker"
+READING = "a read that waits, of a consumer that has left or may take nothing"
 SOCKETS = "there is no WebSocket service"
 
 OF_TOPICS = "matrix_domain_tenant_namespace_topic"
@@ -81,6 +92,47 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("unacked_limit", "ack one", RECEIPT),
     ("violations", "flow zero", FRAME),
     ("topic_lists", "topics", PATTERN),
+    *(("last_ids", step, TOMBSTONE) for step in ("compacted 11", "late", "flow late")),
+    *(("last_ids", f"{step} 11", TOMBSTONE) for step in ("cleared", "terminated")),
+    ("last_ids", "terminated 10", TOMBSTONE),
+    ("pipelined_commands", "a consumer that is closed", OVERTAKEN),
+    ("pipelined_commands", "a producer that is closed", OVERTAKEN),
+    ("pipelined_commands", "two producers of one name", ORDER),
+    ("lookups", "no creation system", SYSTEM),
+    ("stats_of_access_modes", "close", ORDER),
+    ("stats_of_waiting_messages", "*stats delayed", NOTHING),
+    ("stats_of_blocked_consumers", "ack", RECEIPT),
+    ("stats_of_keys", "ack *", RECEIPT),
+    ("stats_of_positions", "*stats terminated", COMPACTING),
+    ("stats_of_positions", "internal stats reader gone", CURSOR),
+    ("stats_of_positions", "internal stats cleared", CURSOR),
+    ("stats_of_policies", "send", IN_ORDER),
+    ("stats_of_policies", "*stats deduplication", REPEATED),
+    ("stats_of_partitions", "subscriptions", ORDER),
+    ("stats_of_partitions", "partitioned, cleared", GIVEN_UP),
+    ("stats_of_partitions", "partition*", AHEAD),
+    ("raw_answers", "GET /admin/v2/tenants *", OTHERS),
+    ("raw_answers", "* /metrics*", SETTINGS),
+    ("raw_answers", "GET /absent Accept: application/json", SERVLET),
+    ("raw_answers", "GET */p/partitioned-*", ORDER),
+    ("raw_answers", "* Expect: zzz", WEB),
+    *(("raw_requests", step, HOST) for step in ("empty host", "other host")),
+    ("raw_requests", "dots and an encoded slash", JAVA),
+    *(
+        ("raw_requests", step, WEB)
+        for step in (
+            "1.*",
+            "2.0",
+            "9",
+            "two hosts",
+            "too long *",
+            "* length",
+            "bad name",
+            "no colon",
+            "* in the target",
+            "no slash",
+        )
+    ),
     ("replicated_flags", "flow", MARKER),
     ("send_errors", "stamped", PREFIX),
     ("send_errors", "flow", MARKER),
@@ -317,13 +369,22 @@ FIELDS: tuple[tuple[re.Pattern[str], str], ...] = (
         ),
         CURSOR,
     ),
+    (re.compile(r"body(\.partitions\.[^:]*:[^:]*)?(\.subscriptions\.\w+)?\.backlogSize"), SIZES),
+    (
+        re.compile(
+            r"body(\.partitions\.[^:]*:[^:]*)?\."
+            r"(waitingCursorsCount|cursors\.[^.]*\.(waitingReadOp|subscriptionHavePendingRead))"
+        ),
+        READING,
+    ),
 )
 
 
 def reason_of_lines(lines: list[str]) -> str | None:
     """Why a step may differ in these places, as `differences` names them; None: it must not."""
-    reasons = {_reason_of_line(line) for line in lines}
-    return reasons.pop() if len(reasons) == 1 else None
+    reasons = [_reason_of_line(line) for line in lines]
+    found = [reason for reason in reasons if reason is not None]
+    return "; ".join(sorted(set(found))) if len(found) == len(reasons) else None
 
 
 def _reason_of_line(line: str) -> str | None:

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from google.protobuf.message import Message as ProtobufMessage
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 SIGNED_64 = 1 << 63
 MODULUS_64 = 1 << 64
@@ -24,6 +25,9 @@ _INNER = re.compile(
 )
 _GENERATED = re.compile(r"^[\w.]+-\d+-\d+$")
 _LEDGER_FIELDS = {"ledgerId", "ledger_id"}
+#: Counts that depend on how the peer's threads run, and sizes of what has ledger ids in it.
+_UNSTABLE = {"blockedAttempts", "nonContiguousDeletedMessagesRangesSerializedSize"}
+_POSITIONS = re.compile(r"(?<=[(.])(\d+)(?=:-?\d)")
 _TIMES = {"connectedSince"}
 #: How Pulsar and this broker write a connection in texts.
 _CONNECTION = re.compile(r"address=(\[.*\]|/?<address>)")
@@ -57,7 +61,8 @@ class Normalizer:
                 found[field.name] = [self._value(field.name, item) for item in value]
             else:
                 found[field.name] = self._value(field.name, value)
-        return found
+        unknown = sorted({field.field_number for field in UnknownFieldSet(message)})
+        return {**found, "unknown fields": unknown} if unknown else found
 
     def _value(self, name: str, value: Any) -> Any:
         if isinstance(value, ProtobufMessage):
@@ -90,6 +95,10 @@ class Normalizer:
             return value
         if key in _LEDGER_FIELDS and isinstance(value, int):
             return self.ledger(value)
+        if key in _UNSTABLE:
+            return "<count>"
+        if key == "individuallyDeletedMessages":
+            return _POSITIONS.sub(lambda found: str(self.ledger(int(found[1]))), str(value))
         if isinstance(value, int | float) and _EARLIEST_MS < value < _LATEST_MS:
             return "<ms>"
         if isinstance(value, float):

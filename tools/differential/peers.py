@@ -22,11 +22,13 @@ from .normalize import Normalizer
 
 QUIET_S = 0.5
 """A broker that sends nothing for this time has sent everything that it sends by itself."""
+FLOW_S = 2.0
+"""After new permits a broker that has sent nothing yet is waited for so long: it may be reading."""
 ANSWER_S = 6.0
 """How long an answer to a request may take. Some commands are never answered."""
 _LIMIT_S = 15.0
-FREE = {"MESSAGE", "SEND_RECEIPT"}
-"""Answers whose order among each other is free."""
+FREE = ({"MESSAGE", "SEND_RECEIPT"}, {"CLOSE_CONSUMER"})
+"""Answers whose order among each other is free: of threads, and of a hash map's subscriptions."""
 
 
 class RawConnection:
@@ -44,6 +46,7 @@ class RawConnection:
         self.closed = False
         self.answers_pings = True
         self._expected: set[tuple[str, int]] = set()
+        self._gave_permits = False
         self._sent = Connection(Role.SERVER)
         if handshake:
             self.write(commands.connect("comparison", feature_flags=broker.flags))
@@ -71,6 +74,7 @@ class RawConnection:
                 if isinstance(event, Send):
                     self._expected.add(("receipt", event.command.sequence_id))
                 elif isinstance(event, Command):
+                    self._gave_permits |= event.type == pb.BaseCommand.FLOW
                     if event.type == pb.BaseCommand.CONNECT:
                         self._expected.add(("connected", 0))
                     names = event.body.DESCRIPTOR.fields_by_name
@@ -110,11 +114,12 @@ class RawConnection:
     def _read(self, quiet_s: float, *, record: bool = True) -> list[Any]:
         found: list[Any] = []
         last_s = started_s = time.monotonic()
+        first_s = max(quiet_s, FLOW_S if self._gave_permits else 0.0)
         while not self.closed:
             now_s = time.monotonic()
             if self._expected and now_s - started_s < ANSWER_S:
                 last_s = now_s
-            elif now_s - last_s >= quiet_s:
+            elif now_s - last_s >= (quiet_s if found else first_s):
                 break
             if not self._poll.poll(50):
                 continue
@@ -135,6 +140,7 @@ class RawConnection:
                 found.append(f"violation: {violation}")
                 break
         self._expected.clear()
+        self._gave_permits = False
         return _by_consumer(found) if record else []
 
     def _answered(self, name: str, body: Any) -> None:
@@ -166,17 +172,23 @@ class RawConnection:
 
 
 def _by_consumer(found: list[Any]) -> list[Any]:
-    """Answers with adjacent receipts and MESSAGEs in one order: receipts first, then by consumer.
-
-    Different threads of Pulsar write them.
-    """
+    """Answers with adjacent free ones in one order: receipts first, the others by consumer."""
     ordered: list[Any] = []
-    for is_free, group in groupby(found, key=lambda one: not FREE.isdisjoint(one)):
+    for kinds, group in groupby(found, key=_free_kinds):
         answers = list(group)
-        if is_free:
-            answers.sort(key=lambda one: one.get("MESSAGE", {}).get("consumer_id", -1))
+        if kinds is not None:
+            answers.sort(key=_consumer_of)
         ordered += answers
     return ordered
+
+
+def _free_kinds(answer: Any) -> int | None:
+    return next((at for at, kinds in enumerate(FREE) if not kinds.isdisjoint(answer)), None)
+
+
+def _consumer_of(answer: Any) -> int:
+    body = answer.get("MESSAGE") or answer.get("CLOSE_CONSUMER") or {}
+    return int(body.get("consumer_id", -1))
 
 
 def described(body: bytes) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["SERVER_VERSION"]
+__all__ = ["HTTP_SERVER", "SERVER_VERSION"]
 
 
 def _installed_version() -> str:
@@ -14,4 +14,5 @@ def _installed_version() -> str:
         return "unknown"
 
 
+HTTP_SERVER = f"pulsemark({_installed_version()})"
 SERVER_VERSION = f"Pulsar Server {_installed_version()} (pulsemark)"

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from . import administration, basics, brokers, matrix, older, routes, topics, web
+from . import (
+    administration,
+    basics,
+    brokers,
+    matrix,
+    older,
+    raw_http,
+    routes,
+    statistics,
+    topics,
+    web,
+)
 from .registry import CLUSTER_WIDE, REST_SCENARIOS
 
 __all__ = [
@@ -13,7 +24,9 @@ __all__ = [
     "brokers",
     "matrix",
     "older",
+    "raw_http",
     "routes",
+    "statistics",
     "topics",
     "web",
 ]

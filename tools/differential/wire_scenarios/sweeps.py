@@ -172,7 +172,7 @@ def _commands() -> dict[str, tuple[int, Made]]:
             T.SUBSCRIBE,
             lambda topic, at: pb.CommandSubscribe(
                 topic=topic,
-                subscription="t",
+                subscription="r",
                 subType=SUB.Exclusive,
                 consumer_id=11,
                 durable=False,

@@ -67,7 +67,8 @@ async def expire(subscription: Subscription, last: Position) -> int:
     expired = max(await when_read(_acknowledged, subscription) - before, 0)
     if expired:
         subscription.messages_expired += expired
-        subscription.last_expired_ms = subscription.topic.config.clock.now_ms()
+        now_ms = subscription.topic.config.clock.now_ms()
+        subscription.last_expired_ms = subscription.last_advanced_ms = now_ms
     return expired
 
 

@@ -12,6 +12,7 @@ from ..configuration.settings import runtime_settings
 from ..version import SERVER_VERSION
 from .bundles import boundaries_of, bundle_of
 from .messages import HttpError, Request, Response
+from .standard_headers import accepts_gzip
 from .table import Route
 
 __all__ = ["ROUTES"]
@@ -140,19 +141,10 @@ async def metrics(request: Request) -> Response:
     """The metrics in Prometheus' text format; gzipped for clients that accept it, as in Pulsar."""
     from ..statistics.metrics import CONTENT_TYPE, current_page
 
-    gzipped = _accepts_gzip(request.headers.get("accept-encoding", ""))
+    gzipped = accepts_gzip(request.headers.get("accept-encoding", ""))
     page = await current_page(request.services, gzipped=gzipped)
     headers = (("vary", "Accept-Encoding"), *((("content-encoding", "gzip"),) if gzipped else ()))
     return Response(200, page[0], CONTENT_TYPE, headers, more=page[1:])
-
-
-def _accepts_gzip(accepted: str) -> bool:
-    """Whether an Accept-Encoding names gzip, without the quality 0 that excludes it (RFC 9110)."""
-    for one in accepted.lower().split(","):
-        coding, _, quality = one.replace(" ", "").partition(";q=")
-        if coding == "gzip":
-            return quality.rstrip("0") not in ("0.", "0", "") if quality else True
-    return False
 
 
 def _address(request: Request) -> str:

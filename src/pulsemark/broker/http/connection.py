@@ -26,6 +26,7 @@ from .authenticating import UnauthenticatedError, principal_of, unauthorized
 from .messages import HttpError, Request, Response
 from .origin import check_origin
 from .routing import answer
+from .standard_headers import SERVER, compressed, date_and_server
 
 if TYPE_CHECKING:
     from ..services import Services
@@ -48,6 +49,7 @@ class HttpConnection(asyncio.Protocol):
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
         self._transport: asyncio.Transport | None = None
         self._certificate: PeerCertificate | None = None
+        self._is_secure = False
         self._request: h11.Request | None = None
         self._body = bytearray()
         self._task: asyncio.Task[None] | None = None
@@ -64,6 +66,7 @@ class HttpConnection(asyncio.Protocol):
         """The connection is established."""
         self._transport = cast("asyncio.Transport", transport)
         self._certificate = transport.get_extra_info("peercert") or None
+        self._is_secure = transport.get_extra_info("ssl_object") is not None
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=0)
         connections = self._services.http_connections
         connections.add(self)
@@ -216,13 +219,17 @@ class HttpConnection(asyncio.Protocol):
         self._task = self._loop.create_task(self._work(request, bytes(self._body)))
 
     async def _work(self, head: h11.Request, body: bytes) -> None:
-        target, headers = head.target.decode("ascii"), headers_of(head)
+        target, headers = origin_form(head.target.decode("ascii")), headers_of(head)
         try:
             principal = await principal_of(self._services, target, headers, self._certificate)
             request = Request(
                 head.method.decode("ascii"), target, body, self._services, headers, principal
             )
+            request.is_secure = self._is_secure
             response = await answer(request)
+            if request.method == "GET":
+                accepted = headers.get("accept-encoding", "")
+                response = await compressed(response, accepted, self._services.run_blocking)
         except UnauthenticatedError as refusal:
             log.info("%s: HTTP request refused: %s", target.partition("?")[0], refusal)
             response = unauthorized(target, headers)
@@ -265,7 +272,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _respond(self, response: Response, *, head_only: bool = False) -> None:
         self._answer_bytes = response.size_bytes
-        headers: list[tuple[bytes, bytes]] = []
+        headers = date_and_server()
         if response.status != 204:
             headers.append((b"content-length", str(response.size_bytes).encode()))
         if response.size_bytes:
@@ -284,9 +291,10 @@ class HttpConnection(asyncio.Protocol):
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = Response.of_error(status, reason)
             headers = [
-                ("content-length", str(len(body.body))),
-                ("content-type", body.content_type),
-                ("connection", "close"),
+                (b"content-length", str(len(body.body)).encode()),
+                (b"content-type", body.content_type.encode("latin-1")),
+                (b"connection", b"close"),
+                SERVER,
             ]
             phrase = body.status_phrase
             self._send(h11.Response(status_code=status, headers=headers, reason=phrase))
@@ -299,6 +307,16 @@ class HttpConnection(asyncio.Protocol):
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self._services.output.wrote(self)
+
+
+def origin_form(target: str) -> str:
+    """Path and query of a request's target, which may be a whole URL (RFC 9112, 3.2.2)."""
+    if not target.startswith("/"):
+        scheme, separator, rest = target.partition("://")
+        if separator and scheme.lower() in ("http", "https"):
+            _, slash, path = rest.partition("/")
+            target = f"/{path}" if slash else "/"
+    return target.partition("#")[0]
 
 
 def headers_of(request: h11.Request) -> dict[str, str]:

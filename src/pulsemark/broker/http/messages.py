@@ -80,6 +80,8 @@ class Request:
     #: The headers, with names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
     principal: Principal = UNAUTHENTICATED
+    #: Whether it came over TLS.
+    is_secure: bool = False
     segments: tuple[str, ...] = field(init=False)
     query: dict[str, str] = field(init=False)
 

@@ -45,6 +45,8 @@ HTML = """<html>
 </body>
 </html>
 """
+#: A page of an error is not kept.
+NOT_KEPT = (("cache-control", "must-revalidate,no-cache,no-store"),)
 TEXT = "HTTP ERROR {status} {message}\nURI: {path}\nSTATUS: {status}\nMESSAGE: {message}\n"
 
 
@@ -61,14 +63,14 @@ def error_page(method: str, path: str, accept: str, status: int, reason: str = "
     for kind in _media_types(accept) or ["*/*"]:
         if kind in ("*/*", "text/*", "text/html"):
             text = html_page(status, escape(message), path)
-            return Response(status, text.encode("latin-1", "replace"), HTML_TYPE)
+            return Response(status, text.encode("latin-1", "replace"), HTML_TYPE, NOT_KEPT)
         if kind == "text/plain":
             text = TEXT.format(status=status, message=message, path=path)
-            return Response(status, text.encode("latin-1", "replace"), PLAIN_TYPE)
+            return Response(status, text.encode("latin-1", "replace"), PLAIN_TYPE, NOT_KEPT)
         if kind in ("application/json", "text/json"):
             fields = {"message": message, "url": path, "status": str(status)}
             lines = ",\n".join(f"{json.dumps(key)}:{json.dumps(fields[key])}" for key in fields)
-            return Response(status, f"{{\n{lines}\n}}".encode(), kind)
+            return Response(status, f"{{\n{lines}\n}}".encode(), kind, NOT_KEPT)
     return Response(status)
 
 

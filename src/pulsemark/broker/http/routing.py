@@ -146,9 +146,10 @@ async def answer(request: Request) -> Response:
     except UnservedError as error:
         path = request.target.partition("?")[0]
         if path in MOUNTS:
-            return Response(302, headers=(("location", f"{path}/"),))
+            return Response(302, headers=(("location", f"{_origin(request)}{path}/"),))
         page = error_page(request.method, path, accept, error.status)
-        page.headers = allow_header(error.allowed) if error.status == 405 else ()
+        if error.status == 405:
+            page.headers += allow_header(error.allowed)
         return page
     except RefusedError as refusal:
         is_limit = isinstance(refusal, LimitReachedError)
@@ -158,6 +159,13 @@ async def answer(request: Request) -> Response:
         raise HttpError(409, "Concurrent modification") from error
     except LedgerError as error:
         raise HttpError(503, str(error)) from error
+
+
+def _origin(request: Request) -> str:
+    """What goes before the path in the URL that the client used; "" if it named no host."""
+    host = request.headers.get("host", "")
+    scheme = "https" if request.is_secure else "http"
+    return f"{scheme}://{host}" if host else ""
 
 
 def _allowed(request: Request) -> frozenset[str]:
@@ -192,4 +200,4 @@ def _check_media_types(request: Request, accept: str) -> None:
     part = request.segments[2] if len(request.segments) > 2 else ""
     kind = request.headers.get("content-type", "")
     if request.body and part in JSON_CLASSES and not has_json_body(kind):
-        raise UnservedError(415)
+        raise UnservedError(415 if "/" in kind else 400)

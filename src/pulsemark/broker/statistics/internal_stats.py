@@ -15,6 +15,7 @@ from ..subscriptions.positions import shown_mark_delete
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .stats import Pieces, iso_time, segment_size_bytes
+from .waiting_figures import ranges_text
 
 __all__ = ["internal_stats", "managed_ledger_info", "stored_index"]
 
@@ -100,7 +101,10 @@ def _cursor(subscription: Subscription, *, own: bool) -> dict[str, Any]:
     cursor, dispatcher = subscription.cursor, subscription.dispatcher
     read = cursor.first_unacked if dispatcher is None else dispatcher.read_position
     after = subscription.log.next_position(cursor.mark_delete)
-    is_asked = any(consumer.permits > 0 for consumer in subscription.consumers)
+    is_asked = (dispatcher is None or not dispatcher.all_blocked) and any(
+        consumer.permits > 0 and not subscription.is_blocked(consumer)
+        for consumer in subscription.consumers
+    )
     waits = is_asked and read >= subscription.topic.ledger.end_position
     return {
         "markDeletePosition": _text(shown_mark_delete(subscription.topic, cursor.mark_delete)),
@@ -112,7 +116,7 @@ def _cursor(subscription: Subscription, *, own: bool) -> dict[str, Any]:
         ),
         "cursorLedger": -1,
         "cursorLedgerLastEntry": -1,
-        "individuallyDeletedMessages": "[]",
+        "individuallyDeletedMessages": ranges_text(subscription),
         "lastLedgerSwitchTimestamp": iso_time(subscription.topic.opened_ms),
         # It is in the broker's one ledger of cursors.
         "state": "NoLedger",

@@ -16,8 +16,6 @@ import zlib
 from collections.abc import Iterator
 from itertools import chain
 
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-
 from ...metadata import headers_parsed
 from ..cleaning.worker import Cleaning
 from ..services import Services
@@ -29,7 +27,7 @@ from .topic_rows import NamespaceRows, TopicRow, families_of_rows, number_of, ro
 
 __all__ = ["CONTENT_TYPE", "current_page", "render"]
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 PART_BYTES = 1024 * 1024
 

@@ -29,7 +29,14 @@ from ..subscriptions.subscription import Subscription
 from ..topics.producer import Producer
 from ..topics.topic import Topic
 from .counters import Rates
-from .zero_figures import NOT_DRAINING, NOT_FILTERED, NOT_OFFLOADED, NOT_THROTTLED
+from .waiting_figures import (
+    draining_figures,
+    draining_hashes,
+    draining_sums,
+    range_figures,
+    waiting_figures,
+)
+from .zero_figures import NO_RANGES, NOT_DRAINING, NOT_FILTERED, NOT_OFFLOADED, NOT_THROTTLED
 
 __all__ = [
     "EVERYTHING",
@@ -84,9 +91,14 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
     """Make the answer to GET .../stats."""
     counters, rates = topic.counters, topic.rate_meter.rates
     rows: dict[str, Any] = {}
+    removed_bytes, removed_messages = counters.removed_bytes_out, counters.removed_messages_out
     for subscription in tuple(topic.subscriptions.values()):
-        if subscription.exists:
+        if subscription.kept is not None:  # to Pulsar a reader that seeks is gone
+            removed_bytes += subscription.bytes_out
+            removed_messages += subscription.messages_out
+        elif subscription.exists:
             rows[subscription.name] = yield from _subscription(subscription, wanted)
+    durable = [row for row in rows.values() if row["isDurable"]]
     storage_bytes = yield from storage_size_bytes(topic)
     size_bytes = rates.bytes_in / rates.messages_in if rates.messages_in else 0.0
     return {
@@ -94,21 +106,20 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
         "bytesInCounter": counters.bytes_in,
         "msgInCounter": counters.messages_in,
         "systemTopicBytesInCounter": 0,
-        "bytesOutCounter": counters.removed_bytes_out
-        + sum(row["bytesOutCounter"] for row in rows.values()),
-        "msgOutCounter": counters.removed_messages_out
-        + sum(row["msgOutCounter"] for row in rows.values()),
+        "bytesOutCounter": removed_bytes + sum(row["bytesOutCounter"] for row in rows.values()),
+        "msgOutCounter": removed_messages + sum(row["msgOutCounter"] for row in rows.values()),
         "bytesOutInternalCounter": 0,
         "averageMsgSize": size_bytes,
         "msgChunkPublished": False,
         "storageSize": storage_bytes,
-        "backlogSize": max((row["backlogSize"] for row in rows.values()), default=0),
-        "backlogQuotaLimitSize": 10737418240,
-        "backlogQuotaLimitTime": -1,
+        "backlogSize": max((row["backlogSize"] for row in durable), default=0),
+        "backlogQuotaLimitSize": topic.rules.backlog_limit_bytes,
+        "backlogQuotaLimitTime": topic.rules.backlog_limit_s,
         "oldestBacklogMessageAgeSeconds": -1,
         "publishRateLimitedTimes": 0,
         "earliestMsgPublishTimeInBacklogs": min(
-            (time_ms for time_ms in wanted.earliest_ms.values() if time_ms > 0), default=0
+            (ms for row in durable if (ms := row["earliestMsgPublishTimeInBacklog"]) > 0),
+            default=0,
         ),
         **NOT_OFFLOADED,
         "publishers": (yield from _publishers(topic, wanted)) if wanted.publishers else [],
@@ -116,7 +127,7 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
         "subscriptions": rows,
         "replication": {},
         "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
-        **_state_of(topic, wanted.owner),
+        **_state_of(topic, wanted.owner, durable),
         **(_own_figures(topic) if wanted.own else {}),
     }
 
@@ -131,13 +142,11 @@ def rates_of(rates: Rates) -> dict[str, float]:
     }
 
 
-def _state_of(topic: Topic, owner: str) -> dict[str, Any]:
+def _state_of(topic: Topic, owner: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     epoch = topic.producers.topic_epoch
     return {
         **({} if epoch is None else {"topicEpoch": epoch}),
-        "nonContiguousDeletedMessagesRanges": 0,
-        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "delayedMessageIndexSizeInBytes": 0,
+        **{name: sum(row[name] for row in rows) for name in NO_RANGES},
         "compaction": compaction_stats(topic.cleaning.compaction),
         "ownerBroker": owner,
     }
@@ -237,10 +246,7 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
         "msgBacklog": backlog,
         "backlogSize": backlog_bytes,
         "earliestMsgPublishTimeInBacklog": wanted.earliest_ms.get(subscription.name, 0),
-        "msgBacklogNoDelayed": backlog,
-        "blockedSubscriptionOnUnackedMsgs": False,
-        "msgDelayed": 0,
-        "msgInReplay": 0,
+        **waiting_figures(subscription.dispatcher, backlog),
         "unackedMessages": sum(row["unackedMessages"] for row in consumers),
         **_type_of(subscription),
         "msgRateExpired": 0.0,
@@ -251,6 +257,7 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
         "lastMarkDeleteAdvancedTimestamp": subscription.last_advanced_ms,
         "consumers": consumers if wanted.consumers else [],
         **_nature(subscription),
+        **draining_sums(consumers),
         **own,
     }
     yield None
@@ -260,10 +267,12 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
 def _consumers(subscription: Subscription) -> Generator[object, None, list[dict[str, Any]]]:
     rows = []
     ranges = yield from _hash_ranges(subscription)
+    draining = yield from draining_hashes(subscription.dispatcher)
     for consumer in tuple(subscription.consumers):
         row = consumer_stats(subscription, consumer)
         if ranges is not None:
-            row |= {"drainingHashes": [], "keyHashRangeArrays": ranges.get(consumer, [])}
+            row |= draining_figures(consumer, draining)
+            row["keyHashRangeArrays"] = ranges.get(consumer, [])
         rows.append(row)
         yield None
     return rows
@@ -311,9 +320,7 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
         **(mode if key_shared else {}),
         "consumersAfterMarkDeletePosition": {},
         **NOT_DRAINING,
-        "nonContiguousDeletedMessagesRanges": subscription.cursor.acked_ranges,
-        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "delayedMessageIndexSizeInBytes": 0,
+        **range_figures(subscription),
         "subscriptionProperties": subscription.properties,
         **NOT_FILTERED,
         **NOT_THROTTLED,
@@ -324,7 +331,6 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
 
 def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
     """A consumer's row."""
-    per_entry = consumer.messages_out // consumer.entries_out if consumer.entries_out else 0
     flow = subscription.topic.flows.of(consumer)
     return {
         "msgRateOut": flow.messages_per_s,
@@ -337,7 +343,7 @@ def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, 
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked_messages,
-        "avgMessagesPerEntry": per_entry,
+        "avgMessagesPerEntry": int(consumer.messages_per_entry + 0.5),
         "blockedConsumerOnUnackedMsgs": subscription.is_blocked(consumer),
         **NOT_DRAINING,
         "address": consumer.connection.address,

@@ -70,11 +70,13 @@ class Consumer:
     """A consumer's state: its permits, and the entries that it has not acknowledged yet."""
 
     __slots__ = (
+        "_averaged",
         "bytes_out",
         "compacted",
         "connected_since_ms",
         "connection",
         "consumer_id",
+        "drained_slots",
         "entries_out",
         "epoch",
         "follows_schema",
@@ -85,6 +87,7 @@ class Consumer:
         "last_consumed_ms",
         "last_flow_ms",
         "messages_out",
+        "messages_per_entry",
         "messages_redelivered",
         "name",
         "pending",
@@ -134,7 +137,12 @@ class Consumer:
         #: (only for Shared and Key_Shared).
         self.pending: dict[Position, int] = {}
         self.unacked_messages = self.messages_redelivered = 0
+        #: Of Key_Shared: slots that had moved to others, and of which it holds nothing any more.
+        self.drained_slots = 0
         self.messages_out = self.bytes_out = self.entries_out = 0
+        #: An average of the latest sendings, and the messages and entries that are in it.
+        self.messages_per_entry = 0.0
+        self._averaged = (0, 0)
         #: When it acknowledged something, and when it granted permits; 0: never.
         self.last_acked_ms = self.last_consumed_ms = self.last_flow_ms = 0
 
@@ -177,6 +185,16 @@ class Consumer:
         self.messages_out += messages
         self.bytes_out += size_bytes
         self.entries_out += 1
+
+    def sent(self, now_ms: int) -> None:
+        """Entries that `count_sent` counted were sent together: note when, and their average."""
+        self.last_consumed_ms = now_ms
+        messages, entries = self._averaged
+        self._averaged = (self.messages_out, self.entries_out)
+        if self.entries_out > entries:
+            average = (self.messages_out - messages) / (self.entries_out - entries)
+            before = self.messages_per_entry
+            self.messages_per_entry = average if before < 1 else 0.9 * before + 0.1 * average
 
     def hold(self, position: Position, messages: int) -> None:
         """Remember a delivered entry until it is acknowledged or given back."""

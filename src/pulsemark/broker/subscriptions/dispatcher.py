@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Sized
 from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, EntryKind, Position
@@ -112,9 +112,16 @@ class Dispatcher(ABC):
     def given_up(self, last: Position) -> None:
         """Everything up to ``last`` counts as acknowledged, though no consumer said so."""
 
-    def is_blocked(self, consumer: Consumer) -> bool:
-        """Whether too many unacknowledged messages keep a consumer from getting more."""
-        return False
+    #: Consumers that have too many unacknowledged messages, and whether all have them together.
+    blocked: Collection[Consumer] = ()
+    all_blocked = False
+    #: Entries that wait for their time, and those that wait to be delivered again.
+    delayed: Sized = ()
+
+    @property
+    def replaying(self) -> Sized:
+        """Entries that were read, and wait for a consumer."""
+        return ()
 
     def rules_changed(self) -> None:
         """The topic's policies have changed: go on by the new ones."""

@@ -17,12 +17,12 @@ consumer cannot make the broker read the whole topic into the queues.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING
 
 from ...ledger import Entry, Position
 from ...metadata import Buffer
-from ...proto.pulsar_api_pb2 import KeySharedMeta
+from ...proto.pulsar_api_pb2 import KeySharedMeta, KeySharedMode
 from .consumer import Consumer
 from .refusals import check_key_shared_meta
 from .selectors import selector_for
@@ -47,6 +47,22 @@ class KeySharedDispatcher(SharedDispatcher):
     def hash_ranges(self) -> Iterator[HashRange]:
         """Which consumer gets the keys of which hashes, in the order of the hashes."""
         return self._selector.ranges()
+
+    @property
+    def replaying(self) -> Sized:
+        """See `Dispatcher`."""
+        return self._waiting
+
+    @property
+    def drains(self) -> bool:
+        """Whether a slot that moves waits for what its former consumer holds (AUTO_SPLIT)."""
+        return self._meta.keySharedMode == KeySharedMode.AUTO_SPLIT and not self._allows_disorder
+
+    def draining(self) -> Iterator[tuple[Consumer, int, int]]:
+        """Slots that have moved: the consumer that still holds entries of each, and how many."""
+        for slot, (holder, count) in tuple(self._holders.items()):
+            if self._selector.select(slot) is not holder:
+                yield holder, slot, count
 
     def __init__(self, subscription: Subscription, meta: KeySharedMeta) -> None:
         super().__init__(subscription)
@@ -89,7 +105,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def dispatch(self) -> None:
         """Send waiting entries, then new ones, as far as the order allows."""
-        if self.is_stopped or self._all_blocked or not self.ready.has_ready():
+        if self.is_stopped or self.all_blocked or not self.ready.has_ready():
             return
         if self._slots_moved:
             self._slots_moved = False
@@ -139,6 +155,8 @@ class KeySharedDispatcher(SharedDispatcher):
                 self._holders[slot] = (holder, count - 1)
                 continue
             del self._holders[slot]
+            if self.drains and self._selector.select(slot) is not holder:
+                holder.drained_slots += 1
             if slot in self._waiting:
                 self._waiting.offer(slot)
                 self.next_turn()
@@ -165,7 +183,7 @@ class KeySharedDispatcher(SharedDispatcher):
             if self.is_throttled():
                 break
             consumer = next(iter(to_serve))
-            if self._all_blocked or not self.is_ready(consumer):
+            if self.all_blocked or not self.is_ready(consumer):
                 del to_serve[consumer]
                 continue
             count = self.entries_within_rates(min(READ_ENTRIES, consumer.permits))
@@ -192,6 +210,7 @@ class KeySharedDispatcher(SharedDispatcher):
                 allowed[taker] = allowed.get(taker, taker.permits) - 1
                 self.send_one(taker, entry, outgoing.setdefault(taker, []))
         for consumer, buffers in outgoing.items():
+            consumer.sent(self.config.clock.now_ms())
             consumer.connection.write_gathered(buffers)
         return cost_bytes
 
@@ -213,9 +232,9 @@ class KeySharedDispatcher(SharedDispatcher):
     def _taker(self, slot: int, allowed: dict[Consumer, int]) -> Consumer | None:
         """The slot's consumer, if it can be sent an entry of the slot now."""
         owner = self._selector.select(slot)
-        if owner is None or self.is_blocked(owner) or not owner.connection.writable:
+        if owner is None or owner in self.blocked or not owner.connection.writable:
             return None
-        if allowed.get(owner, owner.permits) <= 0:
+        if self.all_blocked or allowed.get(owner, owner.permits) <= 0:
             return None
         return owner if self._may_go(slot) else None
 

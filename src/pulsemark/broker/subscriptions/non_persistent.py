@@ -175,7 +175,7 @@ class NonPersistentSubscription(Subscription):
         frame = consumer.frame(entry, 0)
         size_bytes = len(entry.stored)
         consumer.count_sent(messages, size_bytes)
-        consumer.last_consumed_ms = self.topic.config.clock.now_ms()
+        consumer.sent(self.topic.config.clock.now_ms())
         self.messages_out += messages
         self.bytes_out += size_bytes
         consumer.connection.write_gathered(frame)

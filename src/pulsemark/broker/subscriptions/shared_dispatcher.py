@@ -19,7 +19,7 @@ The chunks of one message all go to one consumer (see `chunks`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -51,21 +51,22 @@ class SharedDispatcher(Dispatcher):
         self.replay = ReplayQueue()
         self.redelivery_counts: dict[Position, int] = {}
         self.unacked_messages = 0
-        self.delayed = DelayedEntries(self.config.clock, self._delayed_due)
+        self.delayed: DelayedEntries = DelayedEntries(self.config.clock, self._delayed_due)
         self.ready = ReadyRing(self.is_ready)
         self._chunked = ChunkedMessages()
         #: The consumer that holds each delivered and unacknowledged entry.
         self._holders_of: dict[Position, Consumer] = {}
         #: Consumers that left and whose entries are not all given back yet.
         self._leaving: set[Consumer] = set()
-        self._blocked: set[Consumer] = set()
-        self._all_blocked = False
+        self.blocked: set[Consumer] = set()
+
+    @property
+    def replaying(self) -> Sized:
+        """See `Dispatcher`."""
+        return self.replay
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer; the first one starts at the cursor."""
-        self._join(consumer)
-
-    def _join(self, consumer: Consumer) -> None:
         if not self.consumers:
             self.rewind()
         self.consumers.add(consumer)
@@ -76,7 +77,7 @@ class SharedDispatcher(Dispatcher):
         gone = self.consumers.remove(consumers)
         if not gone:
             return
-        self._blocked.difference_update(gone)
+        self.blocked.difference_update(gone)
         for consumer in gone:
             self.ready.remove(consumer)
             # Without permits it is sent nothing more.
@@ -84,7 +85,10 @@ class SharedDispatcher(Dispatcher):
         if not self.consumers:
             for consumer in gone:
                 consumer.release_all()
+            # Until the next consumer comes, statistics show how far was read, as in Pulsar.
+            read = self.read_position
             self.rewind()
+            self.read_position = read
             return
         self._leaving.update(gone)
         pieces = self._give_back(gone)
@@ -129,8 +133,8 @@ class SharedDispatcher(Dispatcher):
             consumer.release_all()
             self.ready.add(consumer)
         self.unacked_messages = 0
-        self._blocked.clear()
-        self._all_blocked = False
+        self.blocked.clear()
+        self.all_blocked = False
 
     def offered(self, consumer: Consumer) -> None:
         """A consumer can take more than before."""
@@ -142,7 +146,7 @@ class SharedDispatcher(Dispatcher):
         if self.is_stopped:
             return
         sent_bytes = self._send_waiting_chunks()
-        while not self._all_blocked:
+        while not self.all_blocked:
             consumer = self.ready.first()
             if consumer is None or self.is_throttled():
                 return
@@ -303,7 +307,7 @@ class SharedDispatcher(Dispatcher):
             cost_bytes += self.cost_bytes(entry)
             if taker is not consumer and self._chunked.waits_for(taker):
                 self._chunked.wait(taker, entry.position)
-            elif self.is_ready(taker) and not self._all_blocked:
+            elif self.is_ready(taker) and not self.all_blocked:
                 self.send_one(taker, entry, outgoing.setdefault(taker, []))
                 if chunk is not None:
                     self._chunked.sent(chunk, entry.position, taker)
@@ -313,7 +317,7 @@ class SharedDispatcher(Dispatcher):
             else:
                 self._chunked.wait(taker, entry.position)
         for taker, buffers in outgoing.items():
-            taker.last_consumed_ms = self.config.clock.now_ms()
+            taker.sent(self.config.clock.now_ms())
             taker.connection.write_gathered(buffers)
         return cost_bytes
 
@@ -332,7 +336,7 @@ class SharedDispatcher(Dispatcher):
         cost_bytes = 0
         for consumer in self._chunked.waiting_consumers():
             while self._chunked.waits_for(consumer) and self.is_ready(consumer):
-                if self._all_blocked or self.waits_for_disk or self.is_throttled():
+                if self.all_blocked or self.waits_for_disk or self.is_throttled():
                     return cost_bytes
                 if cost_bytes >= self.config.dispatch_round_bytes:
                     return cost_bytes
@@ -355,23 +359,19 @@ class SharedDispatcher(Dispatcher):
     def is_ready(self, consumer: Consumer) -> bool:
         """Whether a consumer can be sent something now."""
         return (
-            consumer.permits > 0 and consumer.connection.writable and consumer not in self._blocked
+            consumer.permits > 0 and consumer.connection.writable and consumer not in self.blocked
         )
-
-    def is_blocked(self, consumer: Consumer) -> bool:
-        """Whether too many unacknowledged messages keep a consumer from getting more."""
-        return self._all_blocked or consumer in self._blocked
 
     # -- unacknowledged messages ----------------------------------------------------------------
 
     def rules_changed(self) -> None:
         """Unblock those whom the new limits do not block; without delays nothing waits."""
         rules = self.subscription.topic.rules
-        for consumer in tuple(self._blocked):
+        for consumer in tuple(self.blocked):
             if consumer.unacked_messages < rules.max_unacked_per_consumer:
-                self._blocked.discard(consumer)
+                self.blocked.discard(consumer)
                 self.ready.add(consumer)
-        self._all_blocked &= self.unacked_messages >= rules.max_unacked_per_subscription
+        self.all_blocked &= self.unacked_messages >= rules.max_unacked_per_subscription
         if len(self.delayed) and not rules.delays_delivery:
             self.wait_again(self.delayed.take_all())
         super().rules_changed()
@@ -384,17 +384,17 @@ class SharedDispatcher(Dispatcher):
         limit, limit_all = rules.max_unacked_per_consumer, rules.max_unacked_per_subscription
         if change > 0:
             if consumer.unacked_messages >= limit:
-                self._blocked.add(consumer)
+                self.blocked.add(consumer)
             if self.unacked_messages >= limit_all:
-                self._all_blocked = True
+                self.all_blocked = True
             return
         resumes = False
-        if consumer in self._blocked and consumer.unacked_messages <= limit // 2:
-            self._blocked.discard(consumer)
+        if consumer in self.blocked and consumer.unacked_messages <= limit // 2:
+            self.blocked.discard(consumer)
             self.ready.add(consumer)
             resumes = True
-        if self._all_blocked and self.unacked_messages <= limit_all // 2:
-            self._all_blocked = False
+        if self.all_blocked and self.unacked_messages <= limit_all // 2:
+            self.all_blocked = False
             resumes = True
         if resumes:
             self.next_turn()

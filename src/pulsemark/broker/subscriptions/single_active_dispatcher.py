@@ -178,7 +178,7 @@ class SingleActiveDispatcher(Dispatcher):
             consumer.count_sent(messages, size_bytes)
             self.subscription.count_sent(messages, size_bytes)
             sent_bytes += self.cost_bytes(entry)
-        consumer.last_consumed_ms = self.config.clock.now_ms()
+        consumer.sent(self.config.clock.now_ms())
         consumer.connection.write_gathered(buffers)
         return sent_bytes
 

@@ -256,8 +256,8 @@ class Subscription:
             self.dispatcher.rules_changed()
 
     def is_blocked(self, consumer: Consumer) -> bool:
-        """Whether too many unacknowledged messages keep a consumer from getting more."""
-        return self.dispatcher is not None and self.dispatcher.is_blocked(consumer)
+        """Whether a consumer has so many unacknowledged messages that it gets no more."""
+        return self.dispatcher is not None and consumer in self.dispatcher.blocked
 
     @property
     def damaged_position(self) -> Position | None:
@@ -341,9 +341,12 @@ class Subscription:
 
         The id of a message that does not exist yet acknowledges nothing, as in Pulsar.
         """
-        if self.is_fenced or self.dispatcher is None or self.sub_type in SHARING:
+        if self.is_fenced or self.dispatcher is None:
             return
-        consumer.last_acked_ms = self.last_advanced_ms = self.topic.config.clock.now_ms()
+        consumer.last_acked_ms = self.topic.config.clock.now_ms()
+        if self.sub_type in SHARING:
+            return
+        self.last_advanced_ms = consumer.last_acked_ms
         position = position_of(message_id)
         if not message_id.ack_set:
             self.cursor.ack_cumulative(position)

@@ -55,8 +55,8 @@ class DuplicateMessageError(Exception):
 class UncertainError(RefusedError):
     """The message repeats one that is not durable yet, and may still fail."""
 
-    def __init__(self) -> None:
-        super().__init__(ServerError.UnknownError, UNCERTAIN)
+    def __init__(self, topic: str, producer: str) -> None:
+        super().__init__(ServerError.PersistenceError, f"[{topic}][{producer}]{UNCERTAIN}")
 
 
 class Snapshot(NamedTuple):
@@ -90,7 +90,8 @@ class _Pending(NamedTuple):
 class Deduplication:
     """The producers of one open topic. On the event loop, except `snapshot`."""
 
-    def __init__(self, snapshot: Snapshot, now_ms: Callable[[], int]) -> None:
+    def __init__(self, snapshot: Snapshot, now_ms: Callable[[], int], topic: str = "") -> None:
+        self._topic = topic
         #: The highest durable id of each name, and when it was stored.
         self.durable: dict[str, tuple[int, int]] = snapshot.producers
         #: Entries that became durable since the last snapshot, and when that was stored.
@@ -116,7 +117,7 @@ class Deduplication:
         if durable is not None and sequence_id <= durable[0]:
             raise DuplicateMessageError
         if sequence_id <= self._appended.get(name, NONE):
-            raise UncertainError
+            raise UncertainError(self._topic, name)
         return self._last.get(name)
 
     def appended(self, name: str, command: CommandSend, body: Buffer, appended: Appended) -> None:

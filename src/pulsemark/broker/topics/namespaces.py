@@ -23,6 +23,9 @@ Settings = dict[str, Any]
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "public/default"
+#: What a new Pulsar has for topics of its own. It stays empty here.
+SYSTEM_TENANT = "pulsar"
+SYSTEM_NAMESPACE = "pulsar/system"
 
 
 class Namespaces(Mapping[str, Settings]):
@@ -37,7 +40,7 @@ class Namespaces(Mapping[str, Settings]):
         self.on_change: list[Callable[[str | None], None]] = []
 
     def load(self) -> None:
-        """Read the catalog; a new folder gets public/default. Blocks."""
+        """Read the catalog; a new folder gets public/default and pulsar/system. Blocks."""
         self._read()
         if not self.tenants:
             try:
@@ -46,6 +49,8 @@ class Namespaces(Mapping[str, Settings]):
                     [
                         (TENANT_KIND, DEFAULT_TENANT, b"{}"),
                         (NAMESPACE_KIND, DEFAULT_NAMESPACE, b"{}"),
+                        (TENANT_KIND, SYSTEM_TENANT, b"{}"),
+                        (NAMESPACE_KIND, SYSTEM_NAMESPACE, b"{}"),
                     ]
                 )
             except CatalogError:

@@ -61,7 +61,7 @@ class RuleKeeping:
         except (LedgerError, OSError) as error:
             reason = f"{topic.name}: deduplication could not begin: {error}"
             raise RefusedError(ServerError.PersistenceError, reason) from error
-        return Deduplication(found, now_ms)
+        return Deduplication(found, now_ms, topic.name)
 
     def _rules(self, name: TopicName) -> TopicRules:
         rules = rules_of(self._topics.policies, name)
@@ -102,7 +102,9 @@ class RuleKeeping:
         if topic.rules.deduplicates:
             snapshot = Snapshot(topic.ledger.end_position, {})
             value = snapshot.stored(topic.ledger.topic_id)
-            topic.deduplication = Deduplication(snapshot, self._topics.config.clock.now_ms)
+            topic.deduplication = Deduplication(
+                snapshot, self._topics.config.clock.now_ms, topic.name
+            )
         # Writes are made in the order in which they begin.
         self._background.start(self._topics.catalog_writer.put(SNAPSHOT_KIND, topic.name, value))
 

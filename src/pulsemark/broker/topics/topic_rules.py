@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...wire import TopicName
+from ..policies.backlog_quotas import BACKLOG_QUOTAS, MESSAGE_AGE, STORAGE
 from ..policies.delivery import DEDUPLICATION, DELAYED_DELIVERY, ENCRYPTION
 from ..policies.levels import Policies
 from ..policies.lifetimes import AUTO_SUBSCRIPTION_CREATION, SUBSCRIPTION_TYPES, TYPES
@@ -33,6 +34,8 @@ from ..policies.rates import (
 __all__ = ["NO_RULES", "RULED", "TopicRules", "rules_of"]
 
 UNLIMITED = 2**31 - 1
+#: What a standalone Pulsar shows of a topic without a quota.
+STANDALONE_BYTES = 10 * 1024**3
 
 RULED = frozenset(
     policy.key
@@ -53,6 +56,7 @@ RULED = frozenset(
         PUBLISH_RATE,
         SUBSCRIBE_RATE,
         SUBSCRIPTION_DISPATCH_RATE,
+        BACKLOG_QUOTAS,
     )
 ) | {SUBSCRIPTION_RATES}
 """The keys of the policies that rules are made of."""
@@ -83,6 +87,9 @@ class TopicRules:
     subscription_types: tuple[str, ...]
     delays_delivery: bool
     max_delay_ms: int
+    #: The limits of a backlog, as statistics show them.
+    backlog_limit_bytes: int
+    backlog_limit_s: int
     #: The policies about rates, as they are stored.
     publish_rate: _Rate
     dispatch_rate: _Rate
@@ -106,6 +113,8 @@ NO_RULES = TopicRules(
     subscription_types=TYPES,
     delays_delivery=True,
     max_delay_ms=0,
+    backlog_limit_bytes=STANDALONE_BYTES,
+    backlog_limit_s=-1,
     publish_rate=(("publishThrottlingRateInMsg", 0), ("publishThrottlingRateInByte", 0)),
     dispatch_rate=_NO_DISPATCH_RATE,
     subscription_dispatch_rate=_NO_DISPATCH_RATE,
@@ -119,6 +128,7 @@ def rules_of(policies: Policies, name: TopicName) -> TopicRules:
     """The rules that apply to a topic."""
     applied = policies.applied
     delay = applied(name, DELAYED_DELIVERY)
+    quotas = applied(name, BACKLOG_QUOTAS) or {}
     creation = applied(name, AUTO_SUBSCRIPTION_CREATION)
     return TopicRules(
         max_producers=applied(name, MAX_PRODUCERS),
@@ -134,6 +144,8 @@ def rules_of(policies: Policies, name: TopicName) -> TopicRules:
         subscription_types=_types(policies, name),
         delays_delivery=delay["active"],
         max_delay_ms=max(delay["maxDeliveryDelayInMillis"], 0),
+        backlog_limit_bytes=quotas.get(STORAGE, {}).get("limitSize") or STANDALONE_BYTES,
+        backlog_limit_s=quotas.get(MESSAGE_AGE, {}).get("limitTime") or -1,
         publish_rate=_rate(applied(name, PUBLISH_RATE)),
         dispatch_rate=_rate(applied(name, DISPATCH_RATE)),
         subscription_dispatch_rate=_rate(applied(name, SUBSCRIPTION_DISPATCH_RATE)),

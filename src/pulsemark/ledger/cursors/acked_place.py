@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
@@ -118,6 +119,10 @@ class AckedPlace:
     def acked_ranges(self) -> int:
         """Ranges of entries acknowledged after the mark delete position."""
         return len(self._acked)
+
+    def acked_runs(self) -> Iterator[tuple[int, int, int]]:
+        """Those ranges in order: the ledger, and the first and the last entry."""
+        return iter(self._acked)
 
     def _settle(self) -> Position:
         """Stop counting entries removed from the log; returns the first entry above mark delete."""
