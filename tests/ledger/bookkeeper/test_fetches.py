@@ -187,3 +187,25 @@ def test_the_store_is_closed_meanwhile(access, client):
     assert wait.value.done.cancelled()
     with pytest.raises(StoreClosedError):
         access.read(1, 0, 9, 1000, until=9)
+
+
+def test_readers_that_go_on_at_once(access, client, monkeypatch):
+    """For all readers together only so many fetches are begun ahead, also when some of them never
+    come back; and none of what is kept is counted twice.
+    """
+    monkeypatch.setattr(fetches, "AHEAD_MAX", 4)
+    for first in range(0, 900, 10):
+        for ledger_id in range(5):
+            while True:
+                try:
+                    got = access.read(ledger_id, first, first + 9, 1000, until=899)
+                except BeingReadError as error:
+                    error.done.exception(10)
+                else:
+                    break
+            assert [one.entry_id for one in got] == list(range(first, first + 10))
+            assert 0 <= access._fetches._ahead <= 4
+        if first == 500:
+            access.forget([4])
+    access.forget(list(range(5)))
+    assert (access._fetches._ahead, access._fetches.size_bytes) == (0, 0)
