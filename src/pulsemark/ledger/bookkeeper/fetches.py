@@ -43,7 +43,7 @@ AHEAD_FETCHES, AHEAD_MAX = 2, 8
 """So many fetches are begun before a reader that goes on asks for them; and for all readers."""
 AHEAD_ENTRIES, AHEAD_BYTES = 200, 1024 * 1024
 """So much is fetched at once for a reader that goes on."""
-_ENTRY_COST_BYTES = 300
+ENTRY_COST_BYTES = 300
 """What an entry takes beside its payload."""
 
 Entries: TypeAlias = "list[LedgerEntry]"
@@ -102,9 +102,12 @@ class Fetches:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self.size_bytes = 0
         """What all of them take."""
-        self._ahead = 0
+        self.ahead_count = 0
         """How many of them no reader has asked for yet."""
         self._passed: deque[_Fetch] = deque()
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def read(
         self, ledger_id: int, first: int, last: int, max_bytes: int, until: int
@@ -181,7 +184,7 @@ class Fetches:
             self._read_on(found)
 
     def _asked_for(self, fetch: _Fetch) -> None:
-        self._ahead -= fetch.is_ahead
+        self.ahead_count -= fetch.is_ahead
         fetch.is_ahead = False
 
     def _pass(self, fetch: _Fetch | None, now_at: _Fetch) -> None:
@@ -204,12 +207,12 @@ class Fetches:
                 following.depth = found.depth + 1
                 found = following
                 continue
-            if first <= until and self._ahead < AHEAD_MAX:
+            if first <= until and self.ahead_count < AHEAD_MAX:
                 made = _Fetch(found.ledger_id, first, _ahead_of(first, until), until)
                 made.depth = found.depth + 1
                 with suppress(StoreClosedError):
                     made.is_ahead = True
-                    self._ahead += 1
+                    self.ahead_count += 1
                     self._start(made, AHEAD_BYTES)
             return
 
@@ -227,7 +230,7 @@ class Fetches:
                 return
             entries = future.result()
             fetch.last = entries[-1].entry_id
-            fetch.size_bytes = sum(len(one.payload) + _ENTRY_COST_BYTES for one in entries)
+            fetch.size_bytes = sum(len(one.payload) + ENTRY_COST_BYTES for one in entries)
             self.size_bytes += fetch.size_bytes
             self._known.move_to_end((fetch.ledger_id, fetch.first))
             self._make_room(fetch)
@@ -257,7 +260,7 @@ class Fetches:
 
     def _uncount(self, fetch: _Fetch) -> None:
         self.size_bytes -= fetch.size_bytes
-        self._ahead -= fetch.is_ahead
+        self.ahead_count -= fetch.is_ahead
         fetch.is_ahead = False
 
 
