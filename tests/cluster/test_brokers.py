@@ -1,11 +1,14 @@
 """Several brokers: lookups, unloading, shared settings, a broker that was paused."""
 
+import asyncio
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pulsar
 import pytest
 
+from pulsemark.cluster.member import BundleStores
 from pulsemark.ledger import TopicStore
 
 TOPIC = "persistent://public/default/orders"
@@ -280,3 +283,12 @@ def test_a_topic_that_another_broker_has_just_created(brokers, rest):
     status, body = rest(other, "GET", path)
     assert status == 404
     assert f"Topic {TOPIC} not found" in body
+
+
+async def test_no_bundles_store_is_waited_for_by_the_event_loop():
+    """Each store is told so in the loop's thread, though it is opened in another one."""
+    told = []
+    store = SimpleNamespace(never_wait_here=lambda: told.append(threading.get_ident()))
+    stores = BundleStores(lambda bundle: store, asyncio.to_thread)
+    assert await stores.open("public/default/0x0_0xffffffff") is store
+    assert told == [threading.get_ident()]

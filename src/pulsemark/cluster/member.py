@@ -335,6 +335,7 @@ class BundleStores(Stores):
 
     async def open(self, bundle: str) -> TopicStore:
         store: TopicStore = await self._run_blocking(self._open_store, bundle)
+        store.never_wait_here()
         return store
 
     async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
