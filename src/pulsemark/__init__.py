@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .ledger import LATEST as LATEST
     from .ledger import AlreadyStampedError as AlreadyStampedError
     from .ledger import Appended as Appended
+    from .ledger import BeingReadError as BeingReadError
     from .ledger import CallbackError as CallbackError
     from .ledger import CatalogError as CatalogError
     from .ledger import CatalogFullError as CatalogFullError
@@ -124,6 +125,7 @@ _EXPORTS = {
         "EARLIEST",
         "LATEST",
         "AlreadyStampedError",
+        "BeingReadError",
         "Appended",
         "CallbackError",
         "CatalogError",
@@ -188,6 +190,7 @@ __all__ = [
     "AlreadyStampedError",
     "Appended",
     "AsyncSeekClient",
+    "BeingReadError",
     "Broker",
     "BrokerConfig",
     "BrokerEntryMetadata",

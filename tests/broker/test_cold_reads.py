@@ -308,6 +308,15 @@ def test_a_compacted_form(broker, bookies):
             return [data(one) for one in (*got, consumer.receive(20))]
 
     assert meanwhile(broker, bookies, consume) == [*BODIES, BODIES[20]]
+    for method, path in (
+        ("GET", f"{ADMIN}/stats"),
+        ("GET", f"{ADMIN}/internalStats?ownFigures=true"),
+        ("GET", f"{ADMIN}/subscription/view/position/2"),
+        ("POST", f"{ADMIN}/subscription/view/skip/3"),
+        ("POST", f"{ADMIN}/subscription/view/analyzeBacklog"),
+        ("POST", f"{ADMIN}/subscription/view/skip_all"),
+    ):
+        rest(broker, method, path)
     assert bookies.waits == []
 
 

@@ -1,11 +1,14 @@
 """Several brokers: lookups, unloading, shared settings, a broker that was paused."""
 
+import asyncio
 import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pulsar
 import pytest
 
+from pulsemark.cluster.bundle_stores import BundleStores
 from pulsemark.ledger import TopicStore
 
 TOPIC = "persistent://public/default/orders"
@@ -311,3 +314,12 @@ def _cutting(session):
         session.cut()
 
     return work
+
+
+async def test_no_bundles_store_is_waited_for_by_the_event_loop():
+    """Each store is told so in the loop's thread, though it is opened in another one."""
+    told = []
+    store = SimpleNamespace(never_wait_here=lambda: told.append(threading.get_ident()))
+    stores = BundleStores(lambda bundle: store, asyncio.to_thread)
+    assert await stores.open("public/default/0x0_0xffffffff") is store
+    assert told == [threading.get_ident()]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ledger import LedgerError, Position
+from ..ledger.being_read import when_read
 from ..ledger.retention import expire_position, size_cut
 from .background import Background
 from .cleaning.trimming import size_bytes
@@ -137,6 +138,6 @@ class BacklogQuotas:
         for subscription in tuple(topic.subscriptions.values()):
             if subscription.durable and subscription.exists:
                 if subscription.cursor.mark_delete < last and not subscription.is_fenced:
-                    subscription.give_up(last)
+                    await when_read(subscription.give_up, last)
                     subscription.cursor.persist()
                 await asyncio.sleep(0)

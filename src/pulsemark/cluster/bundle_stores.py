@@ -28,6 +28,7 @@ class BundleStores(Stores):
     async def open(self, bundle: str) -> TopicStore:
         """Open the bundle's own store, which fences the owner before."""
         store: TopicStore = await self._run_blocking(self._open_store, bundle)
+        store.never_wait_here()
         return store
 
     async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:

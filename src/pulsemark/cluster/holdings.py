@@ -191,7 +191,6 @@ class Holdings:
             await self._withdraw(bundle, store)
             text = f"Namespace bundle {bundle}: the session was lost while it was taken over"
             raise RefusedError(ServerError.ServiceNotReady, text)
-        store.never_wait_here()
         self._owned[bundle] = store
         log.info("%s owns bundle %s", self.me.broker_id, bundle)
 

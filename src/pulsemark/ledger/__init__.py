@@ -11,6 +11,7 @@ from .entry import Entry, EntryKind, RecordHead
 from .epochs import EpochHistory, EpochStart, common_point
 from .errors import (
     AlreadyStampedError,
+    BeingReadError,
     CallbackError,
     CatalogError,
     CatalogFullError,
@@ -58,6 +59,7 @@ __all__ = [
     "AlreadyStampedError",
     "Appended",
     "Batch",
+    "BeingReadError",
     "CallbackError",
     "CatalogError",
     "CatalogFullError",

@@ -54,14 +54,20 @@ def client() -> Ledgers:
 
 
 @pytest.fixture
-def access(client: Ledgers) -> Iterator[LedgerAccess]:
-    """Ledgers that are read by this thread, which never waits."""
-    thread = LoopThread("test-fetches")
-    made = LedgerAccess(thread, client)  # type: ignore[arg-type] # it has what is used here
-    made.never_wait_here()
+def thread(client: Ledgers) -> Iterator[LoopThread]:
+    """The client's loop."""
+    made = LoopThread("test-fetches")
     yield made
     client.is_stopped = False
-    thread.stop()
+    made.stop()
+
+
+@pytest.fixture
+def access(client: Ledgers, thread: LoopThread) -> LedgerAccess:
+    """Ledgers that are read by this thread, which never waits."""
+    made = LedgerAccess(thread, client)  # type: ignore[arg-type] # it has what is used here
+    made.never_wait_here()
+    return made
 
 
 def ids(access: LedgerAccess, first: int, last: int, until: int = 999) -> list[int]:
@@ -130,11 +136,11 @@ def test_what_cannot_be_read(access, client, monkeypatch):
 
 def test_what_is_kept_is_bounded(access, client, monkeypatch):
     """What was used longest ago is dropped, and read again when it is wanted."""
-    cost = SIZE + fetches._ENTRY_COST_BYTES
+    cost = SIZE + fetches.ENTRY_COST_BYTES
     monkeypatch.setattr(fetches, "KEPT_BYTES", 10 * cost)
     for entry_id in range(0, 60, 2):
         assert ids(access, entry_id, entry_id) == [entry_id]
-        assert access._fetches.size_bytes <= 10 * cost
+        assert access.fetches.size_bytes <= 10 * cost
     before = len(client.reads)
     assert ids(access, 58, 58) == [58]
     assert len(client.reads) == before
@@ -147,10 +153,10 @@ def test_as_many_fetches_as_bytes(access, monkeypatch):
     monkeypatch.setattr(fetches, "KEPT_FETCHES", 5)
     for entry_id in range(0, 60, 2):
         assert ids(access, entry_id, entry_id) == [entry_id]
-    assert len(access._fetches._known) <= 5
+    assert len(access.fetches) <= 5
 
 
-def test_so_many_at_once(access, client):
+def test_so_many_at_once(access, client, thread):
     """No more than so many reads are under way; the others follow."""
     client.is_stopped = True
     waits = []
@@ -158,13 +164,13 @@ def test_so_many_at_once(access, client):
         with pytest.raises(BeingReadError) as wait:
             access.read(1, 2 * number, 2 * number, 1000, until=999)
         waits.append(wait.value.done)
-    access._thread.run(asyncio.sleep(0.01))
+    thread.run(asyncio.sleep(0.01))
     assert len(client.reads) == fetches.AT_ONCE
     client.is_stopped = False
     assert [len(wait.result(10)) for wait in waits] == [1] * len(waits)
 
 
-def test_a_deleted_ledger_is_forgotten(access, client):
+def test_a_deleted_ledger_is_forgotten(access, client, thread):
     """Nothing is kept of it, and what comes later is dropped."""
     assert ids(access, 0, 9) == list(range(10))
     client.is_stopped = True
@@ -173,17 +179,39 @@ def test_a_deleted_ledger_is_forgotten(access, client):
     access.forget([1])
     client.is_stopped = False
     wait.value.done.result(10)
-    access._thread.run(asyncio.sleep(0))
-    assert access._fetches.size_bytes == 0
-    assert not access._fetches._known
+    thread.run(asyncio.sleep(0))
+    assert access.fetches.size_bytes == 0
+    assert not len(access.fetches)
 
 
-def test_the_store_is_closed_meanwhile(access, client):
+def test_the_store_is_closed_meanwhile(access, client, thread):
     """Who waits is told, and then learns that the store is closed."""
     client.is_stopped = True
     with pytest.raises(BeingReadError) as wait:
         access.read(1, 0, 9, 1000, until=9)
-    access._thread.stop()
+    thread.stop()
     assert wait.value.done.cancelled()
     with pytest.raises(StoreClosedError):
         access.read(1, 0, 9, 1000, until=9)
+
+
+def test_readers_that_go_on_at_once(access, client, monkeypatch):
+    """For all readers together only so many fetches are begun ahead, also when some of them never
+    come back; and none of what is kept is counted twice.
+    """
+    monkeypatch.setattr(fetches, "AHEAD_MAX", 4)
+    for first in range(0, 900, 10):
+        for ledger_id in range(5):
+            while True:
+                try:
+                    got = access.read(ledger_id, first, first + 9, 1000, until=899)
+                except BeingReadError as error:
+                    error.done.exception(10)
+                else:
+                    break
+            assert [one.entry_id for one in got] == list(range(first, first + 10))
+            assert 0 <= access.fetches.ahead_count <= 4
+        if first == 500:
+            access.forget([4])
+    access.forget(list(range(5)))
+    assert (access.fetches.ahead_count, access.fetches.size_bytes) == (0, 0)

@@ -25,6 +25,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...ledger import LedgerError, Position
+from ...ledger.being_read import when_read
 from ...wire import TopicName
 from ..commits import durable
 from ..configuration.config import BrokerConfig
@@ -260,7 +261,7 @@ class Cleaning:
             return
         commits = []
         for subscription in tuple(topic.subscriptions.values()):
-            subscription.give_up(last)
+            await when_read(subscription.give_up, last)
             commits.append(subscription.cursor.persist())
         for commit in commits:
             await durable(commit)

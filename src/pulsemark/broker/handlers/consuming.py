@@ -1,4 +1,4 @@
-"""The commands of consumers: SUBSCRIBE, FLOW, ACK, redelivery, SEEK, closing and others."""
+"""The commands of consumers: SUBSCRIBE, FLOW, SEEK, closing and others (see `acknowledging`)."""
 
 from __future__ import annotations
 

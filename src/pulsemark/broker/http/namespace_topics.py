@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ...ledger.being_read import when_read
 from ...wire import is_older_namespace
 from ..commits import durable
 from ..subscriptions.subscription import Subscription
@@ -200,9 +201,9 @@ async def _each(
 
 
 async def _clear(subscription: Subscription) -> None:
-    last = subscription.log.last_position
+    last = await when_read(lambda: subscription.log.last_position)
     if last is not None:
-        subscription.give_up(last)
+        await when_read(subscription.give_up, last)
         await durable(subscription.cursor.persist())
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ...ledger import CorruptEntryError, Entry, EntryKind, Position
+from ...ledger.being_read import when_read
 from ...ledger.position import EARLIEST
 from ...metadata import (
     MessageFormatError,
@@ -29,6 +30,7 @@ from ...metadata.compression import (
 )
 from ...proto.pulsar_api_pb2 import MessageMetadata
 from ..handlers.checks import check_name
+from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import JSON_TYPE, UNEXPECTED, HttpError, Request, Response, UnservedError
 from .names import open_one_log
@@ -96,15 +98,21 @@ async def peek(
         await subscription.stored()
     if wanted < 1:
         raise HttpError(500, UNEXPECTED.format("null"))
-    cursor = subscription.cursor
-    position = cursor.nth_unacked(wanted) if subscription.backlog_entries else None
-    # Where there are fewer, the answer is the last one.
-    if position is None or (wanted > 1 and cursor.nth_unacked(wanted - 1) == position):
+    position = await when_read(_nth_unacked, subscription, wanted)
+    if position is None:
         raise HttpError(404, "Message not found")
     entry = await _read(request, opened, position)
     if entry is None:
         raise HttpError(404, "Message not found")
     return await _answer(request, entry)
+
+
+def _nth_unacked(subscription: Subscription, wanted: int) -> Position | None:
+    cursor = subscription.cursor
+    position = cursor.nth_unacked(wanted) if subscription.backlog_entries else None
+    # Where there are fewer, the answer is the last one.
+    is_last = wanted > 1 and position is not None and cursor.nth_unacked(wanted - 1) == position
+    return None if is_last else position
 
 
 async def examine(

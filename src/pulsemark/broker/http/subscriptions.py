@@ -131,7 +131,7 @@ async def skip_all(
             raise _not_found(name, asked)
         last = await when_read(_last_position, one)
         if last is not None:
-            one.give_up(last)
+            await when_read(one.give_up, last)
             await durable(one.cursor.persist())
     return Response()
 

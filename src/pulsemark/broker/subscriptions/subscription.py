@@ -372,9 +372,9 @@ class Subscription:
 
     async def skip(self, count: int) -> None:
         """Acknowledge the next `count` unacknowledged entries, durably."""
-        last = self.cursor.nth_unacked(count) if count > 0 else None
+        last = await when_read(self.cursor.nth_unacked, count) if count > 0 else None
         if last is not None:
-            self.give_up(last)
+            await when_read(self.give_up, last)
         await durable(self.cursor.persist())
 
     def _persist_now(self) -> None:

@@ -53,7 +53,7 @@ class LedgerAccess:
         self._held: dict[int, list[LedgerEntry]] = {}
         """By ledger: the last entry of the last read, since the next may begin with it, and those
         that were read and not asked for."""
-        self._fetches = Fetches(thread.begin, self.entries)
+        self.fetches = Fetches(thread.begin, self.entries)
         self._never_waits = -1
 
     def never_wait_here(self) -> None:
@@ -71,7 +71,7 @@ class LedgerAccess:
         thread that never waits BeingReadError.
         """
         if threading.get_ident() == self._never_waits:
-            fetched = self._fetches.read(ledger_id, first, last, max_bytes, until)
+            fetched = self.fetches.read(ledger_id, first, last, max_bytes, until)
             return _fitting(fetched, last, max_bytes)
         held = self._held.get(ledger_id)
         if held and held[0].entry_id <= first <= held[-1].entry_id:
@@ -149,7 +149,7 @@ class LedgerAccess:
 
     def forget(self, ledger_ids: Sequence[int]) -> None:
         """These ledgers were deleted."""
-        self._fetches.forget(ledger_ids)
+        self.fetches.forget(ledger_ids)
         for ledger_id in ledger_ids:
             for known in (self._readers, self._ahead, self._held):
                 known.pop(ledger_id, None)

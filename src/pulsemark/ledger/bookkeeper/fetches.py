@@ -5,10 +5,12 @@ comes meanwhile for entries of the same read waits for it, too, so readers at on
 read. Where a reader goes on at the end of an earlier fetch, the next ones are begun at once: so
 bookies answer while entries are sent to a client.
 
-What was fetched is kept until it is too much altogether. Then what was used longest ago goes first,
-but not what a reader still has to take, unless that does not come for seconds. A fetch that failed
-is kept for a moment, so that all who wait for it learn of the failure, and is then made again. At
-most `AT_ONCE` reads are under way; others wait for their turn.
+What a reader that goes on has passed is dropped, but for the last few fetches: another reader may
+follow closely, and memory that is used again at once costs least. Everything else is kept until it
+is too much altogether. Then what was used longest ago goes first, but not what a reader still has
+to take, unless that does not come for seconds. A fetch that failed is kept for a moment, so that
+all who wait for it learn of the failure, and is then made again. At most `AT_ONCE` reads are under
+way; others wait for their turn.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import asyncio
 import threading
 import time
 from bisect import bisect_left, insort
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -29,17 +31,19 @@ if TYPE_CHECKING:
     from .client import LedgerEntry
 
 AT_ONCE = 64
-KEPT_BYTES = 32 * 1024 * 1024
+KEPT_BYTES = 16 * 1024 * 1024
 """So much is kept for readers that may come, and at most twice as much for those that will."""
 KEPT_FETCHES = 1024
+PASSED_FETCHES = 1
+"""So many that readers have passed are kept."""
 AWAITED_S = 5.0
 """A reader that waited for a fetch, and has not taken it for so long, is not expected any more."""
 FAILURE_KEPT_S = 0.2
-AHEAD_FETCHES = 2
-"""So many fetches are begun before a reader that goes on asks for them."""
+AHEAD_FETCHES, AHEAD_MAX = 2, 8
+"""So many fetches are begun before a reader that goes on asks for them; and for all readers."""
 AHEAD_ENTRIES, AHEAD_BYTES = 200, 1024 * 1024
 """So much is fetched at once for a reader that goes on."""
-_ENTRY_COST_BYTES = 300
+ENTRY_COST_BYTES = 300
 """What an entry takes beside its payload."""
 
 Entries: TypeAlias = "list[LedgerEntry]"
@@ -51,28 +55,30 @@ class _Fetch:
     """One read of a ledger."""
 
     __slots__ = (
+        "depth",
         "ended_s",
         "first",
         "future",
-        "goes_on",
+        "is_ahead",
         "is_awaited",
         "last",
         "ledger_id",
         "size_bytes",
+        "until",
     )
 
-    def __init__(
-        self, ledger_id: int, first: int, last: int, future: Future[Entries], *, goes_on: bool
-    ) -> None:
+    def __init__(self, ledger_id: int, first: int, last: int, until: int) -> None:
         self.ledger_id = ledger_id
         self.first = first
         self.last = last
         """The last entry that it has, or may have as long as it is under way."""
-        self.future = future
-        self.goes_on = goes_on
-        """Whether it begins where another one ended."""
-        self.is_awaited = False
-        """Whether a reader will come for it."""
+        self.until = until
+        """The last entry that may be fetched after it; -1: it does not go on after another one."""
+        self.future: Future[Entries] = Future()
+        self.is_awaited = self.is_ahead = False
+        """Whether a reader will come for it; whether none has asked for it yet."""
+        self.depth = 0
+        """How many fetches the reader has to take before this one."""
         self.ended_s = 0.0
         self.size_bytes = 0
 
@@ -88,7 +94,7 @@ class Fetches:
     def __init__(self, begin: Begin, read: Read) -> None:
         self._begin = begin
         self._read = read
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._known: OrderedDict[tuple[int, int], _Fetch] = OrderedDict()
         """By ledger and first entry, the last used one last."""
         self._firsts: dict[int, list[int]] = {}
@@ -96,6 +102,12 @@ class Fetches:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self.size_bytes = 0
         """What all of them take."""
+        self.ahead_count = 0
+        """How many of them no reader has asked for yet."""
+        self._passed: deque[_Fetch] = deque()
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def read(
         self, ledger_id: int, first: int, last: int, max_bytes: int, until: int
@@ -107,10 +119,16 @@ class Fetches:
         Raises BeingReadError, StoreClosedError, and what reading them raised.
         """
         with self._lock:
-            found = self._before(ledger_id, first + 1)
+            return self._read_now(ledger_id, first, last, max_bytes, until)
+
+    def _read_now(
+        self, ledger_id: int, first: int, last: int, max_bytes: int, until: int
+    ) -> Entries:
+        found = self._before(ledger_id, first + 1)
         if found is not None and found.last >= first:
             if not found.future.done():
                 found.is_awaited = True
+                self._asked_for(found)
                 raise BeingReadError(found.future)
             entries = _entries_of(found, first)
             if entries:
@@ -118,8 +136,8 @@ class Fetches:
                 return entries
         goes_on = found is not None and found.last + 1 == first
         if goes_on and until >= last:
-            last, max_bytes = max(last, self._ahead_of(first, until)), max(max_bytes, AHEAD_BYTES)
-        made = self._start(ledger_id, first, last, max_bytes, goes_on=goes_on)
+            last, max_bytes = max(last, _ahead_of(first, until)), max(max_bytes, AHEAD_BYTES)
+        made = self._start(_Fetch(ledger_id, first, last, until if goes_on else -1), max_bytes)
         made.is_awaited = True
         raise BeingReadError(made.future)
 
@@ -136,25 +154,18 @@ class Fetches:
         number = bisect_left(firsts, end)
         return self._known[ledger_id, firsts[number - 1]] if number else None
 
-    # Beginning
+    # Beginning: under the lock, as what follows
 
-    @staticmethod
-    def _ahead_of(first: int, until: int) -> int:
-        return min(until, first + AHEAD_ENTRIES - 1)
-
-    def _start(
-        self, ledger_id: int, first: int, last: int, max_bytes: int, *, goes_on: bool
-    ) -> _Fetch:
-        future = self._begin(self._in_turn(ledger_id, first, last, max_bytes))
-        made = _Fetch(ledger_id, first, last, future, goes_on=goes_on)
-        with self._lock:
-            known = self._known.pop((ledger_id, first), None)
-            if known is None:
-                insort(self._firsts.setdefault(ledger_id, []), first)
-            else:
-                self.size_bytes -= known.size_bytes
-            self._known[ledger_id, first] = made
-        future.add_done_callback(lambda _: self._ended(made))
+    def _start(self, made: _Fetch, max_bytes: int) -> _Fetch:
+        place = made.ledger_id, made.first
+        made.future = self._begin(self._in_turn(*place, made.last, max_bytes))
+        known = self._known.pop(place, None)
+        if known is None:
+            insort(self._firsts.setdefault(made.ledger_id, []), made.first)
+        else:
+            self._uncount(known)
+        self._known[place] = made
+        made.future.add_done_callback(lambda _: self._ended(made))
         return made
 
     async def _in_turn(self, ledger_id: int, first: int, last: int, max_bytes: int) -> Entries:
@@ -164,24 +175,46 @@ class Fetches:
     def _taken(self, found: _Fetch, until: int) -> None:
         """A reader takes what it has."""
         found.is_awaited = False
-        with self._lock:
-            if self._is_known(found):
-                self._known.move_to_end((found.ledger_id, found.first))
-        for _ in range(AHEAD_FETCHES if found.goes_on else 0):
-            if not found.ended_s:
-                return  # where it will end is not known yet
-            first = found.last + 1
-            with self._lock:
-                following = self._known.get((found.ledger_id, first))
-                is_full = self.size_bytes > KEPT_BYTES // 2
-            if first > until or (following is None and is_full):
-                return
-            if following is None:
-                last = self._ahead_of(first, until)
+        self._asked_for(found)
+        if self._is_known(found):
+            self._known.move_to_end((found.ledger_id, found.first))
+        if found.until >= 0:
+            self._pass(self._before(found.ledger_id, found.first), found)
+            found.depth, found.until = 0, until
+            self._read_on(found)
+
+    def _asked_for(self, fetch: _Fetch) -> None:
+        self.ahead_count -= fetch.is_ahead
+        fetch.is_ahead = False
+
+    def _pass(self, fetch: _Fetch | None, now_at: _Fetch) -> None:
+        """A reader that goes on is past a fetch, if that one ends where this one begins."""
+        if fetch is None or fetch.last + 1 != now_at.first or fetch in self._passed:
+            return
+        self._passed.append(fetch)
+        if len(self._passed) > PASSED_FETCHES:
+            oldest = self._passed.popleft()
+            if self._is_known(oldest):
+                self._remove(oldest)
+
+    def _read_on(self, found: _Fetch) -> None:
+        """Have the fetches after this one begun, as far ahead of their reader as may be."""
+        until = found.until
+        while found.ended_s and found.depth < AHEAD_FETCHES:
+            first = found.last + 1  # known since it ended
+            following = self._known.get((found.ledger_id, first))
+            if following is not None:
+                following.depth = found.depth + 1
+                found = following
+                continue
+            if first <= until and self.ahead_count < AHEAD_MAX:
+                made = _Fetch(found.ledger_id, first, _ahead_of(first, until), until)
+                made.depth = found.depth + 1
                 with suppress(StoreClosedError):
-                    self._start(found.ledger_id, first, last, AHEAD_BYTES, goes_on=True)
-                return
-            found = following
+                    made.is_ahead = True
+                    self.ahead_count += 1
+                    self._start(made, AHEAD_BYTES)
+            return
 
     # Ending
 
@@ -197,10 +230,11 @@ class Fetches:
                 return
             entries = future.result()
             fetch.last = entries[-1].entry_id
-            fetch.size_bytes = sum(len(one.payload) + _ENTRY_COST_BYTES for one in entries)
+            fetch.size_bytes = sum(len(one.payload) + ENTRY_COST_BYTES for one in entries)
             self.size_bytes += fetch.size_bytes
             self._known.move_to_end((fetch.ledger_id, fetch.first))
             self._make_room(fetch)
+            self._read_on(fetch)
 
     def _make_room(self, but: _Fetch) -> None:
         now_s = time.monotonic()
@@ -222,7 +256,17 @@ class Fetches:
         firsts.remove(fetch.first)
         if not firsts:
             del self._firsts[fetch.ledger_id]
+        self._uncount(fetch)
+
+    def _uncount(self, fetch: _Fetch) -> None:
         self.size_bytes -= fetch.size_bytes
+        self.ahead_count -= fetch.is_ahead
+        fetch.is_ahead = False
+
+
+def _ahead_of(first: int, until: int) -> int:
+    """The last entry of a fetch for a reader that goes on."""
+    return min(until, first + AHEAD_ENTRIES - 1)
 
 
 def _entries_of(fetch: _Fetch, first: int) -> list[LedgerEntry]:
