@@ -45,7 +45,7 @@ from pulsemark.coordination import connect
 from pulsemark.proto import pulsar_api_pb2 as pb
 
 GIVEN_UP_S = 90.0
-WRITABLE_LIMIT_S = 25.0
+WRITABLE_LIMIT_S = 90.0
 DISK_MIB = 160
 
 

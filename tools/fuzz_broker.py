@@ -3,7 +3,8 @@
     python tools/fuzz_broker.py --seed 1 --cycles 20 [--steps 60] [--minutes 30] [--stalls-count]
                                 [--store zk://HOST:PORT/ledgers]
 
-A cycle is the life of one broker process. All cycles use the same data folder, or the same store.
+A cycle is the life of one broker process. All cycles use the same data folder, or the same store,
+which no other broker may use meanwhile.
 In each step one of several connections sends some commands (valid, mutated, hostile), connects,
 stops reading or disconnects, or an HTTP request is sent. After each step
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from pulsemark.finder import NotPossibleError, SeekServer, ServerOptions
 from pulsemark.finder.standalone import folder_server
+from pulsemark.ledger import TopicLog
 
 Folder = Any
 Command = Any
@@ -150,6 +152,19 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
 def test_unknown_topic_over_grpc(pulsemark: Command, grpc_target: str) -> None:
     """A server's refusal is printed like a folder's."""
     assert "invoices" in pulsemark("seek", "invoices", "0", "--grpc", grpc_target).error()
+
+
+async def test_what_a_server_cannot_do(pulsemark: Command) -> None:
+    """A topic that no broker with a seek service has is one line, without a traceback."""
+
+    class Source:
+        def log(self, topic: str) -> TopicLog:
+            raise NotPossibleError(f"{topic} is served by broker-2:8080, which has no gRPC port")
+
+    async with SeekServer(Source(), ServerOptions()) as server:
+        asked = "seek", "persistent://public/default/t", "0", "--grpc", server.target
+        ran = await asyncio.to_thread(pulsemark.process, *asked)
+    assert "served by broker-2:8080" in ran.error()
 
 
 def test_an_option_after_the_double_dash(pulsemark):

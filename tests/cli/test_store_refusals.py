@@ -39,15 +39,29 @@ def test_a_store_that_cannot_be_used(options, reason):
     assert reason in refused(*options)
 
 
+def test_a_broker_that_others_are_sent_to_and_cannot_reach():
+    """It is warned about at the start: lookups name an address on which it does not listen."""
+    store = ["--store", "zk://127.0.0.1:1/ledgers", "--advertised-address"]
+    warned, _ = said(*store, "broker1.example.com")
+    assert "clients are sent to broker1.example.com, but this broker listens on 127.0.0.1" in warned
+    assert len(said(*store, "localhost")) == 1
+    assert len(said(*store, "broker1.example.com", "--host", "0.0.0.0")) == 1
+
+
 def refused(*options):
     """The last line that the command says."""
+    return said(*options)[-1]
+
+
+def said(*options):
+    """The lines that the command says."""
     command = [sys.executable, "-m", "pulsemark", "standalone", "--port", "0", "--http-port", "0"]
     done = subprocess.run(
         [*command, *options], capture_output=True, text=True, timeout=90, check=False
     )
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    return done.stderr.splitlines()[-1]
+    return done.stderr.splitlines()
 
 
 def test_ports_that_meet_those_of_the_next_worker(tmp_path):

@@ -173,6 +173,19 @@ def test_a_call_does_not_go_round(pair):
     assert answers == [grpc.StatusCode.UNAVAILABLE, wrong, wrong, grpc.StatusCode.OK]
 
 
+async def test_a_bundle_that_is_given_away(brokers, pair):
+    """While a topic has no broker a call is to be repeated: the topic is not called absent."""
+    node = f"/namespace/{owner_bundle(pair[0], TOPIC)}"
+    session = brokers.tree.session()
+    facts = json.loads((await session.get(node))[0])
+    await session.set(node, json.dumps({**facts, "disabled": True}).encode())
+    async with AsyncSeekClient(pair[1].grpc_url) as seek:
+        with pytest.raises(ServerUnavailableError, match="is being unloaded"):
+            await seek.by_time(TOPIC, 0)
+        with pytest.raises(ServerUnavailableError, match="is being unloaded"):
+            _ = [one async for one in seek.read_entries(TOPIC)]
+
+
 def test_a_broker_without_the_service(brokers):
     """A topic's broker that has no gRPC port is named, and the call is not to be repeated."""
     owner, other = brokers.start(), brokers.start(grpc_port=0)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker import BrokerConfig, ConfigError
+from ..finder.addresses import is_loopback
 from .errors import CliError
 from .options import json_line, positive
 
@@ -65,6 +66,7 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
         raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
     if args.storage is not None:
         raise CliError("--storage does not go with --store: all data are in BookKeeper")
+    _warn_of_hidden(config)
     from ..cluster.joining import bookkeeper_member
 
     try:
@@ -87,6 +89,17 @@ def _session_timeout_ms(args: argparse.Namespace, config: BrokerConfig) -> int:
 def _store_address(args: argparse.Namespace, config: BrokerConfig) -> str | None:
     # An empty one is a mistake, such as a variable that is not set: it must not mean this machine.
     return config.bookkeeper.store_address if args.store is None else str(args.store)
+
+
+def _warn_of_hidden(config: BrokerConfig) -> None:
+    """Lookups at any broker send clients to the advertised address."""
+    told = config.advertised_address
+    if told is not None and is_loopback(config.host) and not is_loopback(told):
+        print(
+            f"pulsemark: warning: clients are sent to {told}, but this broker listens on "
+            f"{config.host} only: give it --host (see docs/cluster.md)",
+            file=sys.stderr,
+        )
 
 
 def _refuse_session_timeout(args: argparse.Namespace) -> None:

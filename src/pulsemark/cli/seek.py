@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 
 from ..finder import Found, SearchMethod
-from ..finder.errors import InvalidFieldError, SeekCallError
+from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
 from ..ledger import LedgerError
 from .access import add_access, seek_service
 from .folder_topics import names_in
@@ -26,7 +26,7 @@ from .stores import add_store, reader_of
 from .times import parse_time, show_time
 
 # OSError: a token or certificate file cannot be read.
-ERRORS = (LedgerError, SeekCallError, InvalidFieldError, OSError)
+ERRORS = (LedgerError, SeekCallError, InvalidFieldError, NotPossibleError, OSError)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
