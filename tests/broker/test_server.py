@@ -263,3 +263,17 @@ def entries_of(topic, *, opens=False):
         return 0 if opened is None else opened.ledger.next_index
 
     return count
+
+
+@pytest.mark.parametrize("after_turns", [1, 2, 3, 5, 10, 100])
+async def test_a_start_that_is_cancelled_leaves_the_folder_free(tmp_path, after_turns):
+    """Also while a thread opens the store: it is closed again, and another broker can start."""
+    config = BrokerConfig(data_dir=tmp_path / "data", port=0, http_port=None)
+    starting = asyncio.ensure_future(Broker(config).start())
+    for _ in range(after_turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    async with Broker(config) as broker:
+        assert broker.service_url

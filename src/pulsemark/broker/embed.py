@@ -49,6 +49,7 @@ class BrokerThread:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._is_ending = False
         self._failure: BaseException | None = None
 
     @property
@@ -99,7 +100,8 @@ class BrokerThread:
     def start(self) -> None:
         """Start, and return when the broker serves.
 
-        Raises BrokerStateError for a second start, and what `Broker.start` raises.
+        Raises BrokerStateError for a second start, and what `Broker.start` raises. If a signal
+        handler raises meanwhile, the broker ends by itself; `close` waits for that.
         """
         if self._thread is not None:
             raise BrokerStateError("new", "started")
@@ -107,19 +109,20 @@ class BrokerThread:
         self._thread = threading.Thread(
             target=self._run, args=(started,), name="pulsemark-broker", daemon=True
         )
-        self._thread.start()
-        started.result()
+        try:
+            self._thread.start()
+            started.result()
+        except BaseException:
+            self._end()
+            raise
 
     def close(self) -> None:
         """Close the broker in order and end the thread; a second call does nothing.
 
         Any thread may call it, but for the broker's own. Raises what `Broker.close` raises.
         """
-        if self._loop is not None and self._stop is not None and not self._loop.is_closed():
-            # The loop may end between the check above and this call.
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._stop.set)
-        if self._thread is not None:
+        self._end()
+        if self._thread is not None and self._thread.ident is not None:
             self._thread.join()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -134,6 +137,14 @@ class BrokerThread:
             raise BrokerStateError("running", "new")
         return asyncio.run_coroutine_threadsafe(work(self.broker), self._loop).result()
 
+    def _end(self) -> None:
+        # First the flag, then the loop; `_serve` in the other order, so that one sees the other.
+        self._is_ending = True
+        if self._loop is not None and self._stop is not None and not self._loop.is_closed():
+            # The loop may end between the check above and this call.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
+
     def _run(self, started: Future[None]) -> None:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -145,8 +156,10 @@ class BrokerThread:
                 self._failure = error
 
     async def _serve(self, started: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        if self._is_ending:
+            self._stop.set()
         async with self.broker:
             started.set_result(None)
             await self._stop.wait()

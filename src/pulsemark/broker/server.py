@@ -53,7 +53,7 @@ from .security.authentication import Authenticator
 from .security.making import make_authenticator
 from .services import Services
 from .storage import Storage
-from .store_opening import executor_threads, needs_folder, open_store
+from .store_opening import executor_threads, needs_folder, open_store, opened
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
@@ -232,8 +232,7 @@ class Broker:
     async def _opened_store(self, notify: Notify) -> Storage:
         if self._membership is not None:
             return await self._membership.open_store(self, notify)
-        store: Storage = await self.run_blocking(self._open_store, notify)
-        return store
+        return await opened(self.run_blocking(self._open_store, notify))
 
     def _open_store(self, notify: Notify) -> Storage:
         if needs_folder(self.config):

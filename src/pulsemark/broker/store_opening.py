@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ledger import LocalStore, MemoryStore, TopicStore
 from ..ledger.commit.delivery import Notify
 from .configuration.config import BrokerConfig
+from .storage import Storage
 
 if TYPE_CHECKING:
     from ..ledger.local.io.files import Files
 
-__all__ = ["executor_threads", "needs_folder", "open_store"]
+__all__ = ["executor_threads", "needs_folder", "open_store", "opened"]
 
 EXECUTOR_THREADS = 4
 #: Where some threads wait for bookies that do not answer, enough must be left for other topics.
@@ -73,3 +76,18 @@ def _open_in_bookkeeper(config: BrokerConfig, address: str, notify: Notify) -> T
         notify=notify,
         session_timeout_ms=where.zookeeper_session_timeout_ms,
     )
+
+
+async def opened(opening: Awaitable[Storage]) -> Storage:
+    """The store that a thread opens. If the caller is cancelled, it is closed again.
+
+    The thread cannot be cancelled: what it opens would keep the folder locked.
+    """
+    work = asyncio.ensure_future(opening)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait((work,))
+        if not work.cancelled() and work.exception() is None:
+            await asyncio.to_thread(work.result().close)
+        raise

@@ -457,6 +457,13 @@ def test_bad_requests_are_answered_and_closed(broker, request_bytes, status):
     assert answer.partition(b"\r\n\r\n")[2]
 
 
+def test_an_illegal_header_is_not_repeated_in_the_answer(broker):
+    """It may hold credentials, and proxies write an answer's first line into their logs."""
+    answer = exchange(broker, b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization : Bearer secret\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 illegal header line\r\n")
+    assert b"secret" not in answer
+
+
 def test_an_idle_connection_is_closed(broker):
     """Also one that begins a request and stops."""
     assert exchange(broker, b"") == b""

@@ -177,7 +177,7 @@ class HttpConnection(asyncio.Protocol):
             self._h11.receive_data(data)
             self._next_events()
         except h11.RemoteProtocolError as error:
-            self._refuse(error.error_status_hint or 400, str(error))
+            self._refuse(error.error_status_hint or 400, _reason(error))
 
     def _next_events(self) -> None:
         while self._task is None and self._transport is not None:
@@ -266,7 +266,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._next_events()
         except h11.RemoteProtocolError as error:
-            self._refuse(error.error_status_hint or 400, str(error))
+            self._refuse(error.error_status_hint or 400, _reason(error))
 
     # -- responses ------------------------------------------------------------------------------
 
@@ -340,3 +340,8 @@ def _problem_of(request: h11.Request, services: Services) -> HttpError | None:
     except HttpError as problem:
         return problem
     return None
+
+
+def _reason(error: h11.RemoteProtocolError) -> str:
+    """What is wrong with a request, without its bytes: they may hold credentials."""
+    return str(error).partition(": bytearray(")[0].partition(": b'")[0]
