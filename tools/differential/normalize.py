@@ -61,7 +61,8 @@ class Normalizer:
                 found[field.name] = [self._value(field.name, item) for item in value]
             else:
                 found[field.name] = self._value(field.name, value)
-        unknown = sorted({field.field_number for field in UnknownFieldSet(message)})
+        more = UnknownFieldSet(message)
+        unknown = sorted({more[at].field_number for at in range(len(more))})
         return {**found, "unknown fields": unknown} if unknown else found
 
     def _value(self, name: str, value: Any) -> Any:

@@ -40,8 +40,8 @@ def send(producer_id: int, sequence_id: int, body: bytes, **options: Any) -> byt
     return b"".join(commands.send(producer_id, sequence_id, body, **options))
 
 
-def message(sequence_id: int, payload: bytes = b"x", **options: Any) -> bytes:
-    """An unbatched message."""
+def message(sequence_id: int, payload: bytes | None = b"x", **options: Any) -> bytes:
+    """An unbatched message; payload None is a null value."""
     return unbatched_message(
         payload,
         publish_time_ms=PUBLISHED_MS + sequence_id,

@@ -99,7 +99,8 @@ def validation_errors(broker: Recorder, topic: str) -> None:
     subscribe(link, topic, 10, "s", SUB.Shared)
     link.say("flow", commands.flow(10, 20))
     ids = received(broker)
-    for number, (label, error) in enumerate(pb.CommandAck.ValidationError.items()):
+    for number, label in enumerate(pb.CommandAck.ValidationError.keys()):
+        error = pb.CommandAck.ValidationError.Value(label)
         link.say(
             label,
             commands.ack(

@@ -201,9 +201,7 @@ def last_message_id(session: Session, command: CommandGetLastMessageId) -> None:
     """Answer with the topic's last message id and the subscription's mark-delete position."""
     _, subscription = _connected(session, command.consumer_id)
     if not subscription.topic.is_persistent:
-        raise RefusedError(
-            ServerError.UnknownError, "a non-persistent topic has no last message id"
-        )
+        raise RefusedError(ServerError.UnknownError, "Failed to recover Transaction Buffer.")
     session.run(command.request_id, _last_message_id(session, command, subscription))
 
 

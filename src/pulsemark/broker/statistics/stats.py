@@ -91,12 +91,9 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
     """Make the answer to GET .../stats."""
     counters, rates = topic.counters, topic.rate_meter.rates
     rows: dict[str, Any] = {}
-    removed_bytes, removed_messages = counters.removed_bytes_out, counters.removed_messages_out
+    removed_bytes, removed_messages = _sent_by_removed(topic)
     for subscription in tuple(topic.subscriptions.values()):
-        if subscription.kept is not None:  # to Pulsar a reader that seeks is gone
-            removed_bytes += subscription.bytes_out
-            removed_messages += subscription.messages_out
-        elif subscription.exists:
+        if subscription.exists and subscription.kept is None:
             rows[subscription.name] = yield from _subscription(subscription, wanted)
     durable = [row for row in rows.values() if row["isDurable"]]
     storage_bytes = yield from storage_size_bytes(topic)
@@ -130,6 +127,17 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
         **_state_of(topic, wanted.owner, durable),
         **(_own_figures(topic) if wanted.own else {}),
     }
+
+
+def _sent_by_removed(topic: Topic) -> tuple[int, int]:
+    """Bytes and messages of removed subscriptions; to Pulsar a reader that seeks is removed."""
+    counters = topic.counters
+    size_bytes, messages = counters.removed_bytes_out, counters.removed_messages_out
+    for subscription in tuple(topic.subscriptions.values()):
+        if subscription.kept is not None:
+            size_bytes += subscription.bytes_out
+            messages += subscription.messages_out
+    return size_bytes, messages
 
 
 def rates_of(rates: Rates) -> dict[str, float]:
@@ -343,7 +351,7 @@ def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, 
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked_messages,
-        "avgMessagesPerEntry": int(consumer.messages_per_entry + 0.5),
+        "avgMessagesPerEntry": int(consumer.sendings.messages_per_entry + 0.5),
         "blockedConsumerOnUnackedMsgs": subscription.is_blocked(consumer),
         **NOT_DRAINING,
         "address": consumer.connection.address,

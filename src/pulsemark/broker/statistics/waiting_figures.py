@@ -63,7 +63,7 @@ def draining_figures(consumer: Consumer, draining: Draining | None) -> dict[str,
     rows = sorted(draining.get(consumer, ()), key=lambda row: row["hash"])
     return {
         "drainingHashesCount": len(rows),
-        "drainingHashesClearedTotal": consumer.drained_slots,
+        "drainingHashesClearedTotal": consumer.sendings.drained_slots,
         "drainingHashesUnackedMessages": sum(row["unackMsgs"] for row in rows),
         "drainingHashes": rows,
     }

@@ -12,6 +12,7 @@ data now. If not, dispatch to all its consumers waits until the connection calls
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ...compaction.compacted_log import CompactedLog
@@ -66,17 +67,36 @@ class ConsumerConnection(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Sendings:
+    """What is known of the entries that were sent to a consumer together, as Pulsar counts it."""
+
+    #: An average over sendings, the latest of which counts a tenth.
+    messages_per_entry: float = 0.0
+    #: The messages and entries that are in the average.
+    messages: int = 0
+    entries: int = 0
+    #: Of Key_Shared: slots that had moved to others, and of which nothing is held any more.
+    drained_slots: int = 0
+
+    def add(self, messages: int, entries: int) -> None:
+        """Something was sent: so many messages and entries in all."""
+        if entries > self.entries:
+            average = (messages - self.messages) / (entries - self.entries)
+            before = self.messages_per_entry
+            self.messages_per_entry = average if before < 1 else 0.9 * before + 0.1 * average
+        self.messages, self.entries = messages, entries
+
+
 class Consumer:
     """A consumer's state: its permits, and the entries that it has not acknowledged yet."""
 
     __slots__ = (
-        "_averaged",
         "bytes_out",
         "compacted",
         "connected_since_ms",
         "connection",
         "consumer_id",
-        "drained_slots",
         "entries_out",
         "epoch",
         "follows_schema",
@@ -87,7 +107,6 @@ class Consumer:
         "last_consumed_ms",
         "last_flow_ms",
         "messages_out",
-        "messages_per_entry",
         "messages_redelivered",
         "name",
         "pending",
@@ -95,6 +114,7 @@ class Consumer:
         "priority_level",
         "properties",
         "reservation",
+        "sendings",
         "subscription",
         "unacked_messages",
         "wants_stored",
@@ -132,17 +152,12 @@ class Consumer:
         self.has_left = False
         #: Counts the memory that the broker needs for it.
         self.reservation: Reservation | None = None
-        self.permits = 0
         #: Delivered and unacknowledged entries, with the number of their unacknowledged messages
         #: (only for Shared and Key_Shared).
         self.pending: dict[Position, int] = {}
-        self.unacked_messages = self.messages_redelivered = 0
-        #: Of Key_Shared: slots that had moved to others, and of which it holds nothing any more.
-        self.drained_slots = 0
+        self.permits = self.unacked_messages = self.messages_redelivered = 0
         self.messages_out = self.bytes_out = self.entries_out = 0
-        #: An average of the latest sendings, and the messages and entries that are in it.
-        self.messages_per_entry = 0.0
-        self._averaged = (0, 0)
+        self.sendings = Sendings()
         #: When it acknowledged something, and when it granted permits; 0: never.
         self.last_acked_ms = self.last_consumed_ms = self.last_flow_ms = 0
 
@@ -189,12 +204,7 @@ class Consumer:
     def sent(self, now_ms: int) -> None:
         """Entries that `count_sent` counted were sent together: note when, and their average."""
         self.last_consumed_ms = now_ms
-        messages, entries = self._averaged
-        self._averaged = (self.messages_out, self.entries_out)
-        if self.entries_out > entries:
-            average = (self.messages_out - messages) / (self.entries_out - entries)
-            before = self.messages_per_entry
-            self.messages_per_entry = average if before < 1 else 0.9 * before + 0.1 * average
+        self.sendings.add(self.messages_out, self.entries_out)
 
     def hold(self, position: Position, messages: int) -> None:
         """Remember a delivered entry until it is acknowledged or given back."""

@@ -156,7 +156,7 @@ class KeySharedDispatcher(SharedDispatcher):
                 continue
             del self._holders[slot]
             if self.drains and self._selector.select(slot) is not holder:
-                holder.drained_slots += 1
+                holder.sendings.drained_slots += 1
             if slot in self._waiting:
                 self._waiting.offer(slot)
                 self.next_turn()
