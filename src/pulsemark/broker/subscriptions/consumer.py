@@ -107,7 +107,6 @@ class Consumer:
         "last_consumed_ms",
         "last_flow_ms",
         "messages_out",
-        "messages_redelivered",
         "name",
         "pending",
         "permits",
@@ -155,7 +154,7 @@ class Consumer:
         #: Delivered and unacknowledged entries, with the number of their unacknowledged messages
         #: (only for Shared and Key_Shared).
         self.pending: dict[Position, int] = {}
-        self.permits = self.unacked_messages = self.messages_redelivered = 0
+        self.permits = self.unacked_messages = 0
         self.messages_out = self.bytes_out = self.entries_out = 0
         self.sendings = Sendings()
         #: When it acknowledged something, and when it granted permits; 0: never.

@@ -161,7 +161,7 @@ class SharedDispatcher(Dispatcher):
             self.ready.move_to_end(consumer)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
-        """Queue entries that the consumer holds for another delivery, and count it."""
+        """Queue entries that the consumer holds for another delivery."""
         before = consumer.unacked_messages
         if positions is None:
             released = consumer.release_all()
@@ -172,7 +172,6 @@ class SharedDispatcher(Dispatcher):
         for position in released:
             self.redelivery_counts[position] = self.redelivery_counts.get(position, 0) + 1
         self.wait_again(released)
-        consumer.messages_redelivered += before - consumer.unacked_messages
         self.dispatch()
 
     def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:

@@ -11,21 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ...metadata import Buffer, PrefixError, peek
 from ..entry import Entry, EntryKind, RecordHead
 from ..lru import Lru
+from ..packed_entry import HEAD, pack, unpack_all
 from ..position import Position
 from ..rows import DamagedRecordError, IoCount, Probe, Row
 from ..run import Run, RunHeader
 from .access import LedgerAccess, UnreadableEntryError
 from .rows import BLOCK_ROWS, Block, Blocks, WrittenRows, end_offset
-from .stored_entry import (
-    HEAD,
-    BadEntryError,
-    Facts,
-    as_given,
-    own_facts,
-    pack,
-    read_facts,
-    unpack_all,
-)
+from .stored_entry import BadEntryError, Facts, as_given, own_facts, read_facts
 
 if TYPE_CHECKING:
     from ..commit.commit import Group

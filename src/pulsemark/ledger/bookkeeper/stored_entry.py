@@ -32,19 +32,16 @@ from ...metadata import (
 )
 from ..commit.commit import ROW_FIELDS, Group
 from ..entry import LAST_KIND, EntryKind
-from ..packed_entry import HEAD, KINDS, pack, unpack_all
+from ..packed_entry import HEAD, KINDS
 
 __all__ = [
-    "HEAD",
     "BadEntryError",
     "Facts",
     "as_given",
     "own_facts",
-    "pack",
     "payload_of",
     "payloads",
     "read_facts",
-    "unpack_all",
 ]
 
 _FACTS = struct.Struct(">BIQQq")
