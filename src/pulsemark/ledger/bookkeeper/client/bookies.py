@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from ....proto.bookkeeper_wire_pb2 import Response
+from .adds import AddRun, AddsDone
 from .connection import BookieConnection
 from .errors import (
     BookieOverloadedError,
@@ -13,11 +14,13 @@ from .errors import (
     BookKeeperError,
     ClientClosedError,
 )
-from .exchange import Answer, Done
+from .exchange import Answer, Done, Numbers
 from .frames import Outgoing
 from .options import ClientOptions
 
 Resolve = Callable[[str], Awaitable[tuple[str, int]]]
+Send = Callable[[BookieConnection], None]
+Fail = Callable[[BookKeeperError], None]
 
 
 class _Link:
@@ -28,7 +31,7 @@ class _Link:
     def __init__(self) -> None:
         self.connection: BookieConnection | None = None
         self.connecting: asyncio.Task[None] | None = None
-        self.queue: list[tuple[Outgoing, Done]] = []
+        self.queue: list[tuple[Send, Fail]] = []
         self.queued_bytes = 0
         self.down_until_s = 0.0
         self.down_error: BookKeeperError | None = None
@@ -47,28 +50,24 @@ class Bookies:
         self._links: dict[str, _Link] = {}
         self._suspected_s: dict[str, float] = {}
         self._closed = False
+        self.numbers = Numbers()
+        """Of requests."""
 
     def send(self, bookie: str, request: Outgoing, done: Done) -> None:
         """Send a request; `done` is called once, with the answer or the error."""
-        link = self._links.get(bookie)
-        if link is None:
-            link = self._links[bookie] = _Link()
+        link = self._link(bookie)
         if link.connection is not None:
             link.connection.send(request, done)
-            return
-        if self._closed:
-            done(ClientClosedError(bookie=bookie))
-        elif link.connecting is None and self._now() < link.down_until_s:
-            assert link.down_error is not None
-            done(link.down_error)
-        elif link.queued_bytes + request.size_bytes > self._options.max_bookie_bytes:
-            waiting = f"{link.queued_bytes} bytes wait for a connection"
-            done(BookieOverloadedError(waiting, bookie=bookie))
         else:
-            link.queue.append((request, done))
-            link.queued_bytes += request.size_bytes
-            if link.connecting is None:
-                link.connecting = asyncio.ensure_future(self._connect(bookie, link))
+            self._wait(bookie, link, request.size_bytes, lambda one: one.send(request, done), done)
+
+    def send_adds(self, bookie: str, run: AddRun, done: AddsDone) -> None:
+        """Send adds, whose numbers are above those of all adds that were sent before."""
+        link = self._link(bookie)
+        if link.connection is not None:
+            link.connection.send_adds(run, done)
+        else:
+            self._wait(bookie, link, run.size_bytes, lambda one: one.send_adds(run, done), done)
 
     async def ask(self, bookie: str, request: Outgoing) -> Response:
         """Send a request and wait. Raises the error that stands for a failure or a status."""
@@ -104,6 +103,28 @@ class Bookies:
 
     # -- inside -----------------------------------------------------------------------------------
 
+    def _link(self, bookie: str) -> _Link:
+        link = self._links.get(bookie)
+        if link is None:
+            link = self._links[bookie] = _Link()
+        return link
+
+    def _wait(self, bookie: str, link: _Link, size_bytes: int, send: Send, fail: Fail) -> None:
+        """Send a request once there is a connection, which is begun; or fail it."""
+        if self._closed:
+            fail(ClientClosedError(bookie=bookie))
+        elif link.connecting is None and self._now() < link.down_until_s:
+            assert link.down_error is not None
+            fail(link.down_error)
+        elif link.queued_bytes + size_bytes > self._options.max_bookie_bytes:
+            waiting = f"{link.queued_bytes} bytes wait for a connection"
+            fail(BookieOverloadedError(waiting, bookie=bookie))
+        else:
+            link.queue.append((send, fail))
+            link.queued_bytes += size_bytes
+            if link.connecting is None:
+                link.connecting = asyncio.ensure_future(self._connect(bookie, link))
+
     async def _connect(self, bookie: str, link: _Link) -> None:
         loop = asyncio.get_running_loop()
 
@@ -115,7 +136,9 @@ class Bookies:
             async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
                 host, port = await self._resolve(bookie)
                 _, connection = await loop.create_connection(
-                    lambda: BookieConnection(bookie, self._options, loop, ended), host, port
+                    lambda: BookieConnection(bookie, self._options, loop, self.numbers, ended),
+                    host,
+                    port,
                 )
         except Exception as error:  # noqa: BLE001 - those that wait must get any error
             reason = str(error) or "no connection in time"
@@ -133,12 +156,12 @@ class Bookies:
         if connection is not None and connection.is_open:
             link.connection = connection
         queue, link.queue, link.queued_bytes = link.queue, [], 0
-        for request, done in queue:
+        for send, fail in queue:
             if connection is not None:
-                connection.send(request, done)
+                send(connection)
             else:
                 assert error is not None
-                done(error)
+                fail(error)
 
     @staticmethod
     def _now() -> float:
