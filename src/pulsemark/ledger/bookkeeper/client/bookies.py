@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 
 from ....proto.bookkeeper_wire_pb2 import Response
 from .adds import AddRun, AddsDone
 from .connection import BookieConnection
 from .errors import (
+    BookieError,
     BookieOverloadedError,
     BookieUnreachableError,
     BookKeeperError,
@@ -17,6 +19,7 @@ from .errors import (
 from .exchange import Answer, Done, Numbers
 from .frames import Outgoing
 from .options import ClientOptions
+from .tls import connect_with_tls
 
 Resolve = Callable[[str], Awaitable[tuple[str, int]]]
 Send = Callable[[BookieConnection], None]
@@ -42,10 +45,17 @@ class Bookies:
 
     Args:
         resolve: finds the host and port of a bookie's id.
+        tls: the context of a new connection; None: connections are in plain.
     """
 
-    def __init__(self, resolve: Resolve, options: ClientOptions) -> None:
+    def __init__(
+        self,
+        resolve: Resolve,
+        options: ClientOptions,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         self._resolve = resolve
+        self._tls = tls
         self._options = options
         self._links: dict[str, _Link] = {}
         self._suspected_s: dict[str, float] = {}
@@ -135,14 +145,17 @@ class Bookies:
         try:
             async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
                 host, port = await self._resolve(bookie)
-                _, connection = await loop.create_connection(
-                    lambda: BookieConnection(bookie, self._options, loop, self.numbers, ended),
-                    host,
-                    port,
-                )
+                connection = BookieConnection(bookie, self._options, loop, self.numbers, ended)
+                if self._tls is None:
+                    await loop.create_connection(lambda: connection, host, port)
+                else:
+                    await connect_with_tls(connection, bookie, host, port, self._tls())
         except Exception as error:  # noqa: BLE001 - those that wait must get any error
-            reason = str(error) or "no connection in time"
-            link.down_error = BookieUnreachableError(reason, bookie=bookie)
+            if isinstance(error, BookieError):
+                link.down_error = error
+            else:
+                reason = str(error) or "no connection in time"
+                link.down_error = BookieUnreachableError(reason, bookie=bookie)
             link.down_until_s = self._now() + self._options.reconnect_delay_ms / 1000
             self._end_connecting(link, None, link.down_error)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -11,6 +12,7 @@ from .adds import AddRun, AddsDone
 from .errors import (
     BookieOverloadedError,
     BookieProtocolError,
+    BookieTlsError,
     BookieUnreachableError,
     BookKeeperError,
 )
@@ -159,5 +161,10 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is over."""
+        if isinstance(exc, ssl.SSLError):
+            # Only now a bookie says that it does not take the client's certificate (TLS 1.3).
+            reason = f"it ended the connection: {exc.reason or exc}"
+            self.close(BookieTlsError(reason, bookie=self._bookie))
+            return
         reason = f"the connection broke: {exc}" if exc is not None else "it closed the connection"
         self.close(BookieUnreachableError(reason, bookie=self._bookie))

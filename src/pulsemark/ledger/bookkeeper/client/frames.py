@@ -25,6 +25,7 @@ READ_ENTRY = 1
 ADD_ENTRY = 2
 WRITE_LAC = 6
 READ_LAC = 7
+START_TLS = 9
 HIGH_PRIORITY = 100
 
 FENCE = 1
@@ -50,6 +51,7 @@ class Outgoing(NamedTuple):
 _READ = tag(100, LEN)
 _WRITE_LAC_FIELD = tag(103, LEN)
 _READ_LAC_FIELD = tag(104, LEN)
+_START_TLS_FIELD = tag(106, LEN)
 
 
 def read_request(
@@ -100,6 +102,12 @@ def write_lac_request(
     encoded = message.SerializeToString()
     part = _WRITE_LAC_FIELD + varint(len(encoded)) + encoded
     return Outgoing(WRITE_LAC, ledger_id, -1, (part,), len(part), timeout_ms)
+
+
+def start_tls_request() -> Outgoing:
+    """A START_TLS: the handshake follows after its answer."""
+    part = _START_TLS_FIELD + varint(0)
+    return Outgoing(START_TLS, -1, -1, (part,), len(part), timeout_ms=0)
 
 
 def frame_start(request: Outgoing, number: int) -> bytes:
