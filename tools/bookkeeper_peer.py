@@ -109,8 +109,10 @@ def free_port() -> int:
 class BookKeeperPeer:
     """ZooKeeper and bookies that keep their data, logs and state in one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, bookie_settings: str = "") -> None:
+        """`bookie_settings`: more lines for the settings of bookies that are added."""
         self.folder = folder.absolute()
+        self._bookie_settings = bookie_settings
         self.state_file = self.folder / "peer.json"
         state = json.loads(self.state_file.read_text()) if self.state_file.exists() else {}
         self.ports: dict[str, int] = state.get("ports", {})
@@ -263,7 +265,7 @@ class BookKeeperPeer:
             f"journalDirectories={folder}/journal\nledgerDirectories={folder}/ledgers\n"
             "journalPreAllocSizeMB=16\ndiskUsageThreshold=0.98\nhttpServerEnabled=false\n"
             "nettyMaxFrameSizeBytes=5253120\nnumAddWorkerThreads=1\nnumReadWorkerThreads=2\n"
-            "serverNumIOThreads=2\nzkTimeout=10000\n"
+            "serverNumIOThreads=2\nzkTimeout=10000\n" + self._bookie_settings
         )
 
     def _launch(self, name: str) -> None:

@@ -4,7 +4,8 @@
                                           [--without fence|fence-of-reads|floor]
 
 Each seed is one history: contenders for a topic, a follower, and bad luck with bookies, network and
-metadata. With `--duels` it is a short one, of one writer and one recovery. The run ends with 1 if
+metadata. With `--duels` it is a short one, of one writer and one recovery. With an odd seed writers
+append several entries at once, otherwise one by one. The run ends with 1 if
 an invariant was broken. With `--without` one rule of recovery is left out, and the run ends with 1
 if no history notices.
 """
@@ -37,7 +38,7 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     outcomes: list[Outcome] = []
     for seed in range(given.first, given.first + given.seeds):
-        outcome = run_history(seed, rules, is_duel=given.duels)
+        outcome = run_history(seed, rules, is_duel=given.duels, together=seed % 2 == 1)
         outcomes.append(outcome)
         if outcome.broken:
             print(f"seed {seed}: {outcome.broken[0]}", flush=True)

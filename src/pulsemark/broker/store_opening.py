@@ -75,6 +75,7 @@ def _open_in_bookkeeper(config: BrokerConfig, address: str, notify: Notify) -> T
         options=config.store_options,
         notify=notify,
         session_timeout_ms=where.zookeeper_session_timeout_ms,
+        tls=where.bookie_tls(),
     )
 
 

@@ -80,6 +80,7 @@ def bookkeeper_member(
                 options=part,
                 notify=notify,
                 session_timeout_ms=session_timeout_ms,
+                tls=where.bookie_tls(),
             )
 
         return BundleStores(opening, broker.run_blocking)

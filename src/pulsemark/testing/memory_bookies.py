@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..ledger.bookkeeper.client.entries import LedgerEntry
@@ -142,6 +142,10 @@ class MemoryLedgerWriter:
 
     def append(self, *buffers: Buffer) -> asyncio.Future[int]:
         """As `LedgerWriter.append`."""
+        return self.append_all((buffers,))
+
+    def append_all(self, payloads: Sequence[Sequence[Buffer]]) -> asyncio.Future[int]:
+        """As `LedgerWriter.append_all`."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         with self._bookies.lock:
             try:
@@ -152,9 +156,9 @@ class MemoryLedgerWriter:
             except (NotEnoughBookiesError, LedgerFencedError, LedgerMissingError) as error:
                 future.set_exception(error)
                 return future
-            data = b"".join(buffers)
-            ledger.lengths.append((ledger.lengths[-1] if ledger.lengths else 0) + len(data))
-            ledger.entries.append(data)
+            for data in map(b"".join, payloads):
+                ledger.lengths.append((ledger.lengths[-1] if ledger.lengths else 0) + len(data))
+                ledger.entries.append(data)
             future.set_result(len(ledger.entries) - 1)
         return future
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -140,6 +142,48 @@ managedLedgerDefaultAckQuorum=2
         config_of("managedLedgerDefaultAckQuorum=4")
     with pytest.raises(ConfigError, match="BookKeeper"):
         config_of(text, data_dir=Path("/d"))
+
+
+def test_tls_to_bookies(tmp_path):
+    """Pulsar's names are taken; what cannot be is refused at the start, and off means off."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("making certificates takes the openssl program")
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-subj", "/CN=broker", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    files = f"""
+bookkeeperTLSKeyFilePath={key}
+bookkeeperTLSCertificateFilePath={certificate}
+bookkeeperTLSTrustCertsFilePath={certificate}
+bookkeeperTLSKeyFileType=PEM
+bookkeeperTLSTrustCertTypes=PEM
+bookkeeperTLSProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory
+bookkeeperTLSKeyStorePasswordPath=
+bookkeeperTlsCertFilesRefreshDurationSeconds=60
+bookkeeper_tlsHostnameVerificationEnabled=true
+"""
+    on = "bookkeeperTLSClientAuthentication=true\n"
+    assert config_of(files).bookkeeper.bookie_tls() is None
+    tls = config_of(on + files).bookkeeper.bookie_tls()
+    assert (tls.key_file, tls.trust_certs_file) == (str(key), str(certificate))
+    assert (tls.check_hostname, tls.refresh_s, tls.key_password_file) == (True, 60, None)
+    for wrong, said in (
+        ("bookkeeperTLSKeyFileType=JKS", "PEM"),
+        ("bookkeeperTLSTrustCertTypes=PKCS12", "PEM"),
+        ("bookkeeperTLSProviderFactoryClass=com.example.Factory", "TLSContextFactory"),
+        ("bookkeeperTLSKeyFilePath=", "bookkeeper_tls_key_file"),
+        (f"bookkeeperTLSTrustCertsFilePath={tmp_path}/absent", "absent"),
+        (f"bookkeeperTLSKeyFilePath={certificate}", "certificate"),
+        ("bookkeeperTlsCertFilesRefreshDurationSeconds=-1", "from 0"),
+    ):
+        name = wrong.partition("=")[0]
+        kept = "\n".join(one for one in files.splitlines() if not one.startswith(f"{name}="))
+        with pytest.raises((ConfigError, SettingError), match=said):
+            config_of(f"{on}{kept}\n{wrong}\n")
 
 
 @pytest.mark.parametrize(

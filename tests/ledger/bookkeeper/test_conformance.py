@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -143,11 +143,11 @@ class FailingWriter:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._writer, name)
 
-    def append(self, *buffers: Buffer) -> asyncio.Future[int]:
+    def append_all(self, payloads: Sequence[Sequence[Buffer]]) -> asyncio.Future[int]:
         """As the writer's."""
         if self._fails():
             raise NotEnoughBookiesError("none takes anything")
-        return self._writer.append(*buffers)
+        return self._writer.append_all(payloads)
 
 
 class TestInMemory(LedgerStoreConformance):

@@ -14,10 +14,11 @@ FOUND_FAULTS = (50, 172, 242, 265, 414)
 LOSING_DUELS = (381, 780, 841, 1109)
 
 
+@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("seed", [*range(20), *FOUND_FAULTS])
-def test_history(seed: int) -> None:
+def test_history(seed: int, together: bool) -> None:
     """Whatever happens, what was acknowledged stays, in order, and is closed once."""
-    outcome = run_history(seed)
+    outcome = run_history(seed, together=together)
     assert outcome.broken == []
     assert outcome.steps > 10
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .setting_kinds import INTEGER, Kind, Setting
+from .setting_kinds import BOOLEAN, INTEGER, TEXT, Kind, Setting
+
+if TYPE_CHECKING:
+    from ...ledger.bookkeeper.client import BookieTls
 
 __all__ = ["BOOKKEEPER", "BOOKKEEPER_SETTINGS", "BookKeeperConfig"]
 
 BOOKKEEPER = "bookkeeper"
 MAX_BOOKIES = 1_000
+MAX_REFRESH_S = 2**31 - 1
+PEM = "PEM"
+TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +36,28 @@ class BookKeeperConfig:
     ack_quorum_size: int = 2
     #: After so much silence ZooKeeper ends the session.
     zookeeper_session_timeout_ms: int = 4_000
+
+    # TLS to bookies
+    #: Connections to bookies are TLS, and the broker shows them its certificate.
+    bookkeeper_tls_client_authentication: bool = False
+    #: Pulsar's only class for it.
+    bookkeeper_tls_provider_factory_class: str = TLS_FACTORY
+    #: The broker's private key for bookies.
+    bookkeeper_tls_key_file: str | None = None
+    #: The broker's certificate chain for bookies.
+    bookkeeper_tls_certificate_file: str | None = None
+    #: The authorities of the bookies' certificates.
+    bookkeeper_tls_trust_certs_file: str | None = None
+    #: Of the key and the certificate: PEM.
+    bookkeeper_tls_key_file_type: str = PEM
+    #: Of the authorities: PEM.
+    bookkeeper_tls_trust_certs_type: str = PEM
+    #: A file with the key's password; None: it has none.
+    bookkeeper_tls_key_password_file: str | None = None
+    #: Whether a bookie's certificate must name the host that the broker connects to.
+    bookkeeper_tls_hostname_verification: bool = False
+    #: How often changed files are looked for; 0: never.
+    bookkeeper_tls_cert_refresh_s: int = 300
 
     def __post_init__(self) -> None:
         if self.store_address is not None:
@@ -51,10 +80,60 @@ class BookKeeperConfig:
                 self.zookeeper_session_timeout_ms,
                 "must be from 1000 to 600000",
             )
+        if not 0 <= self.bookkeeper_tls_cert_refresh_s <= MAX_REFRESH_S:
+            raise ConfigError(
+                "bookkeeper_tls_cert_refresh_s",
+                self.bookkeeper_tls_cert_refresh_s,
+                f"must be from 0 to {MAX_REFRESH_S}",
+            )
+
+    def _check_tls(self) -> None:
+        """Raises ConfigError unless connections to bookies can be made with these settings."""
+        from ...ledger.bookkeeper.client.errors import TlsFilesError
+
+        if self.bookkeeper_tls_provider_factory_class != TLS_FACTORY:
+            raise ConfigError(
+                "bookkeeper_tls_provider_factory_class", self.bookkeeper_tls_provider_factory_class,
+                f"must be {TLS_FACTORY}",
+            )  # fmt: skip
+        for name in ("bookkeeper_tls_key_file_type", "bookkeeper_tls_trust_certs_type"):
+            if getattr(self, name) != PEM:
+                raise ConfigError(name, getattr(self, name), "must be PEM: convert the file")
+        for name in (
+            "bookkeeper_tls_key_file",
+            "bookkeeper_tls_certificate_file",
+            "bookkeeper_tls_trust_certs_file",
+        ):
+            if getattr(self, name) is None:
+                raise ConfigError(name, None, "must be given for TLS to bookies")
+        tls = self.bookie_tls()
+        assert tls is not None
+        try:
+            tls.context()
+        except TlsFilesError as error:
+            raise ConfigError("bookkeeper_tls", error.files, error.why) from error
+
+    def bookie_tls(self) -> BookieTls | None:
+        """What connections to bookies are secured by; None: they are in plain."""
+        if (
+            not self.bookkeeper_tls_client_authentication
+            or self.bookkeeper_tls_trust_certs_file is None
+        ):
+            return None
+        from ...ledger.bookkeeper.client import BookieTls
+
+        return BookieTls(
+            trust_certs_file=self.bookkeeper_tls_trust_certs_file,
+            certificate_file=self.bookkeeper_tls_certificate_file,
+            key_file=self.bookkeeper_tls_key_file,
+            key_password_file=self.bookkeeper_tls_key_password_file,
+            check_hostname=self.bookkeeper_tls_hostname_verification,
+            refresh_s=self.bookkeeper_tls_cert_refresh_s,
+        )
 
     def check(self, storage: str, data_dir: object) -> None:
-        """Raise ConfigError unless ensemble >= write quorum >= ack quorum, and the store has one
-        place: this one, or the broker's ``storage`` and ``data_dir``.
+        """Raise ConfigError unless ensemble >= write quorum >= ack quorum, the store has one
+        place (this one, or the broker's ``storage`` and ``data_dir``), and TLS has its files.
         """
         if self.store_address is not None and data_dir is not None:
             raise ConfigError("data_dir", data_dir, "the store is in BookKeeper")
@@ -64,6 +143,8 @@ class BookKeeperConfig:
         if not sizes[0] >= sizes[1] >= sizes[2]:
             reason = "ensemble size >= write quorum >= ack quorum must hold"
             raise ConfigError("bookkeeper", "/".join(map(str, sizes)), reason)
+        if self.bookkeeper_tls_client_authentication:
+            self._check_tls()
 
 
 def _address_of_url(text: str) -> str:
@@ -86,4 +167,18 @@ BOOKKEEPER_SETTINGS: dict[str, Setting] = {
     "managedLedgerDefaultEnsembleSize": _setting("ensemble_size"),
     "managedLedgerDefaultWriteQuorum": _setting("write_quorum_size"),
     "managedLedgerDefaultAckQuorum": _setting("ack_quorum_size"),
+    "bookkeeperTLSClientAuthentication": _setting("bookkeeper_tls_client_authentication", BOOLEAN),
+    "bookkeeperTLSProviderFactoryClass": _setting("bookkeeper_tls_provider_factory_class", TEXT),
+    "bookkeeperTLSKeyFilePath": _setting("bookkeeper_tls_key_file", TEXT, (None,)),
+    "bookkeeperTLSCertificateFilePath": _setting("bookkeeper_tls_certificate_file", TEXT, (None,)),
+    "bookkeeperTLSTrustCertsFilePath": _setting("bookkeeper_tls_trust_certs_file", TEXT, (None,)),
+    "bookkeeperTLSKeyFileType": _setting("bookkeeper_tls_key_file_type", TEXT),
+    "bookkeeperTLSTrustCertTypes": _setting("bookkeeper_tls_trust_certs_type", TEXT),
+    "bookkeeperTLSKeyStorePasswordPath": _setting(
+        "bookkeeper_tls_key_password_file", TEXT, (None,)
+    ),
+    "bookkeeper_tlsHostnameVerificationEnabled": _setting(
+        "bookkeeper_tls_hostname_verification", BOOLEAN
+    ),
+    "bookkeeperTlsCertFilesRefreshDurationSeconds": _setting("bookkeeper_tls_cert_refresh_s"),
 }

@@ -111,4 +111,5 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "saslJaasServerSectionName": ("", "PulsarBroker"),
     "saslJaasServerRoleTokenSignerSecretPath": ("",),
     "athenzDomainNames": ("",),
+    "bookkeeperClientAuthenticationPlugin": ("",),
 }

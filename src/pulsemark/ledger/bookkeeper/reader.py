@@ -32,7 +32,7 @@ from .run import BookKeeperRun
 from .stored_entry import own_facts, read_facts
 
 if TYPE_CHECKING:
-    from .client import BookKeeperClient
+    from .client import BookieTls, BookKeeperClient
 
 Connect: TypeAlias = "Callable[[], Coroutine[Any, Any, tuple[Coordination, BookKeeperClient]]]"
 T = TypeVar("T")
@@ -87,14 +87,18 @@ class BookKeeperReader:
         self.access = LedgerAccess(self._thread, self._client)
 
     @classmethod
-    def open(cls, address: str, *, root: str = DEFAULT_ROOT) -> BookKeeperReader:
+    def open(
+        cls, address: str, *, root: str = DEFAULT_ROOT, tls: BookieTls | None = None
+    ) -> BookKeeperReader:
         """A reader of `zk://HOST:PORT/ledgers`; ``root`` is that of this package's store there.
+
+        With ``tls`` connections to bookies are TLS.
 
         Raises StoreAddressError, CatalogError.
         """
         where = StoreAddress.parse(address)
         chroot = where.ledgers_root.rpartition("/")[0]
-        return cls(partial(_sessions, where), address, chroot, root)
+        return cls(partial(_sessions, where, tls), address, chroot, root)
 
     @classmethod
     def open_with(
@@ -342,12 +346,14 @@ class BookKeeperReader:
             return []
 
 
-async def _sessions(where: StoreAddress) -> tuple[Coordination, BookKeeperClient]:
+async def _sessions(
+    where: StoreAddress, tls: BookieTls | None
+) -> tuple[Coordination, BookKeeperClient]:
     from .client import BookKeeperClient
 
     coordination = await connect(where.hosts)
     try:
-        client = BookKeeperClient(coordination, where.ledgers_root)
+        client = BookKeeperClient(coordination, where.ledgers_root, tls=tls)
         await client.check_cluster()
     except BaseException:
         await coordination.close()

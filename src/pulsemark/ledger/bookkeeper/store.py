@@ -28,7 +28,7 @@ from .metadata import ZooKeeperMetadata
 from .owned_tree import OwnedTree
 
 if TYPE_CHECKING:
-    from .client import BookKeeperClient
+    from .client import BookieTls, BookKeeperClient
 
 MAX_ENTRY_SIZE_BYTES = 5 * 1024 * 1024
 """Bookies take frames up to 5 MiB and a little: as Pulsar's largest message."""
@@ -60,6 +60,7 @@ class BookKeeperStore(TopicStore):
         notify: Notify | None = None,
         threaded: bool = True,
         session_timeout_ms: int = 6_000,
+        tls: BookieTls | None = None,
     ) -> BookKeeperStore:
         """Open the store at ``root`` of a ZooKeeper; a missing one is made. Blocks.
 
@@ -72,13 +73,14 @@ class BookKeeperStore(TopicStore):
             notify: as in `StoreSetup`.
             threaded: as in `StoreSetup`.
             session_timeout_ms: of the session with ZooKeeper.
+            tls: for connections to bookies; None: they are in plain.
 
         Raises StoreAddressError, CatalogError (no ZooKeeper, or no BookKeeper there),
         UnsupportedVersionError, OSError.
         """
         where = StoreAddress.parse(address)
         return cls.open_with(
-            partial(_connected, where, session_timeout_ms),
+            partial(_connected, where, session_timeout_ms, tls),
             ledgers_root=where.ledgers_root,
             root=root,
             ledger_options=ledger_options,
@@ -180,12 +182,14 @@ async def _connecting(connecting: Connect, root: str) -> Connection:
         raise CatalogError(Path(root), str(error)) from error
 
 
-async def _connected(address: StoreAddress, session_timeout_ms: int) -> Connection:
+async def _connected(
+    address: StoreAddress, session_timeout_ms: int, tls: BookieTls | None
+) -> Connection:
     from .client import BookKeeperClient
 
     coordination = await connect(address.hosts, session_timeout_ms=session_timeout_ms)
     try:
-        client = BookKeeperClient(coordination, address.ledgers_root)
+        client = BookKeeperClient(coordination, address.ledgers_root, tls=tls)
         await client.check_cluster()
         return coordination, client
     except BaseException:

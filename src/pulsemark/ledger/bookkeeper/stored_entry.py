@@ -18,7 +18,7 @@ So each entry says its place in time and index by itself. A search needs no inde
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...metadata import (
@@ -73,14 +73,50 @@ class Facts:
 
 
 def payloads(group: Group) -> Iterator[tuple[Buffer, ...]]:
-    """What bookies store for each entry of a group, in order."""
-    data = group.buffers[0] if len(group.buffers) == 1 else b"".join(group.buffers)
-    view, start = memoryview(data), 0
-    rows = group.rows
-    for at in range(0, len(rows), ROW_FIELDS):
-        end = rows[at + 3] - group.offset
-        yield payload_of(view[start:end], rows[at + 1])
-        start = end
+    """What bookies store for each entry of a group, in order; views on its buffers."""
+    group.join_small_buffers()
+    times_max_ms = group.rows[1::ROW_FIELDS]
+    if len(group.buffers) > 1:
+        yield from map(_large_payload, _one_by_one(group), times_max_ms)
+        return
+    data = bytes(group.buffers[0])  # they are bytes: nothing is copied
+    view, end = memoryview(data), 0
+    for time_max_ms in times_max_ms:
+        start, begin = end, end + HEAD.size
+        kind, count, append_time_ms, index, prefix_size, _, size = HEAD.unpack_from(data, start)
+        end = begin + size
+        # Most entries have a stamp of time and index, and nothing else.
+        if not kind and count and append_time_ms == time_max_ms:
+            stamp = pack_stamp(append_time_ms, index)
+            if prefix_size == len(stamp) and data.startswith(stamp, begin):
+                yield (view[begin:end],)
+                continue
+        yield payload_of(view[start:end], time_max_ms)
+
+
+def _one_by_one(group: Group) -> Iterator[list[Buffer]]:
+    """The buffers of each entry that are not empty."""
+    ends = iter(group.rows[3::ROW_FIELDS])
+    parts: list[Buffer] = []
+    offset, end = group.offset, next(ends)
+    for buffer in group.buffers:
+        if len(buffer):
+            parts.append(buffer)
+            offset += len(buffer)
+            if offset == end:
+                yield parts
+                parts, end = [], next(ends, -1)
+
+
+def _large_payload(parts: Sequence[Buffer], time_max_ms: int) -> tuple[Buffer, ...]:
+    """What a bookie stores for a packed entry that is large, so that its body is not copied."""
+    if len(parts) == 3:
+        head, prefix, body = parts
+        kind, count, append_time_ms, index, *_ = HEAD.unpack(head)
+        is_plain = not kind and count and append_time_ms == time_max_ms
+        if is_plain and prefix == pack_stamp(append_time_ms, index):
+            return prefix, body
+    return payload_of(memoryview(b"".join(parts)), time_max_ms)
 
 
 def payload_of(packed: memoryview, time_max_ms: int) -> tuple[Buffer, ...]:

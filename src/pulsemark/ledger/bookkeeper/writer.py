@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ...metadata import Buffer
 from ..commit.commit import Batch, Group, Owner
 from ..commit.entry_writer import EntryWriter, Outcome
 from ..errors import LedgerError, OwnershipLostError
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from .ledgers import BookKeeperLedgers
 
 T = TypeVar("T")
+_PART_ENTRIES, _PART_BYTES = 1000, 1 << 20
+"""So much is given to the client at once: in between it looks at its limit of what is in flight."""
 _log = logging.getLogger(__name__)
 _METADATA_WAIT_S = 1.0
 """So long other topics' entries wait, after a failed one, for ZooKeeper's answer about it."""
@@ -49,54 +53,46 @@ class BookKeeperWriter(EntryWriter):
     async def _write(self, groups: Sequence[Group]) -> Outcome:
         ledgers, outcome = self._ledgers, Outcome()
         errors = await ledgers.readying.make_ready([cast("BookKeeperRun", g.run) for g in groups])
-        by_owner: dict[int, list[Group]] = {}
+        by_owner: dict[int, deque[Group]] = {}
         for group in groups:
-            by_owner.setdefault(id(group.owner), []).append(group)
-        await asyncio.gather(*(self._of_owner(g, errors, outcome) for g in by_owner.values()))
+            by_owner.setdefault(id(group.owner), deque()).append(group)
+        # The groups of one topic are written in order: after a failed one there is no later one.
+        waiting = [*by_owner.values()]
+        while waiting:
+            begun = [await self._begin(of_topic[0], errors) for of_topic in waiting]
+            for of_topic, adds in zip(waiting, begun, strict=True):
+                group = of_topic.popleft()
+                error = await adds.error()
+                if error is None:
+                    cast("BookKeeperRun", group.run).add_written(group)
+                    outcome.good.append(group)
+                else:
+                    outcome.failed += (group, *of_topic)
+                    outcome.error = error
+                    of_topic.clear()
+            waiting = [of_topic for of_topic in waiting if of_topic]
         if outcome.failed:
             await self._failed(outcome)
         for group in outcome.good:
             ledgers.close_if_sealed(cast("BookKeeperRun", group.run))
         return outcome
 
-    async def _of_owner(
-        self,
-        groups: Sequence[Group],
-        errors: dict[BookKeeperRun, Exception],
-        outcome: Outcome,
-    ) -> None:
-        """Write the groups of one topic in order: after a failed one there is no later one."""
-        error: Exception | None = None
-        for group in groups:
-            error = error or await self._write_group(group, errors)
-            if error is None:
-                cast("BookKeeperRun", group.run).add_written(group)
-                outcome.good.append(group)
-            else:
-                outcome.failed.append(group)
-                outcome.error = error
-
-    async def _write_group(
-        self, group: Group, errors: dict[BookKeeperRun, Exception]
-    ) -> Exception | None:
-        """Add a group's entries, and wait for them; the error, if one could not be added."""
+    async def _begin(self, group: Group, errors: dict[BookKeeperRun, Exception]) -> _Adds:
+        """Add a group's entries, without waiting for them."""
         run = cast("BookKeeperRun", group.run)
+        adds = _Adds(run.first_entry_id + run.written_count + group.entry_count - 1)
         if run in errors:
-            return errors[run]
-        if run.is_failed:
-            return OSError(errno.EIO, f"ledger {run.ledger_id} failed before")
-        added: list[asyncio.Future[int]] = []
-        try:
-            writer = self._ledgers.writer_of(run)
-            for parts in payloads(group):
-                added.append(await _append(writer, parts))  # noqa: PERF401 - kept if one fails
-            ids = await asyncio.gather(*added)
-        except FAILURES as error:
-            await asyncio.gather(*added, return_exceptions=True)
-            return error
-        expected = run.first_entry_id + run.written_count
-        assert ids[0] == expected, f"entry {ids[0]} of ledger {run.ledger_id}, not {expected}"
-        return None
+            adds.failure = errors[run]
+        elif run.is_failed:
+            adds.failure = OSError(errno.EIO, f"ledger {run.ledger_id} failed before")
+        else:
+            try:
+                writer = self._ledgers.writer_of(run)
+                for part in _parts(payloads(group)):
+                    adds.futures.append(await _append(writer, part))
+            except FAILURES as error:
+                adds.failure = error
+        return adds
 
     async def _failed(self, outcome: Outcome) -> None:
         """Decide durably that the entries of failed groups do not count.
@@ -157,9 +153,49 @@ class BookKeeperWriter(EntryWriter):
         """Nothing to do."""
 
 
-async def _append(writer: LedgerWriter, parts: tuple[object, ...]) -> asyncio.Future[int]:
+class _Adds:
+    """A group's entries on their way."""
+
+    __slots__ = ("failure", "futures", "last_id")
+
+    def __init__(self, last_id: int) -> None:
+        self.last_id = last_id
+        """The id of the group's last entry."""
+        self.futures: list[asyncio.Future[int]] = []
+        self.failure: Exception | None = None
+        """Why not all could be sent."""
+
+    async def error(self) -> Exception | None:
+        """Wait for what was sent; the error, if some entry is not known to be confirmed."""
+        error, last_id = self.failure, -1
+        for future in self.futures:
+            try:
+                last_id = await future
+            except FAILURES as failure:
+                error = error or failure
+        assert error is not None or last_id == self.last_id, f"{last_id}, not {self.last_id}"
+        return error
+
+
+def _parts(entries: Iterable[tuple[Buffer, ...]]) -> Iterator[list[tuple[Buffer, ...]]]:
+    """Entries, as many at once as are sent together."""
+    part: list[tuple[Buffer, ...]] = []
+    size = 0
+    for entry in entries:
+        part.append(entry)
+        size += sum(map(len, entry))
+        if size >= _PART_BYTES or len(part) >= _PART_ENTRIES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+async def _append(
+    writer: LedgerWriter, entries: Sequence[tuple[Buffer, ...]]
+) -> asyncio.Future[int]:
     while True:
         try:
-            return writer.append(*parts)  # type: ignore[arg-type]
+            return writer.append_all(entries)
         except BackPressureError:
             await writer.ready()

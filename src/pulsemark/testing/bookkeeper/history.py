@@ -10,6 +10,7 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from pulsemark.coordination.errors import (
@@ -66,13 +67,20 @@ class History:
     """One history, from a seed."""
 
     def __init__(
-        self, loop: VirtualLoop, seed: int, rules: RecoveryRules, *, is_duel: bool = False
+        self,
+        loop: VirtualLoop,
+        seed: int,
+        rules: RecoveryRules,
+        *,
+        is_duel: bool = False,
+        together: bool = False,
     ) -> None:
         self._loop = loop
         self._seed = seed
         self._rules = rules
         self._random = random.Random(seed)  # noqa: S311  it makes histories, keeps no secret
         self._is_duel = is_duel
+        self._together = together
         names = [f"bookie:{number}" for number in range(self._random.randint(3, 6))]
         ensemble = self._random.randint(2, min(4, len(names)))
         write = self._random.randint(2, ensemble)
@@ -83,6 +91,7 @@ class History:
         self._observer = self.tree.session()
         self._bookie_sessions: dict[str, MemoryCoordination] = {}
         self.invariants = Invariants(self.network.bookies)
+        self._writers: list[LedgerWriter] = []
         self._recovered = 0
         self._bad_metadata = 0.0
 
@@ -156,6 +165,7 @@ class History:
 
     async def _observe(self, path: str) -> None:
         """Look at a node that was written just now, in the same step."""
+        self._look_at_writers()
         if path == LIST:
             data, _ = await self._observer.get(path)
             self.invariants.chain_written([int(one) for one in data.split()])
@@ -210,15 +220,22 @@ class History:
 
     async def _write(self, writer: LedgerWriter, name: str, most: int = 40) -> None:
         """Append some entries, in bursts, and mostly close the ledger."""
+        self._writers.append(writer)
         appended = self.invariants.of(writer.ledger_id).appended
         last: asyncio.Future[int] | None = None
-        for number in range(self._random.randint(1, most)):
-            payload = f"{name}:{number}:".encode() + b"x" * self._random.randint(0, 30)
+        number, end = 0, self._random.randint(1, most)
+        while number < end:
+            count = min(end - number, self._random.randint(1, 8)) if self._together else 1
+            payloads = [
+                f"{name}:{one}:".encode() + b"x" * self._random.randint(0, 30)
+                for one in range(number, number + count)
+            ]
             if writer.error is not None:
                 break
-            last = writer.append(payload)
-            appended.append(payload)
-            last.add_done_callback(lambda done: self._acked(writer, done))
+            last = writer.append_all([(payload,) for payload in payloads])
+            number += count
+            appended += payloads
+            last.add_done_callback(partial(self._acked, writer, count))
             if self._random.random() < 0.4:
                 await asyncio.sleep(self._random.expovariate(1 / 0.1))
         if last is not None and self._random.random() < 0.7:
@@ -227,9 +244,18 @@ class History:
         if self._random.random() < 0.5:
             await writer.close()
 
-    def _acked(self, writer: LedgerWriter, done: asyncio.Future[int]) -> None:
+    def _acked(self, writer: LedgerWriter, count: int, done: asyncio.Future[int]) -> None:
         if not done.cancelled() and done.exception() is None:
-            self.invariants.acknowledged(writer.metadata, done.result())
+            self.invariants.told(writer.ledger_id, count, done.result())
+            self._look_at_writers()
+
+    def _look_at_writers(self) -> None:
+        """Of entries that were appended together, the first may be confirmed before the others."""
+        for writer in self._writers:
+            for entry_id in range(
+                self.invariants.of(writer.ledger_id).acked, writer.last_confirmed + 1
+            ):
+                self.invariants.acknowledged(writer.metadata, entry_id)
 
     async def _follower(self) -> None:
         """Read what is confirmed of the last ledger, without fencing it."""
@@ -249,6 +275,7 @@ class History:
         await client.close()
 
     def _followed(self, reader: LedgerReader) -> None:
+        self._look_at_writers()
         self.invariants.last_confirmed_read(reader.metadata, reader.last_confirmed)
 
     async def _read(self, reader: LedgerReader) -> None:
@@ -313,10 +340,19 @@ class History:
         await client.close()
 
 
-def run_history(seed: int, rules: RecoveryRules | None = None, *, is_duel: bool = False) -> Outcome:
+def run_history(
+    seed: int,
+    rules: RecoveryRules | None = None,
+    *,
+    is_duel: bool = False,
+    together: bool = False,
+) -> Outcome:
     """Run the history of a seed in virtual time.
 
-    With `is_duel` a short one, of one writer and one recovery at the same time.
+    With `is_duel` a short one, of one writer and one recovery at the same time. With `together`
+    writers append up to eight entries at once.
     """
     given = rules or RecoveryRules()
-    return run_virtually(lambda loop: History(loop, seed, given, is_duel=is_duel).run())
+    return run_virtually(
+        lambda loop: History(loop, seed, given, is_duel=is_duel, together=together).run()
+    )

@@ -24,6 +24,8 @@ class LedgerHistory:
 
     appended: list[bytes] = field(default_factory=list)
     acked: int = 0
+    told: int = 0
+    """How many of them the caller was told of."""
     metadata: LedgerMetadata | None = None
 
 
@@ -56,7 +58,7 @@ class Invariants:
         return held
 
     def acknowledged(self, metadata: LedgerMetadata, entry_id: int) -> None:
-        """A writer, which knows this metadata, confirmed an entry."""
+        """A writer, which knows this metadata, confirmed an entry, whether it told so or not."""
         ledger = self.of(metadata.ledger_id)
         name = f"ledger {metadata.ledger_id}, entry {entry_id}"
         self._expect(entry_id == ledger.acked, f"{name}: acknowledged after {ledger.acked - 1}")
@@ -68,6 +70,13 @@ class Invariants:
             self._expect(holds, f"{name}: acknowledged, but closed after {seen.last_entry_id}")
         copies = self.copies(metadata, entry_id, ledger.appended[entry_id])
         self._expect(copies >= metadata.ack_quorum_size, f"{name}: {copies} copies")
+
+    def told(self, ledger_id: int, count: int, last: int) -> None:
+        """A writer's caller was told that entries, up to `last`, are confirmed."""
+        ledger = self.of(ledger_id)
+        what = f"ledger {ledger_id}: {count} entries up to {last} told after {ledger.told}"
+        self._expect(last + 1 == ledger.told + count, what)
+        ledger.told = max(ledger.told, last + 1)
 
     def metadata_written(self, ledger_id: int, data: bytes) -> None:
         """A ledger's node has new data."""

@@ -6,9 +6,11 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
+from pulsemark.ledger.bookkeeper.client.adds import AddEncoder
 from pulsemark.ledger.bookkeeper.client.bookies import Bookies
 from pulsemark.ledger.bookkeeper.client.errors import (
     BookieError,
@@ -21,7 +23,7 @@ from pulsemark.ledger.bookkeeper.client.errors import (
     ClientClosedError,
     EntryMissingError,
 )
-from pulsemark.ledger.bookkeeper.client.frames import add_request, read_request
+from pulsemark.ledger.bookkeeper.client.frames import read_request
 from pulsemark.ledger.bookkeeper.client.options import ClientOptions
 from pulsemark.proto.bookkeeper_wire_pb2 import Request, Response
 from pulsemark.testing.bookkeeper.fake_bookie import FakeBookie
@@ -54,6 +56,23 @@ def answer_to(frame: bytes, **header: int) -> Response:
     response.readResponse.ledgerId = request.readRequest.ledgerId
     response.readResponse.entryId = request.readRequest.entryId
     return response
+
+
+async def add(bookies: Bookies, first_entry_id: int, bodies: list[bytes]) -> None:
+    """Add entries to ledger 1 of bookie `b`, and wait for them."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    encoder = AddEncoder(1, KEY, timeout_ms=20_000)
+    number = bookies.numbers.take(len(bodies))
+    run = encoder.encode(first_entry_id, number, [[body] for body in bodies])
+
+    def answered(answer: int | BookKeeperError) -> None:
+        if isinstance(answer, BookKeeperError):
+            future.set_exception(answer)
+        elif answer == len(bodies):
+            future.set_result(None)
+
+    bookies.send_adds("b", run, answered)
+    await future
 
 
 @asynccontextmanager
@@ -102,10 +121,8 @@ async def test_many_requests_on_one_connection() -> None:
 
     async with serving(serve) as bookies:
         bodies = [b"x" * (size * 37 % 30_000) for size in range(200)]
-        adds = [
-            bookies.ask("b", add_request(1, i, KEY, [body], timeout_ms=20_000))
-            for i, body in enumerate(bodies)
-        ]
+        steps = (0, 1, 2, 90, 91, 200)
+        adds = [add(bookies, i, bodies[i:j]) for i, j in pairwise(steps)]
         await asyncio.gather(*adds)
         reads = [
             bookies.ask("b", read_request(1, i, timeout_ms=20_000)) for i in range(len(bodies))
@@ -225,9 +242,7 @@ async def test_bytes_that_wait_for_a_bookie_are_bounded() -> None:
     async with serving(serve, options) as bookies:
         for connected in (False, True):
             waiting = [
-                asyncio.ensure_future(
-                    bookies.ask("b", add_request(1, i, KEY, [b"x" * 3_000], timeout_ms=20_000))
-                )
+                asyncio.ensure_future(add(bookies, i, [b"x" * 3_000]))
                 for i in range(4 if connected is False else 2)
             ]
             await asyncio.sleep(0)

@@ -9,7 +9,6 @@ import pytest
 from pulsemark.ledger.bookkeeper.client.errors import BookieProtocolError
 from pulsemark.ledger.bookkeeper.client.frames import (
     FrameReader,
-    add_request,
     frame_start,
     parse_response,
     read_lac_request,
@@ -22,25 +21,6 @@ def request_in(frame: bytes) -> Request:
     """The request of a frame, whose length must be right."""
     assert struct.unpack(">I", frame[:4])[0] == len(frame) - 4
     return Request.FromString(frame[4:])
-
-
-@pytest.mark.parametrize("size", [0, 1, 200, 70_000])
-@pytest.mark.parametrize("number", [1, 127, 128, 1 << 40])
-@pytest.mark.parametrize("recovery", [False, True])
-def test_add(size: int, number: int, recovery: bool) -> None:
-    """An add written by hand is what protobuf reads."""
-    body = b"\x07" * size
-    request = add_request(
-        1 << 33, 300, b"k" * 20, [body[: size // 2], body[size // 2 :]], timeout_ms=1,
-        recovery=recovery,
-    )  # fmt: skip
-    read = request_in(frame_start(request, number) + b"".join(request.parts))
-    assert (read.header.version, read.header.operation, read.header.txnId) == (3, 2, number)
-    add = read.addRequest
-    assert (add.ledgerId, add.entryId, add.masterKey) == (1 << 33, 300, b"k" * 20)
-    assert add.body == body
-    assert add.flag == recovery
-    assert read.header.priority == (100 if recovery else 0)
 
 
 def test_reads() -> None:

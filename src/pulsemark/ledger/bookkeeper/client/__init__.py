@@ -12,10 +12,12 @@ from .ledger_nodes import VersionedMetadata
 from .metadata import LedgerMetadata, LedgerState, Segment
 from .options import ClientOptions
 from .reader import LedgerReader
+from .tls import BookieTls
 from .writer import LedgerWriter
 
 __all__ = [
     "BookKeeperClient",
+    "BookieTls",
     "ClientOptions",
     "DigestType",
     "LedgerEntry",

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 
 from ....proto.bookkeeper_wire_pb2 import Response
+from .adds import AddRun, AddsDone
 from .connection import BookieConnection
 from .errors import (
+    BookieError,
     BookieOverloadedError,
     BookieUnreachableError,
     BookKeeperError,
     ClientClosedError,
 )
-from .exchange import Answer, Done
+from .exchange import Answer, Done, Numbers
 from .frames import Outgoing
 from .options import ClientOptions
+from .tls import connect_with_tls
 
 Resolve = Callable[[str], Awaitable[tuple[str, int]]]
+Send = Callable[[BookieConnection], None]
+Fail = Callable[[BookKeeperError], None]
 
 
 class _Link:
@@ -28,7 +34,7 @@ class _Link:
     def __init__(self) -> None:
         self.connection: BookieConnection | None = None
         self.connecting: asyncio.Task[None] | None = None
-        self.queue: list[tuple[Outgoing, Done]] = []
+        self.queue: list[tuple[Send, Fail]] = []
         self.queued_bytes = 0
         self.down_until_s = 0.0
         self.down_error: BookKeeperError | None = None
@@ -39,36 +45,39 @@ class Bookies:
 
     Args:
         resolve: finds the host and port of a bookie's id.
+        tls: the context of a new connection; None: connections are in plain.
     """
 
-    def __init__(self, resolve: Resolve, options: ClientOptions) -> None:
+    def __init__(
+        self,
+        resolve: Resolve,
+        options: ClientOptions,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         self._resolve = resolve
+        self._tls = tls
         self._options = options
         self._links: dict[str, _Link] = {}
         self._suspected_s: dict[str, float] = {}
         self._closed = False
+        self.numbers = Numbers()
+        """Of requests."""
 
     def send(self, bookie: str, request: Outgoing, done: Done) -> None:
         """Send a request; `done` is called once, with the answer or the error."""
-        link = self._links.get(bookie)
-        if link is None:
-            link = self._links[bookie] = _Link()
+        link = self._link(bookie)
         if link.connection is not None:
             link.connection.send(request, done)
-            return
-        if self._closed:
-            done(ClientClosedError(bookie=bookie))
-        elif link.connecting is None and self._now() < link.down_until_s:
-            assert link.down_error is not None
-            done(link.down_error)
-        elif link.queued_bytes + request.size_bytes > self._options.max_bookie_bytes:
-            waiting = f"{link.queued_bytes} bytes wait for a connection"
-            done(BookieOverloadedError(waiting, bookie=bookie))
         else:
-            link.queue.append((request, done))
-            link.queued_bytes += request.size_bytes
-            if link.connecting is None:
-                link.connecting = asyncio.ensure_future(self._connect(bookie, link))
+            self._wait(bookie, link, request.size_bytes, lambda one: one.send(request, done), done)
+
+    def send_adds(self, bookie: str, run: AddRun, done: AddsDone) -> None:
+        """Send adds, whose numbers are above those of all adds that were sent before."""
+        link = self._link(bookie)
+        if link.connection is not None:
+            link.connection.send_adds(run, done)
+        else:
+            self._wait(bookie, link, run.size_bytes, lambda one: one.send_adds(run, done), done)
 
     async def ask(self, bookie: str, request: Outgoing) -> Response:
         """Send a request and wait. Raises the error that stands for a failure or a status."""
@@ -104,6 +113,28 @@ class Bookies:
 
     # -- inside -----------------------------------------------------------------------------------
 
+    def _link(self, bookie: str) -> _Link:
+        link = self._links.get(bookie)
+        if link is None:
+            link = self._links[bookie] = _Link()
+        return link
+
+    def _wait(self, bookie: str, link: _Link, size_bytes: int, send: Send, fail: Fail) -> None:
+        """Send a request once there is a connection, which is begun; or fail it."""
+        if self._closed:
+            fail(ClientClosedError(bookie=bookie))
+        elif link.connecting is None and self._now() < link.down_until_s:
+            assert link.down_error is not None
+            fail(link.down_error)
+        elif link.queued_bytes + size_bytes > self._options.max_bookie_bytes:
+            waiting = f"{link.queued_bytes} bytes wait for a connection"
+            fail(BookieOverloadedError(waiting, bookie=bookie))
+        else:
+            link.queue.append((send, fail))
+            link.queued_bytes += size_bytes
+            if link.connecting is None:
+                link.connecting = asyncio.ensure_future(self._connect(bookie, link))
+
     async def _connect(self, bookie: str, link: _Link) -> None:
         loop = asyncio.get_running_loop()
 
@@ -114,12 +145,17 @@ class Bookies:
         try:
             async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
                 host, port = await self._resolve(bookie)
-                _, connection = await loop.create_connection(
-                    lambda: BookieConnection(bookie, self._options, loop, ended), host, port
-                )
+                connection = BookieConnection(bookie, self._options, loop, self.numbers, ended)
+                if self._tls is None:
+                    await loop.create_connection(lambda: connection, host, port)
+                else:
+                    await connect_with_tls(connection, bookie, host, port, self._tls())
         except Exception as error:  # noqa: BLE001 - those that wait must get any error
-            reason = str(error) or "no connection in time"
-            link.down_error = BookieUnreachableError(reason, bookie=bookie)
+            if isinstance(error, BookieError):
+                link.down_error = error
+            else:
+                reason = str(error) or "no connection in time"
+                link.down_error = BookieUnreachableError(reason, bookie=bookie)
             link.down_until_s = self._now() + self._options.reconnect_delay_ms / 1000
             self._end_connecting(link, None, link.down_error)
         else:
@@ -133,12 +169,12 @@ class Bookies:
         if connection is not None and connection.is_open:
             link.connection = connection
         queue, link.queue, link.queued_bytes = link.queue, [], 0
-        for request, done in queue:
+        for send, fail in queue:
             if connection is not None:
-                connection.send(request, done)
+                send(connection)
             else:
                 assert error is not None
-                done(error)
+                fail(error)
 
     @staticmethod
     def _now() -> float:

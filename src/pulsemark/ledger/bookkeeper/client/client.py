@@ -20,6 +20,7 @@ from .placement import new_ensemble
 from .reader import LedgerReader
 from .recovery import RecoveryRules, recover
 from .registry import BookieRegistry
+from .tls import BookieTls, TlsContexts
 from .writer import LedgerWriter
 
 
@@ -32,6 +33,7 @@ class BookKeeperClient:
         options: limits and times.
         random: what bookies and tokens are chosen by; a seeded one in simulations.
         clock_ms: milliseconds since 1970, for creation times.
+        tls: connections to bookies are TLS, with these files; TlsFilesError if they are no good.
         rules: changed only by control runs that must lose entries.
     """
 
@@ -43,6 +45,7 @@ class BookKeeperClient:
         options: ClientOptions | None = None,
         random: random.Random | None = None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        tls: BookieTls | None = None,
         rules: RecoveryRules | None = None,
     ) -> None:
         options = options or ClientOptions()
@@ -51,7 +54,7 @@ class BookKeeperClient:
         self._core = ClientCore(
             nodes=LedgerNodes(coordination, root, options, chance),
             registry=registry,
-            bookies=Bookies(registry.address, options),
+            bookies=Bookies(registry.address, options, TlsContexts(tls) if tls else None),
             options=options,
             random=chance,
         )

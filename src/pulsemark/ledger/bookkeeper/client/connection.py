@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from ....metadata.buffers import Buffer
+from .adds import AddRun, AddsDone
 from .errors import (
     BookieOverloadedError,
     BookieProtocolError,
+    BookieTlsError,
     BookieUnreachableError,
     BookKeeperError,
 )
-from .exchange import Done, Exchange
+from .exchange import Done, Exchange, Numbers
 from .frames import FrameReader, Outgoing, frame_start
 from .options import ClientOptions
 
@@ -27,6 +30,7 @@ class BookieConnection(asyncio.Protocol):
     Args:
         bookie: its id, for errors.
         loop: the loop that it belongs to.
+        numbers: the client's, of requests.
         ended: called once, when no request can be sent any more.
     """
 
@@ -35,13 +39,14 @@ class BookieConnection(asyncio.Protocol):
         bookie: str,
         options: ClientOptions,
         loop: asyncio.AbstractEventLoop,
+        numbers: Numbers,
         ended: Callable[[BookieConnection], None],
     ) -> None:
         self._bookie = bookie
         self._options = options
         self._loop = loop
         self._ended = ended
-        self._exchange = Exchange(bookie)
+        self._exchange = Exchange(bookie, numbers)
         self._reader = FrameReader(options.max_frame_bytes + _ANSWER_ROOM_BYTES)
         self._transport: asyncio.Transport | None = None
         self._out: list[Buffer] = []
@@ -54,22 +59,21 @@ class BookieConnection(asyncio.Protocol):
 
     def send(self, request: Outgoing, done: Done) -> None:
         """Send a request; `done` is called later, or at once if the connection is over."""
-        if self._error is not None:
-            done(self._error)
-            return
-        if self._exchange.waiting_bytes + request.size_bytes > self._options.max_bookie_bytes:
-            waiting = f"{self._exchange.waiting_bytes} bytes wait for its answers"
-            done(BookieOverloadedError(waiting, bookie=self._bookie))
+        if (refusal := self._refusal(request.size_bytes)) is not None:
+            done(refusal)
             return
         now = self._loop.time()
         number = self._exchange.begin(request, done, now)
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(frame_start(request, number))
-        self._out.extend(request.parts)
-        due = now + request.timeout_ms / 1000
-        if self._timer is None or due < self._timer_s:
-            self._set_timer(due)
+        self._write((frame_start(request, number), *request.parts), now, request.timeout_ms)
+
+    def send_adds(self, run: AddRun, done: AddsDone) -> None:
+        """Send adds; `done` is called later, or at once if the connection is over."""
+        if (refusal := self._refusal(run.size_bytes)) is not None:
+            done(refusal)
+            return
+        now = self._loop.time()
+        self._exchange.begin_adds(run, done, now)
+        self._write(run.buffers, now, run.timeout_ms)
 
     @property
     def is_open(self) -> bool:
@@ -91,6 +95,25 @@ class BookieConnection(asyncio.Protocol):
         self._exchange.fail_all(error)
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _refusal(self, size_bytes: int) -> BookKeeperError | None:
+        """Why a request of this size cannot be sent."""
+        if self._error is not None:
+            return self._error
+        waiting_bytes = self._exchange.waiting_bytes
+        if waiting_bytes + size_bytes > self._options.max_bookie_bytes:
+            reason = f"{waiting_bytes} bytes wait for its answers"
+            return BookieOverloadedError(reason, bookie=self._bookie)
+        return None
+
+    def _write(self, buffers: Sequence[Buffer], now_s: float, timeout_ms: int) -> None:
+        """Have these written with all that comes in this turn of the loop, and watch the time."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.extend(buffers)
+        due = now_s + timeout_ms / 1000
+        if self._timer is None or due < self._timer_s:
+            self._set_timer(due)
 
     def _flush(self) -> None:
         if self._transport is not None and self._out:
@@ -128,7 +151,7 @@ class BookieConnection(asyncio.Protocol):
         """Take bytes; bytes that break the protocol end the connection."""
         self._heard_s = self._loop.time()
         try:
-            for frame in self._reader.feed(data):
+            for frame in self._reader.feed(data, self._exchange.take_adds):
                 self._exchange.receive(frame)
                 if self._error is not None:
                     return
@@ -138,5 +161,10 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is over."""
+        if isinstance(exc, ssl.SSLError):
+            # Only now a bookie says that it does not take the client's certificate (TLS 1.3).
+            reason = f"it ended the connection: {exc.reason or exc}"
+            self.close(BookieTlsError(reason, bookie=self._bookie))
+            return
         reason = f"the connection broke: {exc}" if exc is not None else "it closed the connection"
         self.close(BookieUnreachableError(reason, bookie=self._bookie))

@@ -40,8 +40,24 @@ def pack_entry(
     payload: Sequence[Buffer],
 ) -> list[Buffer]:
     """The buffers of an entry's body, one after another; those of the payload are not copied."""
-    header = HEADER.pack(ledger_id, entry_id, last_confirmed, length)
-    return [header + digest.compute((header, *payload)), *payload]
+    return pack_entries(digest, ledger_id, entry_id, last_confirmed, (length,), (payload,))[0]
+
+
+def pack_entries(
+    digest: Digest,
+    ledger_id: int,
+    first_entry_id: int,
+    last_confirmed: int,
+    ends: Sequence[int],
+    payloads: Sequence[Sequence[Buffer]],
+) -> list[list[Buffer]]:
+    """The bodies of consecutive entries, as of `pack_entry`; `ends` has the length of each."""
+    compute, pack = digest.compute, HEADER.pack
+    bodies: list[list[Buffer]] = []
+    for entry_id, (length, payload) in enumerate(zip(ends, payloads, strict=True), first_entry_id):
+        header = pack(ledger_id, entry_id, last_confirmed, length)
+        bodies.append([header + compute((header, *payload)), *payload])
+    return bodies
 
 
 def unpack_entry(

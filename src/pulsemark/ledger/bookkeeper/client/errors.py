@@ -15,11 +15,13 @@ BookKeeperError
  +-- MetadataConflictError    a ledger's node was changed meanwhile by another client
  +-- InvalidRequestError      arguments that can never be right
  |    +-- EntryTooLargeError
+ |    +-- TlsFilesError       a certificate or key for connections to bookies cannot be used
  +-- BackPressureError        too many bytes are in flight; wait for `LedgerWriter.ready`
  +-- ClientClosedError
  +-- BookieError              one bookie failed; other replicas may do
       +-- BookieTimeoutError
       +-- BookieUnreachableError   not registered, no connection, or the connection broke
+      +-- BookieTlsError           it has no TLS, or one of the two certificates is refused
       +-- BookieRefusedError       it answered with an error status
       +-- BookieProtocolError      it sent something that is not an answer
       +-- BookieOverloadedError    more bytes wait for it than one bookie may hold back
@@ -143,6 +145,20 @@ class EntryTooLargeError(InvalidRequestError):
     what = "the entry is too large"
 
 
+class TlsFilesError(InvalidRequestError):
+    """A certificate or key for connections to bookies cannot be used.
+
+    Attributes: `files`, their paths; `why`.
+    """
+
+    what = "the files for TLS to bookies cannot be used"
+
+    def __init__(self, files: str, reason: str) -> None:
+        super().__init__(f"{files}: {reason}")
+        self.files = files
+        self.why = reason
+
+
 class BackPressureError(BookKeeperError):
     """Too many bytes are in flight. `LedgerWriter.ready` waits until there is room."""
 
@@ -171,6 +187,12 @@ class BookieUnreachableError(BookieError):
     """The bookie is not registered, cannot be connected to, or the connection broke."""
 
     what = "the bookie cannot be reached"
+
+
+class BookieTlsError(BookieError):
+    """The bookie has no TLS, or one of the two refuses the other's certificate."""
+
+    what = "the connection to the bookie cannot be secured"
 
 
 class BookieRefusedError(BookieError):

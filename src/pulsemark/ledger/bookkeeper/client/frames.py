@@ -1,13 +1,12 @@
 """Frames of BookKeeper's protocol, version 3, as bytes: a length of four bytes, then the message.
 
-No I/O is done here. An add's body is not copied for each replica: the part of the frame that they
-share is encoded once, and only the header with the request's number is each connection's own.
+No I/O is done here. Adds, of which there are many, are made by `adds`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -20,20 +19,19 @@ from ....proto.bookkeeper_wire_pb2 import (
     WriteLacRequest,
 )
 from .errors import BookieProtocolError
+from .varints import LEN, tag, varint
 
 READ_ENTRY = 1
 ADD_ENTRY = 2
 WRITE_LAC = 6
 READ_LAC = 7
+START_TLS = 9
 HIGH_PRIORITY = 100
 
 FENCE = 1
 PIGGYBACK = 2
 
 _LENGTH = struct.Struct(">I")
-_LEN = 2  # protobuf's wire type of bytes and messages
-# Below this size the parts of a frame are joined: many small buffers cost more than one copy.
-_JOIN_BYTES = 16 * 1024
 
 
 class Outgoing(NamedTuple):
@@ -50,57 +48,10 @@ class Outgoing(NamedTuple):
     high_priority: bool = False
 
 
-def varint(value: int) -> bytes:
-    """A number that is not negative, as protobuf writes it."""
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _int64(value: int) -> bytes:
-    """An int64: a negative one as its two's complement of 64 bits."""
-    return varint(value & 0xFFFF_FFFF_FFFF_FFFF)
-
-
-def _tag(number: int, wire_type: int = 0) -> bytes:
-    return varint(number << 3 | wire_type)
-
-
-_READ = _tag(100, _LEN)
-_ADD = _tag(101, _LEN)
-_WRITE_LAC_FIELD = _tag(103, _LEN)
-_READ_LAC_FIELD = _tag(104, _LEN)
-_LEDGER, _ENTRY, _KEY, _BODY = _tag(1), _tag(2), _tag(3, _LEN), _tag(4, _LEN)
-_RECOVERY_FLAG = _tag(100) + b"\x01"
-
-
-def add_request(
-    ledger_id: int,
-    entry_id: int,
-    master_key: bytes,
-    body: Sequence[Buffer],
-    *,
-    timeout_ms: int,
-    recovery: bool = False,
-) -> Outgoing:
-    """An ADD of an entry's body; with `recovery` one that a fence does not stop."""
-    body_bytes = sum(map(len, body))
-    flag = _RECOVERY_FLAG if recovery else b""
-    head = b"".join(
-        (_LEDGER, _int64(ledger_id), _ENTRY, _int64(entry_id), flag,
-         _KEY, varint(len(master_key)), master_key, _BODY, varint(body_bytes))
-    )  # fmt: skip
-    before = _ADD + varint(len(head) + body_bytes) + head
-    parts: Sequence[Buffer] = (before, *body)
-    if body_bytes < _JOIN_BYTES:
-        parts = (b"".join(parts),)
-    size = len(before) + body_bytes
-    return Outgoing(ADD_ENTRY, ledger_id, entry_id, parts, size, timeout_ms, recovery)
+_READ = tag(100, LEN)
+_WRITE_LAC_FIELD = tag(103, LEN)
+_READ_LAC_FIELD = tag(104, LEN)
+_START_TLS_FIELD = tag(106, LEN)
 
 
 def read_request(
@@ -153,6 +104,12 @@ def write_lac_request(
     return Outgoing(WRITE_LAC, ledger_id, -1, (part,), len(part), timeout_ms)
 
 
+def start_tls_request() -> Outgoing:
+    """A START_TLS: the handshake follows after its answer."""
+    part = _START_TLS_FIELD + varint(0)
+    return Outgoing(START_TLS, -1, -1, (part,), len(part), timeout_ms=0)
+
+
 def frame_start(request: Outgoing, number: int) -> bytes:
     """A frame's bytes before the request's parts: its length, and the header with the number."""
     header = b"\x08\x03\x10" + bytes((request.operation,)) + b"\x18" + varint(number)
@@ -174,10 +131,13 @@ class FrameReader:
         self._parts: list[bytes] = []
         self._held = 0
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def feed(
+        self, data: bytes, past: Callable[[bytes, int], int] = lambda data, start: start
+    ) -> Iterator[bytes]:
         """The frames that end in these bytes, without their lengths.
 
-        Raises BookieProtocolError for a frame that is too long.
+        `past` is asked where each frame begins, and returns where the next one does that it has
+        not dealt with. Raises BookieProtocolError for a frame that is too long.
         """
         self._parts.append(data)
         self._held += len(data)
@@ -185,7 +145,7 @@ class FrameReader:
             return
         data = b"".join(self._parts)
         start, end = 0, len(data)
-        while end - start >= 4:
+        while end - (start := past(data, start)) >= 4:
             size = self._checked(_LENGTH.unpack_from(data, start)[0])
             if end - start - 4 < size:
                 break

@@ -13,8 +13,8 @@ from ....proto.bookkeeper_metadata_pb2 import LedgerMetadataFormat
 from .digests import DigestType
 from .entries import NO_ENTRY
 from .errors import BookKeeperError, MetadataError
-from .frames import varint
 from .metadata import LedgerMetadata, LedgerState, Segment
+from .varints import varint
 
 _START = b"BookieMetadataFormatVersion\t"
 _CLOSED = "CLOSED"

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
+from itertools import accumulate
 
 from ....coordination.errors import CoordinationError
 from ....metadata.buffers import Buffer
+from .adds import AddEncoder, AddRun
 from .confirmed_notice import ConfirmedNotice
 from .core import ClientCore
 from .digests import digest_of, master_key
-from .entries import pack_entry
+from .entries import HEADER, pack_entries
 from .errors import (
     BackPressureError,
     BookKeeperError,
@@ -27,9 +29,8 @@ from .errors import (
     NotEnoughBookiesError,
     WrongKeyError,
 )
-from .exchange import Answer
-from .frames import Outgoing, add_request
 from .metadata import LedgerMetadata
+from .pending import PendingEntries
 from .placement import replacements
 
 # A frame's bytes beside an entry's body: length, header, ids, key and tags.
@@ -37,22 +38,6 @@ _FRAME_ROOM_BYTES = 128
 
 CommitEnsemble = Callable[[LedgerMetadata], Awaitable[LedgerMetadata]]
 """Makes a new ensemble known before anything is written to it; returns what is then in force."""
-
-
-class _Pending:
-    """An entry that is not confirmed."""
-
-    __slots__ = ("acks", "entry_id", "future", "length", "request")
-
-    def __init__(
-        self, entry_id: int, length: int, request: Outgoing, future: asyncio.Future[int]
-    ) -> None:
-        self.entry_id = entry_id
-        self.length = length
-        self.request = request
-        self.future = future
-        self.acks = 0
-        """One bit for each place in the ensemble."""
 
 
 class WritePipeline:
@@ -82,14 +67,14 @@ class WritePipeline:
         self._commit_ensemble = commit_ensemble
         self._recovery = recovery
         self._digest = digest_of(metadata.digest_type, password)
-        self._key = master_key(password)
+        self._encoder = self._make_encoder(password)
         self._max_body = core.options.max_frame_bytes - _FRAME_ROOM_BYTES
         self.confirmed = confirmed
         self.confirmed_length = length
         self._start = confirmed
         self._next_id = confirmed + 1
         self._length = length
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[PendingEntries] = deque()
         self._in_flight = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -106,6 +91,14 @@ class WritePipeline:
         self._again: asyncio.TimerHandle | None = None
         self._notice = None if recovery else ConfirmedNotice(self, password)
 
+    def _make_encoder(self, password: bytes) -> AddEncoder:
+        return AddEncoder(
+            self.metadata.ledger_id,
+            master_key(password),
+            timeout_ms=self.core.options.add_timeout_ms,
+            recovery=self._recovery,
+        )
+
     # -- writing ----------------------------------------------------------------------------------
 
     @property
@@ -113,41 +106,55 @@ class WritePipeline:
         """Bytes of entries that are not confirmed."""
         return self._in_flight
 
-    def append(self, payload: Sequence[Buffer], length: int | None = None) -> asyncio.Future[int]:
-        """Send an entry; `length` is the ledger's with it, by default the last plus the payload's.
+    def append(
+        self, payloads: Sequence[Sequence[Buffer]], before: int | None = None
+    ) -> asyncio.Future[int]:
+        """Send entries; `before` is the ledger's length before them, by default after the last one.
 
-        Raises the pipeline's error, BackPressureError or EntryTooLargeError; nothing is sent then.
+        Returns a future of the last one's id, which is done when all are confirmed. Raises the
+        pipeline's error, BackPressureError or EntryTooLargeError; nothing is sent then.
         """
         if self.error is not None:
             raise copy.copy(self.error)
-        entry_id, ledger_id = self._next_id, self.metadata.ledger_id
+        metadata, first_id = self.metadata, self._next_id
         if self._in_flight >= self.core.options.max_in_flight_bytes:
-            raise BackPressureError(f"{self._in_flight} bytes", ledger_id=ledger_id)
-        size = sum(map(len, payload))
-        if size + 32 + self._digest.size_bytes > self._max_body:
-            reason = f"{size} bytes do not fit into a frame of {self.core.options.max_frame_bytes}"
-            raise EntryTooLargeError(reason, ledger_id=ledger_id, entry_id=entry_id)
-        if length is None:
-            length = self._length + size
+            raise BackPressureError(f"{self._in_flight} bytes", ledger_id=metadata.ledger_id)
+        sizes = [sum(map(len, payload)) for payload in payloads]
+        self._check_sizes(first_id, sizes)
+        ends = [*accumulate(sizes, initial=self._length if before is None else before)][1:]
         # What recovery confirms is held by ensembles that only it knows until the ledger is closed.
         # If it ends early, the next one must not take these entries for confirmed.
         last_confirmed = self._start if self._recovery else self.confirmed
         if self._notice is not None:
             self._notice.told = last_confirmed
-        body = pack_entry(self._digest, ledger_id, entry_id, last_confirmed, length, payload)
-        request = add_request(
-            ledger_id, entry_id, self._key, body,
-            timeout_ms=self.core.options.add_timeout_ms, recovery=self._recovery,
-        )  # fmt: skip
-        pending = _Pending(entry_id, length, request, self._loop.create_future())
-        self._next_id, self._length = entry_id + 1, length
-        self._pending.append(pending)
-        self._in_flight += request.size_bytes
+        bodies = pack_entries(
+            self._digest, metadata.ledger_id, first_id, last_confirmed, ends, payloads
+        )
+        self._next_id, self._length = first_id + len(bodies), ends[-1]
+        # Where each entry has a write set of its own, each is sent by itself.
+        step = len(bodies) if metadata.write_quorum_size == metadata.ensemble_size else 1
+        for at in range(0, len(bodies), step):
+            until = at + step
+            pending = PendingEntries(
+                first_id + at, ends[at:until], bodies[at:until], metadata.ensemble_size
+            )
+            self._pending.append(pending)
+            self._send(pending, metadata.write_set(pending.first_id))
+        # Entries are confirmed in order: with the last one all of them are.
+        future = pending.future = self._loop.create_future()
         if self._in_flight >= self.core.options.max_in_flight_bytes:
             self._room.clear()
-        for place in self.metadata.write_set(entry_id):
-            self._send(pending, place)
-        return pending.future
+        return future
+
+    def _check_sizes(self, first_id: int, sizes: Sequence[int]) -> None:
+        """Raises EntryTooLargeError for an entry that fits into no frame."""
+        largest = max(sizes)
+        if largest + HEADER.size + self._digest.size_bytes > self._max_body:
+            raise EntryTooLargeError(
+                f"{largest} bytes do not fit into a frame of {self.core.options.max_frame_bytes}",
+                ledger_id=self.metadata.ledger_id,
+                entry_id=first_id + sizes.index(largest),
+            )
 
     async def ready(self) -> None:
         """Wait until `append` takes an entry. Raises the pipeline's error."""
@@ -159,21 +166,50 @@ class WritePipeline:
         """The bookies of the ensemble that have not failed."""
         return [one for place, one in enumerate(self._ensemble) if place not in self._down]
 
-    def _send(self, pending: _Pending, place: int) -> None:
+    def _send(self, pending: PendingEntries, places: Iterable[int]) -> None:
+        """Send entries to bookies that hold none of them yet, the same bytes to each."""
+        run = self._encoded(pending, 0)
+        pending.size_bytes = run.size_bytes
+        self._in_flight += run.size_bytes
+        for place in places:
+            self._send_run(run, pending, place, 0)
+
+    def _send_again(self, pending: PendingEntries, place: int) -> None:
+        """Send the entries that a bookie is not known to hold."""
+        first = pending.held[place]
+        if first < len(pending.bodies):
+            self._send_run(self._encoded(pending, first), pending, place, first)
+
+    def _encoded(self, pending: PendingEntries, first: int) -> AddRun:
+        bodies = pending.bodies[first:] if first else pending.bodies
+        number = self.core.bookies.numbers.take(len(bodies))
+        return self._encoder.encode(pending.first_id + first, number, bodies)
+
+    def _send_run(self, run: AddRun, pending: PendingEntries, place: int, first: int) -> None:
         if place in self._down:
             return
         bookie = self._ensemble[place]
-        self.core.bookies.send(
-            bookie, pending.request, partial(self._answered, pending, place, bookie)
-        )
+        done = partial(self._answered, pending, place, bookie, first)
+        self.core.bookies.send_adds(bookie, run, done)
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def _answered(self, pending: _Pending, place: int, bookie: str, answer: Answer) -> None:
+    def _answered(
+        self,
+        pending: PendingEntries,
+        place: int,
+        bookie: str,
+        first: int,
+        answer: int | BookKeeperError,
+    ) -> None:
+        """A bookie holds so many of the entries that were sent to it, from `first` on; or failed.
+
+        An answer of a bookie that is not at its place any more counts for nothing.
+        """
         if self.error is not None or self._ensemble[place] != bookie:
             return
         if not isinstance(answer, BookKeeperError):
-            pending.acks |= 1 << place
+            pending.held[place] = max(pending.held[place], first + answer)
             if pending is self._head():
                 self._confirm()
         elif isinstance(answer, LedgerFencedError | WrongKeyError):
@@ -182,7 +218,7 @@ class WritePipeline:
             self.core.bookies.suspect(bookie)
             self._bookie_failed(place)
 
-    def _head(self) -> _Pending | None:
+    def _head(self) -> PendingEntries | None:
         return self._pending[0] if self._pending else None
 
     def _confirm(self) -> None:
@@ -194,12 +230,19 @@ class WritePipeline:
         if self._is_frozen:
             return
         quorum, before = self.metadata.ack_quorum_size, self.confirmed
-        while self._pending and self._pending[0].acks.bit_count() >= quorum:
-            entry = self._pending.popleft()
-            self.confirmed, self.confirmed_length = entry.entry_id, entry.length
-            self._in_flight -= entry.request.size_bytes
-            if not entry.future.done():
-                entry.future.set_result(entry.entry_id)
+        while self._pending:
+            pending = self._pending[0]
+            held = pending.held_by(quorum)
+            if held > pending.confirmed:
+                pending.confirmed = held
+                self.confirmed = pending.first_id + held - 1
+                self.confirmed_length = pending.ends[held - 1]
+            if held < len(pending.bodies):
+                break
+            self._pending.popleft()
+            self._in_flight -= pending.size_bytes
+            if pending.future is not None and not pending.future.done():
+                pending.future.set_result(self.confirmed)
         if self._in_flight < self.core.options.max_in_flight_bytes:
             self._room.set()
         if self._notice is not None and self.confirmed > before:
@@ -218,7 +261,7 @@ class WritePipeline:
         self._in_flight = 0
         self._room.set()
         for entry in pending:
-            if not entry.future.done():
+            if entry.future is not None and not entry.future.done():
                 # One of its own for each: a traceback grows with each place that raises it.
                 entry.future.set_exception(copy.copy(error))
                 # A caller that does not wait for this entry gets the error from the next append.
@@ -326,11 +369,12 @@ class WritePipeline:
 
     def _resend(self, replaced: AbstractSet[int], again: AbstractSet[int]) -> None:
         """Send pending entries to bookies that are new, or that are tried again."""
-        for entry in list(self._pending):
-            for place in self.metadata.write_set(entry.entry_id):
+        for pending in self._pending:
+            for place in self.metadata.write_set(pending.first_id):
                 if place in replaced:
-                    # An ack from the earlier bookie does not hold for the new one.
-                    entry.acks &= ~(1 << place)
-                    self._send(entry, place)
-                elif place in again and not entry.acks >> place & 1:
-                    self._send(entry, place)
+                    # An ack from the earlier bookie does not hold for the new one, whose segment
+                    # begins after what is confirmed.
+                    pending.held[place] = pending.confirmed
+                    self._send_again(pending, place)
+                elif place in again:
+                    self._send_again(pending, place)

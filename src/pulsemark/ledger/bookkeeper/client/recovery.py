@@ -212,7 +212,8 @@ class _Recovery:
                         more = False
                         break
                     await pipeline.ready()
-                    written.append(pipeline.append((entry.payload,), entry.length))
+                    before = entry.length - len(entry.payload)
+                    written.append(pipeline.append(((entry.payload,),), before))
                 await asyncio.gather(*written)
             finally:
                 begun: list[asyncio.Future[Any]] = [*reads, *written]

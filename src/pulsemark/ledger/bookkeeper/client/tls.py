@@ -1,0 +1,199 @@
+"""TLS to bookies: the files, and asking a bookie for it.
+
+Bookies serve TLS on their ordinary port. A client asks for it with START_TLS, in plain. If the
+bookie answers OK, the handshake follows on the same connection. Nothing else is sent before that,
+and a bookie without TLS is an error: the client never goes on in plain. Source: BookKeeper's
+PerChannelBookieClient and TLSContextFactory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from .connection import BookieConnection
+from .errors import (
+    BookieError,
+    BookieProtocolError,
+    BookieTlsError,
+    BookieUnreachableError,
+    TlsFilesError,
+)
+from .frames import START_TLS, FrameReader, frame_start, parse_response, start_tls_request
+
+_log = logging.getLogger(__name__)
+_MAX_ANSWER_BYTES = 64 * 1024
+_NUMBER = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BookieTls:
+    """What a client shows to bookies, and whom it trusts. Files are PEM."""
+
+    trust_certs_file: str
+    """The authorities of the bookies' certificates."""
+    certificate_file: str | None = None
+    """The client's certificate chain, for bookies that ask for one (tlsClientAuthentication)."""
+    key_file: str | None = None
+    """Its private key."""
+    key_password_file: str | None = None
+    """The password of the key, if it has one."""
+    check_hostname: bool = False
+    """Whether a bookie's certificate must be for the host that it is connected to by."""
+    refresh_s: int = 300
+    """How often changed files are looked for; 0: never."""
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files. Raises TlsFilesError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.check_hostname
+        # Old certificates are of X.509 version 1.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        try:
+            context.load_verify_locations(self.trust_certs_file)
+        except (OSError, ValueError) as error:
+            raise TlsFilesError(self.trust_certs_file, _said(error)) from error
+        if self.certificate_file is None:
+            return context
+        try:
+            # Without a password OpenSSL would ask for one at the terminal.
+            context.load_cert_chain(self.certificate_file, self.key_file, self._password())
+        except (OSError, ValueError) as error:
+            raise TlsFilesError(
+                f"{self.certificate_file}, {self.key_file}", _said(error)
+            ) from error
+        return context
+
+    def _password(self) -> str:
+        if self.key_password_file is None:
+            return ""
+        try:
+            return Path(self.key_password_file).read_text().strip()
+        except (OSError, ValueError) as error:
+            raise TlsFilesError(self.key_password_file, _said(error)) from error
+
+    def marks(self) -> tuple[object, ...]:
+        """What changes with the files."""
+        marks: list[object] = []
+        for path in (
+            self.trust_certs_file, self.certificate_file, self.key_file, self.key_password_file,
+        ):  # fmt: skip
+            try:
+                found = Path(path).stat() if path is not None else None
+            except OSError:
+                found = None
+            marks.append(found and (found.st_mtime_ns, found.st_size, found.st_ino))
+        return tuple(marks)
+
+
+class TlsContexts:
+    """The context for each new connection. Raises TlsFilesError when it is made.
+
+    Files are read again after they changed; if the new ones cannot be used, the old ones stay in
+    use, because files may be replaced one after the other.
+    """
+
+    def __init__(self, tls: BookieTls, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._tls = tls
+        self._now_s = now_s
+        self._marks = tls.marks()
+        self._context = tls.context()
+        self._looked_s = now_s()
+
+    def __call__(self) -> ssl.SSLContext:
+        """The context for a new connection."""
+        now_s = self._now_s()
+        if self._tls.refresh_s and now_s - self._looked_s >= self._tls.refresh_s:
+            self._looked_s = now_s
+            marks = self._tls.marks()
+            if marks != self._marks:
+                try:
+                    self._context, self._marks = self._tls.context(), marks
+                except TlsFilesError as error:
+                    _log.warning("the old files for TLS to bookies stay in use: %s", error)
+        return self._context
+
+
+class _Asking(asyncio.Protocol):
+    """A fresh connection that asks for TLS; `answer` is done once the handshake may begin."""
+
+    def __init__(self, bookie: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._bookie = bookie
+        self._reader = FrameReader(_MAX_ANSWER_BYTES)
+        self.answer: asyncio.Future[None] = loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        request = start_tls_request()
+        parts = [frame_start(request, _NUMBER), *request.parts]
+        cast("asyncio.WriteTransport", transport).writelines(parts)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            frames = list(self._reader.feed(data))
+            if frames:
+                self._take(frames)
+        except BookieError as error:
+            error.bookie = self._bookie
+            self._end(error)
+
+    def _take(self, frames: list[bytes]) -> None:
+        response = parse_response(frames[0])
+        header = response.header
+        if (header.operation, header.txnId) != (START_TLS, _NUMBER) or len(frames) > 1:
+            raise BookieProtocolError("an answer to something else than START_TLS")
+        if response.status:
+            reason = f"it has no TLS: it answered START_TLS with status {response.status}"
+            raise BookieTlsError(reason)
+        self._end(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(BookieUnreachableError("it closed the connection", bookie=self._bookie))
+
+    def _end(self, error: BookieError | None) -> None:
+        if self.answer.done():
+            return
+        if error is None:
+            self.answer.set_result(None)
+        else:
+            self.answer.set_exception(error)
+
+
+async def connect_with_tls(
+    connection: BookieConnection, bookie: str, host: str, port: int, context: ssl.SSLContext
+) -> None:
+    """Connect a connection's protocol with TLS. Raises BookieError, OSError."""
+    loop = asyncio.get_running_loop()
+    transport, asking = await loop.create_connection(lambda: _Asking(bookie, loop), host, port)
+    try:
+        await asking.answer
+        secured = await loop.start_tls(
+            transport, connection, context, server_hostname=host if context.check_hostname else None
+        )
+    except ssl.SSLCertVerificationError as error:
+        transport.abort()
+        reason = f"its certificate is refused: {error.verify_message}"
+        raise BookieTlsError(reason, bookie=bookie) from error
+    except (ssl.SSLError, ConnectionError) as error:
+        transport.abort()
+        raise BookieTlsError(f"the handshake failed: {_said(error)}", bookie=bookie) from error
+    except BaseException:
+        transport.abort()
+        raise
+    assert secured is not None
+    connection.connection_made(secured)
+
+
+def _said(error: Exception) -> str:
+    """What an error says, without OpenSSL's place in its source."""
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
