@@ -4,6 +4,7 @@ import asyncio
 import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pulsar
 import pytest
@@ -288,7 +289,7 @@ def test_a_topic_that_another_broker_has_just_created(brokers, rest):
 async def test_no_bundles_store_is_waited_for_by_the_event_loop():
     """Each store is told so in the loop's thread, though it is opened in another one."""
     told = []
-    store = SimpleNamespace(never_wait_here=lambda: told.append(threading.get_ident()))
+    store: Any = SimpleNamespace(never_wait_here=lambda: told.append(threading.get_ident()))
     stores = BundleStores(lambda bundle: store, asyncio.to_thread)
     assert await stores.open("public/default/0x0_0xffffffff") is store
     assert told == [threading.get_ident()]
