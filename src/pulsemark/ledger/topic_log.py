@@ -158,6 +158,8 @@ class TopicLog:
             except (DamagedRecordError, FileNotFoundError, BeingReadError) as error:
                 if entries:
                     break
+                if isinstance(error, BeingReadError):
+                    raise
                 raise self._unreadable(segment, row, error) from error
             part_size = sum(len(e.stored) for e in part)
             if entries and size + part_size > max_bytes:
@@ -302,12 +304,7 @@ class TopicLog:
     def known_message_count(self, position: Position) -> int | None:
         """As ``entry_message_count``; UNKNOWN_COUNT if that would have to wait for a network."""
         found = self._entry_at(position)
-        if found is None:
-            return None
-        segment, row = found
-        if segment.may_wait and not all(map(segment.has_row, range(max(row - 1, 0), row + 1))):
-            return UNKNOWN_COUNT
-        return _messages_of(segment, row)
+        return None if found is None else _messages_of(*found, may_wait=False)
 
     def _entry_at(self, position: Position) -> tuple[Run, int] | None:
         """Segment and row of the durable entry at ``position``; None: no such entry."""
@@ -370,10 +367,10 @@ class TopicLog:
         """Whether ``index_before`` answers without waiting for a network."""
         segments = self._segments
         number, row = self._locate(segments, position)
-        if number >= len(segments) or not segments[number].may_wait:
+        run = segments[number] if number < len(segments) else None
+        if run is None or not run.may_wait or not 0 < row < run.entry_count:
             return True
-        segment = segments[number]
-        return not 0 < row < segment.entry_count or segment.has_row(row - 1)
+        return run.has_row(row - 1)
 
     def cut_before(self, position: Position, next_index: int) -> int | None:
         """The index at which the log's tail was cut off, at or before an entry that was there.
@@ -395,6 +392,8 @@ class TopicLog:
         return following.first_index
 
 
-def _messages_of(segment: Run, row: int) -> int:
+def _messages_of(segment: Run, row: int, *, may_wait: bool = True) -> int:
+    if segment.may_wait and not may_wait and not all(map(segment.has_row, {max(row - 1, 0), row})):
+        return UNKNOWN_COUNT
     before = segment.row(row - 1).next_message if row else 0
     return segment.row(row).next_message - before

@@ -2,7 +2,7 @@
 
 A fetch is one read of one ledger: from the entry that was asked for, as many as were asked for. Who
 comes meanwhile for entries of the same read waits for it, too, so readers at one place cost one
-read. Where a reader goes on at the end of an earlier fetch, the next ones are begun at once: so
+read. Where a reader goes on at the end of an earlier fetch, the next one is begun at once: so
 bookies answer while entries are sent to a client.
 
 What a reader that goes on has passed is dropped, but for the last few fetches: another reader may
@@ -39,8 +39,10 @@ PASSED_FETCHES = 1
 AWAITED_S = 5.0
 """A reader that waited for a fetch, and has not taken it for so long, is not expected any more."""
 FAILURE_KEPT_S = 0.2
-AHEAD_FETCHES, AHEAD_MAX = 2, 8
-"""So many fetches are begun before a reader that goes on asks for them; and for all readers."""
+AHEAD_FETCHES, AHEAD_MAX = 1, 8
+"""So many fetches are begun before a reader that goes on asks for them; and for all readers. With
+two of them the client's thread and the reader's always run at once, which costs more than it gains.
+"""
 AHEAD_ENTRIES, AHEAD_BYTES = 200, 1024 * 1024
 """So much is fetched at once for a reader that goes on."""
 ENTRY_COST_BYTES = 300
