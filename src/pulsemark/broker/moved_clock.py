@@ -10,6 +10,7 @@ import asyncio
 
 from .handlers.authenticating import check_credentials
 from .services import Services
+from .subscriptions.shared_dispatcher import SharedDispatcher
 from .topics.topic import Topic
 
 __all__ = ["before_clock_moves", "clock_moved"]
@@ -44,6 +45,6 @@ async def clock_moved(services: Services) -> None:
 
 def _deliver_due(topic: Topic) -> None:
     for subscription in tuple(topic.subscriptions.values()):
-        delayed = getattr(subscription.dispatcher, "delayed", None)
-        if delayed is not None:
-            delayed.check_now()
+        dispatcher = subscription.dispatcher
+        if isinstance(dispatcher, SharedDispatcher):
+            dispatcher.delayed.check_now()
