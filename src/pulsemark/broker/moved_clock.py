@@ -10,7 +10,7 @@ import asyncio
 
 from .handlers.authenticating import check_credentials
 from .services import Services
-from .subscriptions.delayed import DelayedEntries
+from .subscriptions.shared_dispatcher import SharedDispatcher
 from .topics.topic import Topic
 
 __all__ = ["before_clock_moves", "clock_moved"]
@@ -46,5 +46,5 @@ async def clock_moved(services: Services) -> None:
 def _deliver_due(topic: Topic) -> None:
     for subscription in tuple(topic.subscriptions.values()):
         dispatcher = subscription.dispatcher
-        if dispatcher is not None and isinstance(dispatcher.delayed, DelayedEntries):
+        if isinstance(dispatcher, SharedDispatcher):
             dispatcher.delayed.check_now()

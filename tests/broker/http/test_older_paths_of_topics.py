@@ -179,4 +179,5 @@ def test_a_part_of_the_web_server_without_a_slash(broker: BrokerThread) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         opener.open(f"{broker.http_url}/admin/v2", timeout=30)
     with caught.value as answer:
-        assert (answer.code, answer.headers["Location"]) == (302, "/admin/v2/")
+        found = (answer.code, answer.headers["Location"])
+        assert found == (302, f"{broker.http_url}/admin/v2/")

@@ -176,7 +176,11 @@ def test_options_name_methods_and_nothing_else(attacked: BrokerThread) -> None:
         for token in (None, forged()["alg none"]):
             assert rest(attacked, "OPTIONS", path, token).status == 401, path
         answer, other = (rest(attacked, "OPTIONS", path, signed(r)) for r in ("nobody", "admin"))
-        assert (answer.status, answer) == (200, other), path
+        found, expected = (
+            (one.status, one.body, {**one.headers, "date": ""}) for one in (answer, other)
+        )
+        assert answer.status == 200, path
+        assert found == expected, path
         assert set(answer.body.decode().split(", ")) <= methods, path
     assert state_of(attacked) == before
 

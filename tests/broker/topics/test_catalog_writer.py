@@ -256,7 +256,7 @@ def test_cancelled_change_is_shown_all_the_same(store):
         await topics.catalog_writer.settled()
         again, _ = await start(store)
         assert again.namespaces.tenants == topics.namespaces.tenants
-        assert set(topics.namespaces.tenants) == {"public", "t0", "t1", "t2", "t3"}
+        assert set(topics.namespaces.tenants) == {"public", "pulsar", "t0", "t1", "t2", "t3"}
 
     asyncio.run(run())
 

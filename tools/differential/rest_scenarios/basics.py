@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from pulsemark.wire import commands
 
 from ..peers import Recorder
@@ -171,6 +173,7 @@ def rest_topics(broker: Recorder, topic: str) -> None:
     subscribe(link, topic, 10)
     broker.rest("DELETE", f"{path}/subscription/s", label="delete connected subscription")
     link.close()
+    time.sleep(1.0)  # until the brokers have noticed it
     broker.rest("DELETE", f"{path}/subscription/s", label="delete subscription")
     broker.rest("DELETE", f"{path}/subscription/s", label="delete subscription again")
     broker.rest("PUT", f"{path}/compaction", label="compact")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import MessageId, commands
 
@@ -100,7 +102,7 @@ def validation_errors(broker: Recorder, topic: str) -> None:
     link.say("flow", commands.flow(10, 20))
     ids = received(broker)
     for number, label in enumerate(pb.CommandAck.ValidationError.keys()):
-        error = pb.CommandAck.ValidationError.Value(label)
+        error: Any = pb.CommandAck.ValidationError.Value(label)
         link.say(
             label,
             commands.ack(
