@@ -44,6 +44,12 @@ OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
+#: A stream has a connection of its own, and reads no more ahead than its receiver takes soon.
+STREAM_OPTIONS = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 262_144),
+)
 _TLS = b"ssl"
 
 
@@ -135,14 +141,18 @@ class Forwarding:
         self, owner: Owner, method: str, request: Any, context: Call
     ) -> AsyncGenerator[Any, None]:
         """The other server's answers. Raises as `call`."""
-        channel = self._open(*self._place(owner, context), ("grpc.use_local_subchannel_pool", 1))
+        channel = self._open(*self._place(owner, context), *STREAM_OPTIONS)
+        stub = channel.unary_stream(rpc.path(method), **rpc.client_codec(method))
+        call = stub(request, **_beside(owner, context))
         try:
-            stub = channel.unary_stream(rpc.path(method), **rpc.client_codec(method))
-            async for response in stub(request, **_beside(owner, context)):
+            # Not `async for`: a call that is left in the middle of one is garbage in a cycle, with
+            # megabytes that wait for the collector.
+            while (response := await call.read()) is not grpc.aio.EOF:
                 yield response
         except grpc.aio.AioRpcError as error:
             raise _refused(error) from error
         finally:
+            call.cancel()  # else it would stay, with what it has received, though its channel ends
             await channel.close()
 
     async def close(self) -> None:
