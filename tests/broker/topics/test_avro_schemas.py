@@ -100,3 +100,21 @@ def test_a_definition_is_printed_in_the_order_of_avros_java_library() -> None:
     shown = str(AvroDefinition(json.dumps(given).encode(), "AVRO"))
     names = [line.split('"')[1] for line in shown.split("\n") if '" : ' in line]
     assert names == ["type", "name", "doc", "fields", "name", "type", "doc", "default", "extra"]
+
+
+def test_a_comparison_looks_at_the_writers_fields_once(monkeypatch) -> None:
+    """Not once for each of the reader's fields: large records would take seconds."""
+    from avro.schema import RecordSchema
+
+    fields_dict = vars(RecordSchema)["fields_dict"]
+    looks: list[RecordSchema] = []
+
+    def counted(schema: RecordSchema):
+        looks.append(schema)
+        return fields_dict.fget(schema)
+
+    fields = [{"name": f"f{number}", "type": "int"} for number in range(50)]
+    wide = definition({"type": "record", "name": "A", "fields": fields})
+    monkeypatch.setattr(RecordSchema, "fields_dict", property(counted))
+    check_reads(wide, wide, "FULL")
+    assert len(looks) == 1
