@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import signal
 import threading
 
 import pytest
@@ -23,9 +24,14 @@ def test_a_broker_whose_start_was_interrupted_ends(monkeypatch):
         return asyncio.new_event_loop()
 
     monkeypatch.setattr(embed, "new_event_loop", interrupting)
+    # A shell's background job, and all that it starts, ignores SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     broker = BrokerThread(BrokerConfig(storage="memory", port=0, http_port=None))
-    with pytest.raises(KeyboardInterrupt):
-        broker.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            broker.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
     closing = threading.Thread(target=broker.close, daemon=True)
     closing.start()
     closing.join(0.2)  # it has found no loop by then

@@ -96,7 +96,7 @@ def test_its_programs_run(broker: BrokerThread, capsys: pytest.CaptureFixture[st
 def test_its_settings_are_all_there_are() -> None:
     """Every setting of Pulsar's that is known is on the page, and none that is not."""
     _, _, section = TEXT.partition("## The configuration file")
-    named = set(re.findall(r"`([a-z][A-Za-z.]+)`", section))
+    named = set(re.findall(r"`([a-z][A-Za-z._]+)`", section))
     assert set(PULSAR_SETTINGS) <= named
     assert set(INTERCEPTORS) <= named
     settings = {*runtime_settings(BrokerConfig()), *INTERCEPTORS}
