@@ -321,8 +321,11 @@ def test_after_a_failed_write_nothing_is_lost_and_nothing_doubled(deduplicating)
         assert broker.call(fail) == (True, 0)
 
 
-def test_a_batch_that_is_written_half_is_stored_once(deduplicating, monkeypatch):
-    """What was written whole has its receipt; all else is refused, sent again, and stored then."""
+@pytest.mark.parametrize("operation", ["pwritev", "fdatasync"])
+def test_a_batch_that_fails_is_stored_once(deduplicating, monkeypatch, operation):
+    """What was written whole after the sync has its receipt; all else is refused, and stored when
+    it is sent again.
+    """
     files = FaultyFiles()
     opened = LocalStore.open
     monkeypatch.setattr(
@@ -338,7 +341,8 @@ def test_a_batch_that_is_written_half_is_stored_once(deduplicating, monkeypatch)
             syncing.set()
             gathered.wait(PATIENCE_S)
         elif not files.failed_calls:
-            files.fail("pwritev", error=errno.ENOSPC)  # half of what goes to the segment next
+            # The journal's sync, or half of what goes to the segment after it.
+            files.fail(operation, error=errno.ENOSPC)
         sync(fd)
 
     async def next_entry_id(running: Any) -> int:
@@ -356,7 +360,8 @@ def test_a_batch_that_is_written_half_is_stored_once(deduplicating, monkeypatch)
         gathered.set()
         acknowledged = receipts_before_a_refusal(producer)
     assert files.failed_calls == 1
-    assert 1 < len(acknowledged) < len(messages)
+    assert (1 < len(acknowledged) < len(messages)) == (operation == "pwritev")
+    assert files.violations == []
     with RawClient.from_url(broker.service_url) as client:
         producer = client.create_producer(TOPIC, producer_name="p")
         assert producer.last_sequence_id == acknowledged[-1].sequence_id == len(acknowledged) - 1
