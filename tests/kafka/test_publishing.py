@@ -6,8 +6,10 @@ import errno
 import gc
 import logging
 import struct
+import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import confluent_kafka
@@ -305,6 +307,52 @@ def test_a_failing_disk_is_answered_with_a_storage_error(tmp_path, monkeypatch):
         following = client.produce("t", record_set([b"2"], producer=(1, 0, 2)))
         assert (again.base_offset, following.base_offset) == (1, 2)
         assert not files.violations
+
+
+def test_a_set_that_a_failed_write_stored_is_answered_as_stored(tmp_path, monkeypatch):
+    """Of sets in one commit whose segment is written half, the first are in the log: no error."""
+    files = FaultyFiles()
+    opened, sync = LocalStore.open, files.fdatasync
+    monkeypatch.setattr(
+        LocalStore, "open", lambda folder, **options: opened(folder, **{**options, "files": files})
+    )
+    syncing, gathered = threading.Event(), threading.Event()
+
+    def sync_late(fd):
+        if not syncing.is_set():
+            syncing.set()
+            gathered.wait(30)
+        elif not files.failed_calls:
+            files.fail("pwritev", error=errno.ENOSPC)  # half of what goes to the segment next
+        sync(fd)
+
+    def produce(number):
+        with RawKafka.from_url(broker.kafka_url) as client:
+            return client.produce("t", record_set([b"%d" % number]))
+
+    with (
+        running_broker(data_dir=tmp_path / "data", kafka_port=0, http_port=None) as broker,
+        RawKafka.from_url(broker.kafka_url) as client,
+        ThreadPoolExecutor(6) as threads,
+    ):
+        topic = MetadataRequest.MetadataRequestTopic(name="t")
+        client.call(MetadataRequest, 1, topics=[topic])
+        assert client.produce("t", record_set([b"0"])).error_code == 0
+        ledger = ledger_of(broker, "t")
+        monkeypatch.setattr(files, "fdatasync", sync_late)
+        answers = [threads.submit(produce, 1)]
+        assert syncing.wait(30)
+        answers += [threads.submit(produce, number) for number in range(2, 7)]
+        deadline_s = time.monotonic() + 30
+        while ledger.tail.entry_id < 7 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        gathered.set()
+        codes = sorted((each.result().error_code, each.result().base_offset) for each in answers)
+        stored = [offset for code, offset in codes if code == 0]
+        assert 1 < len(stored) < len(codes)
+        assert stored == list(range(1, 1 + len(stored)))
+        assert {code for code, _ in codes} == {0, 56}
+        assert ledger.next_index == 1 + len(stored)
 
 
 def test_a_disk_that_stays_full_leaves_no_message_of_librdkafka_without_a_report(

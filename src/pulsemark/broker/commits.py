@@ -1,14 +1,14 @@
-"""Lets a coroutine wait until a commit is durable."""
+"""Lets a coroutine wait until a commit, or one entry of it, is durable."""
 
 from __future__ import annotations
 
 import asyncio
 
-from ..ledger import Commit, LedgerError
+from ..ledger import Appended, Commit, LedgerError
 from ..proto.pulsar_api_pb2 import ServerError
 from .errors import RefusedError
 
-__all__ = ["durable"]
+__all__ = ["durable", "stored"]
 
 
 async def durable(commit: Commit) -> None:
@@ -28,3 +28,12 @@ async def durable(commit: Commit) -> None:
         await done
     except LedgerError as error:
         raise RefusedError(ServerError.PersistenceError, str(error)) from error
+
+
+async def stored(appended: Appended) -> None:
+    """As `durable`, of one entry: it may be stored although its commit failed."""
+    try:
+        await durable(appended.commit)
+    except RefusedError:
+        if appended.error is not None:
+            raise

@@ -35,7 +35,7 @@ from ..ledger import (
 from ..metadata import StampError
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
-from .commits import durable
+from .commits import stored
 from .configuration.config import BrokerConfig
 from .configuration.security_config import SecurityConfig
 from .errors import ConfigError, RefusedError
@@ -129,7 +129,7 @@ def _appending_control(services: Services) -> AppendControl:
             appended, epoch = await services.run_blocking(
                 _append, topic.ledger, request, epochs.leader
             )
-            await durable(appended.commit)
+            await stored(appended)
         except RefusedError as refusal:
             if isinstance(refusal.__cause__, LedgerError):
                 raise refusal.__cause__ from None

@@ -273,8 +273,8 @@ class Publish:
         partition = part.partition
         if partition is None or not (part.appended is not None or part.repeats):
             return
-        commit = part.appended.commit if part.appended is not None else partition.last_commit
-        error = None if commit is None else commit.error
+        done = part.appended or partition.last_commit
+        error = None if done is None else done.error
         counters = partition.opened.counters
         if error is not None:
             # The log does not have it: what is known of producers is made of the log again.

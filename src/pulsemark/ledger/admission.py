@@ -92,8 +92,8 @@ def check_place(topic: str, tail: Tail, epoch: int | None, follows: Appended | N
         raise StaleEpochError(topic, epoch, tail.epoch)
     if follows is None:
         return
-    if follows.commit.error is not None:
-        raise FencedError(topic, f"the entry before it failed: {follows.commit.error}")
+    if follows.error is not None:
+        raise FencedError(topic, f"the entry before it failed: {follows.error}")
     if not follows.commit.done and follows.ledger_id != tail.ledger_id:
         raise FencedError(topic, "a new ledger began before the entry before it was stored")
 

@@ -185,11 +185,16 @@ class EntryTooLargeError(LedgerError):
 
 
 class FencedError(LedgerError):
-    """The entry is not durable and never will be; readers never saw its position and index."""
+    """The entry is not in the log; while the store lives, no reader sees its position and index.
 
-    def __init__(self, topic: str, reason: str) -> None:
+    A write that failed half way may have stored the first entries of a commit: those of its ledger
+    below ``stored_end_id``. `Appended.error` says it of one entry.
+    """
+
+    def __init__(self, topic: str, reason: str, stored_end_id: int = 0) -> None:
         self.topic = topic
         self.reason = reason
+        self.stored_end_id = stored_end_id
         super().__init__(f"{topic}: not stored: {reason}")
 
 

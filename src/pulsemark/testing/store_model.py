@@ -6,10 +6,13 @@ A test appends, trims and acknowledges through the model, which remembers what t
 - each entry whose commit succeeded is in the log, with the promised bytes, index and time;
 - each entry in the log was sent, at that position; an entry that was once read stays;
 - indexes have no gap and none is given twice; times never decrease;
+- an entry that was refused is not in the log while that store lives: whoever sends it again because
+  of the error would have it there twice;
 - a cursor has the state that was last made durable, or the state of a later attempt.
 
-An entry whose commit failed, or was interrupted by a crash, may be in the log or not; after the
-store was opened again this does not change any more. A trimmed entry may be in the log or not.
+A refused entry, and one whose outcome was not known before a crash, may be in the log or not once
+the store is opened again; after that this does not change any more. A trimmed entry may be in the
+log or not.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from ..ledger import (
     Cursor,
     Entry,
     EntryKind,
+    FencedError,
     LedgerError,
     ManagedLedger,
     Position,
@@ -32,7 +36,8 @@ from ..ledger import (
 from ..ledger.reading_on import read_on
 from ..metadata import PrefixError, peek
 
-PENDING, ACKED, FAILED, SEEN, GONE = "pending", "acknowledged", "failed", "seen", "gone"
+PENDING, ACKED, REFUSED, FAILED = "pending", "acknowledged", "refused", "failed"
+SEEN, GONE = "seen", "gone"
 _MUST_BE_THERE = (ACKED, SEEN)
 
 
@@ -50,6 +55,8 @@ class Sent:
     def settle(self, error: BaseException | None) -> None:
         """Note the result of the commit."""
         self.state = ACKED if error is None else FAILED
+        if isinstance(error, FencedError):
+            self.state = REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ class TopicModel:
         if appended.position in self.sent:
             self.faults.append(f"{self.name}: position {appended.position} given twice")
         self.sent[appended.position] = sent
-        appended.commit.add_done_callback(sent.settle)
+        appended.commit.add_done_callback(lambda _: sent.settle(appended.error))
         return sent
 
     def trim(self, ledger: ManagedLedger, before: Position) -> None:
@@ -191,7 +198,7 @@ class TopicModel:
         self._check_order(log, entries, found)
         there = {entry.position for entry in entries}
         for entry in entries:
-            found += self.problems_of(entry)
+            found += self.problems_of(entry, reopened=reopened)
         for sent in self.sent.values():
             if sent.position in there or sent.position < self.trimmed_before:
                 continue
@@ -220,7 +227,7 @@ class TopicModel:
         if log.next_index != index:
             found.append(f"{self.name}: next index {log.next_index}, not {index}")
 
-    def problems_of(self, entry: Entry) -> list[str]:
+    def problems_of(self, entry: Entry, *, reopened: bool = False) -> list[str]:
         """All problems of an entry that was read. It must stay in the log from now on."""
         found: list[str] = []
         place = f"{self.name}: entry {entry.position}"
@@ -234,6 +241,8 @@ class TopicModel:
             return [f"{place} was never sent"]
         if sent.state == GONE:
             found.append(f"{place} came back")
+        if sent.state == REFUSED and not reopened:
+            found.append(f"{place} was refused, and is in the log")
         if entry.body != sent.body:
             found.append(f"{place} has wrong bytes")
         if (entry.index, entry.message_count, entry.append_time_ms) != (

@@ -10,7 +10,7 @@ from pulsemark.broker import BrokerConfig
 from pulsemark.broker.connection.receipts import PublishBudget, Receipts
 from pulsemark.broker.statistics.counters import TopicCounters
 from pulsemark.broker.topics.producer import Producer
-from pulsemark.ledger import Appended
+from pulsemark.ledger import Appended, FencedError
 from pulsemark.proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandProducer,
@@ -185,6 +185,24 @@ def test_a_topic_that_failed_is_answered_with_errors_and_the_others_with_receipt
     assert publishing.answers_of(1) == [("error", 1), ("error", 3)]
     assert publishing.session.failures == [error]
     assert [(c.messages_in, c.failed_entries) for c in publishing.counters] == [(2, 0), (0, 2)]
+
+
+def test_of_a_commit_that_failed_half_way_what_is_stored_gets_its_receipts(publishing):
+    """Each producer gets receipts up to the entry that is not stored, and errors from there on."""
+    batch = Batch()
+    error = FencedError("orders", "no space", 3)
+    commit = Commit(batch, error)
+    for sequence_id in range(6):
+        publishing.publish(sequence_id % 2, sequence_id, commit)
+    publishing.refuse(0, 6)
+    batch.finish()
+
+    assert publishing.answers_of(0) == [("receipt", 0), ("receipt", 2), ("error", 4), ("error", 6)]
+    assert publishing.answers_of(1) == [("receipt", 1), ("error", 3), ("error", 5)]
+    assert publishing.session.failures == [error]
+    assert [(c.messages_in, c.failed_entries) for c in publishing.counters] == [(2, 1), (1, 2)]
+    assert [c.bytes_in for c in publishing.counters] == [2 * SIZE_BYTES, SIZE_BYTES]
+    assert publishing.receipts.entries_in_flight == publishing.budget.bytes_in_flight == 0
 
 
 def test_counters_go_by_what_is_durable(publishing):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,15 +20,19 @@ import pytest
 from pulsemark.broker import BrokerThread
 from pulsemark.ledger import (
     EARLIEST,
+    Appended,
     FencedError,
     FolderReader,
+    LocalStore,
     StoreFailedError,
     StoreOptions,
 )
 from pulsemark.metadata import payload_of
 from pulsemark.metadata.source_stamp import MIRROR_PROPERTY, SourceStamp
 from pulsemark.testing import RawClient, SettableClock, running_broker
+from pulsemark.testing.faulty_files import FaultyFiles
 from pulsemark.testing.raw_client import SendRefusedError
+from pulsemark.testing.raw_handles import RawProducer, Receipt
 from pulsemark.testing.raw_messages import unbatched_message
 
 DUPLICATE = (-1, -1)
@@ -65,6 +71,23 @@ def payloads(broker: BrokerThread, topic: str = TOPIC) -> list[bytes]:
 
     found: list[bytes] = broker.call(read)
     return found
+
+
+def post_all(producer: RawProducer, messages: list[bytes], first: int) -> None:
+    """Send messages with sequence ids from ``first`` on, without waiting for their receipts."""
+    for n, payload in enumerate(messages, first):
+        body = unbatched_message(payload, publish_time_ms=n, sequence_id=n, producer_name="p")
+        producer.post(body, sequence_id=n)
+
+
+def receipts_before_a_refusal(producer: RawProducer) -> list[Receipt]:
+    """What a producer gets until a message is refused."""
+    found: list[Receipt] = []
+    while True:
+        try:
+            found += producer.receipts(1)
+        except SendRefusedError:
+            return found
 
 
 def snapshot_of(broker: BrokerThread, topic: str = TOPIC) -> Any:
@@ -278,12 +301,9 @@ def test_after_a_failed_write_nothing_is_lost_and_nothing_doubled(deduplicating)
                 done = False
                 error: Exception | None = None
 
-            class Appended:
-                commit = Commit()
-                ledger_id = entry_id = 0
-
+            commit: Any = Commit()
             command = CommandSend(producer_id=1, sequence_id=1)
-            deduplication.appended("p", command, b"", Appended())
+            deduplication.appended("p", command, b"", Appended(0, 0, 0, 0, commit))
             try:
                 deduplication.admit("p", command)
             except UncertainError:
@@ -299,6 +319,57 @@ def test_after_a_failed_write_nothing_is_lost_and_nothing_doubled(deduplicating)
             return refused, last
 
         assert broker.call(fail) == (True, 0)
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "fdatasync"])
+def test_a_batch_that_fails_is_stored_once(deduplicating, monkeypatch, operation):
+    """What was written whole after the sync has its receipt; all else is refused, and stored when
+    it is sent again.
+    """
+    files = FaultyFiles()
+    opened = LocalStore.open
+    monkeypatch.setattr(
+        LocalStore, "open", lambda folder, **options: opened(folder, **{**options, "files": files})
+    )
+    broker = deduplicating()
+    messages = [b"%d" % n for n in range(20)]
+    syncing, gathered = threading.Event(), threading.Event()
+    sync = files.fdatasync
+
+    def sync_late(fd: int) -> None:
+        if not syncing.is_set():
+            syncing.set()
+            gathered.wait(PATIENCE_S)
+        elif not files.failed_calls:
+            # The journal's sync, or half of what goes to the segment after it.
+            files.fail(operation, error=errno.ENOSPC)
+        sync(fd)
+
+    async def next_entry_id(running: Any) -> int:
+        return int(running.services.topics.open_topics[TOPIC].ledger.tail.entry_id)
+
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        monkeypatch.setattr(files, "fdatasync", sync_late)
+        post_all(producer, messages[:1], 0)
+        client.write()
+        assert syncing.wait(PATIENCE_S)
+        post_all(producer, messages[1:], 1)
+        client.write()
+        eventually(lambda: broker.call(next_entry_id) == len(messages), "what is sent to gather")
+        gathered.set()
+        acknowledged = receipts_before_a_refusal(producer)
+    assert files.failed_calls == 1
+    assert (1 < len(acknowledged) < len(messages)) == (operation == "pwritev")
+    assert files.violations == []
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        assert producer.last_sequence_id == acknowledged[-1].sequence_id == len(acknowledged) - 1
+        post_all(producer, messages, 0)
+        again = producer.receipts(len(messages))
+    is_new = [receipt[1:3] != DUPLICATE for receipt in again]
+    assert is_new == [n >= len(acknowledged) for n in range(len(messages))]
+    assert payloads(broker) == messages
 
 
 @pytest.mark.parametrize("failure", [FencedError, StoreFailedError])

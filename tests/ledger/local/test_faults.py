@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from pulsemark.ledger import EARLIEST, LedgerError, Position, StoreOptions
+from pulsemark.ledger import (
+    EARLIEST,
+    FencedError,
+    FolderReader,
+    LedgerError,
+    Position,
+    StoreOptions,
+)
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.faulty_files import Short
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
@@ -264,9 +271,65 @@ def test_failed_sync_anywhere_in_a_long_life(memory_folder):
         assert files.failed_calls == 1
         assert files.violations == []
         states = [sent.state for topic in model.topics.values() for sent in topic.sent.values()]
-        assert states.count("failed") <= 1
+        assert states.count("refused") <= 1
         simulated.power_off()
         check_after(simulated, model)
+
+
+def full_after_sync(files, size_bytes):
+    """The write after the next sync stores so many bytes; then the disk is full."""
+    sync, write = files.fdatasync, files.pwritev
+
+    def write_partly(fd, buffers, offset):
+        files.pwritev = write
+        write(fd, [b"".join(buffers)[:size_bytes]], offset)
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    def sync_once(fd):
+        sync(fd)
+        files.fdatasync, files.pwritev = sync, write_partly
+
+    files.fdatasync = sync_once
+
+
+def entries_of(log):
+    """What a reader finds."""
+    return [bytes(entry.body) for entry in log.read(EARLIEST)]
+
+
+def test_an_entry_is_refused_or_in_the_log_however_much_of_a_batch_is_written(memory_folder):
+    """Of a batch that is written up to any byte, readers see just the entries without an error."""
+    kept = set()
+    for size_bytes in range(0, 300, 1 if EVERY_CALL else 7):
+        simulated = SimulatedStore(memory_folder / str(size_bytes), options=OPTIONS)
+        model, files = StoreModel(), simulated.files()
+        store = simulated.open(files)
+        burst(store, model, ORDERS, 1)
+        burst(store, model, AUDIT, 1)
+        orders, audit = store.open_topic(ORDERS), store.open_topic(AUDIT)
+        full_after_sync(files, size_bytes)
+        with store.committer.lock:
+            half = [orders.append(b"half %d" % number) for number in range(4)]
+            whole = [audit.append(b"whole %d" % number) for number in range(2)]
+        settle(store)
+        assert [appended.error for appended in whole] == [None, None]
+        stored = [b"half %d" % n for n, each in enumerate(half) if each.error is None]
+        kept.add(len(stored))
+        for appended in half:
+            assert appended.commit.done
+            assert appended.error is None or isinstance(appended.error, FencedError)
+        assert entries_of(orders)[1:] == stored
+        with FolderReader(simulated.folder, files=simulated.disk.process()) as reader:
+            assert entries_of(reader.log(ORDERS))[1:] == stored
+        for number in range(len(stored), 4):
+            orders.append(b"half %d" % number, follows=half[len(stored) - 1] if stored else None)
+        settle(store)
+        every = [b"half %d" % number for number in range(4)]
+        assert entries_of(orders)[1:] == every
+        simulated.power_off()
+        assert entries_of(simulated.open().open_topic(ORDERS))[1:] == every
+        simulated.close()
+    assert kept == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "open"])

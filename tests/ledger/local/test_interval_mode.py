@@ -1,5 +1,6 @@
 """Syncing every so often: what a power cut may take, and what not."""
 
+import errno
 import time
 from random import Random
 
@@ -94,6 +95,33 @@ def test_after_the_interval_nothing_is_lost(memory_folder):
     settle(simulated.store)
     simulated.power_off()
     assert simulated.open().open_topic(ORDERS[0]).next_index == 2
+    simulated.close()
+
+
+def test_what_a_failed_write_stored_is_synced_within_the_interval(memory_folder):
+    """The first entries of a batch whose segment was written half are stored: they are synced."""
+    simulated = SimulatedStore(
+        memory_folder / "data", survival="none", options=options(20), threaded=True
+    )
+    files = simulated.files()
+    store = simulated.open(files)
+    topic = store.open_topic(ORDERS[0])
+    topic.append(b"first").commit.wait(10)
+    while store.committer.unsynced.seconds_left() is not None:
+        time.sleep(0.01)
+    before = files.calls["fdatasync"]
+    files.fail("pwritev", error=errno.ENOSPC, times=2, path_part=".log")  # the journal's is first
+    with store.committer.lock:
+        half = [topic.append(b"half") for _ in range(4)]
+    settle(store)
+    stored = [appended.error is None for appended in half]
+    assert stored == [True, True, False, False]
+    deadline = time.monotonic() + 20
+    while files.calls["fdatasync"] == before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    settle(store)
+    simulated.power_off()
+    assert simulated.open().open_topic(ORDERS[0]).next_index > sum(stored)
     simulated.close()
 
 

@@ -1,8 +1,10 @@
 """Receipts: the answer to each SEND, written when the entry is durable, in the order of the SENDs.
 
 The ledger makes many entries durable with one sync (`Batch`), and reports success or failure for
-each topic in it (`Commit`). A session collects its receipts by batch, over all topics that it
-publishes to, and writes all receipts of a batch at once. Batches of one store end in their order.
+each topic in it (`Commit`). The first entries of a failed commit may be stored all the same. They
+get their receipts: what has none is sent again, and would be stored twice. A session collects its
+receipts by batch, over all topics that it publishes to, and writes all receipts of a batch at once.
+Batches of one store end in their order.
 The topics of a cluster's broker are in several stores, whose batches know nothing of each other: so
 a batch is answered only when it is done itself, whatever became of those that were begun later.
 
@@ -22,7 +24,7 @@ from collections import Counter
 from functools import partial
 from typing import Protocol
 
-from ...ledger import Appended, Batch, Commit
+from ...ledger import Appended, Batch, Commit, FencedError
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ...wire import commands
 from ..configuration.config import BrokerConfig
@@ -107,37 +109,50 @@ class Run:
         self.sizes_bytes: list[int] = []
         #: The sum of `sizes_bytes`.
         self.size_bytes = 0
-        self.messages = 0
+        #: For each SEND its count of messages; those below 0 stand for 0.
+        self.messages: list[int] = []
         #: Frames to be written after the receipts. A run with answers takes no more publishes.
         self.answers = b""
 
     def frames(self) -> bytes:
         """All frames for the producer, after the commit is done."""
         producer_id, error = self.producer.producer_id, self.commit.error
-        if error is None:
-            receipts = commands.send_receipts(producer_id, self.ledger_id, self.publishes)
-        else:
+        stored = self.publishes if error is None else self.publishes[: self.stored_count]
+        receipts = commands.send_receipts(producer_id, self.ledger_id, stored)
+        if error is not None:
             code, text = ServerError.PersistenceError, str(error)
-            receipts = b"".join(
+            receipts += b"".join(
                 commands.send_error(producer_id, sequence_id, code, text)
-                for sequence_id, _, _ in self.publishes
+                for sequence_id, _, _ in self.publishes[len(stored) :]
             )
         return receipts + self.answers if self.answers else receipts
 
-    def count(self, latency_ms: float) -> None:
-        """Add the durable publishes to the statistics."""
+    @property
+    def stored_count(self) -> int:
+        """How many of the publishes are stored, once the commit is done: the first ones."""
+        error = self.commit.error
+        if error is None:
+            return len(self.publishes)
+        if not isinstance(error, FencedError):
+            return 0
+        return sum(entry_id < error.stored_end_id for _, _, entry_id in self.publishes)
+
+    def count(self, latency_ms: float, entries: int) -> None:
+        """Add the first ``entries`` publishes, which are stored, to the statistics."""
         producer, counters = self.producer, self.counters
-        producer.messages_in += self.messages
-        producer.bytes_in += self.size_bytes
-        counters.messages_in += self.messages
-        counters.bytes_in += self.size_bytes
-        entries = len(self.publishes)
+        messages = sum([count for count in self.messages[:entries] if count > 0])
+        sizes_bytes = self.sizes_bytes[:entries]
+        size_bytes = sum(sizes_bytes)
+        producer.messages_in += messages
+        producer.bytes_in += size_bytes
+        counters.messages_in += messages
+        counters.bytes_in += size_bytes
         counters.write_latency_ms.add(latency_ms, entries)
         if entries == 1:
-            counters.entry_size_bytes.add(self.size_bytes)
+            counters.entry_size_bytes.add(size_bytes)
         else:
-            for size_bytes, times in Counter(self.sizes_bytes).items():
-                counters.entry_size_bytes.add(size_bytes, times)
+            for each_bytes, times in Counter(sizes_bytes).items():
+                counters.entry_size_bytes.add(each_bytes, times)
 
 
 class SentBatch:
@@ -221,9 +236,7 @@ class Receipts:
         run.publishes.append((sequence_id, highest, appended.entry_id))
         run.sizes_bytes.append(size_bytes)
         run.size_bytes += size_bytes
-        messages = command.num_messages
-        if messages > 0:
-            run.messages += messages
+        run.messages.append(command.num_messages)
         self.entries_in_flight += 1
         self.bytes_in_flight += size_bytes
         self._budget.bytes_in_flight += size_bytes
@@ -276,11 +289,11 @@ class Receipts:
                 run.producer.run = None
             entries += len(run.publishes)
             size_bytes += run.size_bytes
-            if run.commit.error is None:
-                run.count(latency_ms)
-            else:
-                run.counters.failed_entries += len(run.publishes)
-                failed_entries += len(run.publishes)
+            if stored := run.stored_count:
+                run.count(latency_ms, stored)
+            if failed := len(run.publishes) - stored:
+                run.counters.failed_entries += failed
+                failed_entries += failed
                 failure = run.commit.error
         self.entries_in_flight -= entries
         self.bytes_in_flight -= size_bytes

@@ -155,7 +155,7 @@ class Deduplication:
         pending, now_ms = self._pending, 0
         while pending and pending[0].appended.commit.done:
             name, highest, appended = pending.popleft()
-            if appended.commit.error is not None:
+            if appended.error is not None:
                 continue
             now_ms = now_ms or self._now_ms()
             before = self.durable.get(name, (NONE, 0))[0]

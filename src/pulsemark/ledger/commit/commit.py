@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 from ...metadata import Buffer
+from ..errors import FencedError
 from ..position import Position
 from ..run import Run
 from ..store_state import StoreState
@@ -221,6 +222,10 @@ class Group(Commit):
         append_time_ms, _, next_message, _ = self.rows[end - ROW_FIELDS : end]
         self.run.show_group(self.run.written_count, next_message, append_time_ms)
 
+    def refuse(self, reason: str) -> list[Callable[[], None]]:
+        """Settle it as failed; the error says which of its entries readers see all the same."""
+        return self.settle(FencedError(self.owner.name, reason, self.run.end_entry_id))
+
     def forget_content(self) -> None:
         """Free the bytes and rows: the caller may keep the commit for long."""
         self.buffers, self.rows = [], []
@@ -233,7 +238,10 @@ def all_buffers(groups: Sequence[Group]) -> list[Buffer]:
 
 @dataclass(slots=True)
 class Appended:
-    """Position and index of a new entry. It is stored once ``commit`` is done without error."""
+    """Position and index of a new entry. It is stored once ``commit`` is done without error.
+
+    It may be stored although its commit, which others share, has failed: see ``error``.
+    """
 
     ledger_id: int
     entry_id: int
@@ -246,6 +254,17 @@ class Appended:
     def position(self) -> Position:
         """The entry's position."""
         return Position(self.ledger_id, self.entry_id)
+
+    @property
+    def error(self) -> BaseException | None:
+        """Once ``commit`` is done: why this entry is not stored; None if it is.
+
+        Who sends it again because its commit failed has it in the log twice, if it is stored.
+        """
+        error = self.commit.error
+        if isinstance(error, FencedError) and self.entry_id < error.stored_end_id:
+            return None
+        return error
 
 
 DONE = Commit(None, Batch(None))

@@ -45,8 +45,10 @@ class EntryWriter(Protocol):
         """Append the groups' entries to their runs and make them durable, but do not show them.
 
         Either all entries of a group are good, or the group has failed; then no later entry of its
-        run may be written. With ``sync`` False, entries are durable only after the next ``sync``.
-        An exception stops the store: it is for what cannot be repaired, such as a lost ownership.
+        run may be written. Entries of a failed group that cannot be taken back are shown here
+        (``Group.show``): their callers learn it (`Appended.error`). With ``sync`` False, entries
+        are durable only after the next ``sync``. An exception stops the store: it is for what
+        cannot be repaired, such as a lost ownership.
         """
 
     def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:

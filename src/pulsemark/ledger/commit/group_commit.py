@@ -5,9 +5,8 @@ share the price of one sync. The committer's thread commits it, or a thread that
 
 A batch goes through these steps: journal block, sync, bytes into segments, entries become visible,
 callbacks. If the journal fails, every ledger in the batch is fenced with all its pending entries;
-if one segment cannot be written, only its ledger is fenced. Records that were written whole into
-that segment stay visible, though no receipt is sent for them: a reader of the folder may have seen
-them already, and what was seen must never disappear.
+if one segment cannot be written, only its ledger is fenced. What was written whole into it stays:
+readers of the folder may have seen it. The error says how far, for who would append it again.
 
 Ledgers are only fenced between two batches (``fence``), so that a batch on its way never shows
 rows that were just dropped.
@@ -295,8 +294,8 @@ class GroupCommit:
 
     def _commit_groups(self, batch: Batch, groups: Sequence[Group]) -> None:
         outcome = self._writer.write(batch, groups, sync=not self.interval_ms)
-        if self.interval_ms and outcome.good:
-            self.unsynced.add(outcome.good)
+        if self.interval_ms:
+            self.unsynced.add(groups)
             if not self.thread.is_absent:  # this is another thread: the committer's keeps the time
                 self.bell.ring()
         self._show_or_fence(outcome)
@@ -317,10 +316,11 @@ class GroupCommit:
         calls: list[Callable[[], None]] = []
         with self.settling:
             for group in outcome.good:
-                self._confirmed[id(group.owner)] = group.owner
                 calls += group.settle(None)
             for group in (*outcome.failed, *dropped):
-                calls += group.settle(FencedError(group.owner.name, str(outcome.error)))
+                calls += group.refuse(str(outcome.error))
+            for group in (*outcome.good, *outcome.failed):  # a failed one may have whole records
+                self._confirmed[id(group.owner)] = group.owner
         self._delivery.put(calls)
         self._writer.shown(outcome.good)
 
