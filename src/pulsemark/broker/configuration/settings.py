@@ -174,6 +174,7 @@ PULSAR_SETTINGS = {
     ),
     "brokerShutdownTimeoutMs": Setting("shutdown_timeout_ms", INTEGER),
     "brokerMaxConnections": Setting("max_connections", limit(1)),
+    "brokerMaxConnectionsPerIp": Setting("max_connections_per_ip", INTEGER),
     "maxPendingPublishRequestsPerConnection": Setting(
         "max_in_flight_publish_messages_per_connection", INTEGER
     ),
