@@ -19,7 +19,7 @@ from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig
 from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
-from .security_config import SecurityConfig
+from .security_config import SecurityConfig, check_no_nul
 from .storage_place import check_storage
 
 __all__ = ["BrokerConfig"]
@@ -300,6 +300,7 @@ class BrokerConfig(PolicyDefaults):
         _check_ports(self)
         _check_texts(self)
         for spec in fields(self):
+            check_no_nul(spec.name, getattr(self, spec.name))
             if spec.name == "sync_interval_ms":
                 continue
             amount = spec.name.endswith(AMOUNTS) or spec.name.startswith("max_")
