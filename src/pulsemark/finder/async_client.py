@@ -47,7 +47,7 @@ class AsyncSeekClient(SeekStubs):
     Make it and use it on one running loop. Every call fails
     after ``timeout_s`` (DeadlineExceededError); only `read_entries` has no time limit unless it is
     given one. All calls can raise TopicNotFoundError, InvalidFieldError, NotPossibleError,
-    CorruptEntryError and the subclasses of SeekCallError.
+    CorruptEntryError and the subclasses of SeekCallError, ClientClosedError after `close`.
     """
 
     _grpc = grpc.aio

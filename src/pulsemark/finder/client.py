@@ -49,7 +49,7 @@ class SeekClient(SeekStubs):
     call raises BlockingCallError. Every call fails
     after ``timeout_s`` (DeadlineExceededError); only `read_entries` has no time limit unless it is
     given one. All calls can raise TopicNotFoundError, InvalidFieldError, NotPossibleError,
-    CorruptEntryError and the subclasses of SeekCallError.
+    CorruptEntryError and the subclasses of SeekCallError, ClientClosedError after `close`.
     """
 
     _grpc = grpc
