@@ -150,7 +150,7 @@ def test_a_closed_store_closes_no_file_of_others_in_a_child(tmp_path):
     store = LocalStore.open(tmp_path)
     lock_fds = list(store.engine._lock._fds)
     store.close()
-    others = []
+    others: list[int] = []
     try:
         while not set(lock_fds) <= set(others):  # numbers are given again, the lowest first
             others.append(os.open(os.devnull, os.O_RDONLY))
