@@ -50,7 +50,6 @@ LIMITS: dict[str, int] = {
     "httpMaxRequestSize": 0,
     "maxConcurrentHttpRequests": 1024,
     "maxConcurrentLookupRequest": 50_000,
-    "maxConcurrentNonPersistentMessagePerConnection": 1000,
     "maxConcurrentTopicLoadRequest": 5000,
     "maxConsumerMetadataSize": 1024,
     "maxSameAddressConsumersPerTopic": 0,
