@@ -52,7 +52,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "ledger/local/test_interrupts.py": {"_commit_plainly"},
         "ledger/test_waiting.py": {"_locks"},
         "ledger/local/test_store_ownership.py": {
-            "_checkpointer", "_end_deletions", "_gather", "_lock_fd", "_sync",
+            "_checkpointer", "_end_deletions", "_fds", "_gather", "_lock", "_sync",
         },
         "pipeline/decode/test_runs.py": {"_read_one"},
         "testing/conformance/test_notices.py": {"_ledgers", "_owner"},

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from pulsemark.broker import BrokerConfig, BrokerThread, embed
+from pulsemark.broker import Broker, BrokerConfig, BrokerThread, OwnLoopError, embed
 
 PATIENCE_S = 30.0
 
@@ -38,3 +38,19 @@ def test_a_broker_whose_start_was_interrupted_ends(monkeypatch):
     was_left.set()
     closing.join(PATIENCE_S)
     assert not closing.is_alive()
+
+
+def test_a_call_on_the_brokers_own_loop_is_refused():
+    """It would wait for itself; the broker goes on, and can be closed from another thread."""
+    with BrokerThread(BrokerConfig(storage="memory", port=0, http_port=None)) as broker:
+
+        async def calls(_: Broker) -> list[str]:
+            said = []
+            for call in (broker.close, lambda: broker.call(calls)):
+                with pytest.raises(OwnLoopError) as caught:
+                    call()
+                said.append(caught.value.call)
+            return said
+
+        assert broker.call(calls) == ["BrokerThread.close", "BrokerThread.call"]
+        assert broker.service_url

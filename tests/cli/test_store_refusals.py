@@ -19,6 +19,14 @@ import pytest
             "--storage does not go with --store",
         ),
         (
+            ["--store", "zk://127.0.0.1:1/ledgers", "--durability", "interval=50"],
+            "--durability interval (pulsemarkSyncIntervalMs) does not go with --store",
+        ),
+        (
+            ["--store", "zk://127.0.0.1:1/ledgers", "--durability", "sync"],
+            "no server of 127.0.0.1:1 answered",
+        ),
+        (
             ["--store", "zk://127.0.0.1:1/ledgers", "--session-timeout-ms", "100"],
             "--session-timeout-ms 100: must be from 1000 to 600000",
         ),

@@ -38,6 +38,7 @@ from pulsemark.ledger import (
     LocalStore,
     ManagedLedger,
     Position,
+    StoreClosedError,
     StoreOptions,
     TopicLog,
     UnsupportedVersionError,
@@ -950,3 +951,11 @@ def test_interval_mode(open_store, monkeypatch):
     monkeypatch.setattr(store.catalog, "put", put_in_order)
     compact(topic)
     assert order == ["synced", "compaction"]
+
+
+def test_a_closed_store_is_named(tmp_path):
+    """StoreClosedError, as for every other use of the topic; nothing is changed."""
+    with LocalStore.open(tmp_path) as store:
+        topic = store.open_topic(TOPIC)
+    with pytest.raises(StoreClosedError):
+        compact(topic)

@@ -11,6 +11,7 @@ from pulsemark.broker import Broker, BrokerConfig
 from pulsemark.finder import (
     AsyncSeekClient,
     BlockingCallError,
+    ClientClosedError,
     InvalidFieldError,
     SeekClient,
     ServerUnavailableError,
@@ -106,3 +107,15 @@ def test_a_datetime_is_a_time(topics, serve):
             assert seek.by_time(topics.ORDERS, moment) == seek.by_time(topics.ORDERS, time_ms)
             later = moment + timedelta(microseconds=1)
             assert seek.by_time(topics.ORDERS, later) == seek.by_time(topics.ORDERS, time_ms + 1)
+
+
+async def test_a_closed_client_calls_no_more(topics, serve):
+    """ClientClosedError, whatever is called."""
+    topics.fill([b"a"])
+    async with AsyncSeekClient(serve(topics).target) as seek:
+        assert await seek.is_serving()
+    entries = seek.read_entries(topics.ORDERS)
+    calls = (lambda: seek.by_index(topics.ORDERS, 0), lambda: anext(entries), seek.is_serving)
+    for call in calls:
+        with pytest.raises(ClientClosedError, match="the client was closed"):
+            await call()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pulsemark.finder import SeekClient
+from pulsemark.finder import ClientClosedError, SeekCallError, SeekClient
 
 
 def test_grpc_is_imported_only_by_those_who_use_it():
@@ -54,5 +54,11 @@ def test_a_closed_client_calls_no_more(topics, serve):
     topics.fill([b"a"])
     with SeekClient(serve(topics).target) as seek:
         assert seek.is_serving()
-    with pytest.raises(ValueError, match="closed channel"):
-        seek.by_index(topics.ORDERS, 0)
+    for call in (
+        lambda: seek.by_index(topics.ORDERS, 0),
+        lambda: next(seek.read_entries(topics.ORDERS)),
+        seek.is_serving,
+    ):
+        with pytest.raises(ClientClosedError, match="the client was closed"):
+            call()
+    assert issubclass(ClientClosedError, SeekCallError)

@@ -89,8 +89,11 @@ class Meanwhile:
             self._work()
 
 
-def test_a_folder_in_use_is_copied_with_all_that_was_acknowledged(store, tmp_path):
+@pytest.mark.parametrize("has_lock_file", [True, False])
+def test_a_folder_in_use_is_copied_with_all_that_was_acknowledged(store, tmp_path, has_lock_file):
     """A backup beside the owner has every entry, is clean, and opens as a store."""
+    if not has_lock_file:
+        (store.folder / "LOCK").unlink()
     before = {name: bodies(store.folder, name) for name in NAMES}
     report = back_up(store.folder, tmp_path / "backup")
     assert report.was_in_use

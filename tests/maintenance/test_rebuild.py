@@ -302,7 +302,7 @@ def test_killed_rebuild_keeps_the_properties(filled, open_store, monkeypatch, tm
             assert store.catalog.get("namespace", "public/default") == b"policies", copy.name
             assert without_empty(everything(store)) == without_empty(expected)
         assert rebuild_catalog(copy).kept_properties == 1
-        names = {finding.path.name for finding in verify_folder(copy) if finding.path}
+        names = {Path(finding.path).name for finding in verify_folder(copy) if finding.path}
         assert all(name.startswith("catalog.sqlite.old-") for name in names)
 
 

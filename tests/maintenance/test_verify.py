@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -449,7 +450,7 @@ def test_leftovers_are_no_damage(folder):
         file.write(b"")
     found = list(verify_folder(folder))
     assert [f.severity for f in found].count(Severity.DAMAGE) == 0
-    assert sorted((type(f).__name__, f.path.name if f.path else "") for f in found) == [
+    assert sorted((type(f).__name__, Path(f.path).name if f.path else "") for f in found) == [
         ("ForeignFile", "0.journal"),
         ("ForeignFile", "backup"),
         ("ForeignFile", "notes.txt"),

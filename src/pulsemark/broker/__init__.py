@@ -10,7 +10,15 @@ Providers of own authentication and authorisation implement `AuthenticationProvi
 from .configuration.config import BrokerConfig
 from .configuration.security_config import SecurityConfig
 from .embed import BrokerThread, new_event_loop
-from .errors import BrokerError, BrokerStateError, ConfigError, NoDataFolderError, PortInUseError
+from .errors import (
+    BrokerError,
+    BrokerStateError,
+    CannotListenError,
+    ConfigError,
+    NoDataFolderError,
+    OwnLoopError,
+    PortInUseError,
+)
 from .security.authentication import Authenticated, AuthenticationFailed
 from .security.authentication import Provider as AuthenticationProvider
 from .security.authorization import AuthorizationProvider, Target
@@ -27,9 +35,11 @@ __all__ = [
     "BrokerError",
     "BrokerStateError",
     "BrokerThread",
+    "CannotListenError",
     "ConfigError",
     "Need",
     "NoDataFolderError",
+    "OwnLoopError",
     "PortInUseError",
     "Scope",
     "SecurityConfig",

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from .configuration.config import BrokerConfig
-from .errors import BrokerStateError
+from .errors import BrokerStateError, OwnLoopError
 from .server import Broker
 
 __all__ = ["BrokerThread", "new_event_loop"]
@@ -119,8 +119,10 @@ class BrokerThread:
     def close(self) -> None:
         """Close the broker in order and end the thread; a second call does nothing.
 
-        Any thread may call it, but for the broker's own. Raises what `Broker.close` raises.
+        Any thread may call it, but for the broker's own (OwnLoopError, and the broker goes on).
+        Raises what `Broker.close` raises.
         """
+        self._check_thread("close")
         self._end()
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join()
@@ -131,11 +133,17 @@ class BrokerThread:
     def call(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the broker's loop and return its result.
 
-        Raises BrokerStateError before the start, and what the coroutine raises.
+        Raises BrokerStateError before the start, OwnLoopError in the broker's own thread, and what
+        the coroutine raises.
         """
+        self._check_thread("call")
         if self._loop is None:
             raise BrokerStateError("running", "new")
         return asyncio.run_coroutine_threadsafe(work(self.broker), self._loop).result()
+
+    def _check_thread(self, call: str) -> None:
+        if threading.current_thread() is self._thread:
+            raise OwnLoopError(f"BrokerThread.{call}")
 
     def _end(self) -> None:
         # First the flag, then the loop; `_serve` in the other order, so that one sees the other.

@@ -9,6 +9,7 @@ Two families:
       ├── PortInUseError      (also an OSError)    host, port
       ├── CannotListenError   (also an OSError)    host, port
       ├── BrokerStateError    (also a RuntimeError) needed, actual
+      ├── OwnLoopError        (also a RuntimeError) call
       └── NoDataFolderError   a broker in memory was asked for its data folder
 
   A data folder that is locked, foreign or of a newer format raises the ledger's own typed errors;
@@ -33,6 +34,7 @@ __all__ = [
     "InvalidSchemaError",
     "LimitReachedError",
     "NoDataFolderError",
+    "OwnLoopError",
     "PortInUseError",
     "RefusedError",
     "java_refusal",
@@ -82,6 +84,17 @@ class BrokerStateError(BrokerError, RuntimeError):
         super().__init__(f"the broker must be {needed}, but it is {actual}")
         self.needed = needed
         self.actual = actual
+
+
+class OwnLoopError(BrokerError, RuntimeError):
+    """A call that would wait for the broker's event loop was made on that loop (`call`)."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__(
+            f"{call} would wait for the broker's event loop, on which it was called; call it from "
+            "another thread"
+        )
+        self.call = call
 
 
 class NoDataFolderError(BrokerError):

@@ -24,7 +24,7 @@ from ..ledger import LedgerError, ManagedLedger, Position
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName, check_namespace
 from .configuration.config import BrokerConfig
-from .connection.accepting import Listener, Tls
+from .connection.accepting import Listener, PerAddress, Tls
 from .ending import Ending
 from .errors import RefusedError
 from .kafka_access import BrokerAccess, BrokerAdmission
@@ -70,12 +70,16 @@ class KafkaServer:
     """The listeners for Kafka's clients, without and with TLS, and their endpoint."""
 
     def __init__(
-        self, config: BrokerConfig, has_room: Callable[[int], bool], tls: Tls | None
+        self,
+        config: BrokerConfig,
+        has_room: Callable[[int], bool],
+        tls: Tls | None,
+        per_address: PerAddress | None,
     ) -> None:
         """Bind the ports. Raises PortInUseError, OSError."""
         self._config = config
         self._endpoint: Endpoint | None = None
-        self._has_room = has_room
+        self._has_room, self._per_address = has_room, per_address
         self._plain = self._bind(config.kafka_port, None)
         try:
             self._tls = self._bind(config.security.kafka_tls_port, tls)
@@ -92,7 +96,14 @@ class KafkaServer:
             assert self._endpoint is not None, "connections are accepted after `open`"
             return self._endpoint.session(listener.port)
 
-        listener = Listener(self._config.host, port, session, has_room=self._has_room, tls=tls)
+        listener = Listener(
+            self._config.host,
+            port,
+            session,
+            has_room=self._has_room,
+            per_address=self._per_address,
+            tls=tls,
+        )
         return listener
 
     @property

@@ -40,4 +40,4 @@ def make_kafka_server(
         reason = f"needs kafka-python (pip install 'pulsemark[kafka]'): {error}"
         raise ConfigError("kafka_port", config.kafka_port, reason) from error
     tls = None if config.security.kafka_tls_port is None else listening.tls
-    return KafkaServer(config, has_room, tls)
+    return KafkaServer(config, has_room, tls, listening.per_address)

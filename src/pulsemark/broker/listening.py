@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from .configuration.config import BrokerConfig
-from .connection.accepting import Handshakes, Listener, Tls
+from .connection.accepting import Handshakes, Listener, PerAddress, Tls
 from .security.tls import RenewedContext, make_context, make_http_context
 
 __all__ = ["Listening", "url_host"]
@@ -29,10 +29,14 @@ class Listening:
         make_session: MakeProtocol,
         make_http: MakeProtocol,
         has_room: Callable[[int], bool],
+        connections_from: Callable[[str], int],
     ) -> None:
         """Raises ConfigError (also for certificates), PortInUseError, OSError."""
         self._config = config
         self._has_room = has_room
+        most = config.max_connections_per_ip
+        #: The limit for the binary protocol's and Kafka's ports; None: there is none.
+        self.per_address = PerAddress(most, connections_from) if most else None
         self._bound: list[Listener] = []
         security = config.security
         tls, http_tls = None, None
@@ -41,8 +45,8 @@ class Listening:
         if security.http_tls_port is not None:
             http_tls = Tls(RenewedContext(security, make_http_context), self.handshakes)
         try:
-            self.binary = self._bind(config.port, make_session)
-            self.binary_tls = self._bind(security.tls_port, make_session, tls)
+            self.binary = self._bind(config.port, make_session, per_address=self.per_address)
+            self.binary_tls = self._bind(security.tls_port, make_session, tls, self.per_address)
             self.http = self._bind(config.http_port, make_http, prepare=import_http)
             self.http_tls = self._bind(
                 security.http_tls_port, make_http, http_tls, prepare=import_http
@@ -68,6 +72,7 @@ class Listening:
         port: int | None,
         make_protocol: MakeProtocol,
         tls: Tls | None = None,
+        per_address: PerAddress | None = None,
         prepare: Callable[[], None] | None = None,
     ) -> Listener | None:
         if port is None:
@@ -77,6 +82,7 @@ class Listening:
             port,
             make_protocol,
             has_room=self._has_room,
+            per_address=per_address,
             tls=tls,
             prepare=prepare,
         )

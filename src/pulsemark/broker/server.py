@@ -256,7 +256,12 @@ class Broker:
             arrived = len(services.sessions) + services.kafka_connections + arriving
             return arrived < config.max_connections and arrived + http < affordable
 
-        self._listening = Listening(config, self.make_session, self._http_protocol, has_room)
+        def connections_from(host: str) -> int:
+            return self.services.connections_from(host)
+
+        self._listening = Listening(
+            config, self.make_session, self._http_protocol, has_room, connections_from
+        )
         if config.kafka_port is not None or config.security.kafka_tls_port is not None:
             self._kafka = make_kafka_server(config, has_room, self._listening)
 

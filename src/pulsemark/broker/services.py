@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,8 @@ class Services:
     #: names, so that they stay unique after a restart.
     incarnation: int = 0
     sessions: set[Session] = field(default_factory=set)
+    #: How many of them each host has.
+    _hosts: Counter[str] = field(default_factory=Counter)
     #: How many clients have connected since the start.
     sessions_made: int = 0
     http_connections: set[HttpConnection] = field(default_factory=set)
@@ -100,9 +103,27 @@ class Services:
         """A client has connected."""
         self.sessions.add(session)
         self.sessions_made += 1
+        self._hosts[_host(session)] += 1
+
+    def left(self, session: Session) -> None:
+        """A client's connection has ended."""
+        self.sessions.discard(session)
+        host = _host(session)
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
+
+    def connections_from(self, host: str) -> int:
+        """How many connections of the binary protocol and of Kafka's come from an IP address."""
+        of_kafka = 0 if self.kafka is None else self.kafka.connections_from(host)
+        return self._hosts[host] + of_kafka
 
     def new_producer_name(self) -> str:
         """A producer name that was never used on this data folder before."""
         name = f"{self.config.cluster}-{self.incarnation}-{self._names_given}"
         self._names_given += 1
         return name
+
+
+def _host(session: Session) -> str:
+    return session.address.rpartition(":")[0].removeprefix("/")

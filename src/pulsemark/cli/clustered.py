@@ -66,6 +66,11 @@ def membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership 
         raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
     if args.storage is not None:
         raise CliError("--storage does not go with --store: all data are in BookKeeper")
+    if config.store_options.sync_interval_ms:
+        raise CliError(
+            "--durability interval (pulsemarkSyncIntervalMs) does not go with --store: bookies "
+            "sync entries before they acknowledge them"
+        )
     _warn_of_hidden(config)
     from ..cluster.joining import bookkeeper_member
 

@@ -166,7 +166,7 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
         type=_durability,
         metavar="sync|interval=MS",
         help="acknowledge entries that are on disk (sync), or that will be within MS milliseconds "
-        "(default: sync)",
+        "(default: sync; an interval is not for --store)",
     )
 
 

@@ -74,7 +74,7 @@ def _findings(
         raise CliError("--data-dir and --store are two places: give one of them")
     with open_store_reader(args.store) as reader:
         names = [full_topic(text) for text in args.targets] or reader.topics()
-        yield from verify_logs(map(reader.log, names), Path(args.store), checked)
+        yield from verify_logs(map(reader.log, names), args.store, checked)
 
 
 def _what(args: argparse.Namespace) -> tuple[Path, list[str] | None]:

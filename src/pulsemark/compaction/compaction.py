@@ -125,8 +125,9 @@ def compact(
         CompactionRunningError: the topic is already being compacted.
         CompactionFailedError: entries were removed before they were copied.
         CompressionUnavailableError: a batch needs a library that is missing.
-        FencedError, StoreClosedError, OSError, sqlite3.Error: the view could not be written.
+        StoreClosedError, FencedError, CatalogError, OSError: the view could not be written.
     """
+    ledger.check_can_read()
     with compacting(ledger):
         old = current_view(ledger)
         remove_other_views(store_of(ledger), ledger.topic_id, newest_generation(ledger))

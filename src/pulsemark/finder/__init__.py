@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import (
     BindError,
     BlockingCallError,
+    ClientClosedError,
     CursorBusyError,
     DeadlineExceededError,
     InvalidFieldError,
@@ -44,6 +45,7 @@ __all__ = [
     "AsyncSeekClient",
     "BindError",
     "BlockingCallError",
+    "ClientClosedError",
     "ClientTls",
     "ControlAppended",
     "ControlRequest",

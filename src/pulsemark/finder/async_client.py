@@ -47,7 +47,7 @@ class AsyncSeekClient(SeekStubs):
     Make it and use it on one running loop. Every call fails
     after ``timeout_s`` (DeadlineExceededError); only `read_entries` has no time limit unless it is
     given one. All calls can raise TopicNotFoundError, InvalidFieldError, NotPossibleError,
-    CorruptEntryError and the subclasses of SeekCallError.
+    CorruptEntryError and the subclasses of SeekCallError, ClientClosedError after `close`.
     """
 
     _grpc = grpc.aio
@@ -118,7 +118,7 @@ class AsyncSeekClient(SeekStubs):
             control_only=control_only,
         )
         assembler = EntryAssembler(prefixes_only=prefixes_only)
-        call = self._read_entries(request, timeout=timeout_s, metadata=self._metadata)
+        call = self._started(self._read_entries, request, timeout_s)
         try:
             async for response in call:
                 for piece in response.pieces:
@@ -203,7 +203,8 @@ class AsyncSeekClient(SeekStubs):
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def close(self) -> None:
-        """Close the connection. Calls that are still running fail."""
+        """Close the connection. Running calls fail; later ones raise ClientClosedError."""
+        self._is_closed = True
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -220,6 +221,6 @@ class AsyncSeekClient(SeekStubs):
     async def _call(self, call: Any, request: Any, timeout_s: float | None) -> Any:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            return await call(request, timeout=limit_s, metadata=self._metadata)
+            return await self._started(call, request, limit_s)
         except grpc.aio.AioRpcError as error:
             raise requests.raised(error) from error

@@ -49,7 +49,7 @@ class SeekClient(SeekStubs):
     call raises BlockingCallError. Every call fails
     after ``timeout_s`` (DeadlineExceededError); only `read_entries` has no time limit unless it is
     given one. All calls can raise TopicNotFoundError, InvalidFieldError, NotPossibleError,
-    CorruptEntryError and the subclasses of SeekCallError.
+    CorruptEntryError and the subclasses of SeekCallError, ClientClosedError after `close`.
     """
 
     _grpc = grpc
@@ -121,7 +121,7 @@ class SeekClient(SeekStubs):
             control_only=control_only,
         )
         assembler = EntryAssembler(prefixes_only=prefixes_only)
-        call = self._read_entries(request, timeout=timeout_s, metadata=self._metadata)
+        call = self._started(self._read_entries, request, timeout_s)
         try:
             for response in call:
                 for piece in response.pieces:
@@ -206,7 +206,8 @@ class SeekClient(SeekStubs):
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
     def close(self) -> None:
-        """Close the connection. Calls that are still running fail."""
+        """Close the connection. Running calls fail; later ones raise ClientClosedError."""
+        self._is_closed = True
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -226,6 +227,6 @@ class SeekClient(SeekStubs):
         requests.refuse_on_a_loop("a call")
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            return call(request, timeout=limit_s, metadata=self._metadata)
+            return self._started(call, request, limit_s)
         except grpc.RpcError as error:
             raise requests.raised(error) from error

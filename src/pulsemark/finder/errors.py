@@ -95,6 +95,13 @@ class DeadlineExceededError(SeekCallError, TimeoutError):
     """The answer did not arrive in time; the server has stopped working on it."""
 
 
+class ClientClosedError(SeekCallError):
+    """A call of a client that was closed; nothing was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("CANCELLED", "the client was closed")
+
+
 class BindError(OSError):
     """The gRPC server cannot listen: the address is in use, not permitted or not this machine's."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from . import requests, rpc
+from .errors import ClientClosedError
 from .requests import ClientTls
 
 __all__ = ["SeekStubs"]
@@ -25,6 +26,7 @@ class SeekStubs:
         timeout_s: float = 10.0,
     ) -> None:
         self._timeout_s = timeout_s
+        self._is_closed = False
         self._metadata = (("authorization", rpc.bearer(token)),) if token is not None else ()
         self._channel = self._open_channel(requests.checked_target(target), tls)
         self._by_time = self._unary("SeekByTime")
@@ -43,6 +45,17 @@ class SeekStubs:
         if tls is None:
             return self._grpc.insecure_channel(target, options)
         return self._grpc.secure_channel(target, requests.channel_credentials(tls), options)
+
+    def _started(self, call: Any, request: Any, timeout_s: float | None) -> Any:
+        """Start a call. Raises ClientClosedError."""
+        if self._is_closed:
+            raise ClientClosedError
+        try:
+            return call(request, timeout=timeout_s, metadata=self._metadata)
+        except ValueError as error:  # grpc's, if another thread has closed the client meanwhile
+            if self._is_closed:
+                raise ClientClosedError from error
+            raise
 
     def _unary(self, method: str) -> Any:
         return self._channel.unary_unary(rpc.path(method), **rpc.client_codec(method))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 
 from ..ledger import LedgerError
 from .deadlines import Deadlines
@@ -44,6 +45,7 @@ class Endpoint:
         self.ports = ports
         self.options = options
         self.sessions: set[KafkaSession] = set()
+        self._hosts: Counter[str] = Counter()
         self.deadlines = Deadlines()
         self.partitions = Partitions(ports.topics)
         self.producer_ids = ProducerIds(ports)
@@ -86,6 +88,22 @@ class Endpoint:
     def session(self, port: int) -> KafkaSession:
         """The protocol of a new connection. Metadata names this port to its client."""
         return KafkaSession(self, HANDLERS, port)
+
+    def joined(self, session: KafkaSession) -> None:
+        """A client has connected."""
+        self.sessions.add(session)
+        self._hosts[session.host] += 1
+
+    def left(self, session: KafkaSession) -> None:
+        """A client's connection has ended."""
+        self.sessions.discard(session)
+        self._hosts[session.host] -= 1
+        if not self._hosts[session.host]:
+            del self._hosts[session.host]
+
+    def connections_from(self, host: str) -> int:
+        """How many connections come from an IP address."""
+        return self._hosts[f"/{host}"]
 
     def _check(self) -> None:
         """Once a second: connections that are idle, the log of offsets, and unused memory."""

@@ -103,7 +103,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         if near is not None:
             keep_alive(near, self.options.keep_alive_interval_ms)
         self.peer_certificate = transport.get_extra_info("peercert")
-        self.endpoint.sessions.add(self)
+        self.endpoint.joined(self)
         self.connection.is_admitted = False
         admitted = self._ports.admission.without_sasl(self.peer_certificate)
         if admitted is not None:
@@ -157,7 +157,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         """The connection has ended."""
         self._transport = None
         self._end()
-        self.endpoint.sessions.discard(self)
+        self.endpoint.left(self)
         self._ports.output.forget(self)
 
     def pause_writing(self) -> None:

@@ -112,10 +112,13 @@ class CorruptEntryError(LedgerError):
 
 
 class CatalogError(LedgerError):
-    """The catalog could not be read or written: its disk is full, failing, or it is closed."""
+    """The catalog could not be read or written: its disk is full, failing, or it is closed.
 
-    def __init__(self, path: Path, reason: str) -> None:
-        self.path = path
+    The text names the place as it was given: a path would lose a slash of `zk://...`.
+    """
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        self.path = Path(path)
         self.reason = reason
         super().__init__(f"{path}: {reason}")
 

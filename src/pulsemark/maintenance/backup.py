@@ -26,7 +26,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -129,20 +129,20 @@ def _finished(
 @contextmanager
 def _lock_if_free(folder: Path) -> Iterator[bool]:
     """Take the folder's lock for the block, if no process has it; whether it was taken."""
-    try:
-        descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY)
-    except FileNotFoundError:  # no process ever had it open, or has now
-        yield True
-        return
-    try:
+    with ExitStack() as held:
+        is_ours = True
         try:
+            folder_fd = OsFiles().try_lock_folder(folder)
+            if folder_fd is not None:
+                held.callback(os.close, folder_fd)
+            descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY)
+            held.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:  # no process ever had it open, or it was removed
+            pass
         except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
+            is_ours = False
+        yield is_ours
 
 
 def _copy_unused(folder: Path, staging: Path, progress: Progress) -> list[Copy]:

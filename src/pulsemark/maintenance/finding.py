@@ -26,7 +26,8 @@ class Finding:
     text: ClassVar[str]
     """What was found, with the fields' names in braces."""
     topic: str | None = None
-    path: Path | None = None
+    #: A file or folder, or the address of a store.
+    path: Path | str | None = None
 
     @property
     def severity(self) -> Severity:

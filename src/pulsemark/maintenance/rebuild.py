@@ -65,14 +65,14 @@ def rebuild_catalog(folder: Path, *, files: Files | None = None) -> RebuiltCatal
     """
     files = files or OsFiles()
     check_marker(files, folder)
-    lock_fd = lock_folder(files, folder)
+    lock = lock_folder(files, folder)
     try:
         _check_versions(files, folder)
         made = partial(_make_new, files, folder)
         kept_properties, all_kept = Reserve(files, folder).with_space_for(made)
         moved_to = _replace(files, folder)
     finally:
-        files.close(lock_fd)
+        lock.close()
     try:
         return _filled(files, folder, moved_to, kept_properties, all_kept)
     except BaseException:
@@ -191,7 +191,7 @@ def _put_back(files: Files, folder: Path, old: Path | None) -> None:
     if old is None:
         return
     with suppress(FolderLockedError, OSError):
-        lock_fd = lock_folder(files, folder)
+        lock = lock_folder(files, folder)
         try:
             _remove(files, folder / CATALOG_NAME)
             # The WAL first: SQLite would open the database without it, and so lose what is in it.
@@ -201,7 +201,7 @@ def _put_back(files: Files, folder: Path, old: Path | None) -> None:
                     files.rename(_with_suffix(old, suffix), target)
             files.sync_folder(folder)
         finally:
-            files.close(lock_fd)
+            lock.close()
 
 
 def _remove(files: Files, database: Path) -> None:

@@ -44,7 +44,7 @@ def stray_files(files: Files, folder: Path) -> Iterator[Finding]:
         *_in_ledgers(files, folder),
         *_in_journal(files, folder),
     ]:
-        if finding.path is not None and files.exists(finding.path):
+        if isinstance(finding.path, Path) and files.exists(finding.path):
             yield finding
 
 

@@ -7,7 +7,6 @@ be read, and that their indexes follow one another.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from ..ledger import EARLIEST, CorruptEntryError, Entry, EntryKind, TopicLog
 from .finding import Finding
@@ -15,7 +14,7 @@ from .findings import DamagedEntries, IndexGap
 from .verify_topic import Checked
 
 
-def verify_logs(logs: Iterator[TopicLog], place: Path, checked: Checked) -> Iterator[Finding]:
+def verify_logs(logs: Iterator[TopicLog], place: str, checked: Checked) -> Iterator[Finding]:
     """What is wrong with each log; ``place`` names the store, ``checked`` is counted up."""
     for log in logs:
         checked.topics += 1
@@ -23,7 +22,7 @@ def verify_logs(logs: Iterator[TopicLog], place: Path, checked: Checked) -> Iter
         yield from _verify(log, place, checked)
 
 
-def _verify(log: TopicLog, place: Path, checked: Checked) -> Iterator[Finding]:
+def _verify(log: TopicLog, place: str, checked: Checked) -> Iterator[Finding]:
     position = EARLIEST
     next_index: int | None = log.first_index
     while True:

@@ -79,12 +79,11 @@ class VerifyReader(DataSourceReader):
         yield None, SUMMARY, None, None, None, None, what
 
     def _findings(self, topics: Sequence[str], checked: Checked) -> Iterator[Finding]:
-        place = Path(self._place)
         if not is_store_address(self._place):
-            yield from verify_topics(place, topics, checked=checked)
+            yield from verify_topics(Path(self._place), topics, checked=checked)
             return
         with opened_store(StoreAddress.parse(self._place)) as reader:
-            yield from verify_logs(map(reader.log, topics), place, checked)
+            yield from verify_logs(map(reader.log, topics), self._place, checked)
 
 
 def _row(finding: Finding) -> Row:

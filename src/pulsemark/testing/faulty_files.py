@@ -292,3 +292,7 @@ class FaultyFiles:
     def try_lock(self, fd: int) -> bool:
         """As `Files.try_lock`."""
         return self._call("try_lock", self._path(fd), lambda: self._files.try_lock(fd))
+
+    def try_lock_folder(self, path: Path) -> int | None:
+        """As `Files.try_lock_folder`; it counts as a `try_lock`."""
+        return self._call("try_lock", path, lambda: self._files.try_lock_folder(path))

@@ -296,3 +296,6 @@ class DiskProcess:
                 return False
             inode.lock_owner = self
             return True
+
+    def try_lock_folder(self, path: Path) -> None:
+        """None: this disk locks no folders."""

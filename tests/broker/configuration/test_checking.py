@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.broker.configuration.checking import Level, check_file, pulsar_defaults
+from pulsemark.broker.configuration.checking import Level, check_file
+from pulsemark.broker.configuration.shipped_settings import pulsar_defaults
 
 
 @pytest.fixture
@@ -35,6 +36,8 @@ def test_a_file_as_pulsar_ships_it_has_no_errors(check):
         ("brokerServicePort=x", Level.ERROR, "must be a whole number"),
         ("pulsemarkDataDirr=x", Level.ERROR, "did you mean pulsemarkDataDir?"),
         ("brokerServicePrt=6650", Level.ERROR, "did you mean brokerServicePort?"),
+        ("AuthenticationEnabled=true", Level.ERROR, "it is authenticationEnabled"),
+        ("maxConcurrentLookupRequest=9", Level.ERROR, "does not have this limit"),
         ("zzzzzzzz=1", Level.WARNING, "neither here nor in Pulsar"),
         ("numIOThreads=99", Level.WARNING, "it has no effect"),
         ("encryptionRequireOnProducer=true", Level.ERROR, "does not have this protection"),

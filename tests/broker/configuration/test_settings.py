@@ -12,9 +12,10 @@ import pytest
 from pulsemark.broker import BrokerConfig, ConfigError
 from pulsemark.broker.configuration.bookkeeper_config import BookKeeperConfig
 from pulsemark.broker.configuration.properties import read_properties
+from pulsemark.broker.configuration.refused_settings import LIMITS, PROTECTIONS
 from pulsemark.broker.configuration.security_config import SecurityConfig
-from pulsemark.broker.configuration.security_settings import REFUSED
 from pulsemark.broker.configuration.settings import SettingError, parse_settings, runtime_settings
+from pulsemark.broker.configuration.shipped_settings import pulsar_defaults
 from pulsemark.ledger import StoreOptions
 from pulsemark.testing import SettableClock
 
@@ -256,6 +257,19 @@ def test_an_invalid_value_is_named_with_its_key(line, named):
         "saslJaasServerSectionName=Other",
         "saslJaasServerRoleTokenSignerSecretPath=/secret",
         "athenzDomainNames=example",
+        "sslFactoryPlugin=com.example.Factory",
+        "entryFilterNames=jms",
+        "brokerInterceptors=audit",
+        "brokerEntryPayloadProcessors=com.example.Cipher",
+        "enableNonPersistentTopics=false",
+        "httpRequestsLimitEnabled=true",
+        "strictlyVerifySubscriptionName=True",
+        "bookkeeperClientIsolationGroups=rack1",
+        "maxConcurrentLookupRequest=100",
+        "maxConcurrentTopicLoadRequest=4999",
+        "maxSameAddressProducersPerTopic=5",
+        "brokerPublisherThrottlingMaxByteRate=1000000",
+        "maxUnackedMessagesPerBroker=many",
     ],
 )
 def test_protection_that_is_asked_for_and_not_there_stops_the_start(line):
@@ -263,8 +277,44 @@ def test_protection_that_is_asked_for_and_not_there_stops_the_start(line):
     with pytest.raises(SettingError) as caught:
         parse(f"{line}\nnumIOThreads=8")
     assert caught.value.key == line.partition("=")[0]
-    defaults = [f"{key}={value}" for key, values in REFUSED.items() for value in values]
+    defaults = [f"{key}={value}" for key, values in PROTECTIONS.items() for value in values]
+    defaults += [f"{key}={value}" for key, pulsars in LIMITS.items() for value in (pulsars, 0, "")]
+    defaults += ["maxConcurrentLookupRequest=60000", "httpMaxRequestSize=-1"]
     assert all(parse(default).ignored for default in defaults)
+
+
+def test_pulsars_own_files_start_a_broker():
+    """No value of the files that Pulsar ships is refused, whichever of the two has it."""
+    for key, values in pulsar_defaults().items():
+        for value in values:
+            parse(f"{key}={value}")
+    assert {*PROTECTIONS, *LIMITS} <= set(pulsar_defaults())
+
+
+def test_what_stops_the_start_is_documented():
+    """docs/security.md names every setting that is refused."""
+    page = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
+    section = page.partition("## Settings that stop the start")[2].partition("\n## ")[0]
+    assert [name for name in (*PROTECTIONS, *LIMITS) if f"`{name}`" not in section] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("AuthenticationEnabled", "authenticationEnabled"),
+        ("brokermaxconnections", "brokerMaxConnections"),
+        ("BrokerInterceptors", "brokerInterceptors"),
+        ("numIoThreads", "numIOThreads"),
+        ("pulsemarkDatadir", "pulsemarkDataDir"),
+        ("PulsemarkGrpcPort", "pulsemarkGrpcPort"),
+    ],
+)
+def test_a_name_in_other_capitals_is_an_error(written, meant):
+    """It would have no effect, so an open broker would start; the error has the right name."""
+    with pytest.raises(SettingError, match=meant) as caught:
+        parse(f"{written}=c2VjcmV0")
+    assert caught.value.key == written
+    assert "c2VjcmV0" not in str(caught.value)
 
 
 def test_settings_of_security_are_pulsars():

@@ -112,6 +112,7 @@ def test_no_value(toml):
         ("PULSEMARK_PORT", "x", "PULSEMARK_PORT=x: must be a whole number"),
         ("PULSEMARK_MAX_TOPICS", "0", "PULSEMARK_MAX_TOPICS=0: must be a whole number of at least"),
         ("PULSEMARK_AUDIT_ENABLED", "yes", "must be true or false"),
+        ("Pulsemark_Port", "1", "no such variable of the environment; it is PULSEMARK_PORT"),
     ],
 )
 def test_errors_of_the_environment(key, value, said):

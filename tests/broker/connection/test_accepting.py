@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pulsemark.broker import PortInUseError
+from pulsemark.broker import CannotListenError, PortInUseError
 from pulsemark.broker.connection.accepting import Listener
 from pulsemark.testing import RawClient
 
@@ -105,6 +105,14 @@ async def test_a_taken_port_is_named():
         Listener("127.0.0.1", listeners[0].port, asyncio.Protocol, has_room=lambda arriving: True)
     assert listeners[0].port == caught.value.port
     await listeners[0].close()
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", f"{'a' * 70}.invalid", "127.0.0.1.1"])
+async def test_a_host_without_an_address_is_named(host):
+    """CannotListenError with host and port, as for an address of another machine."""
+    with pytest.raises(CannotListenError, match=f"cannot listen on {host} port 6650") as caught:
+        Listener(host, 6650, asyncio.Protocol, has_room=lambda arriving: True)
+    assert (caught.value.host, caught.value.port) == (host, 6650)
 
 
 def test_what_a_connection_needs_is_imported_in_a_thread_first():

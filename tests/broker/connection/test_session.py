@@ -6,6 +6,7 @@ import random
 import socket
 import struct
 import time
+import urllib.request
 
 import pytest
 
@@ -323,3 +324,33 @@ def test_connections_are_limited(topic):
             return True
 
         wait_until(is_let_in)
+
+
+def test_connections_of_one_address_are_limited():
+    """Over Pulsar's and Kafka's ports together; other addresses and HTTP are let in."""
+    with running_broker(kafka_port=0, max_connections_per_ip=2) as broker:
+        kafka = int(broker.broker.kafka_url.rpartition(":")[2])
+        with RawClient.from_url(broker.service_url) as first:
+            with socket.create_connection(("127.0.0.1", kafka), timeout=10) as second:
+                with dial(broker) as third:
+                    assert closed_by_peer(third)
+                with socket.create_connection(("127.0.0.1", kafka), timeout=10) as fourth:
+                    assert closed_by_peer(fourth)
+                port = int(broker.service_url.rpartition(":")[2])
+                near = ("127.0.0.2", 0)
+                with socket.create_connection(("127.0.0.1", port), 10, near) as other:
+                    other.sendall(CONNECT)
+                    assert other.recv(1)
+                first.ping()
+                with urllib.request.urlopen(f"{broker.http_url}/metrics", timeout=10) as page:
+                    assert page.status == 200
+                second.close()
+
+            def is_let_in():
+                try:
+                    RawClient.from_url(broker.service_url).close()
+                except ConnectionError:
+                    return False
+                return True
+
+            wait_until(is_let_in)

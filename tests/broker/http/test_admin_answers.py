@@ -8,6 +8,8 @@ import urllib.request
 
 import pytest
 
+from pulsemark.testing import running_broker
+
 RATE = {
     "dispatchThrottlingRateInMsg": 21,
     "dispatchThrottlingRateInByte": -1,
@@ -276,3 +278,21 @@ def test_a_list_is_no_value(http, filled, method, path, java):
     assert answer.status == 400
     assert java in answer.body.decode()
     assert "from Array value" in answer.body.decode()
+
+
+def test_tenants_and_namespaces_are_limited(http_of):
+    """maxTenants and maxNamespacesPerTenant: Pulsar's answers; they can be changed meanwhile."""
+    with running_broker(max_tenants=3, max_namespaces_per_tenant=1) as broker:
+        http, info = http_of(broker), {"allowedClusters": ["standalone"]}
+        assert http("PUT", "/admin/v2/tenants/a", info).status == 204
+        full = http("PUT", "/admin/v2/tenants/b", info)
+        assert (full.status, full.json) == (412, {"reason": "Exceed the maximum number of tenants"})
+        assert http("PUT", "/admin/v2/tenants/a", info).status == 409
+        assert http("PUT", "/admin/v2/namespaces/a/one", {}).status == 204
+        full = http("PUT", "/admin/v2/namespaces/a/two", {})
+        reason = "Exceed the maximum number of namespace in tenant :a"
+        assert (full.status, full.json) == (412, {"reason": reason})
+        for name in ("maxTenants", "maxNamespacesPerTenant"):
+            assert http("POST", f"/admin/v2/brokers/configuration/{name}/0").status == 200
+        assert http("PUT", "/admin/v2/tenants/b", info).status == 204
+        assert http("PUT", "/admin/v2/namespaces/a/two", {}).status == 204

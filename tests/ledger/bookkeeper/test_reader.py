@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pulsemark.coordination.errors import CoordinationUnavailableError
 from pulsemark.coordination.memory import MemoryTree
 from pulsemark.finder import Finder
 from pulsemark.finder.search import SearchMethod
@@ -235,3 +236,15 @@ def test_the_entries_around_a_damaged_one(damaged: int) -> None:
         assert [entry.position for entry in found] == [at for at in positions if at != place]
         assert [entry.index for entry in found] == [n * 3 + 2 for n in range(13) if n != damaged]
         assert {entry.message_count for entry in found} == {3}
+
+
+def test_a_place_that_does_not_answer_is_named_as_it_was_given():
+    """With both slashes: the address can be copied out of the error."""
+    address = "zk://127.0.0.1:1/ledgers"
+
+    async def connecting() -> Any:
+        raise CoordinationUnavailableError(reason="no server answered")
+
+    with pytest.raises(CatalogError, match=f"^{address}: ") as caught:
+        BookKeeperReader.open_with(connecting, name=address)
+    assert caught.value.path == Path(address)

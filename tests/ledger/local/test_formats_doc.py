@@ -974,7 +974,7 @@ def test_listed_on_opening(
 def test_lock_held(closed: Path, tmp_path: Path) -> None:
     """While another holds the lock, the owner and rebuild-catalog are refused, readers are not."""
     path = shutil.copytree(closed, tmp_path / "data")
-    fd = folder.lock_folder(FILES, path)
+    lock = folder.lock_folder(FILES, path)
     for action, cell in zip(
         (errors_of_owner, errors_of_reader, all_findings, errors_of_rebuilding),
         DAMAGE["lock held by a process"],
@@ -985,7 +985,7 @@ def test_lock_held(closed: Path, tmp_path: Path) -> None:
         else:
             with pytest.raises(getattr(errors, cell)):
                 action(path)
-    FILES.close(fd)
+    lock.close()
 
 
 # The sections

@@ -12,8 +12,6 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,10 @@ from .config import BrokerConfig
 from .properties import PropertiesError, read_properties
 from .security_settings import PATH_BEGINNINGS, SECRETS
 from .settings import PARTS, FileSettings, SettingError, all_settings, parse_settings
+from .shipped_settings import pulsar_defaults
 from .sources import ConfigFileError, Loaded, meant, read_toml, toml_value
 
-__all__ = ["CheckedFile", "Level", "Remark", "check_file", "pulsar_defaults"]
-
-_DEFAULTS = "pulsar_defaults.txt"
+__all__ = ["CheckedFile", "Level", "Remark", "check_file"]
 
 
 class Level(Enum):
@@ -63,18 +60,6 @@ class CheckedFile:
     def has_errors(self) -> bool:
         """Whether a broker would not start with it, or would not do what it says."""
         return any(each.level is Level.ERROR for each in self.remarks)
-
-
-@cache
-def pulsar_defaults() -> dict[str, frozenset[str]]:
-    """The settings of Pulsar, with the values that its own files give them."""
-    text = files(__package__).joinpath(_DEFAULTS).read_text(encoding="utf-8")
-    found: dict[str, set[str]] = {}
-    for line in text.splitlines():
-        name, equals, value = line.partition("=")
-        if equals and not line.startswith("#"):
-            found.setdefault(name, set()).add(value)
-    return {name: frozenset(values) for name, values in found.items()}
 
 
 def check_file(path: Path) -> CheckedFile:
@@ -124,7 +109,7 @@ def _remark(key: str, value: str, loaded: Loaded) -> Remark | None:
     except SettingError as error:
         if error.key == "tlsEnabled":  # it depends on other lines; the whole file is checked later
             return None
-        return Remark(Level.ERROR, key, _shown(key, value), error.reason)
+        return Remark(Level.ERROR, key, _shown(key, error.value), error.reason)
     if key in all_settings():
         setting = all_settings()[key]
         if setting.field in found.parts[setting.part]:

@@ -19,7 +19,7 @@ from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig
 from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
-from .security_config import SecurityConfig
+from .security_config import SecurityConfig, check_no_nul
 from .storage_place import check_storage
 
 __all__ = ["BrokerConfig"]
@@ -44,6 +44,7 @@ LOWEST = {
     "default_retention_time_minutes": -1,
     "default_retention_size_mb": -1,
     "kafka_group_initial_rebalance_delay_ms": 0,
+    "max_connections_per_ip": 0,
     "max_num_partitions_per_partitioned_topic": 0,
     "publish_gathering_ms": 0,
     **LOWEST_OF_POLICIES,
@@ -217,6 +218,8 @@ class BrokerConfig(PolicyDefaults):
     # Limits
     #: Connections of the binary protocol.
     max_connections: int = 20_000
+    #: Connections of the binary protocol and of Kafka's from one address; 0: without limit.
+    max_connections_per_ip: int = 0
     #: Calls in progress at the seek service, and streams among them; above: RESOURCE_EXHAUSTED.
     max_grpc_calls: int = 256
     #: Streams of the seek service at a time.
@@ -297,6 +300,7 @@ class BrokerConfig(PolicyDefaults):
         _check_ports(self)
         _check_texts(self)
         for spec in fields(self):
+            check_no_nul(spec.name, getattr(self, spec.name))
             if spec.name == "sync_interval_ms":
                 continue
             amount = spec.name.endswith(AMOUNTS) or spec.name.startswith("max_")

@@ -19,6 +19,10 @@ class PolicyDefaults:
     topic_level_policies_enabled: bool = True
 
     # Limits; 0: without limit
+    #: Tenants of the broker.
+    max_tenants: int = 0
+    #: Namespaces of a tenant.
+    max_namespaces_per_tenant: int = 0
     #: Producers of a topic.
     max_producers_per_topic: int = 0
     #: Consumers of a topic.
@@ -115,6 +119,8 @@ class PolicyDefaults:
 
 POLICY_SETTINGS = {
     "topicLevelPoliciesEnabled": ("topic_level_policies_enabled", "boolean"),
+    "maxTenants": ("max_tenants", "integer"),
+    "maxNamespacesPerTenant": ("max_namespaces_per_tenant", "integer"),
     "maxProducersPerTopic": ("max_producers_per_topic", "integer"),
     "maxConsumersPerTopic": ("max_consumers_per_topic", "integer"),
     "maxConsumersPerSubscription": ("max_consumers_per_subscription", "integer"),
@@ -192,6 +198,8 @@ POLICY_SETTINGS = {
 """Pulsar's name of each setting, the field, and how its value is written in a file."""
 
 LOWEST_OF_POLICIES = {
+    "max_tenants": 0,
+    "max_namespaces_per_tenant": 0,
     "max_producers_per_topic": 0,
     "max_consumers_per_topic": 0,
     "max_consumers_per_subscription": 0,

@@ -7,6 +7,7 @@ Python's spelling. What a class name in `authentication_providers` means is in `
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..errors import ConfigError
@@ -118,6 +119,7 @@ class SecurityConfig:
         types = get_type_hints(SecurityConfig)
         for spec in fields(self):
             _check_type(spec.name, getattr(self, spec.name), types[spec.name])
+            check_no_nul(spec.name, getattr(self, spec.name))
         for name, lowest in NUMBERS.items():
             if getattr(self, name) < lowest:
                 raise ConfigError(name, getattr(self, name), f"must be at least {lowest}")
@@ -125,6 +127,12 @@ class SecurityConfig:
             port = getattr(self, name)
             if port is not None and not 0 <= port <= HIGHEST_PORT:
                 raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")
+
+
+def check_no_nul(name: str, value: Any) -> None:
+    """Raise ConfigError for a text or path that the system cannot take: with a NUL byte."""
+    if isinstance(value, str | Path) and "\0" in str(value):
+        raise ConfigError(name, value, "must be without NUL bytes")
 
 
 def _check_type(name: str, value: Any, kind: Any) -> None:

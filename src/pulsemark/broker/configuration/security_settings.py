@@ -1,8 +1,4 @@
-"""Pulsar's settings of authentication, authorisation and TLS.
-
-`REFUSED` has those settings that ask for protection which this broker does not give. A file with
-one of them stops the start: a broker must not be less safe than its file says.
-"""
+"""Pulsar's settings of authentication, authorisation and TLS."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from .provider_names import AUTHENTICATION, AUTHORIZATION, installed
 from .security_config import PROVIDERS
 from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, multiple
 
-__all__ = ["HIDDEN", "PATH_BEGINNINGS", "REFUSED", "SECRETS", "SECURITY_SETTINGS"]
+__all__ = ["HIDDEN", "PATH_BEGINNINGS", "SECRETS", "SECURITY_SETTINGS"]
 
 SECURITY = "security"
 PULSARS_RULES = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
@@ -99,17 +95,3 @@ SECRETS = frozenset({"tokenSecretKey", "tokenPublicKey", "basicAuthConf"})
 #: What is shown instead, unless the value is the path or URL of a file.
 HIDDEN = "data:***"
 PATH_BEGINNINGS = ("file:", "/", "./", "../")
-
-#: Settings that ask for protection which this broker does not give, with the values that do not
-#: ask for it: Pulsar's defaults.
-REFUSED: dict[str, tuple[str, ...]] = {
-    "encryptionRequireOnProducer": ("", "false"),
-    "tlsEnabledWithKeyStore": ("", "false"),
-    "tlsKeyStore": ("",),
-    "tlsTrustStore": ("",),
-    "saslJaasClientAllowedIds": ("", ".*pulsar.*"),
-    "saslJaasServerSectionName": ("", "PulsarBroker"),
-    "saslJaasServerRoleTokenSignerSecretPath": ("",),
-    "athenzDomainNames": ("",),
-    "bookkeeperClientAuthenticationPlugin": ("",),
-}

@@ -7,10 +7,12 @@ settings:
   `SettingError` with key and value.
 - Settings of Pulsar that this broker does not have; there are hundreds. They are ignored and
   listed in `FileSettings.ignored`, so that the program can warn once. A setting that asks for
-  protection that this broker does not give is an error (`security_settings.REFUSED`).
+  protection, or for a limit, that this broker does not have is an error (`refused_settings`).
 - This broker's own settings: `pulsemark` and the field's name. `pulsemarkDataDir` is `data_dir`,
   `pulsemarkSyncIntervalMs` is the store's `sync_interval_ms`. An unknown one is an error, since
   only a mistake can put it there. A setting that has a name in Pulsar has only that name.
+
+A name that differs from one of these only in upper and lower case is an error, too.
 
 An empty value means the default, as in Pulsar. Three settings are different: an empty
 `brokerServicePort` or `webServicePort` closes that port, and an empty
@@ -32,9 +34,11 @@ from ..errors import BrokerError, ConfigError
 from .bookkeeper_config import BOOKKEEPER, BOOKKEEPER_SETTINGS, BookKeeperConfig
 from .config import BrokerConfig
 from .policy_defaults import POLICY_SETTINGS
+from .refused_settings import LIMITS, PROTECTIONS, refusal
 from .security_config import SecurityConfig
-from .security_settings import HIDDEN, PATH_BEGINNINGS, REFUSED, SECRETS, SECURITY_SETTINGS
+from .security_settings import HIDDEN, PATH_BEGINNINGS, SECRETS, SECURITY_SETTINGS
 from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, limit, multiple
+from .shipped_settings import pulsar_defaults
 
 __all__ = [
     "STAMPERS_KIND",
@@ -174,6 +178,7 @@ PULSAR_SETTINGS = {
     ),
     "brokerShutdownTimeoutMs": Setting("shutdown_timeout_ms", INTEGER),
     "brokerMaxConnections": Setting("max_connections", limit(1)),
+    "brokerMaxConnectionsPerIp": Setting("max_connections_per_ip", INTEGER),
     "maxPendingPublishRequestsPerConnection": Setting(
         "max_in_flight_publish_messages_per_connection", INTEGER
     ),
@@ -279,6 +284,10 @@ def _unknown(properties: Mapping[str, str]) -> tuple[str, ...]:
     ours = _our_settings()
     unknown = [key for key in properties if key not in PULSAR_SETTINGS and key not in ours]
     for key in unknown:
+        meant = _spellings().get(key.lower())
+        if meant is not None and key not in pulsar_defaults() and key != meant:
+            # Without the value, which may be a key.
+            raise SettingError(key, "...", f"there is no such setting; it is {meant}")
         if key.startswith(OUR_PREFIX):
             import difflib
 
@@ -288,14 +297,19 @@ def _unknown(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(unknown)
 
 
+@cache
+def _spellings() -> dict[str, str]:
+    """Every name in lower case: `AuthenticationEnabled=true` must not start an open broker."""
+    names = (*pulsar_defaults(), *LIMITS, *PROTECTIONS, *all_settings())
+    return {name.lower(): name for name in names}
+
+
 def _refuse(properties: Mapping[str, str]) -> None:
-    """Raise for the first setting that asks for protection which this broker does not give."""
-    for key, harmless in REFUSED.items():
-        value = properties.get(key, "")
-        if value not in harmless and value.lower() not in harmless:
-            raise SettingError(
-                key, value, "this broker does not have this protection; remove the line to start"
-            )
+    """Raise for the first setting that asks for what this broker does not have."""
+    for key, value in properties.items():
+        reason = refusal(key, value)
+        if reason is not None:
+            raise SettingError(key, value, reason)
     ports = (properties.get("brokerServicePortTls"), properties.get("webServicePortTls"))
     if properties.get("tlsEnabled", "").lower() == "true" and not any(ports):
         reason = "needs the port brokerServicePortTls or webServicePortTls"

@@ -204,6 +204,11 @@ def take_environment(environment: Mapping[str, str], loaded: Loaded) -> None:
     by_variable = {spec.variable: spec for spec in setting_fields().values()}
     for key in sorted(environment):
         text = environment[key].strip()
+        meant_key = key.upper()
+        if key != meant_key and meant_key in by_variable and text:
+            raise SettingError(
+                key, "...", f"there is no such variable of the environment; it is {meant_key}"
+            )
         if not key.startswith(ENVIRONMENT_PREFIX) or key in _OTHER_VARIABLES or not text:
             continue
         spec = by_variable.get(key)

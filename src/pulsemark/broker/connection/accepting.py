@@ -18,14 +18,15 @@ import logging
 import resource
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...ledger import StoreOptions
 from ...ledger.local.io.fd_cache import default_fd_limit
 from ..errors import CannotListenError, PortInUseError
 
-__all__ = ["Handshakes", "Listener", "Tls", "connections_affordable"]
+__all__ = ["Handshakes", "Listener", "PerAddress", "Tls", "connections_affordable"]
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,27 @@ class Handshakes:
         return self.count < self.limit
 
 
+@dataclass(slots=True)
+class PerAddress:
+    """How many connections one IP address may have, over all ports that share this."""
+
+    limit: int
+    #: How many of an address have their protocol.
+    connected: Callable[[str], int]
+    #: Those that are accepted and have none yet.
+    arriving: Counter[str] = field(default_factory=Counter)
+
+    def has_room(self, host: str) -> bool:
+        """Whether the address may have another one."""
+        return self.connected(host) + self.arriving[host] < self.limit
+
+    def arrived(self, host: str) -> None:
+        """A connection has its protocol, or has ended."""
+        self.arriving[host] -= 1
+        if not self.arriving[host]:
+            del self.arriving[host]
+
+
 @dataclass(frozen=True, slots=True)
 class Tls:
     """What a listener with TLS needs: the context for a new connection."""
@@ -78,9 +100,10 @@ class Listener:
     """A listening TCP socket that makes a protocol for each connection.
 
     `has_room` is called before each connection is taken. Its argument is the number of connections
-    that are accepted and have no protocol yet. With `tls`, a protocol's `connection_made` is called
-    after the handshake. `prepare` is called in a thread before the first connection's protocol is
-    made: it imports what only such a connection needs.
+    that are accepted and have no protocol yet. `per_address` limits those of each client. With
+    `tls`, a protocol's `connection_made` is called after the handshake. `prepare` is called in a
+    thread before the first connection's protocol is made: it imports what only such a connection
+    needs.
     """
 
     def __init__(
@@ -90,12 +113,14 @@ class Listener:
         make_protocol: Callable[[], asyncio.BaseProtocol],
         *,
         has_room: Callable[[int], bool],
+        per_address: PerAddress | None = None,
         tls: Tls | None = None,
         prepare: Callable[[], None] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._make_protocol = make_protocol
         self._has_room = has_room
+        self._per_address = per_address
         self._tls = tls
         self._prepare = prepare
         self._accepting: set[asyncio.Task[None]] = set()
@@ -128,7 +153,7 @@ class Listener:
     def _accept_ready(self) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
             try:
-                connection, _ = self._socket.accept()
+                connection, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -145,47 +170,51 @@ class Listener:
                 self._loop.remove_reader(self._socket.fileno())
                 self._rest = self._loop.call_later(REST_S, self.start)
                 return
-            self._take(connection)
+            self._take(connection, address[0])
 
-    def _take(self, connection: socket.socket) -> None:
-        if not self._has_room(self._arriving):
-            log.warning(
-                "port %d: a new connection was closed: the limit of connections is reached; "
-                "raise brokerMaxConnections or the limit of open files, or close clients",
-                self.port,
-            )
-            connection.close()
-            return
-        if self._tls is not None and not self._tls.handshakes.has_room:
-            log.warning(
-                "port %d: a new connection was closed: the limit of TLS handshakes in progress is "
-                "reached (pulsemarkMaxTlsHandshakes)",
-                self.port,
-            )
+    def _take(self, connection: socket.socket, host: str) -> None:
+        reason = self._refusal(host)
+        if reason:
+            log.warning("port %d: a new connection was closed: %s", self.port, reason)
             connection.close()
             return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._arriving += 1
-        task = self._loop.create_task(self._welcome(connection))
+        if self._per_address is not None:
+            self._per_address.arriving[host] += 1
+        task = self._loop.create_task(self._welcome(connection, host))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
 
-    async def _welcome(self, connection: socket.socket) -> None:
+    def _refusal(self, host: str) -> str:
+        """Why a new connection is not taken; "" if it is."""
+        if not self._has_room(self._arriving):
+            return (
+                "the limit of connections is reached; raise brokerMaxConnections or the limit of "
+                "open files, or close clients"
+            )
+        if self._per_address is not None and not self._per_address.has_room(host):
+            return f"{host} has its {self._per_address.limit} (brokerMaxConnectionsPerIp)"
+        if self._tls is not None and not self._tls.handshakes.has_room:
+            return "the limit of TLS handshakes in progress is reached (pulsemarkMaxTlsHandshakes)"
+        return ""
+
+    async def _welcome(self, connection: socket.socket, host: str) -> None:
         if self._prepare is not None:
             try:
                 await asyncio.to_thread(self._prepare)
             except BaseException:
                 connection.close()
-                self._arrived()
+                self._arrived(host)
                 raise
             self._prepare = None
         if self._tls is None:
-            await self._hand_over(connection)
+            await self._hand_over(connection, host)
         else:
-            await self._shake(connection)
+            await self._shake(connection, host)
 
-    async def _hand_over(self, connection: socket.socket) -> None:
+    async def _hand_over(self, connection: socket.socket, host: str) -> None:
         taken = False
 
         def make_protocol() -> asyncio.BaseProtocol:
@@ -193,7 +222,7 @@ class Listener:
             taken = True
             # Runs right before the protocol's connection_made. So each connection is counted
             # exactly once, as arriving or as connected.
-            self._loop.call_soon(self._arrived)
+            self._loop.call_soon(self._arrived, host)
             return self._make_protocol()
 
         try:
@@ -203,9 +232,9 @@ class Listener:
             connection.close()
         finally:
             if not taken:
-                self._arrived()
+                self._arrived(host)
 
-    async def _shake(self, connection: socket.socket) -> None:
+    async def _shake(self, connection: socket.socket, host: str) -> None:
         """Do the TLS handshake. The connection is an arriving one until it is done."""
         assert self._tls is not None
         handshakes = self._tls.handshakes
@@ -227,16 +256,23 @@ class Listener:
             raise
         finally:
             handshakes.count -= 1
-            self._arrived()
+            self._arrived(host)
 
-    def _arrived(self) -> None:
+    def _arrived(self, host: str) -> None:
         self._arriving -= 1
+        if self._per_address is not None:
+            self._per_address.arrived(host)
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise CannotListenError(host, port, error) from error
+    except UnicodeError as error:  # of a name that DNS cannot have
+        raise CannotListenError(host, port, OSError(errno.EINVAL, str(error))) from error
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

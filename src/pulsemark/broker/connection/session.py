@@ -130,7 +130,7 @@ class Session(Members, asyncio.BufferedProtocol):
         if self._has_rest and not self.is_closed:
             self._handle_events(math.inf)
         self.close_state()
-        self.services.sessions.discard(self)
+        self.services.left(self)
         self.services.output.forget(self)
         self.receipts.close()
 

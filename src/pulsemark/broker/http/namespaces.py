@@ -53,6 +53,7 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     if is_older_namespace(full):
         _check_older(request, tenant_name, name.partition("/")[0])
     _check_clusters(request, settings, tenant_name)
+    _check_room(request, tenant_name)
     if full in request.services.topics.namespaces:
         raise HttpError(409, "Namespace already exists")
     try:
@@ -77,6 +78,13 @@ def _check_older(request: Request, tenant: str, cluster: str) -> None:
     if cluster not in (request.services.config.cluster, GLOBAL):
         text = f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant"
         raise HttpError(403, f"{text} [{tenant}]")
+
+
+def _check_room(request: Request, tenant: str) -> None:
+    """Raise `HttpError` 412 if the tenant has all its namespaces. Pulsar lets one more be made."""
+    most = request.services.config.max_namespaces_per_tenant
+    if 0 < most <= len(request.services.topics.namespaces.of(tenant)):
+        raise HttpError(412, f"Exceed the maximum number of namespace in tenant :{tenant}")
 
 
 def _checked_permissions(settings: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,9 @@ async def create_tenant(request: Request, name: str) -> Response:
     settings = await _settings(request)
     if name in request.services.topics.namespaces.tenants:
         raise HttpError(409, "Tenant already exist")
+    most = request.services.config.max_tenants
+    if 0 < most <= len(request.services.topics.namespaces.tenants):
+        raise HttpError(412, "Exceed the maximum number of tenants")
     await request.services.topics.namespaces.put_tenant(name, settings)
     return Response()
 

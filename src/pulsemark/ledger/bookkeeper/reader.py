@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 from ...coordination import Coordination, CoordinationError, NodeMissingError, connect
@@ -329,7 +328,7 @@ class BookKeeperReader:
         try:
             return self._thread.run(work)
         except CoordinationError as error:
-            raise CatalogError(Path(self._name), str(error)) from error
+            raise CatalogError(self._name, str(error)) from error
         except BookKeeperError as error:
             raise OSError(str(error)) from error
 

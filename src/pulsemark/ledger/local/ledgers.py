@@ -26,7 +26,7 @@ from .commit.checkpoint import Checkpointer
 from .commit.journal import Journal
 from .io.fd_cache import FdCache
 from .io.files import Files
-from .io.folder import CATALOG_NAME, SegmentId, probe_folder
+from .io.folder import CATALOG_NAME, FolderLock, SegmentId, probe_folder
 from .io.reserve import Reserve
 from .opening.recovery import recover, remove_journal
 from .segment.filer import Filer
@@ -41,7 +41,7 @@ class LocalLedgers:
     """Ledgers in one data folder, which this process has locked."""
 
     def __init__(
-        self, files: Files, state: StoreState, setup: StoreSetup, reserve: Reserve, lock_fd: int
+        self, files: Files, state: StoreState, setup: StoreSetup, reserve: Reserve, lock: FolderLock
     ) -> None:
         """Raises UnsupportedVersionError, CorruptFileError, CatalogError, OSError."""
         self._folder = folder = state.folder
@@ -50,7 +50,7 @@ class LocalLedgers:
         self._options = options = setup.options
         self._threaded = setup.threaded
         self._reserve = reserve
-        self._lock_fd = lock_fd
+        self._lock = lock
         self._is_finished = False
         self._checkpointer: Checkpointer | None = None
         self._fds = FdCache(files, limit=options.fd_limit)
@@ -86,7 +86,7 @@ class LocalLedgers:
         self._parents_catalog = self.metadata  # SQLite must not close it here
         self.metadata = ForeignCatalog(self._state)  # type: ignore[assignment]
         with suppress(Exception):
-            self._files.close(self._lock_fd)
+            self._lock.close()
 
     @property
     def _checkpoints(self) -> Checkpointer:
@@ -215,6 +215,6 @@ class LocalLedgers:
                 self._checkpointer.end()
 
     def _give_lock_back(self) -> None:
-        # From here on the descriptor's number may be another file's: a child must not close it.
+        # From here on the descriptors' numbers may be other files': a child must not close them.
         self._state.on_fork = None
-        self._files.close(self._lock_fd)
+        self._lock.close()

@@ -63,12 +63,12 @@ class LocalStore(TopicStore):
     @classmethod
     def _open(cls, folder: Path, files: Files, setup: StoreSetup) -> LocalStore:
         prepare_folder(files, folder)
-        lock_fd = lock_folder(files, folder)
+        lock = lock_folder(files, folder)
         reserve = Reserve(files, folder)
 
         def opened() -> LocalStore:
             state = StoreState(folder)
-            engine = LocalLedgers(files, state, setup, reserve, lock_fd)
+            engine = LocalLedgers(files, state, setup, reserve, lock)
             try:
                 return cls(engine, state, setup)
             except BaseException:
@@ -78,7 +78,7 @@ class LocalStore(TopicStore):
         try:
             store = reserve.with_space_for(opened)
         except BaseException:
-            files.close(lock_fd)
+            lock.close()
             raise
         reserve.try_to_fill_up()
         return store

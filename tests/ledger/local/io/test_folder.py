@@ -1,8 +1,12 @@
+import errno
+import fcntl
 import json
 import os
+import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +18,7 @@ from pulsemark.ledger import (
 )
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import (
+    LOCK_NAME,
     MARKER_NAME,
     check_marker,
     index_path,
@@ -137,6 +142,52 @@ def test_closed_folder_is_free(tmp_path):
     store.close()
     store.close()
     LocalStore.open(tmp_path / "data").close()
+
+
+def test_a_removed_lock_file_does_not_free_the_folder(owner, tmp_path):
+    """The folder itself is locked: whoever comes is refused, and makes no new lock file."""
+    folder = tmp_path / "data"
+    (folder / LOCK_NAME).unlink()
+    for _ in range(2):
+        with pytest.raises(FolderLockedError) as caught:
+            LocalStore.open(folder)
+        assert caught.value.owner_pid is None
+    assert not (folder / LOCK_NAME).exists()
+    owner.communicate("")
+    LocalStore.open(folder).close()
+    assert (folder / LOCK_NAME).exists()
+
+
+def test_earlier_versions_and_this_one_exclude_each_other(tmp_path):
+    """They lock only the file; a refused opening leaves no descriptor and no lock."""
+    store = LocalStore.open(tmp_path)
+    with (tmp_path / LOCK_NAME).open("r+") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        store.close()
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with pytest.raises(FolderLockedError) as caught:
+            LocalStore.open(tmp_path)
+        assert caught.value.owner_pid == os.getpid()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    LocalStore.open(tmp_path).close()
+
+
+def test_file_systems_that_lock_no_folders(tmp_path, monkeypatch):
+    """As NFS: then the file's lock is the folder's."""
+    flock = fcntl.flock
+
+    def only_files(fd, operation):
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", only_files)
+    with LocalStore.open(tmp_path), pytest.raises(FolderLockedError) as caught:
+        LocalStore.open(tmp_path)
+    assert caught.value.owner_pid == os.getpid()
+    LocalStore.open(tmp_path).close()
 
 
 def test_new_folder_survives_a_power_cut(tmp_path):

@@ -30,6 +30,11 @@ IOV_MAX = 1024
 _SETTLED_NS = 2_000_000_000
 """Once a folder's time is this old, each further change gives it another time."""
 
+_LOCKS_NO_FOLDERS = frozenset(
+    {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+)
+"""How flock(2) fails on a folder where only files that can be written may be locked (NFS)."""
+
 
 class Files(Protocol):
     """The system calls the ledger uses."""
@@ -91,6 +96,12 @@ class Files(Protocol):
 
     def try_lock(self, fd: int) -> bool:
         """Take the exclusive lock of an open file, until the process ends; False: it is taken."""
+
+    def try_lock_folder(self, path: Path) -> int | None:
+        """Lock a folder itself, exclusively, while the descriptor that is returned is open.
+
+        None: its file system locks no folders. Raises BlockingIOError: it is taken.
+        """
 
 
 class OsFiles(Files):
@@ -164,6 +175,17 @@ class OsFiles(Files):
         except BlockingIOError:
             return False
         return True
+
+    def try_lock_folder(self, path: Path) -> int | None:
+        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close(fd)
+            if error.errno in _LOCKS_NO_FOLDERS:
+                return None
+            raise
+        return fd
 
 
 WRITE_BYTES = 1 << 20

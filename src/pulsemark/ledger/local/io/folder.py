@@ -3,7 +3,8 @@
 ::
 
     PULSEMARK                            what this folder is: JSON with the format version
-    LOCK                                 locked by the process that writes; holds its pid
+    LOCK                                 locked, as the folder is, by the process that writes; holds
+                                         its pid
     RESERVE                              zeros: space that removing entries may use (`reserve`)
     PROBE                                only while a test write finds out whether the disk is full
     catalog.sqlite                       tenants, topics, segment lists
@@ -24,7 +25,7 @@ import json
 import os
 import re
 import uuid
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from ...errors import FolderLockedError, ForeignFolderError, UnsupportedVersionError
@@ -162,21 +163,60 @@ def _has_files(files: Files, folder: Path, names: set[str]) -> bool:
     return any(files.listdir(folder / name) for name in names & {"ledgers", "journal"})
 
 
-def lock_folder(files: Files, folder: Path) -> int:
-    """Take the folder's lock; returns the descriptor that holds it while it is open.
+class FolderLock:
+    """A data folder's lock, until it is closed: of the folder itself, and of its file `LOCK`.
+
+    The file alone can be removed, and made again by the next process. Earlier versions lock only
+    the file, and so do file systems that lock no folders.
+    """
+
+    def __init__(self, files: Files, folder_fd: int | None, file_fd: int) -> None:
+        self._files = files
+        self._fds = [fd for fd in (file_fd, folder_fd) if fd is not None]
+
+    def close(self) -> None:
+        """Give the lock back. Raises OSError, with both descriptors closed all the same."""
+        with ExitStack() as closing:
+            while self._fds:
+                closing.callback(self._files.close, self._fds.pop())
+
+
+def lock_folder(files: Files, folder: Path) -> FolderLock:
+    """Take the folder's lock.
 
     Raises FolderLockedError. The kernel frees the lock when its owner dies, however it dies.
     """
-    fd = files.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT)
-    try:
+    with ExitStack() as on_failure:
+        try:
+            folder_fd = files.try_lock_folder(folder)
+        except BlockingIOError as error:
+            raise FolderLockedError(folder, _owner(files, folder)) from error
+        if folder_fd is not None:
+            on_failure.callback(files.close, folder_fd)
+        fd = files.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT)
+        on_failure.callback(files.close, fd)
         if not files.try_lock(fd):
-            owner = read_up_to(files, fd, 20, 0).strip()
-            raise FolderLockedError(folder, int(owner) if owner.isdigit() else None)
+            raise FolderLockedError(folder, _owner_in(files, fd))
         _write_owner(files, fd)
-    except BaseException:
+        on_failure.pop_all()
+    return FolderLock(files, folder_fd, fd)
+
+
+def _owner(files: Files, folder: Path) -> int | None:
+    """Who has the folder locked, unless the file that says it was removed."""
+    try:
+        fd = files.open(folder / LOCK_NAME, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        return _owner_in(files, fd)
+    finally:
         files.close(fd)
-        raise
-    return fd
+
+
+def _owner_in(files: Files, fd: int) -> int | None:
+    owner = read_up_to(files, fd, 20, 0).strip()
+    return int(owner) if owner.isdigit() else None
 
 
 def _write_owner(files: Files, fd: int) -> None:
