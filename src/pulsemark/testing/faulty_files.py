@@ -33,6 +33,7 @@ OPERATIONS = (
     "open", "close", "pread", "map", "pwritev", "fdatasync", "fsync", "ftruncate", "punch_hole",
     "size", "rename", "unlink", "mkdir", "listdir", "exists", "names_stamp", "sync_folder",
     "try_lock",
+    "try_lock_folder",
 )  # fmt: skip
 """The operations that can fail: every method of `Files`."""
 
@@ -294,5 +295,5 @@ class FaultyFiles:
         return self._call("try_lock", self._path(fd), lambda: self._files.try_lock(fd))
 
     def try_lock_folder(self, path: Path) -> int | None:
-        """As `Files.try_lock_folder`; it counts as a `try_lock`."""
-        return self._call("try_lock", path, lambda: self._files.try_lock_folder(path))
+        """As `Files.try_lock_folder`."""
+        return self._call("try_lock_folder", path, lambda: self._files.try_lock_folder(path))

@@ -212,7 +212,7 @@ def test_failed_opening_frees_everything(tmp_path, simulated):
     """An opening that fails gives the lock back, ends its threads and closes its files."""
     simulated.open()
     simulated.close()
-    for operation in ("pread", "listdir", "sync_folder", "try_lock"):
+    for operation in ("pread", "listdir", "sync_folder", "try_lock", "try_lock_folder"):
         files = simulated.files()
         files.fail(operation, call=1)
         with pytest.raises(OSError, match="Errno 5"):
