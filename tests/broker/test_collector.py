@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+import threading
 import urllib.request
 from contextlib import contextmanager
 
@@ -65,6 +67,36 @@ class Circle:
 
     def __del__(self):
         Circle.alive -= 1
+
+
+def test_counting_does_not_disturb_what_other_threads_make():
+    """Other threads make tuples of generators, step by step, while old objects are counted."""
+    is_over, made, errors = threading.Event(), [0], []
+
+    def make():
+        while not is_over.is_set():
+            try:
+                tuple([number] for number in range(50))
+            except SystemError as error:
+                errors.append(error)
+                return
+            made[0] += 1
+
+    threads = [threading.Thread(target=make) for _ in range(2)]
+    before, kept = sys.getswitchinterval(), [[number] for number in range(20_000)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(200):
+            gc.collect(1)
+            collector.old_objects()
+    finally:
+        sys.setswitchinterval(before)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert (errors, made[0] > 0, len(kept)) == ([], True, 20_000)
 
 
 async def test_full_collections_do_not_begin_by_themselves(quick):
