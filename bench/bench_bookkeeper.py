@@ -338,7 +338,9 @@ def main() -> int:
     pulsar_client_jobs.SEARCHES = SEARCHES
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        bookies = BookKeeperPeer(arguments.folder or folder / "bookies")
+        bookies = BookKeeperPeer(
+            arguments.folder or folder / "bookies", bookie_memory_mb=BOOKIE_MEMORY_MB
+        )
         stack.callback(bookies.stop)
         bookies.start(3)
         ours = pulsemark_side(bookies, folder)

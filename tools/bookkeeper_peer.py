@@ -36,6 +36,8 @@ DEPENDENCIES = (
 OPENED = ("java.io", "java.util.zip", "java.nio", "jdk.internal.misc")
 START_LIMIT_S = 110
 ROOT = "/ledgers"
+BOOKIE_MEMORY_MB = 160
+"""Enough for tests; a load that measures speed needs more."""
 LOWEST_PORT = 12_000
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 """From where on the system gives ports to outgoing connections."""
@@ -109,9 +111,15 @@ def free_port() -> int:
 class BookKeeperPeer:
     """ZooKeeper and bookies that keep their data, logs and state in one folder."""
 
-    def __init__(self, folder: Path, *, bookie_settings: str = "") -> None:
-        """`bookie_settings`: more lines for the settings of bookies that are added."""
+    def __init__(
+        self, folder: Path, *, bookie_settings: str = "", bookie_memory_mb: int = BOOKIE_MEMORY_MB
+    ) -> None:
+        """`bookie_settings`: more lines for the settings of bookies that are added.
+
+        `bookie_memory_mb`: the heap of each bookie, and as much again for its buffers.
+        """
         self.folder = folder.absolute()
+        self._bookie_memory_mb = bookie_memory_mb
         self._bookie_settings = bookie_settings
         self.state_file = self.folder / "peer.json"
         state = json.loads(self.state_file.read_text()) if self.state_file.exists() else {}
@@ -254,7 +262,7 @@ class BookKeeperPeer:
             main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
             return [*self._java(96), main, "--conf", str(settings)]
         main = "org.apache.bookkeeper.server.Main"
-        return [*self._java(160), main, "--conf", str(settings)]
+        return [*self._java(self._bookie_memory_mb), main, "--conf", str(settings)]
 
     def _write_bookie_settings(self, name: str) -> None:
         folder = self.folder / name
