@@ -48,6 +48,8 @@ from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 from bookkeeper_peer import BookKeeperPeer
 
+BOOKIE_MEMORY_MB = 1_024
+"""With less a bookie can end under this load, and Apache Pulsar then writes no more."""
 HOME = Path.home() / ".cache" / "pulsar-peer" / "apache-pulsar-4.0.8"
 SMALL_BYTES, LARGE_BYTES, BATCH, TOPICS = 100, 131_072, 100, 1_000
 LARGE_MB = LARGE_BYTES / 1e6
