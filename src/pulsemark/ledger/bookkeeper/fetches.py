@@ -43,7 +43,7 @@ AHEAD_FETCHES, AHEAD_MAX = 1, 8
 """So many fetches are begun before a reader that goes on asks for them; and for all readers. With
 two of them the client's thread and the reader's always run at once, which costs more than it gains.
 """
-AHEAD_ENTRIES, AHEAD_BYTES = 200, 1024 * 1024
+AHEAD_ENTRIES, AHEAD_BYTES = 200, 4 * 1024 * 1024
 """So much is fetched at once for a reader that goes on."""
 ENTRY_COST_BYTES = 300
 """What an entry takes beside its payload."""
