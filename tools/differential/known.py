@@ -406,9 +406,9 @@ def entry_of(scenario: str, step: str) -> tuple[str, str, str] | None:
 def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
     """Why two answers to bodies of all kinds may differ; None: they must not.
 
-    Where both refuse a body that cannot be read, each with its own text; where the peer failed (500,
-    or no answer), and this broker says that it is the client's mistake; and where no client has used
-    a bundle in the peer.
+    Where both refuse a body that cannot be read, each with its own text; where the peer failed
+    (500, or no answer), and this broker says that it is the client's mistake; and where no client
+    has used a bundle in the peer.
     """
     if not isinstance(ours, dict) or not isinstance(theirs, dict):
         return None

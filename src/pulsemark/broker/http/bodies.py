@@ -86,7 +86,7 @@ def _takes_boolean(value: Any) -> bool:
     return not isinstance(value, float | list | dict)
 
 
-def _object(made_from: Callable[[Any], bool] = lambda _: False, **members: Kind) -> Kind:
+def _object(made_from: Callable[[Any], bool] = lambda _: False, /, **members: Kind) -> Kind:
     """An object with these members, and others of any kind; `made_from` are values that will do."""
     return Kind("an object", lambda value: isinstance(value, dict) or made_from(value), members.get)
 
