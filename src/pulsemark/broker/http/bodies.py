@@ -39,7 +39,8 @@ class Kind:
         if value is None:
             return
         if not self.takes(value):
-            shown = {dict: "an object", list: "a list"}.get(type(value)) or f"{value!r:.80}"
+            names = {"dict": "an object", "list": "a list"}
+            shown = names.get(type(value).__name__) or f"{value!r:.80}"
             reason = f"{place} must be {self.name}, not {shown}"
             raise HttpError(400, reason, text_type="text/plain")
         if isinstance(value, dict | list):
