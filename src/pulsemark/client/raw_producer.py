@@ -16,10 +16,11 @@ at these limits.
 **Reconnecting.** If the connection is lost, or the broker closes the producer (the topic moves), it
 is opened again with the same name, at most `reconnect_attempts` times in a row, after 0.1 s, then
 twice as long each time up to 5 s. Attempts are in a row until a receipt comes: a broker that closes
-the connection because of an entry would otherwise be asked for ever. Entries without a receipt are sent again, in their order: as with
-Pulsar's clients an entry can then be stored twice, unless the broker deduplicates. A broker that
-does says how far it came. Entries up to there are not sent again; their receipts have the position
-(-1, -1). With 0 attempts ConnectionLostError is raised, and `unacknowledged` says what is open.
+the connection because of an entry would otherwise be asked for ever. Entries without a receipt are
+sent again, in their order: as with Pulsar's clients an entry can then be stored twice, unless the
+broker deduplicates. A broker that does says how far it came. Entries up to there are not sent
+again; their receipts have the position (-1, -1). With 0 attempts ConnectionLostError is raised, and
+`unacknowledged` says what is open.
 
 **Refusals.** A SEND_ERROR is raised as SendRefusedError by the next call that looks at receipts.
 That entry is not sent again. Entries after it may be stored.
@@ -171,9 +172,9 @@ class RawProducer:
         be higher than the last one. `source` is for a mirror: the facts that the broker stores
         beside its stamp. Waits while the window is full.
 
-        Raises EntryRefusedError (nothing was sent) after `close`, for no bytes, for bytes that begin
-        with a broker's stamp, or that are larger than the broker takes; ValueError for a sequence id that
-        is not higher; and SendRefusedError for an earlier entry.
+        Raises EntryRefusedError (nothing was sent) after `close`, for no bytes, for bytes that
+        begin with a broker's stamp, or that are larger than the broker takes; ValueError for a
+        sequence id that is not higher; and SendRefusedError for an earlier entry.
         """
         if sequence_id is None:
             known = self._next_sequence_id
