@@ -16,6 +16,8 @@ import json
 import os
 from pathlib import Path
 
+from ..ledger.local.io.files import OsFiles
+from ..ledger.local.io.folder import make_folder_durably
 from .errors import WorkersError
 
 FACTS = "workers.json"
@@ -33,7 +35,7 @@ class WorkersFolder:
         if not 1 <= workers <= MAX_WORKERS:
             raise WorkersError(f"--workers {workers}: there can be 1 to {MAX_WORKERS} workers")
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder_durably(OsFiles(), folder)  # the workers find it made
         facts = folder / FACTS
         others = [path.name for path in folder.iterdir() if path.name not in (FACTS, LOCK)]
         if not facts.exists() and others:
