@@ -5,8 +5,8 @@ share the entries' group commit, checksums and recovery. Its records are snapsho
 single cursors; a cursor's last snapshot and the changes after it make its state. When much more has
 been written than there are cursors, or the store was opened many times (each opening begins a
 ledger), every cursor writes a snapshot into a new ledger. Once those are durable, the older ledgers
-are removed. A few snapshots are written along with each record that is written anyway, so that no
-single acknowledgement waits for all of them.
+are removed; in interval mode the removal waits for the sync. A few snapshots are written along with
+each record that is written anyway, so that no single acknowledgement waits for all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from ...proto.cursor_pb2 import CursorRecord
 from ..commit.commit import DONE, Appended, Commit
 from ..entry import Entry, EntryKind
-from ..errors import CorruptEntryError, InvalidCursorError
+from ..errors import CorruptEntryError, InvalidCursorError, LedgerError
 from ..ledger_writer import LedgerWriter
 from ..options import StoreOptions
 from ..position import EARLIEST, Position
@@ -298,7 +298,10 @@ class CursorStore:
     def _trim_after(self, commits: list[Commit], start: Position) -> None:
         """Trim once all of these are durable. If one fails, the older ledgers are still needed."""
         if not commits:
-            self.ledger.trim(start)
+            try:
+                self.ledger.trim(start)
+            except (OSError, LedgerError) as error:
+                _log.warning("old ledgers of subscriptions stay for now: %s", error)
             return
 
         def then(error: BaseException | None) -> None:
