@@ -137,9 +137,9 @@ def simulated(memory_folder):
     simulated.end()
 
 
-def offsets_in(store):
-    """The offsets of a store."""
-    offsets = Offsets(store.open_internal("kafka-groups"), run_blocking, 10_000)
+def offsets_in(store, run=run_blocking):
+    """The offsets of a store; `run` runs what blocks."""
+    offsets = Offsets(store.open_internal("kafka-groups"), run, 10_000)
     offsets.load()
     return offsets
 
@@ -185,17 +185,15 @@ async def test_a_rewrite_that_failed_in_part_removes_nothing(memory_folder):
     simulated = SimulatedStore(memory_folder / "data", threaded=True)
     files = simulated.files()
     store = simulated.open(files)
-    offsets = offsets_in(store)
-    for number in range(3):
-        committed(offsets, f"g{number}", {("t", 0): at(number)})
-    truncate = offsets._truncate
 
-    def fail_first(*arguments):
+    async def run_on_a_healthy_disk(function, *arguments):
         settle(store)
         files.heal()
-        truncate(*arguments)
+        return await run_blocking(function, *arguments)
 
-    offsets._truncate = fail_first
+    offsets = offsets_in(store, run_on_a_healthy_disk)
+    for number in range(3):
+        committed(offsets, f"g{number}", {("t", 0): at(number)})
     files.fail("fdatasync", times=None)
     with pytest.raises(FencedError):
         await offsets.rewrite()

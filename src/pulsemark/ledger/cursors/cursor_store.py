@@ -255,7 +255,7 @@ class CursorStore:
         self._records += 1
         is_long = self._records > max(COMPACT_MIN_RECORDS, COMPACT_RATIO * self._count)
         if self._to_snapshot or self._snapshots:
-            self._compact_further()
+            self.compact_further()
         elif is_long or self._is_scattered:
             self.compact()
         return self.ledger.append(record.SerializeToString(), kind=EntryKind.CONTROL).commit
@@ -269,9 +269,14 @@ class CursorStore:
         self._to_snapshot.extend(
             cursor for of_topic in self._stored.values() for cursor in of_topic.values()
         )
-        self._compact_further()
+        self.compact_further()
 
-    def _compact_further(self) -> None:
+    @property
+    def is_compacting(self) -> bool:
+        """Whether there are snapshots to be written."""
+        return bool(self._to_snapshot)
+
+    def compact_further(self) -> None:
         """Write some more snapshots; after the last one the older ledgers can be removed."""
         cursors = max(SNAPSHOTS_AT_ONCE, self._count // _COMPACTION_STEPS)
         ranges = _RANGES_AT_ONCE
