@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsemark.cluster.worker_folder import WorkersFolder
+from pulsemark.cluster.supervisor import WorkersFolder
 from pulsemark.ledger import LocalStore
 from pulsemark.maintenance.backup import back_up
 from pulsemark.maintenance.restore import restore
