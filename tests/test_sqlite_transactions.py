@@ -4,9 +4,11 @@ import errno
 import shutil
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from pulsemark.coordination.memory import DurableTree
 from pulsemark.ledger import CatalogError
 from pulsemark.ledger.local.catalog.catalog import Catalog
 from pulsemark.sqlite_transactions import DoubtfulCommitError, transaction
@@ -52,7 +54,7 @@ def test_a_change_that_failed_is_never_found(tmp_path, files, catalog, step, err
 
 def test_a_change_that_cannot_be_taken_back_ends_the_catalog(tmp_path, files, catalog):
     """If the next opening may find a refused change, no further change is made, and all is said."""
-    told = []
+    told: list[Exception] = []
     catalog.on_doubt = told.append
     files.fail("commit_sync")
     files.fail("commit_write", call=2)
@@ -84,3 +86,18 @@ def test_the_fault_is_one_that_a_plain_commit_does_not_survive(tmp_path, files):
         files.fail("commit_sync", times=2)
         with pytest.raises(DoubtfulCommitError), transaction(db):
             db.execute("INSERT INTO numbers VALUES (2)")
+
+
+async def test_the_workers_shared_metadata_keep_the_rule(tmp_path, files, monkeypatch):
+    """What a worker could not store is not found by the next supervisor."""
+    monkeypatch.setattr(sqlite3, "connect", lambda file, **_: files.connect(Path(file)))
+    with closing(DurableTree(tmp_path / "shared")) as tree:
+        session = tree.session()
+        await session.create("/kept", b"x")
+        files.fail("commit_sync")
+        with pytest.raises(sqlite3.OperationalError):
+            await session.create("/refused", b"x")
+        for suffix in ("", "-wal"):
+            shutil.copyfile(tmp_path / f"shared{suffix}", tmp_path / f"copy{suffix}")
+    with closing(DurableTree(tmp_path / "copy")) as again:
+        assert await again.session().children("/") == ["kept"]

@@ -935,7 +935,7 @@ def test_newer_version(topic, open_store):
     assert (caught.value.found, caught.value.supported) == (2, 1)
 
 
-def test_interval_mode(memory_folder):
+def test_interval_mode(memory_folder, monkeypatch):
     """Where commits do not wait for the disk, a power cut takes no view that counts."""
     options = StoreOptions(
         checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS, sync_interval_ms=60_000
@@ -953,7 +953,7 @@ def test_interval_mode(memory_folder):
         put_property(*values)
         simulated.disk.power_off()
 
-    store.catalog.put = put_and_cut_the_power
+    monkeypatch.setattr(store.catalog, "put", put_and_cut_the_power)
     with suppress(OSError, LedgerError):
         compact(topic)
     simulated.power_off()

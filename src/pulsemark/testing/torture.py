@@ -133,8 +133,8 @@ class _Cycle:
     """One data folder."""
 
     sync_interval_ms = 0
-    segment_sizes = (400, 2000, 100_000)
-    ledger_sizes = (5, 50, 10_000)
+    segment_sizes: tuple[int, ...] = (400, 2000, 100_000)
+    ledger_sizes: tuple[int, ...] = (5, 50, 10_000)
     snapshots_at_once = _cursor_store.SNAPSHOTS_AT_ONCE
     faults_of = _FAULTS
 
