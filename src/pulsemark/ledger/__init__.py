@@ -50,7 +50,7 @@ from .reading_on import entries_of
 from .retention import apply_retention, expire_position, retention_cut
 from .rows import IoCount
 from .run import Run
-from .topic_log import TopicLog
+from .topic_log import LogSnapshot, TopicLog
 from .topic_store import TopicStore
 
 __all__ = [
@@ -87,6 +87,7 @@ __all__ = [
     "IoCount",
     "LedgerError",
     "LocalStore",
+    "LogSnapshot",
     "ManagedLedger",
     "MemoryFolder",
     "MemoryStore",

@@ -30,7 +30,7 @@ from .limits import MAX_MESSAGE_COUNT
 from .position import Position
 from .run import Run, RunHeader
 from .store_core import StoreCore
-from .topic_log import TopicLog
+from .topic_log import LogSnapshot, TopicLog
 
 
 class LedgerWriter(TopicLog):
@@ -98,6 +98,11 @@ class LedgerWriter(TopicLog):
     def stampers(self, chain: StamperChain) -> None:
         self._builder = RecordBuilder(self.name, self.store.clock, self.store.options, chain)
 
+    def snapshot(self) -> LogSnapshot:
+        """As ``TopicLog.snapshot``, under the lock under which entries are shown."""
+        with self._committer.lock:
+            return super().snapshot()
+
     @property
     def end_position(self) -> Position:
         """Position of the first entry that is not yet durable, or of the next one.
@@ -153,18 +158,11 @@ class LedgerWriter(TopicLog):
         return [cursor.mark_delete for cursor in tuple(self.cursors.values())]
 
     def read_stored(
-        self,
-        start: Position,
-        *,
-        max_entries: int = 10_000,
-        max_bytes: int = 4 << 20,
-        mapped: bool = False,
+        self, start: Position, *, max_entries: int = 10_000, max_bytes: int = 4 << 20
     ) -> tuple[Position, list[memoryview]]:
         """As ``TopicLog.read_stored``; raises StoreClosedError once the store is closed."""
         self._state.check()
-        return super().read_stored(
-            start, max_entries=max_entries, max_bytes=max_bytes, mapped=mapped
-        )
+        return super().read_stored(start, max_entries=max_entries, max_bytes=max_bytes)
 
     def check_can_read(self) -> None:
         """Raise StoreClosedError, StoreFailedError or ForkedStoreError unless the store is open."""

@@ -201,10 +201,6 @@ class FaultyFiles:
         self.bytes_read += len(data)
         return data
 
-    def map(self, fd: int, size_bytes: int) -> Buffer:
-        """As `Files.map`. Only the mapping can fail, not reading from it."""
-        return self._call("map", self._path(fd), lambda: self._files.map(fd, size_bytes))
-
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """As `Files.pwritev`."""
 

@@ -202,10 +202,6 @@ class DiskProcess:
         with self._lock:
             return bytes(self._inode(fd).seen[offset : offset + size_bytes])
 
-    def map(self, fd: int, size_bytes: int) -> bytes:
-        """The content at this moment, as processes see it."""
-        return self.pread(fd, size_bytes, 0)
-
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write, not durably."""
         with self._lock:

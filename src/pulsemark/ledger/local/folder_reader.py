@@ -20,7 +20,7 @@ from typing import Self, cast
 
 from ..errors import CorruptFileError, TopicNotFoundError
 from ..run import Run
-from ..topic_log import TopicLog
+from ..topic_log import LogSnapshot, TopicLog
 from ..topic_names import full_topic_name
 from .io.fd_cache import FdCache
 from .io.files import Files, OsFiles
@@ -92,11 +92,16 @@ class FolderLog(TopicLog):
         """False: only the next refresh brings the list of segments up to date."""
         return False
 
-    def has_lost(self, segments: Sequence[Run]) -> bool:
+    def snapshot(self) -> LogSnapshot:
+        """As in TopicLog; waits for a refresh that is under way."""
+        with self._refreshing:
+            return super().snapshot()
+
+    def has_lost(self, snapshot: LogSnapshot) -> bool:
         """As in TopicLog; segments whose files are gone are left out from then on."""
         with self._refreshing:
             self._segments = tuple(s for s in self._segments if not s.is_gone(s.entry_count))
-        return super().has_lost(segments)
+        return super().has_lost(snapshot)
 
 
 class FolderReader:

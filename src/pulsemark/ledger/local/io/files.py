@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
-import mmap
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,11 +46,6 @@ class Files(Protocol):
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
         """Read up to ``size_bytes`` at ``offset``; b"" at the end."""
-
-    def map(self, fd: int, size_bytes: int) -> Buffer:
-        """The file's first ``size_bytes`` as memory, read-only. If the disk fails while it is
-        read, the process ends (SIGBUS): for callers that prefer speed to an OSError.
-        """
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write the buffers one after another at ``offset``; how much was written."""
@@ -115,9 +109,6 @@ class OsFiles(Files):
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
         return os.pread(fd, size_bytes, offset)
-
-    def map(self, fd: int, size_bytes: int) -> Buffer:
-        return memoryview(mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ))
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         return os.pwritev(fd, buffers, offset)
