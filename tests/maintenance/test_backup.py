@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -12,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from pulsemark.ledger import FolderReader, LocalStore, StoreOptions
+from pulsemark.ledger import EARLIEST, FolderReader, LocalStore, StoreOptions
 from pulsemark.maintenance.backup import RestlessFolderError, back_up
 from pulsemark.maintenance.backup_files import MANIFEST_NAME, BackupDamagedError
 from pulsemark.maintenance.finding import Severity
+from pulsemark.maintenance.rebuild import rebuild_catalog
 from pulsemark.maintenance.restore import restore
 from pulsemark.maintenance.staging import TargetError
 from pulsemark.maintenance.verify import verify_folder
@@ -100,6 +103,26 @@ def test_a_folder_in_use_is_copied_with_all_that_was_acknowledged(store, tmp_pat
     assert report.topics == len(NAMES)
     assert is_clean(tmp_path / "backup")
     assert {name: bodies(tmp_path / "backup", name) for name in NAMES} == before
+
+
+@pytest.mark.parametrize("is_in_use", [True, False])
+def test_copies_and_new_catalogs_are_for_their_user_only(store, tmp_path, is_in_use):
+    """Backup, what is restored of it, and a catalog made again are readable for nobody else."""
+    before = os.umask(0)
+    try:
+        ledger = store.open_topic(NAMES[0])
+        ledger.truncate_head(ledger.read(EARLIEST)[3].position)
+        if not is_in_use:
+            store.close()
+        back_up(store.folder, tmp_path / "backup")
+        restore(tmp_path / "backup", tmp_path / "restored")
+        rebuild_catalog(tmp_path / "restored")
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "backup", tmp_path / "restored"):
+        for path in (folder, *folder.rglob("*")):
+            wanted = 0o700 if path.is_dir() else 0o600
+            assert (path.name, stat.S_IMODE(path.stat().st_mode)) == (path.name, wanted)
 
 
 def test_the_subscriptions_places_are_in_it(store, tmp_path):

@@ -33,7 +33,7 @@ class WorkersFolder:
         if not 1 <= workers <= MAX_WORKERS:
             raise WorkersError(f"--workers {workers}: there can be 1 to {MAX_WORKERS} workers")
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = folder / FACTS
         others = [path.name for path in folder.iterdir() if path.name not in (FACTS, LOCK)]
         if not facts.exists() and others:
@@ -41,7 +41,7 @@ class WorkersFolder:
                 f"{folder} has data of a broker without workers ({min(others)}): "
                 "give the workers a folder of their own"
             )
-        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._take(facts, workers)
         except BaseException:
@@ -62,6 +62,7 @@ class WorkersFolder:
                 )
             return
         part = facts.with_suffix(".part")
+        part.touch(0o600)
         with part.open("w") as file:
             json.dump({"workers": workers}, file)
             file.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from .errors import CoordinationUnavailableError
@@ -21,6 +22,8 @@ class DurableTree(MemoryTree):
     def __init__(self, file: Path) -> None:
         """Open or create the file. Raises CoordinationUnavailableError: it cannot be used."""
         super().__init__()
+        with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+            file.touch(0o600, exist_ok=False)
         try:
             self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:

@@ -30,10 +30,10 @@ from .simulated_disk import DiskProcess
 T = TypeVar("T")
 
 OPERATIONS = (
-    "open", "close", "pread", "map", "pwritev", "fdatasync", "fsync", "ftruncate", "punch_hole",
+    "open", "close", "pread", "pwritev", "fdatasync", "fsync", "ftruncate", "punch_hole",
     "size", "rename", "unlink", "mkdir", "listdir", "exists", "names_stamp", "sync_folder",
     "try_lock",
-    "try_lock_folder",
+    "try_lock_folder", "hold_folder",
 )  # fmt: skip
 """The operations that can fail: every method of `Files`."""
 
@@ -173,6 +173,10 @@ class FaultyFiles:
         return self._paths.get(fd)
 
     # The operations of Files
+
+    def hold_folder(self, path: Path) -> int:
+        """As `Files.hold_folder`."""
+        return self._call("hold_folder", path, lambda: self._files.hold_folder(path))
 
     def open(self, path: Path, flags: int) -> int:
         """As `Files.open`."""

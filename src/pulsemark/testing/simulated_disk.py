@@ -173,6 +173,15 @@ class DiskProcess:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self._fds[fd]
 
+    def hold_folder(self, path: Path) -> int:
+        """A descriptor of the folder. Folders are never moved here."""
+        with self._lock:
+            disk = self._alive()
+            disk._folder(path)
+            disk._next_fd += 1
+            self._fds[disk._next_fd] = Inode()
+            return disk._next_fd
+
     def open(self, path: Path, flags: int) -> int:
         """Open a file; of the flags, O_CREAT and O_TRUNC have an effect."""
         with self._lock:

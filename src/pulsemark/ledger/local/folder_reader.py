@@ -108,10 +108,15 @@ class FolderReader:
     """Read-only access to all topics of a data folder."""
 
     def __init__(self, path: Path | str, *, files: Files | None = None) -> None:
-        """Raises ForeignFolderError, UnsupportedVersionError."""
-        self._folder = Path(path)
+        """Raises ForeignFolderError, UnsupportedVersionError.
+
+        The reader stays with the folder that it has opened: also if that is moved, or if ``path``
+        is relative and the process changes its working directory.
+        """
+        self._folder = Path(path).absolute()
         self._files = files or OsFiles()
         check_marker(self._files, self._folder)
+        self._folder_fd = self._files.hold_folder(self._folder)
         self._fds = FdCache(self._files, flags=os.O_RDONLY)
         self._filer = Filer(self._files, self._fds, self._folder)
         self._lock = threading.Lock()
@@ -316,8 +321,11 @@ class FolderReader:
             self._files.close(fd)
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files. A second call does nothing."""
         self._fds.close()
+        if self._folder_fd >= 0:
+            fd, self._folder_fd = self._folder_fd, -1
+            self._files.close(fd)
 
     def __enter__(self) -> Self:
         return self

@@ -27,6 +27,7 @@ from ...errors import (
     UnsupportedVersionError,
 )
 from ...store import DELETING_KIND, MetadataStore
+from ..io.files import shared_with
 from ..io.folder import SegmentId
 from .checksums import add_checksums, damage_of_properties, lacks_checksums, write_checksum
 
@@ -65,6 +66,10 @@ class Catalog(MetadataStore):
         """
         self._path = path
         self._lock = threading.RLock()
+        # SQLite would let everybody read a new file; what it makes beside it gets the same mode.
+        with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+            group_bits = shared_with(path.parent.stat().st_mode) & 0o040
+            path.touch(0o600 | group_bits, exist_ok=False)
         try:
             self.db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         except sqlite3.Error as error:
