@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import stat
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsemark.ledger import EARLIEST, FolderReader, LocalStore, StoreOptions
+from pulsemark.ledger import EARLIEST, CatalogError, FolderReader, LocalStore, StoreOptions
+from pulsemark.ledger.local.catalog.catalog import Catalog
 from pulsemark.maintenance.backup import RestlessFolderError, back_up
 from pulsemark.maintenance.backup_files import MANIFEST_NAME, BackupDamagedError
 from pulsemark.maintenance.finding import Severity
@@ -123,6 +125,44 @@ def test_copies_and_new_catalogs_are_for_their_user_only(store, tmp_path, is_in_
         for path in (folder, *folder.rglob("*")):
             wanted = 0o700 if path.is_dir() else 0o600
             assert (path.name, stat.S_IMODE(path.stat().st_mode)) == (path.name, wanted)
+
+
+def fills_at(monkeypatch, limit_bytes, *, step):
+    """From a step of the backup on, no file may grow beyond a limit."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
+
+    if step == "at once":
+        limit()
+        return
+    close = Catalog.close
+
+    def close_and_limit(catalog):
+        close(catalog)
+        limit()
+
+    monkeypatch.setattr(Catalog, "close", close_and_limit)
+
+
+@pytest.mark.parametrize(
+    ("step", "limit_bytes"),
+    [("at once", 0), ("at once", 3000), ("at once", 9000), ("at once", 30_000), ("listed", 0)],
+)
+def test_a_backup_that_cannot_be_written_raises_a_typed_error(
+    store, tmp_path, monkeypatch, step, limit_bytes
+):
+    """Wherever the target's files stop growing, the error is of the disk or of the catalog."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with monkeypatch.context() as patch:
+            fills_at(patch, limit_bytes, step=step)
+            with pytest.raises((OSError, CatalogError)):
+                back_up(store.folder, tmp_path / "backup")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "backup").exists()
+    back_up(store.folder, tmp_path / "backup")
 
 
 def test_the_subscriptions_places_are_in_it(store, tmp_path):

@@ -25,6 +25,7 @@ from .commit.record_builder import NewEntry, Record, RecordBuilder
 from .commit.tail import LEDGER, Tail
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind
+from .entry_time import checked_ms
 from .errors import CatalogError, StoreClosedError
 from .limits import MAX_MESSAGE_COUNT
 from .position import Position
@@ -335,7 +336,9 @@ class LedgerWriter(TopicLog):
         )
         if segment_no:
             return began
-        return replace(began, ledger_bytes=0, ledger_age_ms=0, clock_ms=self.store.clock.now_ms())
+        return replace(
+            began, ledger_bytes=0, ledger_age_ms=0, clock_ms=checked_ms(self.store.clock.now_ms())
+        )
 
     def _assigned(self, run: Run) -> int:
         """How many entries of a run have an entry id assigned."""

@@ -265,10 +265,10 @@ class TopicLog:
             first, last = max(row, segment.cut_rows), segment.entry_count
             row = 0
             if end is not None:
-                if segment.ledger_id > end.ledger_id:
+                if segment.ledger_id > end[0]:
                     return
-                if segment.ledger_id == end.ledger_id:
-                    last = min(last, end.entry_id - segment.first_entry_id)
+                if segment.ledger_id == end[0]:
+                    last = min(last, end[1] - segment.first_entry_id)
             if first < last:
                 yield segment, first, last
 
@@ -308,10 +308,11 @@ class TopicLog:
         if number < 0:
             return 0, segments[0].cut_rows if segments else 0
         segment = segments[number]
-        if segment.ledger_id != position.ledger_id:
+        ledger_id, entry_id = position  # also a plain pair
+        if segment.ledger_id != ledger_id:
             return number + 1, 0
         # Only the first segment can have a cut head.
-        return number, max(segment.cut_rows, position.entry_id - segment.first_entry_id)
+        return number, max(segment.cut_rows, entry_id - segment.first_entry_id)
 
     # Moving along
 
@@ -430,8 +431,8 @@ class TopicLog:
         number = bisect_right(segments, position, key=FIRST_POSITION) - 1
         if number >= 0:
             segment = segments[number]
-            same_ledger = segment.ledger_id == position.ledger_id
-            if same_ledger and position.entry_id < segment.end_entry_id:
+            ledger_id, entry_id = position
+            if segment.ledger_id == ledger_id and entry_id < segment.end_entry_id:
                 return None
         following = next(iter(segments[number + 1 :]), None)
         if following is None or following.first_index >= next_index:
