@@ -17,7 +17,8 @@ from ..metadata import (
     entry_time_ms,
     peek,
 )
-from .errors import MAX_TIME_MS, ClockError
+from .errors import ClockError
+from .limits import MAX_TIME_MS
 
 
 def time_of_entry(append_time_ms: int, prefix: Buffer, body: Buffer) -> int:

@@ -35,10 +35,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from .limits import MAX_TIME_MS
 from .position import Position
-
-MAX_TIME_MS = 2**63 - 1
-"""The latest time that an entry can have."""
 
 
 class LedgerError(Exception):

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from .entry import RecordHead
-from .errors import MAX_TIME_MS
+from .limits import MAX_TIME_MS
 from .managed_ledger import ManagedLedger
 from .position import Position
 from .rows import DamagedRecordError

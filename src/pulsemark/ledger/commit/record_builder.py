@@ -17,8 +17,8 @@ from ...metadata import (
 from ..admission import raise_too_large
 from ..entry import EntryKind
 from ..entry_time import checked_ms, time_of_unstamped
-from ..errors import MAX_TIME_MS, InvalidEntryError
-from ..limits import MAX_INDEX, MAX_PREFIX_BYTES
+from ..errors import InvalidEntryError
+from ..limits import MAX_INDEX, MAX_PREFIX_BYTES, MAX_TIME_MS
 from ..options import StoreOptions
 from .tail import LEDGER, Tail, what_begins
 
