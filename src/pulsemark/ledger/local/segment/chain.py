@@ -32,7 +32,7 @@ def counting_segments(
     `chain_of`.
     """
     by_header = {segment.header: segment for segment in segments}
-    shown = []
+    shown: list[Segment] = []
     for link in chain_of(by_header, lost):
         segment = by_header[link.header]
         _load(segment, link, is_known=segment in known)

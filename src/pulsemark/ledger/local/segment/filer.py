@@ -86,8 +86,8 @@ class Filer:
         headers, lost = read_headers(self.files, self.folder, listed, (name, topic_id))
         for segment_id, header in list(headers.items()):
             if (header.topic, header.topic_id) != (name, topic_id):
-                reason = f"its header is of {header.topic!r} with the id {header.topic_id}"
-                lost[segment_id] = CorruptFileError(self.path(segment_id), reason)
+                other = f"its header is of {header.topic!r} with the id {header.topic_id}"
+                lost[segment_id] = CorruptFileError(self.path(segment_id), other)
                 del headers[segment_id]
         for segment_id, reason in lost.items():
             _log.error("%s: segment %s is lost: %s", name, self.path(segment_id).name, reason)
