@@ -2,9 +2,9 @@
 
     python bench/bench_read.py [--folder DIR] [--megabytes N] [--rounds N]
 
-``stored``: the entries' bytes as views, checksums checked; mapped: without copying them out of
-the page cache. ``entries``: an object per entry with position, index, time and prefix. The limit
-ignores the content. All take turns; shown are the median of the rounds, the lowest and the highest.
+``stored``: the entries' bytes as views, checksums checked. ``entries``: an object per entry with
+position, index, time and prefix. The limit ignores the content. All take turns; shown are the
+median of the rounds, the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pulsemark.metadata import StamperChain
 MIB = 1 << 20
 
 
-def read_stored(topic: ManagedLedger, *, mapped: bool) -> int:
+def read_stored(topic: ManagedLedger) -> int:
     """Entries read by ``read_stored``."""
     position, count = EARLIEST, 0
     while True:
-        first, entries = topic.read_stored(position, mapped=mapped)
+        first, entries = topic.read_stored(position)
         if not entries:
             return count
         count += len(entries)
@@ -78,8 +78,7 @@ def measure(folder: Path, megabytes: int, rounds: int) -> list[Figure]:
             mb = sum(path.stat().st_size for path in paths) / 1e6
             reads = {
                 "pread": partial(read_files, paths),
-                "stored": partial(read_stored, topic, mapped=False),
-                "stored, mapped": partial(read_stored, topic, mapped=True),
+                "stored": partial(read_stored, topic),
                 "entries": partial(read_entries, topic),
             }
             taken = in_turns(rounds, *(partial(seconds_of, read) for read in reads.values()))

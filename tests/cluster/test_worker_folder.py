@@ -1,10 +1,13 @@
 """The data folder of several workers."""
 
+import os
+
 import pytest
 
 from pulsemark.cluster.errors import WorkersError
 from pulsemark.cluster.placement import worker_of
 from pulsemark.cluster.supervisor import FACTS, WorkersFolder
+from pulsemark.coordination.memory import DurableTree
 
 
 def test_the_number_never_changes(tmp_path):
@@ -44,3 +47,18 @@ def test_each_worker_has_bundles(workers):
     counts = [shares.count(worker) for worker in range(workers)]
     assert sum(counts) == 4
     assert max(counts) - min(counts) <= 1
+
+
+def test_a_new_folder_is_for_its_user_only(tmp_path):
+    """The workers' folder and the files in it are readable for nobody else."""
+    before = os.umask(0)
+    try:
+        WorkersFolder(tmp_path / "data", 2).close()
+        tree = DurableTree(tmp_path / "data" / "shared.sqlite")
+    finally:
+        os.umask(before)
+    modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "data").iterdir()}
+    assert set(modes.values()) == {0o600}
+    assert "shared.sqlite-wal" in modes
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+    tree.close()

@@ -9,9 +9,18 @@ from threading import Barrier, Event, current_thread
 
 import pytest
 
-from pulsemark.finder import Finder, SearchMethod
-from pulsemark.ledger import FolderReader
+from pulsemark.finder import Finder, IndexOutOfRangeError, SearchMethod
+from pulsemark.ledger import (
+    EARLIEST,
+    FolderReader,
+    LocalStore,
+    MemoryFolder,
+    MemoryStore,
+    StoreOptions,
+)
 from pulsemark.ledger.prefix_sample import PrefixSample
+from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
+from pulsemark.testing.clock import SettableClock
 
 
 @pytest.fixture
@@ -85,3 +94,79 @@ def test_searches_may_run_while_entries_are_appended(topics, hasty_threads, meth
             assert (found.index, found.time_ms) == (last, topics.FIRST_MS + 10 * last)
         appending.result()
     assert Finder(log).by_time(topics.FIRST_MS + 10 * 3009, method=method).index == 3009
+
+
+COUNT = 500
+FIRST_MS = 1_700_000_000_000
+
+
+def open_store(engine, folder):
+    """A store whose runs are so small that searches cross their ends."""
+    options = StoreOptions(segment_size_bytes=2000, ledger_entries=50)
+    clock = SettableClock(FIRST_MS)
+    if engine == "local":
+        return LocalStore.open(folder, clock=clock, options=options), clock
+    return MemoryStore.open(MemoryFolder(), clock=clock, options=options), clock
+
+
+def append_all(topic, clock):
+    """Entry number n has the time FIRST_MS + n, and the index n."""
+    for _ in range(COUNT):
+        last = topic.append(b"x")
+        clock.advance(1)
+        if last.position.entry_id % 3 == 0:
+            last.commit.wait(10)
+    last.commit.wait(10)
+
+
+def searches(log, method):
+    """Answers near the end of a log, where entries are appended meanwhile."""
+    finder = Finder(log)
+    near = max(1, log.next_index)
+    times_ms = [FIRST_MS + near + n for n in (-1, 0, 1, 2)]
+    found = [(time_ms, finder.by_time(time_ms, method=method)) for time_ms in times_ms]
+    ranges = [finder.range(times_ms[0], times_ms[-1], method=method)]
+    places = []
+    for index in range(near - 1, near + 3):
+        try:
+            places.append((index, finder.by_index(index, method=method)))
+        except IndexOutOfRangeError as error:
+            assert not error.first_index <= index < error.next_index
+    return found, places, ranges
+
+
+def check_found(found, time_ms, numbers):
+    """The entry of that time, or an end before which no entry is as late as that."""
+    if found.end:
+        assert found.index == found.first_index <= time_ms - FIRST_MS
+        assert sum(position < found.position for position in numbers) == found.index
+    else:
+        assert (found.index, found.time_ms) == (time_ms - FIRST_MS, time_ms)
+        assert numbers[found.position] == found.index
+
+
+@pytest.mark.parametrize("engine", ["local", "memory"])
+@pytest.mark.parametrize("method", list(SearchMethod))
+def test_each_search_sees_the_log_at_one_moment(tmp_path, hasty_threads, method, engine):
+    """Beside appends, each answer is that of a brute force over the log as it was at a moment."""
+    store, clock = open_store(engine, tmp_path)
+    topic = store.open_topic("persistent://public/default/orders")
+    topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
+    answers = []
+    with ThreadPoolExecutor(1) as pool:
+        appending = pool.submit(append_all, topic, clock)
+        while not appending.done():
+            answers.append(searches(topic, method))
+        appending.result()
+    positions = [entry.position for entry in topic.read(EARLIEST, max_entries=COUNT)]
+    numbers = {position: number for number, position in enumerate(positions)}
+    for found, places, ranges in answers:
+        for time_ms, each in found:
+            check_found(each, time_ms, numbers)
+        for index, place in places:
+            assert (place.index, place.first_index) == (index, index)
+            assert (numbers[place.position], place.time_ms) == (index, FIRST_MS + index)
+        for each in ranges:
+            assert each.count == each.end_index - each.first_index <= 3
+            assert sum(each.first <= position < each.end for position in positions) == each.count
+    store.close()

@@ -8,6 +8,7 @@ import pytest
 from pulsemark.ledger import (
     EARLIEST,
     CatalogError,
+    ClockError,
     FencedError,
     LocalStore,
     StaleEpochError,
@@ -203,3 +204,55 @@ def test_entries_without_messages_before_the_cut_stay(tmp_path, rolls):
     with LocalStore.open(tmp_path) as store:
         again = store.open_topic("persistent://public/default/orders").read(EARLIEST)
     assert [bytes(entry.body) for entry in again] == kept
+
+
+class Name(int):
+    """A number with more to it, as enums are."""
+
+
+def test_an_epoch_is_kept_as_a_plain_number(simulated):
+    """What the caller's class adds is not kept: the epoch is compared, stored and sent."""
+    topic = filled(simulated.open())
+    topic.begin_epoch(Name(3)).commit.wait()
+    topic.truncate_tail(5, epoch=Name(4))
+    topic.replace_tail(5, b"x", epoch=Name(5))
+    assert {type(start.epoch) for start in topic.epochs} == {type(topic.epoch)} == {int}
+    with pytest.raises(TypeError):
+        topic.begin_epoch("6")
+
+
+BAD_TIMES = [None, "1", 1.5, float("nan"), -1, 2**63, 2**80]
+
+
+@pytest.mark.parametrize("bad", BAD_TIMES, ids=repr)
+def test_a_clock_that_gives_no_time_once_refuses_one_append(tmp_path, bad):
+    """Whichever call of the clock it is, one append at most fails, and the topic goes on."""
+
+    class Clock:
+        bad_in = 0
+
+        def now_ms(self):
+            self.bad_in -= 1
+            return bad if self.bad_in == 0 else 1_700_000_000_000
+
+    clock = Clock()
+    with LocalStore.open(tmp_path, clock=clock, options=StoreOptions(ledger_entries=2)) as store:
+        topic = store.open_topic(ORDERS)
+        topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
+        count = 0
+        for call in range(1, 12):
+            topic.read(EARLIEST)  # so that the tail cache keeps what is appended
+            clock.bad_in = call
+            refused = 0
+            for _ in range(6):
+                try:
+                    topic.append(b"x").commit.wait(10)
+                    count += 1
+                except ClockError as error:
+                    refused += 1
+                    assert error.value is bad
+            assert refused <= 1
+        clock.bad_in = 0
+        entries = topic.read(EARLIEST, max_entries=1000)
+        assert [entry.index for entry in entries] == list(range(count))
+        assert count >= 6 * 11 - 11

@@ -316,3 +316,17 @@ def test_clock_that_was_ahead_does_not_hold_entries(topic, open_store, clock):
     assert apply_at(now_ms + 10_004) == 1
     topic.store.delete_topic(TOPIC)
     assert topic.store.catalog.items("retention-seen") == []
+
+
+@pytest.mark.parametrize("now_ms", [-1, 2**63])
+def test_a_time_that_cannot_be_is_refused_by_its_name(tmp_path, now_ms):
+    """ValueError names the time; nothing is removed, and nothing is noted."""
+    clock = SettableClock(10_000_000)
+    with LocalStore.open(tmp_path, clock=clock) as store:
+        topic = store.open_topic(TOPIC)
+        fill(topic, clock, [(1, 800, True, 5)] * 3)
+        with pytest.raises(ValueError, match=f"now_ms must be from 0 to .*, not {now_ms}"):
+            apply_retention(
+                topic, now_ms=now_ms, retention_time_ms=5, retention_size_bytes=None, claim=None
+            )
+        assert len(topic.read(EARLIEST)) == 3

@@ -10,6 +10,7 @@ from pulsemark.ledger import (
     LATEST,
     CorruptEntryError,
     FolderReader,
+    LocalStore,
     Position,
     StoreOptions,
     TopicLog,
@@ -224,3 +225,38 @@ def test_entries_that_are_shown_while_a_reader_goes_on_are_not_passed_over(
     if start:
         assert log().next_position(places[start - 1]) == places[start]
     simulated.close()
+
+
+def test_a_plain_pair_is_a_position(tmp_path):
+    """Whatever takes a position takes a pair of numbers, and answers the same."""
+    with LocalStore.open(tmp_path, options=StoreOptions(ledger_entries=3)) as store:
+        topic = store.open_topic(ORDERS)
+        for _ in range(10):
+            topic.append(b"x").commit.wait(10)
+        middle, last = topic.read(EARLIEST)[4].position, topic.last_position
+        for method in (
+            topic.read,
+            topic.read_stored,
+            topic.next_position,
+            topic.previous_position,
+            topic.entry_message_count,
+            topic.index_before,
+            topic.knows_index,
+            topic.is_control,
+            lambda position: topic.entry_after(position, 2),
+            lambda position: topic.count_entries(position, tuple(last)),
+            lambda position: topic.message_count(position, tuple(last)),
+            lambda position: topic.control_positions(position, tuple(last)),
+            lambda position: list(topic.stretches(position, tuple(last))),
+            lambda position: topic.cut_before(position, 3),
+        ):
+            assert method(tuple(middle)) == method(middle)
+        cursor = topic.open_cursor("s", initial=tuple(middle))
+        cursor.ack(tuple(last))
+        cursor.ack_cumulative(tuple(middle))
+        cursor.persist().wait(10)
+        assert cursor.mark_delete == middle
+        cursor.reset(tuple(middle))
+        assert cursor.mark_delete == topic.previous_position(middle)
+        assert topic.truncate_head(tuple(middle)) == 4
+        assert topic.first_position == middle

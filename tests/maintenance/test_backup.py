@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -12,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from pulsemark.ledger import FolderReader, LocalStore, StoreOptions
+from pulsemark.ledger import EARLIEST, CatalogError, FolderReader, LocalStore, StoreOptions
+from pulsemark.ledger.local.catalog.catalog import Catalog
 from pulsemark.maintenance.backup import RestlessFolderError, back_up
 from pulsemark.maintenance.backup_files import MANIFEST_NAME, BackupDamagedError
 from pulsemark.maintenance.finding import Severity
+from pulsemark.maintenance.rebuild import rebuild_catalog
 from pulsemark.maintenance.restore import restore
 from pulsemark.maintenance.staging import TargetError
 from pulsemark.maintenance.verify import verify_folder
@@ -100,6 +105,64 @@ def test_a_folder_in_use_is_copied_with_all_that_was_acknowledged(store, tmp_pat
     assert report.topics == len(NAMES)
     assert is_clean(tmp_path / "backup")
     assert {name: bodies(tmp_path / "backup", name) for name in NAMES} == before
+
+
+@pytest.mark.parametrize("is_in_use", [True, False])
+def test_copies_and_new_catalogs_are_for_their_user_only(store, tmp_path, is_in_use):
+    """Backup, what is restored of it, and a catalog made again are readable for nobody else."""
+    before = os.umask(0)
+    try:
+        ledger = store.open_topic(NAMES[0])
+        ledger.truncate_head(ledger.read(EARLIEST)[3].position)
+        if not is_in_use:
+            store.close()
+        back_up(store.folder, tmp_path / "backup")
+        restore(tmp_path / "backup", tmp_path / "restored")
+        rebuild_catalog(tmp_path / "restored")
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "backup", tmp_path / "restored"):
+        for path in (folder, *folder.rglob("*")):
+            wanted = 0o700 if path.is_dir() else 0o600
+            assert (path.name, stat.S_IMODE(path.stat().st_mode)) == (path.name, wanted)
+
+
+def fills_at(monkeypatch, limit_bytes, *, step):
+    """From a step of the backup on, no file may grow beyond a limit."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
+
+    if step == "at once":
+        limit()
+        return
+    close = Catalog.close
+
+    def close_and_limit(catalog):
+        close(catalog)
+        limit()
+
+    monkeypatch.setattr(Catalog, "close", close_and_limit)
+
+
+@pytest.mark.parametrize(
+    ("step", "limit_bytes"),
+    [("at once", 0), ("at once", 3000), ("at once", 9000), ("at once", 30_000), ("listed", 0)],
+)
+def test_a_backup_that_cannot_be_written_raises_a_typed_error(
+    store, tmp_path, monkeypatch, step, limit_bytes
+):
+    """Wherever the target's files stop growing, the error is of the disk or of the catalog."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with monkeypatch.context() as patch:
+            fills_at(patch, limit_bytes, step=step)
+            with pytest.raises((OSError, CatalogError)):
+                back_up(store.folder, tmp_path / "backup")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "backup").exists()
+    back_up(store.folder, tmp_path / "backup")
 
 
 def test_the_subscriptions_places_are_in_it(store, tmp_path):

@@ -63,7 +63,7 @@ class WorkersFolder:
                 f"{folder} has data of a broker without workers ({min(others)}): "
                 "give the workers a folder of their own"
             )
-        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._take(facts, workers)
         except BaseException:
@@ -84,6 +84,7 @@ class WorkersFolder:
                 )
             return
         part = facts.with_suffix(".part")
+        part.touch(0o600)
         with part.open("w") as file:
             json.dump({"workers": workers}, file)
             file.flush()

@@ -13,7 +13,7 @@ for times of which neither view nor log has an entry any more.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from typing import TypeVar
 
 from ..finder.search import (
     Finder,
@@ -24,10 +24,12 @@ from ..finder.search import (
     SearchMethod,
     range_between,
 )
-from ..ledger import CorruptEntryError, IoCount, Position
+from ..ledger import CorruptEntryError, IoCount, LogSnapshot, Position
 from .compacted_log import CompactedLog
 from .view import CompactedView, Key
 from .view_format import ViewRow
+
+T = TypeVar("T")
 
 _Place = tuple[Position, int, int, int, int]
 """Position, first index, last index, message count, entry time: the head of Found."""
@@ -45,21 +47,31 @@ class CompactedFinder:
 
         Its own time may be lower if times are not in order. The end if there is none.
         """
-        return self._log.ask(
-            lambda view: self._by_time(view, time_ms, method),
+        return self._ask(
+            lambda view, log: self._by_time(view, log, time_ms, method),
             lambda: self._log_finder.by_time(time_ms, method=method),
         )
 
-    def _by_time(self, view: CompactedView, time_ms: int, method: SearchMethod) -> Found:
+    def _ask(
+        self, question: Callable[[CompactedView, LogSnapshot], T], without: Callable[[], T]
+    ) -> T:
+        """The answer to a question about the view, and about the log as it is at one moment."""
+        return self._log.ask(
+            lambda view: self._log_finder.ask(lambda log: question(view, log)), without
+        )
+
+    def _by_time(
+        self, view: CompactedView, log: LogSnapshot, time_ms: int, method: SearchMethod
+    ) -> Found:
         if view.summary.time_max_ms < time_ms:
             # No entry up to the horizon is as late as that.
-            return self._log_finder.by_time(time_ms, method=method)
+            return self._log_finder.time_in(log, time_ms, method)
         io = IoCount()
         row = view.find(Key.TIME, time_ms, by_records=method is SearchMethod.PREFIXES, io=io)
-        place = _place_of(row) if row is not None else self._first_after_horizon(view, io)
+        place = _place_of(row) if row is not None else self._first_after_horizon(view, log, io)
         if place is not None:
             return Found(*place, False, io.reads, io.bytes_read)
-        end, next_index = self._log.end_position, self._log.next_index
+        end, next_index = log.end_position, log.next_index
         return Found(end, next_index, next_index, 0, 0, True, io.reads, io.bytes_read)
 
     def by_index(self, index: int, *, method: SearchMethod = SearchMethod.INDEX) -> IndexPlace:
@@ -69,23 +81,24 @@ class CompactedFinder:
         survived there, the answer is the end: ``message_count`` 0, ``position`` of the next entry.
         Raises IndexOutOfRangeError for an index that no message ever had.
         """
-        return self._log.ask(
-            lambda view: self._by_index(view, index, method),
+        return self._ask(
+            lambda view, log: self._by_index(view, log, index, method),
             lambda: self._log_finder.by_index(index, method=method),
         )
 
-    def _by_index(self, view: CompactedView, index: int, method: SearchMethod) -> IndexPlace:
-        log = self._log
+    def _by_index(
+        self, view: CompactedView, log: LogSnapshot, index: int, method: SearchMethod
+    ) -> IndexPlace:
         next_index = log.next_index
         if not 0 <= index < next_index:
             raise IndexOutOfRangeError(index, 0, next_index)
-        if index >= max(view.summary.next_index, log.log.first_index):
-            return self._log_finder.by_index(index, method=method)
+        if index >= max(view.summary.next_index, log.first_index):
+            return self._log_finder.index_in(log, index, method)
         io = IoCount()
         row = None
         if index < view.summary.next_index:
             row = view.find(Key.INDEX, index + 1, by_records=method is SearchMethod.PREFIXES, io=io)
-        place = _place_of(row) if row is not None else self._first_after_horizon(view, io)
+        place = _place_of(row) if row is not None else self._first_after_horizon(view, log, io)
         position, first, last, count, time_ms = place or (
             log.end_position,
             next_index,
@@ -105,14 +118,20 @@ class CompactedFinder:
         ``count`` is the number of indexes; fewer messages may have survived. Raises ValueError when
         ``to_ms`` is before ``from_ms``.
         """
-        return range_between(partial(self.by_time, method=method), from_ms, to_ms)
+        return self._ask(
+            lambda view, log: range_between(
+                lambda time_ms: self._by_time(view, log, time_ms, method), from_ms, to_ms
+            ),
+            lambda: self._log_finder.range(from_ms, to_ms, method=method),
+        )
 
-    def _first_after_horizon(self, view: CompactedView, io: IoCount) -> _Place | None:
-        """The log's first entry after the horizon."""
+    def _first_after_horizon(
+        self, view: CompactedView, snapshot: LogSnapshot, io: IoCount
+    ) -> _Place | None:
+        """The first entry after the horizon in a snapshot of the log."""
         log = self._log.log
-        log_end = log.end_position  # read first: entries appended meanwhile are after it
         position = log.next_position(view.horizon)
-        if position >= log_end:
+        if position >= snapshot.end_position:
             return None
         first, end = log.index_before(position), log.index_before(log.next_position(position))
         try:

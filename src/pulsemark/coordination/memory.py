@@ -15,6 +15,7 @@ import asyncio
 import sqlite3
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -269,6 +270,8 @@ class DurableTree(MemoryTree):
         """Open or create the file. Raises CoordinationUnavailableError: it cannot be used."""
         super().__init__()
         self._doubt: DoubtfulCommitError | None = None
+        with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+            file.touch(0o600, exist_ok=False)
         try:
             self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:

@@ -21,7 +21,7 @@ from functools import partial
 from operator import index as as_int
 from typing import TypeVar
 
-from ..ledger import IoCount, Position, RecordHead, Run, TopicLog
+from ..ledger import IoCount, LogSnapshot, Position, RecordHead, Run, TopicLog
 from ..ledger.prefix_sample import STRIDE_ROWS, PrefixSample
 from ..metadata import peek
 
@@ -82,13 +82,15 @@ class IndexRange:
 
 
 class IndexOutOfRangeError(LookupError):
-    """No message has that index: it is outside [first_index, next_index)."""
+    """No message has that index: it is outside [first_index, next_index), or its file is lost."""
 
     def __init__(self, index: int, first_index: int, next_index: int) -> None:
         self.index = index
         self.first_index = first_index
         self.next_index = next_index
-        super().__init__(f"index {index} is outside [{first_index}, {next_index})")
+        is_inside = first_index <= index < next_index
+        where = "in a lost part of" if is_inside else "outside"
+        super().__init__(f"index {index} is {where} [{first_index}, {next_index})")
 
     def __reduce__(self) -> tuple[type[IndexOutOfRangeError], tuple[int, int, int]]:
         """Keep the facts when the error is pickled, for example between processes."""
@@ -100,7 +102,7 @@ def _never_stop() -> None:
 
 
 class Finder:
-    """Searches one topic. It is cheap to make; each call searches the log as it is at that time.
+    """Searches one topic. It is cheap to make; each call searches the log as it is at one moment.
 
     ``check`` is called between the steps of long searches; an exception that it raises ends the
     search.
@@ -116,66 +118,14 @@ class Finder:
         Raises CorruptFileError if the files are damaged, OSError if they cannot be read, TypeError
         if the time is not a whole number.
         """
-        wanted_ms = _whole("time_ms", time_ms)
-        return self._ask(lambda segments: self._by_time(segments, wanted_ms, method))
-
-    def _ask(self, question: Callable[[list[Run]], Answer]) -> Answer:
-        """Search the log as it is; search again if files of it were removed meanwhile."""
-        while True:
-            self._log.check_can_read()
-            segments = self._log.segments()
-            try:
-                return question(segments)
-            except FileNotFoundError:
-                if not self._log.has_lost(segments):
-                    raise
-
-    def _by_time(self, segments: list[Run], time_ms: int, method: SearchMethod) -> Found:
-        io = IoCount()
-        # A segment's maximum may include entries that are not durable yet. Then the segment has no
-        # row for this time, and the log ends there.
-        number = bisect_left(segments, time_ms, key=_time_max_ms)
-        for segment in segments[number:]:
-            if _removed_time_ms(segment) >= time_ms:
-                place = self._read_through(segment, time_ms, io)
-            elif method is SearchMethod.INDEX:
-                place = _place_by_index(segment, time_ms, io)
-            else:
-                place = _place_by_prefixes(segment, time_ms, io)
-            if place is not None:
-                return Found(*place, False, io.reads, io.bytes_read)
-        end, next_index = self._log.end_position, self._log.next_index
-        return Found(end, next_index, next_index, 0, 0, True, io.reads, io.bytes_read)
-
-    def _read_through(self, segment: Run, time_ms: int, io: IoCount) -> _Place | None:
-        """Search the entries' own times: the running maximum is from an entry that was removed."""
-        found = segment.own_times(time_ms).find(time_ms, self._check, io)
-        return _place(segment, *found, io) if found is not None else None
+        return self.ask(partial(self.time_in, time_ms=time_ms, method=method))
 
     def by_index(self, index: int, *, method: SearchMethod = SearchMethod.INDEX) -> IndexPlace:
         """The entry that holds the message with ``index``.
 
         Raises IndexOutOfRangeError, and TypeError if the index is not a whole number.
         """
-        wanted = _whole("index", index)
-        return self._ask(lambda segments: self._by_index(segments, wanted, method))
-
-    def _by_index(self, segments: list[Run], index: int, method: SearchMethod) -> IndexPlace:
-        log = self._log
-        first_index, next_index = log.first_index, log.next_index
-        if not first_index <= index < next_index:
-            raise IndexOutOfRangeError(index, first_index, next_index)
-        io = IoCount()
-        segment = segments[bisect_right(segments, index, key=_first_index) - 1]
-        message = index - segment.first_index
-        if method is SearchMethod.INDEX:
-            row = segment.find_message(message, segment.entry_count, io)
-        else:
-            row = _row_by_prefixes_of_index(segment, index, io)
-        position, first, last, count, time_ms = _place(segment, row, _time_of(segment, row, io), io)
-        return IndexPlace(
-            position, index - first, first, last, count, time_ms, io.reads, io.bytes_read
-        )
+        return self.ask(partial(self.index_in, index=index, method=method))
 
     def range(
         self, from_ms: int, to_ms: int, *, method: SearchMethod = SearchMethod.INDEX
@@ -184,7 +134,77 @@ class Finder:
 
         Raises ValueError when ``to_ms`` is before ``from_ms``.
         """
-        return range_between(partial(self.by_time, method=method), from_ms, to_ms)
+        return self.ask(
+            lambda snapshot: range_between(
+                lambda time_ms: self.time_in(snapshot, time_ms, method), from_ms, to_ms
+            )
+        )
+
+    def ask(self, question: Callable[[LogSnapshot], Answer]) -> Answer:
+        """The answer to a question about the log as it is at one moment.
+
+        If entries are removed while they are searched, the question is asked again.
+        """
+        while True:
+            self._log.check_can_read()
+            snapshot = self._log.snapshot()
+            try:
+                answer = question(snapshot)
+            except IndexOutOfRangeError:
+                raise
+            except (FileNotFoundError, LookupError):
+                if not self._log.has_lost(snapshot):
+                    raise
+            else:
+                if self._log.still_has(snapshot):
+                    return answer
+
+    def time_in(self, snapshot: LogSnapshot, time_ms: int, method: SearchMethod) -> Found:
+        """As ``by_time``, in a snapshot that ``ask`` has given."""
+        time_ms, io = _whole("time_ms", time_ms), IoCount()
+        # A segment's maximum may include entries that are not in the snapshot. Then the segment has
+        # no row for this time, and the log ends there.
+        segments = snapshot.segments
+        for segment in segments[bisect_left(segments, time_ms, key=_time_max_ms) :]:
+            count = snapshot.entry_count(segment)
+            if _removed_time_ms(segment) >= time_ms:
+                place = self._read_through(segment, count, time_ms, io)
+            elif method is SearchMethod.INDEX:
+                place = _place_by_index(segment, count, time_ms, io)
+            else:
+                place = _place_by_prefixes(segment, count, time_ms, io)
+            if place is not None:
+                return Found(*place, False, io.reads, io.bytes_read)
+        end, next_index = snapshot.end_position, snapshot.next_index
+        return Found(end, next_index, next_index, 0, 0, True, io.reads, io.bytes_read)
+
+    def _read_through(self, segment: Run, count: int, time_ms: int, io: IoCount) -> _Place | None:
+        """Search the entries' own times: the running maximum is from an entry that was removed."""
+        found = segment.own_times(time_ms).find(time_ms, count, self._check, io)
+        return _place(segment, *found, io) if found is not None else None
+
+    def index_in(self, snapshot: LogSnapshot, index: int, method: SearchMethod) -> IndexPlace:
+        """As ``by_index``, in a snapshot that ``ask`` has given."""
+        index = _whole("index", index)
+        first_index, next_index = snapshot.first_index, snapshot.next_index
+        if not first_index <= index < next_index:
+            raise IndexOutOfRangeError(index, first_index, next_index)
+        io = IoCount()
+        segments = snapshot.segments
+        segment = segments[bisect_right(segments, index, key=_first_index) - 1]
+        count = snapshot.entry_count(segment)
+        if method is SearchMethod.INDEX:
+            row = segment.find_message(index - segment.first_index, count, io)
+        else:
+            row = _row_by_prefixes_of_index(segment, count, index, io)
+        if row == count:
+            raise IndexOutOfRangeError(index, first_index, next_index)
+        position, first, last, messages, time_ms = _place(
+            segment, row, _time_of(segment, row, io), io
+        )
+        return IndexPlace(
+            position, index - first, first, last, messages, time_ms, io.reads, io.bytes_read
+        )
 
 
 def _whole(name: str, value: int) -> int:
@@ -249,16 +269,16 @@ def _place(segment: Run, row: int, time_ms: int, io: IoCount) -> _Place:
     )
 
 
-def _place_by_index(segment: Run, time_ms: int, io: IoCount) -> _Place | None:
-    row = segment.find_time(time_ms, segment.entry_count, io)
-    return _place(segment, row, -1, io) if row < segment.entry_count else None
+def _place_by_index(segment: Run, count: int, time_ms: int, io: IoCount) -> _Place | None:
+    row = segment.find_time(time_ms, count, io)
+    return _place(segment, row, -1, io) if row < count else None
 
 
-def _place_by_prefixes(segment: Run, time_ms: int, io: IoCount) -> _Place | None:
+def _place_by_prefixes(segment: Run, count: int, time_ms: int, io: IoCount) -> _Place | None:
     sample = segment.prefix_sample()
     number = bisect_left(sample.times, time_ms)
     row, offset = _sampled_row(segment, sample, number, io)
-    last = min(number * STRIDE_ROWS, segment.entry_count - 1)
+    last = min(number * STRIDE_ROWS, count - 1)
     for probe in segment.probes(row, offset, last + 1 - row, io):
         own_ms = probe.stamp_ms
         if own_ms < 0:
@@ -278,15 +298,17 @@ def _sampled_row(segment: Run, sample: PrefixSample, number: int, io: IoCount) -
     return row, sample.offsets[row // STRIDE_ROWS]
 
 
-def _row_by_prefixes_of_index(segment: Run, index: int, io: IoCount) -> int:
+def _row_by_prefixes_of_index(segment: Run, count: int, index: int, io: IoCount) -> int:
     sample = segment.prefix_sample()
     number = bisect_right(sample.nexts, index - segment.first_index)
     row, offset = _sampled_row(segment, sample, number, io)
-    last = min(number * STRIDE_ROWS, segment.entry_count - 1)
+    last = min(number * STRIDE_ROWS, count - 1)
     for probe in segment.probes(row, offset, last + 1 - row, io):
         if probe.index >= index:
-            return probe.row
-    return last
+            if probe.index - probe.message_count < index:
+                return probe.row
+            break  # the entry before it is damaged
+    return segment.find_message(index - segment.first_index, count, io)
 
 
 def _time_of(segment: Run, row: int, io: IoCount) -> int:

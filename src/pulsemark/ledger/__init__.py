@@ -16,6 +16,7 @@ from .errors import (
     CatalogError,
     CatalogFullError,
     ChangedElsewhereError,
+    ClockError,
     CompactionFailedError,
     CompactionRunningError,
     CorruptCatalogError,
@@ -50,7 +51,7 @@ from .reading_on import entries_of
 from .retention import apply_retention, expire_position, retention_cut
 from .rows import IoCount
 from .run import Run
-from .topic_log import TopicLog
+from .topic_log import LogSnapshot, TopicLog
 from .topic_store import TopicStore
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "CatalogError",
     "CatalogFullError",
     "ChangedElsewhereError",
+    "ClockError",
     "Commit",
     "CompactionFailedError",
     "CompactionRunningError",
@@ -87,6 +89,7 @@ __all__ = [
     "IoCount",
     "LedgerError",
     "LocalStore",
+    "LogSnapshot",
     "ManagedLedger",
     "MemoryFolder",
     "MemoryStore",

@@ -6,6 +6,9 @@ An entry with neither (control entries, cursors, foreign bytes) has its append t
 
 from __future__ import annotations
 
+from operator import index as as_int
+from typing import SupportsIndex, cast
+
 from ..metadata import (
     Buffer,
     MessageFormatError,
@@ -14,6 +17,8 @@ from ..metadata import (
     entry_time_ms,
     peek,
 )
+from .errors import ClockError
+from .limits import MAX_TIME_MS
 
 
 def time_of_entry(append_time_ms: int, prefix: Buffer, body: Buffer) -> int:
@@ -30,3 +35,14 @@ def time_of_unstamped(header: MessageHeader, append_time_ms: int) -> int:
         return header.publish_time_ms()
     except MessageFormatError:
         return append_time_ms
+
+
+def checked_ms(value: object) -> int:
+    """A clock's time as an exact int. Raises ClockError."""
+    try:
+        time_ms = int(as_int(cast("SupportsIndex", value)))
+    except TypeError as error:
+        raise ClockError(value) from error
+    if not 0 <= time_ms <= MAX_TIME_MS:
+        raise ClockError(value)
+    return time_ms

@@ -99,7 +99,7 @@ class EpochWriter(LedgerWriter):
         StaleEpochError unless ``epoch`` is higher than the current one, ValueError above 2^32-1,
         ControlError, and what ``append`` raises: nothing has changed then.
         """
-        check_highest(epoch)
+        epoch = check_highest(epoch)
         base = control_metadata(CONTROL_LEADER_CHANGE, leader, tags, leader_epoch=max(epoch, 0))
         return self.store.uninterrupted.run(partial(self._begin_epoch, epoch, base))
 
@@ -122,7 +122,7 @@ class EpochWriter(LedgerWriter):
         StampingError, CatalogError, OSError and FencedError. Nothing is dropped then. Only a
         FencedError followed by a crash may leave it dropped.
         """
-        check_highest(epoch)
+        epoch = check_highest(epoch)
         base = control_metadata(CONTROL_LEADER_CHANGE, leader, leader_epoch=max(epoch, 0))
         return self.store.uninterrupted.run(
             partial(self._replace_tail, index, _mark(base), epoch, is_new=True)
@@ -145,6 +145,7 @@ class EpochWriter(LedgerWriter):
         before ``index``. The other arguments are those of ``append``, the promises and errors those
         of ``truncate_tail`` and ``append``.
         """
+        epoch = check_highest(epoch)
         body, check, count, kind = checked(self.name, body, message_count, kind)
         header = None if self._builder.stamps_time else MessageHeader(body)
         entry = body, check, count, kind, base, None, header

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index as as_int
 
 from ..metadata import PrefixError, control_of
 from .errors import StaleEpochError
@@ -121,10 +122,11 @@ def check_epoch(topic: str, epoch: int, current: int) -> None:
     check_highest(epoch)
 
 
-def check_highest(epoch: int) -> None:
-    """Raise ValueError for an epoch above 2^32-1."""
-    if epoch > MAX_EPOCH:
+def check_highest(epoch: int) -> int:
+    """The epoch as an exact int. Raises ValueError above 2^32-1, TypeError for no whole number."""
+    if as_int(epoch) > MAX_EPOCH:
         raise ValueError(f"a leader epoch must be at most {MAX_EPOCH}, not {epoch}")
+    return int(as_int(epoch))
 
 
 def check_not_before(topic: str, epoch: int, kept: Sequence[Run]) -> None:

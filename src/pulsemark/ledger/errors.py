@@ -15,6 +15,7 @@ LedgerError
  +-- AlreadyStampedError       the body begins with a broker entry prefix (PIP-70 magic 0x0e02)
  +-- InvalidEntryError         the body is not a plain buffer, or has too many messages
  +-- EntryTooLargeError
+ +-- ClockError                the store's clock gave something else than a time (a ValueError)
  +-- StaleEpochError           the leader's epoch is over, or a new epoch is not higher
  +-- FencedError               the append was not made durable and never will be
  +-- StoreClosedError
@@ -34,6 +35,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from .limits import MAX_TIME_MS
 from .position import Position
 
 
@@ -175,6 +177,22 @@ class InvalidEntryError(LedgerError, ValueError):
         self.topic = topic
         self.reason = reason
         super().__init__(f"{topic}: {reason}")
+
+
+class ClockError(LedgerError, ValueError):
+    """The store's clock gave no whole number of milliseconds from 0 to 2^63-1: `value`.
+
+    Nothing has changed: the next append asks the clock again.
+    """
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        super().__init__(
+            f"the clock must give whole milliseconds from 0 to {MAX_TIME_MS}, not {value!r}"
+        )
+
+    def __reduce__(self) -> tuple[type[ClockError], tuple[object]]:
+        return type(self), (self.value,)
 
 
 class EntryTooLargeError(LedgerError):

@@ -25,12 +25,13 @@ from .commit.record_builder import NewEntry, Record, RecordBuilder
 from .commit.tail import LEDGER, Tail
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind
+from .entry_time import checked_ms
 from .errors import CatalogError, StoreClosedError
 from .limits import MAX_MESSAGE_COUNT
 from .position import Position
 from .run import Run, RunHeader
 from .store_core import StoreCore
-from .topic_log import TopicLog
+from .topic_log import LogSnapshot, TopicLog
 
 
 class LedgerWriter(TopicLog):
@@ -98,6 +99,11 @@ class LedgerWriter(TopicLog):
     def stampers(self, chain: StamperChain) -> None:
         self._builder = RecordBuilder(self.name, self.store.clock, self.store.options, chain)
 
+    def snapshot(self) -> LogSnapshot:
+        """As ``TopicLog.snapshot``, under the lock under which entries are shown."""
+        with self._committer.lock:
+            return super().snapshot()
+
     @property
     def end_position(self) -> Position:
         """Position of the first entry that is not yet durable, or of the next one.
@@ -153,18 +159,11 @@ class LedgerWriter(TopicLog):
         return [cursor.mark_delete for cursor in tuple(self.cursors.values())]
 
     def read_stored(
-        self,
-        start: Position,
-        *,
-        max_entries: int = 10_000,
-        max_bytes: int = 4 << 20,
-        mapped: bool = False,
+        self, start: Position, *, max_entries: int = 10_000, max_bytes: int = 4 << 20
     ) -> tuple[Position, list[memoryview]]:
         """As ``TopicLog.read_stored``; raises StoreClosedError once the store is closed."""
         self._state.check()
-        return super().read_stored(
-            start, max_entries=max_entries, max_bytes=max_bytes, mapped=mapped
-        )
+        return super().read_stored(start, max_entries=max_entries, max_bytes=max_bytes)
 
     def check_can_read(self) -> None:
         """Raise StoreClosedError, StoreFailedError or ForkedStoreError unless the store is open."""
@@ -337,7 +336,9 @@ class LedgerWriter(TopicLog):
         )
         if segment_no:
             return began
-        return replace(began, ledger_bytes=0, ledger_age_ms=0, clock_ms=self.store.clock.now_ms())
+        return replace(
+            began, ledger_bytes=0, ledger_age_ms=0, clock_ms=checked_ms(self.store.clock.now_ms())
+        )
 
     def _assigned(self, run: Run) -> int:
         """How many entries of a run have an entry id assigned."""

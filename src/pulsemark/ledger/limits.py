@@ -13,6 +13,8 @@ MAX_MESSAGE_COUNT = 2**20
 takes at least six bytes. Higher counts would end a run every few entries, because a run's messages
 are counted in 32 bits."""
 MAX_INDEX = 2**63 - 1
+MAX_TIME_MS = 2**63 - 1
+"""The latest time that a clock may give."""
 
 BODY_CRC_OURS = 0
 """The body has no checksum of its own: the engine must store one."""

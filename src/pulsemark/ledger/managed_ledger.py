@@ -247,6 +247,7 @@ def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
 
 def rows_before(run: Run, before: Position) -> int:
     """How many of a run's visible rows are before ``before``, which may be in any ledger."""
-    if run.ledger_id == before.ledger_id:
-        return min(run.entry_count, max(0, before.entry_id - run.first_entry_id))
-    return run.entry_count if run.ledger_id < before.ledger_id else 0
+    ledger_id, entry_id = before
+    if run.ledger_id == ledger_id:
+        return min(run.entry_count, max(0, entry_id - run.first_entry_id))
+    return run.entry_count if run.ledger_id < ledger_id else 0

@@ -51,16 +51,19 @@ class OwnTimes:
         known = min(strides, len(self._maxima))
         return self._maxima[known - 1] if known > 0 else 0
 
-    def find(self, time_ms: int, check: Callable[[], None], io: IoCount) -> tuple[int, int] | None:
-        """The first row whose entry's time is >= ``time_ms``, with that time; None: there is none.
+    def find(
+        self, time_ms: int, entry_count: int, check: Callable[[], None], io: IoCount
+    ) -> tuple[int, int] | None:
+        """The first row below ``entry_count`` whose entry's time is >= ``time_ms``, with that time.
 
-        ``check`` is called for each entry that is read; what it raises ends the search.
+        None: there is none. ``check`` is called for each entry that is read; what it raises ends
+        the search.
         """
         with self._filling:
             self._fill(time_ms, check, io)
         strides = bisect_left(self._maxima, time_ms)
         first = max(self._first_row + strides * STRIDE_ROWS, self._run.cut_rows)
-        for row, own_ms in self._times(first, self._run.entry_count, io):
+        for row, own_ms in self._times(first, entry_count, io):
             check()
             if own_ms >= time_ms:
                 return row, own_ms

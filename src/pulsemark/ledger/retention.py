@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from .entry import RecordHead
+from .limits import MAX_TIME_MS
 from .managed_ledger import ManagedLedger
 from .position import Position
 from .rows import DamagedRecordError
@@ -58,8 +59,9 @@ def retention_cut(
         seen: entries whose append times cannot be used, and a time when they already existed.
 
     Raises:
-        ValueError: a limit is negative.
+        ValueError: a limit or the time is negative, or the time above 2^63-1.
     """
+    _check_now(now_ms)
     if min(retention_time_ms or 0, retention_size_bytes or 0) < 0:
         raise ValueError("a retention limit must be None, 0 or more")
     first = log.first_position
@@ -85,7 +87,11 @@ def retention_due(
     retention_size_bytes: int | None,
     claim: Position | None,
 ) -> Position | None:
-    """What `apply_retention` would cut off: the first entry to keep; None: nothing. Blocks."""
+    """What `apply_retention` would cut off: the first entry to keep; None: nothing. Blocks.
+
+    Raises what `retention_cut` does.
+    """
+    _check_now(now_ms)
     cursors = tuple(ledger.cursors.values())
     marks = [cursor.mark_delete for cursor in cursors if cursor.durable]
     if claim is not None:
@@ -116,7 +122,8 @@ def apply_retention(
     acknowledged at that moment may be removed, even if a cursor is moved back or created meanwhile.
     Subscriptions that are not durable hold no entries back, as in Pulsar. ``claim`` says what
     compaction still needs, as a mark delete; the caller keeps it from changing meanwhile:
-    ``with claim_kept(ledger) as claim`` (see `compaction.current_view`).
+    ``with claim_kept(ledger) as claim`` (see `compaction.current_view`). Raises what
+    `retention_cut` and `ManagedLedger.truncate_head` do.
     """
     cut = retention_due(
         ledger,
@@ -126,6 +133,11 @@ def apply_retention(
         claim=claim,
     )
     return 0 if cut is None else ledger.truncate_head(cut)
+
+
+def _check_now(now_ms: int) -> None:
+    if not 0 <= now_ms <= MAX_TIME_MS:
+        raise ValueError(f"now_ms must be from 0 to {MAX_TIME_MS}, not {now_ms!r}")
 
 
 @dataclass(frozen=True, slots=True)

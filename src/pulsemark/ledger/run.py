@@ -118,13 +118,8 @@ class Run(ABC):
         """
 
     @abstractmethod
-    def read_stored(
-        self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
-    ) -> list[memoryview]:
-        """As ``read``, but only the stored bytes of each entry: prefix and body.
-
-        ``mapped`` allows views on a mapped file (see ``TopicLog.read_stored``).
-        """
+    def read_stored(self, row: int, max_entries: int, max_bytes: int) -> list[memoryview]:
+        """As ``read``, but only the stored bytes of each entry: prefix and body."""
 
     @abstractmethod
     def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:

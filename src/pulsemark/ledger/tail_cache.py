@@ -25,10 +25,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from operator import attrgetter
 
 from ..metadata import Clock
 from .entry import Entry
+from .entry_time import checked_ms
+from .errors import ClockError
 from .position import Position
 
 MAX_AGE_MS = 1_000
@@ -93,6 +96,7 @@ class TailCache:
     def __init__(self, max_size_bytes: int, clock: Clock) -> None:
         self.max_size_bytes = max_size_bytes
         self._clock = clock
+        self._last_ms = 0
         self._lock = threading.Lock()
         self._blocks: OrderedDict[_Block, None] = OrderedDict()
         """The blocks of all topics, oldest first."""
@@ -111,16 +115,22 @@ class TailCache:
         """The entries kept of one topic; ``mark_deletes`` gives the places of its cursors."""
         return RecentEntries(self, mark_deletes)
 
+    def _now_ms(self) -> int:
+        """The clock's time; the last good one if it gives something else: commits must go on."""
+        with suppress(ClockError):
+            self._last_ms = checked_ms(self._clock.now_ms())
+        return self._last_ms
+
     def evict_old(self) -> None:
         """Drop what is too old. To be called from time to time while nothing is committed."""
         with self._lock:
-            self._evict(self._clock.now_ms())
+            self._evict(self._now_ms())
 
     def close(self) -> None:
         """Drop everything, and keep nothing from now on."""
         with self._lock:
             self.max_size_bytes = 0
-            self._evict(self._clock.now_ms())
+            self._evict(self._now_ms())
 
     # Called by `RecentEntries`
 
@@ -128,7 +138,7 @@ class TailCache:
         self, recent: RecentEntries, ledger_id: int, entry_id: int, pieces: list[Piece]
     ) -> None:
         """Keep consecutive entries of a topic, from ``entry_id`` on."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         with self._lock:
             if (ledger_id, entry_id) != (recent.ledger_id, recent.end_entry_id):
                 self._drop(recent.begin(ledger_id))

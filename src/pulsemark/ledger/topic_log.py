@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol
 
@@ -46,6 +47,34 @@ class _RemovedError(Exception):
         super().__init__(next_position)
 
 
+@dataclass(frozen=True, slots=True)
+class LogSnapshot:
+    """A log as it was at one moment, for an answer that takes several steps.
+
+    Entries that were appended later are not in it. Those that were removed later may be unreadable
+    by now: see `TopicLog.still_has`.
+    """
+
+    segments: Sequence[Run]
+    """Up to the last one with a visible entry."""
+    cut_rows: int
+    """How many of the first segment's entries were removed."""
+    last_count: int
+    """How many entries of the last segment were visible."""
+    end_position: Position
+    next_index: int
+
+    @property
+    def first_index(self) -> int:
+        """Index of the first message that was still there. May read the index file."""
+        return self.segments[0].index_before(self.cut_rows) if self.segments else self.next_index
+
+    def entry_count(self, segment: Run) -> int:
+        """How many entries of one of the segments were visible."""
+        # Entries are shown in their order. So all segments but the last one were complete.
+        return self.last_count if segment is self.segments[-1] else segment.entry_count
+
+
 class TopicLog:
     """The durable entries of one topic, oldest first."""
 
@@ -63,6 +92,31 @@ class TopicLog:
     def all_segments(self) -> Sequence[Run]:
         """All segments, those without visible entries included."""
         return self._segments
+
+    def snapshot(self) -> LogSnapshot:
+        """The log as it is now. It costs the same for any number of segments."""
+        segments = self._segments
+        count = len(segments)
+        while count and not segments[count - 1].entry_count:
+            count -= 1
+        return LogSnapshot(
+            segments[:count],
+            segments[0].cut_rows if count else 0,
+            segments[count - 1].entry_count if count else 0,
+            self.end_position,
+            self.next_index,
+        )
+
+    def still_has(self, snapshot: LogSnapshot) -> bool:
+        """Whether no entry of an earlier ``snapshot`` was removed since."""
+        count = len(snapshot.segments)
+        segments = self._segments[:count]
+        if segments != snapshot.segments:
+            return False
+        return not count or (
+            segments[0].cut_rows == snapshot.cut_rows
+            and segments[-1].entry_count >= snapshot.last_count
+        )
 
     @property
     def first_position(self) -> Position | None:
@@ -170,19 +224,12 @@ class TopicLog:
         return entries
 
     def read_stored(
-        self,
-        start: Position,
-        *,
-        max_entries: int = 10_000,
-        max_bytes: int = 4 << 20,
-        mapped: bool = False,
+        self, start: Position, *, max_entries: int = 10_000, max_bytes: int = 4 << 20
     ) -> tuple[Position, list[memoryview]]:
         """The stored bytes of consecutive entries, and the first one's position.
 
         The fast way through a whole log: each entry is only a view on its bytes. All are in one
         segment, so the entry ids count up from the first. At the end: ``end_position``, [].
-        ``mapped`` gives views on the mapped file: no copy, but if the disk fails while they are
-        read, the process ends instead of an OSError being raised.
         Raises CorruptEntryError as ``read`` does.
         """
         while True:
@@ -197,7 +244,7 @@ class TopicLog:
             segment = segments[number]
             first = segment.position(row)
             try:
-                return first, segment.read_stored(row, max_entries, max_bytes, mapped=mapped)
+                return first, segment.read_stored(row, max_entries, max_bytes)
             except (DamagedRecordError, FileNotFoundError) as error:
                 failure = self._unreadable(segment, row, error)
                 if not isinstance(failure, _RemovedError):
@@ -218,10 +265,10 @@ class TopicLog:
             first, last = max(row, segment.cut_rows), segment.entry_count
             row = 0
             if end is not None:
-                if segment.ledger_id > end.ledger_id:
+                if segment.ledger_id > end[0]:
                     return
-                if segment.ledger_id == end.ledger_id:
-                    last = min(last, end.entry_id - segment.first_entry_id)
+                if segment.ledger_id == end[0]:
+                    last = min(last, end[1] - segment.first_entry_id)
             if first < last:
                 yield segment, first, last
 
@@ -229,9 +276,9 @@ class TopicLog:
         """Whether the topic of a removed segment was deleted, so that reading cannot go on."""
         return segment.removed and segment in self._segments
 
-    def has_lost(self, segments: Sequence[Run]) -> bool:
-        """Whether some of these, an earlier result of ``segments``, are no longer in the log."""
-        return self.segments()[: len(segments)] != list(segments)
+    def has_lost(self, snapshot: LogSnapshot) -> bool:
+        """As not ``still_has``: asked when entries of the snapshot could not be read."""
+        return not self.still_has(snapshot)
 
     def check_can_read(self) -> None:
         """Raise an error if the log can no longer be read. Nothing here; the store of a
@@ -261,10 +308,11 @@ class TopicLog:
         if number < 0:
             return 0, segments[0].cut_rows if segments else 0
         segment = segments[number]
-        if segment.ledger_id != position.ledger_id:
+        ledger_id, entry_id = position  # also a plain pair
+        if segment.ledger_id != ledger_id:
             return number + 1, 0
         # Only the first segment can have a cut head.
-        return number, max(segment.cut_rows, position.entry_id - segment.first_entry_id)
+        return number, max(segment.cut_rows, entry_id - segment.first_entry_id)
 
     # Moving along
 
@@ -383,8 +431,8 @@ class TopicLog:
         number = bisect_right(segments, position, key=FIRST_POSITION) - 1
         if number >= 0:
             segment = segments[number]
-            same_ledger = segment.ledger_id == position.ledger_id
-            if same_ledger and position.entry_id < segment.end_entry_id:
+            ledger_id, entry_id = position
+            if segment.ledger_id == ledger_id and entry_id < segment.end_entry_id:
                 return None
         following = next(iter(segments[number + 1 :]), None)
         if following is None or following.first_index >= next_index:

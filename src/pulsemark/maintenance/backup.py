@@ -292,8 +292,11 @@ class _Running:
             catalog.add_segments((self._topic(each)[0], *each) for each in sorted(new))
             highest = max((ledger_id for ledger_id, _ in self._copies), default=-1)
             catalog.reserve_ledger_ids(0, highest + 1)
-        with closing(sqlite3.connect(path)) as db:
-            db.execute("PRAGMA journal_mode=DELETE")
+        try:
+            with closing(sqlite3.connect(path)) as db:
+                db.execute("PRAGMA journal_mode=DELETE")
+        except sqlite3.Error as error:  # such as a full disk
+            raise catalog_error(path, error) from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -183,7 +183,7 @@ def _give_second_name(path: Path, name: Path) -> None:
     try:
         os.link(path, name)
     except OSError:
-        shutil.copyfile(path, name)
+        shutil.copy(path, name)
 
 
 def _put_back(files: Files, folder: Path, old: Path | None) -> None:

@@ -37,6 +37,8 @@ class TargetError(LedgerError):
 def fill_at_once(target: Path) -> Iterator[Path]:
     """An empty folder to fill in the ``with`` block; after the block it is ``target``.
 
+    Only this user may read it, as every new data folder.
+
     The files in it must be synced by the block; the folders are synced here, new parents of the
     target included. If the block fails, nothing is left.
 
@@ -49,7 +51,10 @@ def fill_at_once(target: Path) -> Iterator[Path]:
     lock_fd = _claim(staging, target)
     try:
         yield staging
-        for folder, _, _ in os.walk(staging, topdown=False):
+        for folder, _, names in os.walk(staging, topdown=False):
+            for name in names:
+                Path(folder, name).chmod(0o600)
+            Path(folder).chmod(0o700)
             sync_folder(Path(folder))
         check_empty(target)
         _move(staging, target)
@@ -79,7 +84,7 @@ def check_empty(target: Path) -> None:
 
 def _claim(staging: Path, target: Path) -> int:
     """Make the staging folder, empty, and lock it while the descriptor is open."""
-    staging.mkdir(exist_ok=True)
+    staging.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(staging, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

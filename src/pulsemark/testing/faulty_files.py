@@ -33,10 +33,10 @@ from .simulated_disk import DiskProcess
 T = TypeVar("T")
 
 OPERATIONS = (
-    "open", "close", "pread", "map", "pwritev", "fdatasync", "fsync", "ftruncate", "punch_hole",
+    "open", "close", "pread", "pwritev", "fdatasync", "fsync", "ftruncate", "punch_hole",
     "size", "rename", "unlink", "mkdir", "listdir", "exists", "names_stamp", "sync_folder",
     "try_lock",
-    "try_lock_folder", "connect",
+    "try_lock_folder", "hold_folder", "connect",
 )  # fmt: skip
 """The operations that can fail: every method of `Files`."""
 
@@ -189,6 +189,10 @@ class FaultyFiles:
 
     # The operations of Files
 
+    def hold_folder(self, path: Path) -> int:
+        """As `Files.hold_folder`."""
+        return self._call("hold_folder", path, lambda: self._files.hold_folder(path))
+
     def open(self, path: Path, flags: int) -> int:
         """As `Files.open`."""
         fd = self._call("open", path, lambda: self._files.open(path, flags))
@@ -215,10 +219,6 @@ class FaultyFiles:
         )
         self.bytes_read += len(data)
         return data
-
-    def map(self, fd: int, size_bytes: int) -> Buffer:
-        """As `Files.map`. Only the mapping can fail, not reading from it."""
-        return self._call("map", self._path(fd), lambda: self._files.map(fd, size_bytes))
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """As `Files.pwritev`."""

@@ -174,6 +174,15 @@ class DiskProcess:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self._fds[fd]
 
+    def hold_folder(self, path: Path) -> int:
+        """A descriptor of the folder. Folders are never moved here."""
+        with self._lock:
+            disk = self._alive()
+            disk._folder(path)
+            disk._next_fd += 1
+            self._fds[disk._next_fd] = Inode()
+            return disk._next_fd
+
     def open(self, path: Path, flags: int) -> int:
         """Open a file; of the flags, O_CREAT and O_TRUNC have an effect."""
         with self._lock:
@@ -202,10 +211,6 @@ class DiskProcess:
         """Read the content as processes see it."""
         with self._lock:
             return bytes(self._inode(fd).seen[offset : offset + size_bytes])
-
-    def map(self, fd: int, size_bytes: int) -> bytes:
-        """The content at this moment, as processes see it."""
-        return self.pread(fd, size_bytes, 0)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write, not durably."""

@@ -43,6 +43,7 @@ FAULTS: dict[str, list[Any]] = {
     "listdir": [errno.EIO],
     "try_lock": [errno.EIO],
     "try_lock_folder": [errno.EIO],
+    "hold_folder": [errno.EIO, errno.EMFILE],
     "connect": [errno.EIO],
     "read": [errno.EIO],
     "commit_write": [errno.EIO, errno.ENOSPC],

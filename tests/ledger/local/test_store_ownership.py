@@ -195,6 +195,27 @@ def test_callbacks_may_use_the_whole_store(tmp_path, threaded):
     assert errors == [None]
 
 
+def test_a_callback_that_never_returns_does_not_keep_the_folder(tmp_path, monkeypatch, caplog):
+    """After a time-out the store is closed all the same; the log names the callback."""
+    monkeypatch.setattr("pulsemark.ledger.commit.delivery.CALLBACKS_TIMEOUT_S", 0.05)
+    store = LocalStore.open(tmp_path / "data")
+    topic = store.open_topic(ORDERS)
+    may_return, later = threading.Event(), threading.Event()
+
+    def stuck(_error):
+        may_return.wait(60)
+
+    topic.append(b"x").commit.add_done_callback(stuck)
+    topic.append(b"y").commit.add_done_callback(lambda _: later.set())
+    store.close()
+    assert "a callback has not returned" in caplog.text
+    assert "stuck" in caplog.text
+    with LocalStore.open(tmp_path / "data") as again:
+        assert len(again.open_topic(ORDERS).read(EARLIEST)) == 2
+    may_return.set()
+    assert later.wait(20)
+
+
 @pytest.mark.parametrize("second", ["main", "thread"])
 def test_close_in_a_callback_beside_another_close(tmp_path, second):
     """Whichever begins first, both return, and the folder can be opened again."""

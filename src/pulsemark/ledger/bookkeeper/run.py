@@ -366,9 +366,7 @@ class BookKeeperRun(Run):
     def read(self, row: int, max_entries: int, max_bytes: int) -> list[Entry]:
         return [entry for _, entry in self._entries(row, max_entries, max_bytes)]
 
-    def read_stored(
-        self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
-    ) -> list[memoryview]:
+    def read_stored(self, row: int, max_entries: int, max_bytes: int) -> list[memoryview]:
         return [entry.stored for _, entry in self._entries(row, max_entries, max_bytes)]
 
     def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:

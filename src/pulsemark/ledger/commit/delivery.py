@@ -17,6 +17,9 @@ from queue import SimpleQueue
 
 _log = logging.getLogger(__name__)
 
+CALLBACKS_TIMEOUT_S = 30.0
+"""How long a store that is closed waits for callbacks that do not return."""
+
 Notify = Callable[[Callable[[], None]], object]
 """Schedules a call in another place, and does not run it itself."""
 
@@ -34,6 +37,7 @@ class Delivery:
         self.notified_thread = -1
         """The thread in which ``notify`` runs calls, once it has run one; -1 until then."""
         self._calls: SimpleQueue[Sequence[Callable[[], None]] | None] = SimpleQueue()
+        self._running: Callable[[], None] | None = None
         self._here: deque[Sequence[Callable[[], None]]] = deque()
         self._thread: threading.Thread | None = None
         if threaded and notify is None:
@@ -60,7 +64,8 @@ class Delivery:
 
     def _run(self) -> None:
         while (calls := self._calls.get()) is not None:
-            _call_all(calls)
+            for self._running in calls:
+                _call(self._running)
 
     def _run_notified(self, calls: Sequence[Callable[[], None]]) -> None:
         self.notified_thread = threading.get_ident()
@@ -72,10 +77,20 @@ class Delivery:
         return self._thread is threading.current_thread()
 
     def stop(self) -> None:
-        """End the thread once every callback was called."""
+        """End the thread once every callback was called; wait for that, but not for ever.
+
+        A callback that does not return must not keep the store from giving up its folder.
+        """
         self._calls.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(CALLBACKS_TIMEOUT_S)
+            if self._thread.is_alive():
+                _log.error(
+                    "a callback has not returned for %g s after the last commit; the store is "
+                    "closed without it, and calls those after it when it returns: %s",
+                    CALLBACKS_TIMEOUT_S,
+                    self._running,
+                )
 
 
 def _call_all(calls: Sequence[Callable[[], None]]) -> None:

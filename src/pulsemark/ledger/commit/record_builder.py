@@ -16,9 +16,9 @@ from ...metadata import (
 )
 from ..admission import raise_too_large
 from ..entry import EntryKind
-from ..entry_time import time_of_unstamped
+from ..entry_time import checked_ms, time_of_unstamped
 from ..errors import InvalidEntryError
-from ..limits import MAX_INDEX, MAX_PREFIX_BYTES
+from ..limits import MAX_INDEX, MAX_PREFIX_BYTES, MAX_TIME_MS
 from ..options import StoreOptions
 from .tail import LEDGER, Tail, what_begins
 
@@ -70,6 +70,8 @@ class RecordBuilder:
         if run is None:
             return LEDGER  # before any stamper is called
         clock_ms = self._clock.now_ms()
+        if clock_ms.__class__ is not int or not 0 <= clock_ms <= MAX_TIME_MS:
+            clock_ms = checked_ms(clock_ms)
         age_ms, now_ms, index = tail.ledger_age_ms, tail.stamp_floor_ms, tail.next_index + messages
         if clock_ms > tail.clock_ms:
             age_ms += clock_ms - tail.clock_ms

@@ -191,6 +191,8 @@ class Cursor(AckedPlace):
             self._move_mark_delete(Position(following.ledger_id, last))
 
     def _move_mark_delete(self, position: Position) -> None:
+        if position.__class__ is not Position:
+            position = Position(*position)  # a plain pair
         self.mark_delete = position
         if self._acked:
             self._acked.remove_up_to(position)

@@ -20,7 +20,7 @@ from typing import Self, cast
 
 from ..errors import CorruptFileError, TopicNotFoundError
 from ..run import Run
-from ..topic_log import TopicLog
+from ..topic_log import LogSnapshot, TopicLog
 from ..topic_names import full_topic_name
 from .io.fd_cache import FdCache
 from .io.files import Files, OsFiles
@@ -92,21 +92,31 @@ class FolderLog(TopicLog):
         """False: only the next refresh brings the list of segments up to date."""
         return False
 
-    def has_lost(self, segments: Sequence[Run]) -> bool:
+    def snapshot(self) -> LogSnapshot:
+        """As in TopicLog; waits for a refresh that is under way."""
+        with self._refreshing:
+            return super().snapshot()
+
+    def has_lost(self, snapshot: LogSnapshot) -> bool:
         """As in TopicLog; segments whose files are gone are left out from then on."""
         with self._refreshing:
             self._segments = tuple(s for s in self._segments if not s.is_gone(s.entry_count))
-        return super().has_lost(segments)
+        return super().has_lost(snapshot)
 
 
 class FolderReader:
     """Read-only access to all topics of a data folder."""
 
     def __init__(self, path: Path | str, *, files: Files | None = None) -> None:
-        """Raises ForeignFolderError, UnsupportedVersionError."""
-        self._folder = Path(path)
+        """Raises ForeignFolderError, UnsupportedVersionError.
+
+        The reader stays with the folder that it has opened: also if that is moved, or if ``path``
+        is relative and the process changes its working directory.
+        """
+        self._folder = Path(path).absolute()
         self._files = files or OsFiles()
         check_marker(self._files, self._folder)
+        self._folder_fd = self._files.hold_folder(self._folder)
         self._fds = FdCache(self._files, flags=os.O_RDONLY)
         self._filer = Filer(self._files, self._fds, self._folder)
         self._lock = threading.Lock()
@@ -311,8 +321,11 @@ class FolderReader:
             self._files.close(fd)
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files. A second call does nothing."""
         self._fds.close()
+        if self._folder_fd >= 0:
+            fd, self._folder_fd = self._folder_fd, -1
+            self._files.close(fd)
 
     def __enter__(self) -> Self:
         return self

@@ -21,7 +21,7 @@ from ..topic_store import TopicStore
 from ..uninterrupted import make_uninterrupted
 from .catalog.catalog import Catalog
 from .io.files import Files, OsFiles
-from .io.folder import lock_folder, prepare_folder
+from .io.folder import lock_folder, prepare_folder, warn_if_public
 from .io.reserve import Reserve
 from .ledgers import LocalLedgers
 
@@ -47,6 +47,9 @@ class LocalStore(TopicStore):
     ) -> LocalStore:
         """Open a data folder; a missing or empty one becomes one. Blocks.
 
+        The store stays with the folder that it has opened: also if that is moved, or if ``folder``
+        is relative and the process changes its working directory.
+
         ``notify`` schedules commit callbacks (``loop.call_soon_threadsafe``); it must not run them
         itself. Without it they run in a thread of the store that does nothing else, and may call
         every method. ``threaded`` False is for simulations: the store has no threads, the callers
@@ -57,13 +60,14 @@ class LocalStore(TopicStore):
         the store is then closed again as soon as it is open.
         """
         setup = StoreSetup(clock or SystemClock(), options or StoreOptions(), notify, threaded)
-        opening = partial(cls._open, Path(folder), files or OsFiles(), setup)
+        opening = partial(cls._open, Path(folder).absolute(), files or OsFiles(), setup)
         return make_uninterrupted(opening, cls.close) if threaded else opening()
 
     @classmethod
     def _open(cls, folder: Path, files: Files, setup: StoreSetup) -> LocalStore:
         prepare_folder(files, folder)
         lock = lock_folder(files, folder)
+        warn_if_public(folder)
         reserve = Reserve(files, folder)
 
         def opened() -> LocalStore:

@@ -102,9 +102,7 @@ class MemoryRun(Run):
         entries = self._entries(row, max_entries, max_bytes)
         return [unpack(self.ledger_id, memoryview(data)) for data in entries]
 
-    def read_stored(
-        self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
-    ) -> list[memoryview]:
+    def read_stored(self, row: int, max_entries: int, max_bytes: int) -> list[memoryview]:
         entries = self._entries(row, max_entries, max_bytes)
         return [memoryview(data)[HEAD.size :] for data in entries]
 

@@ -122,6 +122,7 @@ def write_segment(
     header = replace(header, secret=new_secret())
     path = segment_path(folder, header.ledger_id, header.segment_no)
     temporary = path.with_name(f".{path.name}.new")
+    temporary.touch(0o600)
     with temporary.open("wb", buffering=1 << 20) as file:
         state = _write_records(file, header, records, digest, cut)
         file.flush()

@@ -14,6 +14,7 @@ from pulsemark.ledger import (
     FolderLockedError,
     ForeignFolderError,
     LocalStore,
+    Position,
     UnsupportedVersionError,
 )
 from pulsemark.ledger.local.io.files import OsFiles
@@ -113,6 +114,70 @@ def test_newer_folder_is_unsupported(tmp_path):
         LocalStore.open(tmp_path)
     assert (caught.value.found, caught.value.supported) == (2, 1)
     assert not (tmp_path / "catalog.sqlite").exists()
+
+
+@pytest.fixture
+def open_umask():
+    """New files get the modes with which they are created."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes_of(folder):
+    """The modes of folders, and of files, from a folder on down."""
+    paths = [folder, *folder.rglob("*")]
+    modes = [(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in paths]
+    return {mode for is_folder, mode in modes if is_folder}, {m for is_f, m in modes if not is_f}
+
+
+def use(folder):
+    """Have a store make files of each kind; the modes while it is open, and after that."""
+    with LocalStore.open(folder) as store:
+        topic = store.open_topic(ORDERS)
+        for _ in range(3):
+            topic.append(b"x").commit.wait(10)
+        topic.truncate_head(Position(topic.first_position.ledger_id, 1))
+        topic.roll()
+        store.checkpoint()
+        beside = modes_of(folder)
+        suffixes = {path.suffix for path in folder.rglob("*")}
+        assert {".log", ".idx", ".cut", ".journal", ".sqlite-wal", ".sqlite-shm"} <= suffixes
+    return beside, modes_of(folder)
+
+
+def test_a_new_folder_is_for_its_user_only(tmp_path, open_umask):
+    """Folders are 0700 and files 0600 whatever the umask says, SQLite's files too."""
+    for modes in use(tmp_path / "new" / "data"):
+        assert modes == ({0o700}, {0o600})
+
+
+def test_an_empty_folder_of_another_mode_keeps_it_but_its_files_are_private(tmp_path, open_umask):
+    """What most umasks make of a folder is no decision to show its files."""
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o755)
+    for folders, files in use(folder):
+        assert (folders, files) == ({0o755, 0o700}, {0o600})
+
+
+def test_a_folder_that_was_given_to_a_group_is_readable_for_it(tmp_path, open_umask):
+    """With 0750 all that is made in the folder is readable for the group, and nobody else."""
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o750)
+    for modes in use(folder):
+        assert modes == ({0o750}, {0o640})
+
+
+def test_a_folder_that_everybody_may_read_is_warned_about(tmp_path, caplog):
+    """A folder of an earlier version keeps its modes; the log says how to close it."""
+    folder = tmp_path / "data"
+    use(folder)
+    assert "may read it" not in caplog.text
+    folder.chmod(0o755)
+    (folder / MARKER_NAME).chmod(0o644)
+    use(folder)
+    assert f"{folder}: all users of this machine may read it; `chmod -R o= {folder}`" in caplog.text
+    assert stat.S_IMODE((folder / MARKER_NAME).stat().st_mode) == 0o644
 
 
 def test_second_process_is_refused(owner, tmp_path):

@@ -29,7 +29,7 @@ from ...errors import (
     UnsupportedVersionError,
 )
 from ...store import DELETING_KIND, MetadataStore
-from ..io.files import Files, OsFiles
+from ..io.files import Files, OsFiles, shared_with
 from ..io.folder import SegmentId
 from .checksums import add_checksums, damage_of_properties, lacks_checksums, write_checksum
 
@@ -71,6 +71,10 @@ class Catalog(MetadataStore):
         self._doubt: DoubtfulCommitError | None = None
         self.on_doubt: Callable[[CatalogError], None] = lambda _: None
         """Called when a change failed that the next opening may find made."""
+        # SQLite would let everybody read a new file; what it makes beside it gets the same mode.
+        with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+            group_bits = shared_with(path.parent.stat().st_mode) & 0o040
+            path.touch(0o600 | group_bits, exist_ok=False)
         try:
             self.db = (files or OsFiles()).connect(path)
         except sqlite3.Error as error:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
-import mmap
 import os
 import sqlite3
+import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -40,19 +41,21 @@ _LOCKS_NO_FOLDERS = frozenset(
 class Files(Protocol):
     """The system calls the ledger uses."""
 
+    def hold_folder(self, path: Path) -> int:
+        """Open a folder. Until the descriptor is closed, names below ``path``, which is absolute,
+        are those in this folder: also after it was moved, and another took its name.
+        """
+
     def open(self, path: Path, flags: int) -> int:
-        """Open; the descriptor is not inherited by child processes."""
+        """Open; the descriptor is not inherited by child processes. A new file, as a new folder of
+        `mkdir`, is for this user only, or for those who may read the held folder (`shared_with`).
+        """
 
     def close(self, fd: int) -> None:
         """Close a descriptor."""
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
         """Read up to ``size_bytes`` at ``offset``; b"" at the end."""
-
-    def map(self, fd: int, size_bytes: int) -> Buffer:
-        """The file's first ``size_bytes`` as memory, read-only. If the disk fails while it is
-        read, the process ends (SIGBUS): for callers that prefer speed to an OSError.
-        """
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write the buffers one after another at ``offset``; how much was written."""
@@ -113,17 +116,39 @@ class Files(Protocol):
 class OsFiles(Files):
     """The operating system's own files."""
 
+    _held: Mapping[int, str] = MappingProxyType({})
+    """Folders that are held, by their descriptors. Replaced as a whole."""
+    _group_bits = 0
+
+    def _at(self, path: Path) -> tuple[str, int | None]:
+        """The path, and the descriptor of the folder from which it is looked up."""
+        text = str(path)
+        for fd, folder in self._held.items():
+            if text == folder:
+                return ".", fd
+            if text.startswith(folder + "/"):
+                return text[len(folder) + 1 :], fd
+        return text, None
+
+    def hold_folder(self, path: Path) -> int:
+        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._held = {**self._held, fd: str(path)}
+        self._group_bits = shared_with(os.fstat(fd).st_mode)
+        return fd
+
     def open(self, path: Path, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+        name, folder_fd = self._at(path)
+        return os.open(
+            name, flags | os.O_CLOEXEC, 0o600 | self._group_bits & 0o040, dir_fd=folder_fd
+        )
 
     def close(self, fd: int) -> None:
+        if fd in self._held:
+            self._held = {each: folder for each, folder in self._held.items() if each != fd}
         os.close(fd)
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
         return os.pread(fd, size_bytes, offset)
-
-    def map(self, fd: int, size_bytes: int) -> Buffer:
-        return memoryview(mmap.mmap(fd, size_bytes, prot=mmap.PROT_READ))
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         return os.pwritev(fd, buffers, offset)
@@ -149,27 +174,47 @@ class OsFiles(Files):
         return os.fstat(fd).st_size
 
     def rename(self, source: Path, target: Path) -> None:
-        source.rename(target)
+        (old, old_fd), (new, new_fd) = self._at(source), self._at(target)
+        os.rename(old, new, src_dir_fd=old_fd, dst_dir_fd=new_fd)
 
     def unlink(self, path: Path) -> None:
-        path.unlink()
+        name, folder_fd = self._at(path)
+        os.unlink(name, dir_fd=folder_fd)
 
     def mkdir(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        name, folder_fd = self._at(path)
+        try:
+            os.mkdir(name, 0o700 | self._group_bits, dir_fd=folder_fd)
+        except FileNotFoundError:
+            self.mkdir(path.parent)
+            self.mkdir(path)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=folder_fd).st_mode):
+                raise
 
     def listdir(self, path: Path) -> list[str]:
-        return [entry.name for entry in path.iterdir()]
+        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return os.listdir(fd)  # noqa: PTH208 - of held folders
+        finally:
+            os.close(fd)
 
     def exists(self, path: Path) -> bool:
-        return path.exists()
+        name, folder_fd = self._at(path)
+        try:
+            os.stat(name, dir_fd=folder_fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def names_stamp(self, path: Path) -> int | None:
         # Two changes within one tick of the kernel's clock have the same time.
-        changed_ns = path.stat().st_mtime_ns
+        name, folder_fd = self._at(path)
+        changed_ns = os.stat(name, dir_fd=folder_fd).st_mtime_ns
         return changed_ns if time.time_ns() - changed_ns > _SETTLED_NS else None
 
     def sync_folder(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -195,6 +240,15 @@ class OsFiles(Files):
 
     def connect(self, path: Path) -> sqlite3.Connection:
         return sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+
+
+def shared_with(mode: int) -> int:
+    """The permission bits of a group that a folder's owner lets read it: 0o050, else 0.
+
+    Only a folder that is closed to all others counts: 0750 is a decision, 0755 is what most umasks
+    make of any folder.
+    """
+    return 0o050 if mode & 0o057 == 0o050 else 0
 
 
 WRITE_BYTES = 1 << 20

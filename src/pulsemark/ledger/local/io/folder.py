@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import re
 import uuid
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -42,6 +44,8 @@ _PROBE_BYTES = 1 << 20
 _SEGMENT_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})\.log")
 _JOURNAL_NAME = re.compile(r"([0-9a-f]{8})\.journal")
 
+
+_log = logging.getLogger(__name__)
 
 SegmentId = tuple[int, int]
 """(ledger id, segment number)."""
@@ -128,9 +132,17 @@ def prepare_folder(files: Files, folder: Path) -> None:
     """
     try:
         make_folder_durably(files, folder)
-        names = set(files.listdir(folder))
+        held = files.hold_folder(folder)
     except (FileExistsError, NotADirectoryError) as error:
         raise ForeignFolderError(folder, "it is not a folder") from error
+    try:
+        _prepare_held(files, folder)
+    finally:
+        files.close(held)
+
+
+def _prepare_held(files: Files, folder: Path) -> None:
+    names = set(files.listdir(folder))
     if MARKER_NAME not in names:
         foreign = names - {MARKER_NAME + ".new", "ledgers", "journal", "lost+found"}
         if foreign or _has_files(files, folder, names):
@@ -147,10 +159,24 @@ def prepare_folder(files: Files, folder: Path) -> None:
     files.mkdir(journal_folder(folder))
 
 
+def warn_if_public(folder: Path) -> None:
+    """Log a warning if every user of the machine may read a folder. Earlier versions made such
+    folders; their modes stay as they are.
+    """
+    with suppress(OSError):
+        modes = folder.stat().st_mode, (folder / MARKER_NAME).stat().st_mode
+        if modes[0] & 0o005 == 0o005 and modes[1] & 0o004:
+            _log.warning(
+                "%s: all users of this machine may read it; `chmod -R o= %s` ends that",
+                folder,
+                folder,
+            )
+
+
 def make_folder_durably(files: Files, folder: Path) -> None:
     """Make a folder with its parents, unless it is there, and make the names of new ones durable.
 
-    Raises OSError.
+    Only this user may read new ones. Raises OSError.
     """
     folder = folder.absolute()
     missing = []
@@ -171,12 +197,13 @@ class FolderLock:
     """A data folder's lock, until it is closed: of the folder itself, and of its file `LOCK`.
 
     The file alone can be removed, and made again by the next process. Earlier versions lock only
-    the file, and so do file systems that lock no folders.
+    the file, and so do file systems that lock no folders. Until it is closed the folder is held
+    (`Files.hold_folder`).
     """
 
-    def __init__(self, files: Files, folder_fd: int | None, file_fd: int) -> None:
+    def __init__(self, files: Files, fds: Sequence[int]) -> None:
         self._files = files
-        self._fds = [fd for fd in (file_fd, folder_fd) if fd is not None]
+        self._fds = list(fds)
 
     def close(self) -> None:
         """Give the lock back. Raises OSError, with both descriptors closed all the same."""
@@ -191,19 +218,23 @@ def lock_folder(files: Files, folder: Path) -> FolderLock:
     Raises FolderLockedError. The kernel frees the lock when its owner dies, however it dies.
     """
     with ExitStack() as on_failure:
+        fds = [files.hold_folder(folder)]
+        on_failure.callback(files.close, fds[0])
         try:
             folder_fd = files.try_lock_folder(folder)
         except BlockingIOError as error:
             raise FolderLockedError(folder, _owner(files, folder)) from error
         if folder_fd is not None:
             on_failure.callback(files.close, folder_fd)
+            fds.append(folder_fd)
+        check_marker(files, folder)  # it may have been moved before it was held
         fd = files.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT)
         on_failure.callback(files.close, fd)
         if not files.try_lock(fd):
             raise FolderLockedError(folder, _owner_in(files, fd))
         _write_owner(files, fd)
         on_failure.pop_all()
-    return FolderLock(files, folder_fd, fd)
+    return FolderLock(files, [*fds, fd])
 
 
 def _owner(files: Files, folder: Path) -> int | None:

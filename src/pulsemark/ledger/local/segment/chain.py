@@ -32,15 +32,30 @@ def counting_segments(
     `chain_of`.
     """
     by_header = {segment.header: segment for segment in segments}
-    shown = []
+    shown: list[Segment] = []
     for link in chain_of(by_header, lost):
         segment = by_header[link.header]
         _load(segment, link, is_known=segment in known)
         if segment.entry_count:
+            if shown and segment not in known:
+                _check_follows(shown[-1], segment)
             shown.append(segment)
     if shown:
         shown[0].load_cut()
     return shown
+
+
+def _check_follows(before: Segment, segment: Segment) -> None:
+    """Log an error if a segment does not begin at the index at which the one before it ends."""
+    if before.next_index != segment.first_index:
+        _log.error(
+            "%s begins at index %d, but %s ends at %d: entries are lost, or one of the two files"
+            " is of another data folder; run `verify`",
+            segment.path,
+            segment.first_index,
+            before.path.name,
+            before.next_index,
+        )
 
 
 def dropped_segments(segments: Sequence[Segment], counting: Sequence[Segment]) -> list[Segment]:

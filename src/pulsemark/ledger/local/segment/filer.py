@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...errors import CorruptFileError
 from ..io.fd_cache import FdCache
 from ..io.files import Files
 from ..io.folder import SegmentId, index_path, ledgers_folder, segment_path
@@ -83,6 +84,11 @@ class Filer:
         ``listed`` are those in the catalog. Raises OSError, UnsupportedVersionError.
         """
         headers, lost = read_headers(self.files, self.folder, listed, (name, topic_id))
+        for segment_id, header in list(headers.items()):
+            if (header.topic, header.topic_id) != (name, topic_id):
+                other = f"its header is of {header.topic!r} with the id {header.topic_id}"
+                lost[segment_id] = CorruptFileError(self.path(segment_id), other)
+                del headers[segment_id]
         for segment_id, reason in lost.items():
             _log.error("%s: segment %s is lost: %s", name, self.path(segment_id).name, reason)
         lost_ledgers = {ledger_id for ledger_id, _ in lost}

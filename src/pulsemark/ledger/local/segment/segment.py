@@ -85,14 +85,11 @@ class Segment(SegmentRows):
             ) in self._records(row, max_entries, max_bytes)
         ]  # fmt: skip
 
-    def read_stored(
-        self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
-    ) -> list[memoryview]:
+    def read_stored(self, row: int, max_entries: int, max_bytes: int) -> list[memoryview]:
         """As ``read``, but only the stored bytes of each entry: prefix and body.
 
         A whole chunk of the index is checked by its single checksum, which makes long reads of
-        small entries fast; anything less is checked record by record. ``mapped``: views on the
-        mapped file instead of a copy (see ``Files.map`` for the risk).
+        small entries fast; anything less is checked record by record.
 
         Raises DamagedRecordError, OSError.
         """
@@ -101,25 +98,20 @@ class Segment(SegmentRows):
         size = chunk.end_offset - chunk.offsets[0]
         whole = row == chunk.first_row and count == CHUNK_ROWS <= max_entries
         if whole and chunk.content_known and size <= max_bytes and row + count <= self.entry_count:
-            data = self._bytes(chunk.offsets[0], size, mapped=mapped)
+            data = self._bytes(chunk.offsets[0], size)
             if crc32c(data) == chunk.content_crc:
                 return split_records(data, chunk.offsets)
         return [
             view[at + RECORD_HEADER_SIZE : at + RECORD_HEADER_SIZE + record[2]]
-            for view, at, record in self._records(row, max_entries, max_bytes, mapped=mapped)
+            for view, at, record in self._records(row, max_entries, max_bytes)
         ]
 
-    def _bytes(self, offset: int, size_bytes: int, *, mapped: bool = False) -> Buffer:
+    def _bytes(self, offset: int, size_bytes: int) -> bytes:
         with self._fds.use(self.path) as fd:
-            if not mapped:
-                return read_up_to(self._files, fd, size_bytes, offset)
-            end = offset + size_bytes
-            if len(self._map) < end:
-                self._map = memoryview(self._files.map(fd, self._files.size(fd)))
-            return self._map[offset:end]
+            return read_up_to(self._files, fd, size_bytes, offset)
 
     def _records(
-        self, row: int, max_entries: int, max_bytes: int, *, mapped: bool = False
+        self, row: int, max_entries: int, max_bytes: int
     ) -> Iterator[tuple[memoryview, int, RecordTuple]]:
         chunk = self.chunk(row)
         offsets = chunk.offsets
@@ -131,7 +123,7 @@ class Segment(SegmentRows):
             # The last row that ends within the limit, but at least one.
             last = max(first + 1, bisect_right(offsets, start + max_bytes, first + 1, last) - 1)
             end = offsets[last] if last < len(offsets) else chunk.end_offset
-        data = self._bytes(start, end - start, mapped=mapped)
+        data = self._bytes(start, end - start)
         view = memoryview(data)
         key = self.record_key
         entry_id = self.first_entry_id + row

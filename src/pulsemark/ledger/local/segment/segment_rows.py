@@ -67,8 +67,6 @@ class SegmentRows(Run):
         self.record_key = header.record_key
         self.life = life
         """Its state, which the `Filer` changes."""
-        self._map = memoryview(b"")
-        """The file, mapped for `read_stored`; empty until then."""
 
     @property
     def time_max_ms(self) -> int:
