@@ -13,6 +13,7 @@ from ...proto.pulsar_api_pb2 import CommandProducer, CommandSubscribe, KeyValue,
 from ...wire import TopicName
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
+from ..topics.producer import NAME_SIZE_MAX_BYTES
 
 if TYPE_CHECKING:
     from ..connection.session import Session
@@ -27,7 +28,6 @@ __all__ = [
 ]
 
 COMPACTED_READING = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
-NAME_SIZE_MAX_BYTES = 1024
 PROPERTIES_SIZE_MAX_BYTES = 64 * 1024
 
 #: Memory of a producer or consumer without its texts, measured and rounded up.
