@@ -15,6 +15,7 @@ from ..statistics.stats import Pieces, topic_stats
 from ..topics.creation import check_room, creates, partitions_created
 from ..topics.registry import MAX_PARTITIONS, Topics
 from ..topics.topic import Topic, TopicInUseError
+from .elsewhere import check_unused_elsewhere
 from .java_bodies import EMPTY, METADATA_TYPE
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import namespace_name, topic_name
@@ -142,6 +143,8 @@ async def delete_partitioned(
             f"{name} is a non-partitioned topic. "
             "Instead of calling delete-partitioned-topic please call delete.",
         )
+    if not request.flag("force"):
+        await check_unused_elsewhere(request, name)
     try:
         await topics.delete_partitioned(name, force=request.flag("force"))
     except TopicInUseError as error:
