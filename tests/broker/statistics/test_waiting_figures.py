@@ -169,7 +169,11 @@ def test_a_partitioned_topic_has_rows_for_its_clients():
         },
         "compaction": {"lastCompactionSucceedTimestamp": 9},
     }
-    total = sum_of_partitions([row, row])
+    pieces = sum_of_partitions([row, row])
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(pieces)
+    total = end.value.value
     assert total["msgInCounter"] == 10
     assert total["msgChunkPublished"] is False
     assert total["compaction"] == {"lastCompactionSucceedTimestamp": 0}

@@ -106,16 +106,19 @@ async def _each_partition(
         *(_send_on(request, cluster, name.partition(i), target) for i, target in enumerate(targets))
     )
     rows = {str(name.partition(index)): body for index, body in enumerate(answers)}
-    return _together(request, last, name, rows)
+    return await _together(request, last, name, rows)
 
 
-def _together(request: Request, last: str, name: TopicName, rows: dict[str, bytes]) -> Response:
+async def _together(
+    request: Request, last: str, name: TopicName, rows: dict[str, bytes]
+) -> Response:
     if request.method != "GET":
         return Response()
     parsed: dict[str, Any] = {key: json.loads(body) for key, body in rows.items()}
     metadata = {"partitions": len(rows), "deleted": False}
     if last == "partitioned-stats":
-        sums = sum_of_partitions(list(parsed.values()))
+        turns = request.services.topics.turns
+        sums = await turns.result(sum_of_partitions(list(parsed.values())))
         shown = request.query.get("perPartition", "true").lower() == "true"
         return Response.of_json(
             {**sums, "metadata": metadata, "partitions": parsed if shown else {}}

@@ -174,7 +174,7 @@ async def partitioned_stats(
             rows[part.name] = yield from topic_stats(part, wanted)
             yield None
         per_partition = request.query.get("perPartition", "true").lower() == "true"
-        sums = sum_of_partitions(list(rows.values()))
+        sums = yield from sum_of_partitions(list(rows.values()))
         return {
             **sums,
             "metadata": _shown_metadata(topics, name, len(parts)),
@@ -195,6 +195,7 @@ async def partitioned_internal_stats(
         rows: dict[str, Any] = {}
         for part in parts:
             rows[part.name] = yield from internal_stats(part, own=request.flag(OWN_FIGURES))
+            yield None
         return {"metadata": _shown_metadata(topics, name, len(parts)), "partitions": rows}
 
     return await Response.of_long_json(pieces(), topics.turns)

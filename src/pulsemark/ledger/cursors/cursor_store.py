@@ -191,14 +191,8 @@ class CursorStore:
         cursor = ledger.cursors.get(name)
         if cursor is not None:
             return cursor
-        kept = self.kept_properties if durable else None
-        try:
-            size_bytes = len(packed_properties(subscription_properties))
-        except (TypeError, ValueError) as error:
-            raise InvalidCursorError(ledger.name, name, str(error)) from error
-        problem = kept.problem(ledger.topic_id, size_bytes) if kept is not None else None
-        if problem is not None:
-            raise InvalidCursorError(ledger.name, name, problem)
+        if durable:
+            self._check_properties(ledger, name, subscription_properties)
         cursor = Cursor(
             ledger,
             ledger.topic_id,
@@ -210,7 +204,7 @@ class CursorStore:
             self._limits,
             self._state,
             self._changed,
-            kept,
+            self.kept_properties if durable else None,
         )
         if durable:
             try:
@@ -223,6 +217,17 @@ class CursorStore:
             self._keep(cursor)
             cursor.persist()
         return cursor
+
+    def _check_properties(
+        self, ledger: LedgerWriter, name: str, properties: dict[str, str] | None
+    ) -> None:
+        try:
+            size_bytes = len(packed_properties(properties))
+        except (TypeError, ValueError) as error:
+            raise InvalidCursorError(ledger.name, name, str(error)) from error
+        problem = self.kept_properties.problem(ledger.topic_id, size_bytes)
+        if problem is not None:
+            raise InvalidCursorError(ledger.name, name, problem)
 
     def delete(self, ledger: LedgerWriter, name: str) -> Commit:
         """Forget a cursor; durable when the commit is done.
