@@ -11,7 +11,7 @@ import pytest
 
 from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.ownership import NotOwnedError
-from pulsemark.cluster.bundle_stores import BundleStores
+from pulsemark.cluster.store import BundleStores
 from pulsemark.ledger import TopicStore
 from pulsemark.proto.pulsar_api_pb2 import ServerError
 from pulsemark.testing.secured import rest as secured_rest
