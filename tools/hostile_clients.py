@@ -27,6 +27,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -297,8 +298,11 @@ def many_watchers(scene: Scene) -> str:
         for number in range(100):
             pattern = f"public/default/w{'' if number % 2 else at * 100 + number}.*"
             link.request(
-                lambda request, number=number, pattern=pattern: commands.watch_topic_list(
-                    "public/default", request, number, pattern
+                partial(
+                    commands.watch_topic_list,
+                    "public/default",
+                    watcher_id=number,
+                    topics_pattern=pattern,
                 )
             )
     with RawClient.from_url(scene.broker.service_url) as client:

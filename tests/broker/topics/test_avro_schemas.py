@@ -97,9 +97,12 @@ def test_the_versions_of_a_topic_share_the_steps_of_a_request(monkeypatch, kind)
     monkeypatch.setattr(avro_schemas, "MAX_STEPS", 2_000)
     made: list[bytes] = []
     parse = avro_schemas._parse
-    monkeypatch.setattr(
-        avro_schemas, "_parse", lambda value, what: made.append(b"") or parse(value, what)
-    )
+
+    def counted(value, what):
+        made.append(b"")
+        return parse(value, what)
+
+    monkeypatch.setattr(avro_schemas, "_parse", counted)
     steps = Steps()
     check_compatible([schema], schema, "FULL_TRANSITIVE", steps)
     check_compatible([schema] * 3, schema, "FULL_TRANSITIVE", steps)
@@ -114,7 +117,7 @@ def test_the_versions_of_a_topic_share_the_steps_of_a_request(monkeypatch, kind)
 def test_a_request_pauses_while_it_compares(monkeypatch):
     """Other threads get the interpreter: it pauses in proportion to its steps."""
     pauses: list[float] = []
-    monkeypatch.setattr(avro_schemas.time, "sleep", pauses.append)
+    monkeypatch.setattr("pulsemark.broker.topics.avro_schemas.time.sleep", pauses.append)
     steps = Steps()
     for _ in range(10 * avro_schemas.STEPS_AT_ONCE):
         steps.spend(1)

@@ -270,7 +270,7 @@ def test_the_highest_unsigned_id_locks_no_name(deduplicating, field, restarts):
     broker = deduplicating()
     with RawClient.from_url(broker.service_url) as client:
         producer = client.create_producer(TOPIC, producer_name="p")
-        ids = {"sequence_id": 0, field: 2**64 - 1}
+        ids: dict[str, Any] = {"sequence_id": 0, field: 2**64 - 1}
         body = unbatched_message(b"x", publish_time_ms=1, producer_name="p", **ids)
         assert producer.send_raw(body, **ids)[1:3] != DUPLICATE
     if restarts:

@@ -100,7 +100,7 @@ def test_many_watchers_cost_a_change_nothing(started, steps_of):
     assert [*started[0]]
     longest = max(steps_of(lambda: next(started[1], None)) for _ in range(1_000))
     assert longest < 2_000
-    expected = ([full("t1"), full("t2")], [], topics_hash(many.of(NS)))
+    expected: Any = ([full("t1"), full("t2")], [], topics_hash(many.of(NS)))
     assert all(each.updates == [expected] for each in received)
     assert not any(each.updates for each in others)
 

@@ -56,10 +56,10 @@ def sum_of_partitions(
         subscriptions = total.get("subscriptions", {})
         for name, one in row["subscriptions"].items():
             subscriptions[name] = _added(subscriptions.get(name, {}), one)
-            yield
+            yield None
         total = _added(total, {**row, "subscriptions": {}})
         total["subscriptions"] = subscriptions
-        yield
+        yield None
     total["oldestBacklogMessageAgeSeconds"] = 0
     total["deduplicationStatus"] = None
     return {name: value for name, value in total.items() if value is not None}
