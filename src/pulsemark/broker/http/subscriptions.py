@@ -10,7 +10,7 @@ from ...proto.pulsar_api_pb2 import KeyValue, ServerError
 from ..commits import durable
 from ..errors import RefusedError
 from ..handlers.checks import check_name, check_properties
-from ..policies.values import boolean
+from ..policies.policy import boolean
 from ..subscriptions.replicated import is_replicated, mark_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
