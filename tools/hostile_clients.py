@@ -15,6 +15,7 @@ import atexit
 import base64
 import contextlib
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -26,6 +27,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +290,111 @@ def metrics_of_many_topics(scene: Scene) -> str:
     return f"{size >> 10} KiB in {longest_s * 1000:.0f} ms"
 
 
+def many_watchers(scene: Scene) -> str:
+    """300 connections watch 100 lists of topics each, half of them with the same pattern."""
+    links = [RawClient.from_url(scene.broker.service_url) for _ in scene.times(300)]
+    scene.clients += links
+    for at, link in enumerate(links):
+        for number in range(100):
+            pattern = f"public/default/w{'' if number % 2 else at * 100 + number}.*"
+            link.request(
+                partial(
+                    commands.watch_topic_list,
+                    "public/default",
+                    watcher_id=number,
+                    topics_pattern=pattern,
+                )
+            )
+    with RawClient.from_url(scene.broker.service_url) as client:
+        for number in range(20):
+            client.create_producer(f"persistent://public/default/w{number}")
+            scene.watch(0.5)
+    return f"{len(links) * 100} watchers, 20 new topics"
+
+
+def properties_of_subscriptions(scene: Scene) -> str:
+    """1,000 subscriptions of ten topics, with 64 KB of tiny properties each; then GET stats."""
+    tiny = {f"{number:04}": "v" for number in range(5_000)}
+    refused = 0
+    with RawClient.from_url(scene.broker.service_url) as client:
+        for number in scene.times(1000):
+            try:
+                topic = f"{TOPIC}{number % 10}"
+                client.subscribe(topic, f"s{number}", subscription_properties=tiny).close()
+            except RequestRefusedError:
+                refused += 1
+            scene.look()
+    for number in range(10):
+        path = f"{TOPIC}{number}/stats".replace("://", "/")
+        with urllib.request.urlopen(f"{scene.broker.http_url}/admin/v2/{path}") as answer:
+            answer.read()
+        scene.look()
+    return f"{refused} refused"
+
+
+def names_of_producers(scene: Scene) -> str:
+    """20,000 producers with names of 1,000 bytes publish to ten topics with deduplication."""
+    for number in scene.times(20_000):
+        if number % 100 == 0:
+            client = RawClient.from_url(scene.broker.service_url)
+            scene.clients.append(client)
+        name = f"{number}" + "\N{POSTAL HORN}" * 200
+        producer = client.create_producer(f"{TOPIC}{number % 10}", producer_name=name)
+        producer.send(unbatched_message(b"x", publish_time_ms=1))
+        if number % 100 == 99:
+            client.close()
+            scene.look()
+    scene.watch(3)
+    return "names of 800 bytes"
+
+
+def repeated_fields(scene: Scene) -> str:
+    """Commands of 1 MiB that are full of properties."""
+    pairs = {f"{number:x}": "" for number in range(100_000)}
+    refused = 0
+    with RawClient.from_url(scene.broker.service_url) as client:
+        consumer = client.subscribe(TOPIC, "s")
+        for _ in scene.times(20):
+            for ask in (client.create_producer, lambda topic, **given: client.subscribe(
+                topic, "other", **given
+            )):  # fmt: skip
+                try:
+                    ask(TOPIC, properties=pairs)
+                except RequestRefusedError:
+                    refused += 1
+                scene.look()
+        consumer.close()
+    return f"{refused} refused"
+
+
+def every_page(scene: Scene) -> str:
+    """Every GET route, about a topic with 3,000 partitions, 20 clients at a time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from pulsemark.broker.http.routing import ROUTES
+
+    base = f"{scene.broker.http_url}/admin/v2/persistent/public/default/p/partitions"
+    body = str(scene.times(3000).stop).encode()
+    headers = {"content-type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(base, body, headers, method="PUT")).close()
+    names = {"tenant": "public", "namespace": "default", "domain": "persistent", "topic": "p"}
+
+    def get(template: str) -> None:
+        path = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "1"), template)
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(scene.broker.http_url + path) as answer,
+        ):
+            answer.read()
+
+    templates = [route.template for route in ROUTES if route.method == "GET"]
+    with ThreadPoolExecutor(20) as pool:
+        asked = [pool.submit(get, each) for each in templates]
+        while not all(each.done() for each in asked):
+            scene.watch(0.2)
+    return f"{len(templates)} routes"
+
+
 def unread_streams(scene: Scene) -> str:
     """300 gRPC streams are not read; then a normal client searches and reads."""
     import grpc
@@ -422,6 +529,11 @@ ATTACKS: dict[
     "long_names": (long_names, 32, {}),
     "metrics_of_many_topics": (metrics_of_many_topics, 96, {}),
     "unread_streams": (unread_streams, 320, {"grpc_port": 0}),
+    "many_watchers": (many_watchers, 256, {}),
+    "properties_of_subscriptions": (properties_of_subscriptions, 256, {}),
+    "names_of_producers": (names_of_producers, 128, {"broker_deduplication_enabled": True}),
+    "repeated_fields": (repeated_fields, 64, {}),
+    "every_page": (every_page, 256, {}),
     "stalled_handshakes": (stalled_handshakes, 64, secured),
     "full_handshakes": (full_handshakes, 64, secured),
     "wrong_credentials": (wrong_credentials, 64, secured),

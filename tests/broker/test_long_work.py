@@ -472,6 +472,27 @@ async def test_many_who_ask_at_once_share_one_slice_of_each_turn(monkeypatch):
     assert max(Counter(seen).values()) == 1
 
 
+async def test_few_long_answers_are_made_at_a_time(monkeypatch):
+    """What they are made of is in memory meanwhile; a short answer waits for none of them."""
+    monkeypatch.setattr(long_work, "SLICE_S", 0)
+    turns, running, most = Turns(), set(), []
+
+    def pieces(number, count):
+        for done in range(count):
+            if done:
+                running.add(number)
+                most.append(len(running))
+            yield
+        running.discard(number)
+
+    works = [asyncio.ensure_future(turns.answer(pieces(number, 50))) for number in range(20)]
+    await asyncio.sleep(0)
+    await turns.answer(pieces("short", 0))
+    assert not any(work.done() for work in works)
+    await asyncio.gather(*works)
+    assert max(most) == long_work.LONG_ANSWERS_AT_ONCE
+
+
 async def test_what_a_piece_raises_ends_its_work_only():
     """The waiting caller gets the error, and the next work runs."""
     turns = Turns()

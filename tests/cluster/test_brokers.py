@@ -2,15 +2,21 @@
 
 import asyncio
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import cast
 
 import pulsar
 import pytest
 
+from pulsemark.broker.errors import RefusedError
+from pulsemark.broker.ownership import NotOwnedError
 from pulsemark.cluster.store import BundleStores
 from pulsemark.ledger import TopicStore
+from pulsemark.proto.pulsar_api_pb2 import ServerError
+from pulsemark.testing.secured import rest as secured_rest
+from pulsemark.testing.secured import security, token_of
+from pulsemark.wire import TopicName
 
 TOPIC = "persistent://public/default/orders"
 BUNDLES = "/admin/v2/namespaces/public/default"
@@ -181,6 +187,73 @@ def test_partitioned_topics(brokers, rest, eventually):
         eventually(
             lambda one=one: rest(one, "GET", "/admin/v2/persistent/public/default")[1] == [], "none"
         )
+
+
+def spread(brokers, names):
+    """Have the first two brokers serve the topics' bundles in turn."""
+    for number, name in enumerate(names):
+        one = brokers.running[number % 2]
+        with suppress(NotOwnedError):
+            one.call(lambda _, one=one, name=name: one.member.serve(TopicName.parse(name)))
+    parts = [TopicName.parse(name) for name in names]
+    owned = [{each for each in parts if one.member.owns(each)} for one in brokers.running[:2]]
+    assert all(owned)
+    assert owned[0] | owned[1] == set(parts)
+
+
+@pytest.mark.parametrize("force", ["true", "false"])
+def test_with_authentication_each_broker_deletes_its_partitions(brokers, eventually, force):
+    """The brokers have no credentials for one another, and need none for this."""
+    first, second = (brokers.start(security=security()) for _ in range(2))
+    admin, parts = token_of("admin"), "/admin/v2/persistent/public/default/parts"
+    names = [f"persistent://public/default/parts-partition-{index}" for index in range(8)]
+    assert secured_rest(first, "PUT", f"{parts}/partitions", admin, 8).status == 204
+    spread(brokers, names)
+    gone = secured_rest(second, "DELETE", f"{parts}/partitions?force={force}", admin)
+    assert gone.status == 204, gone
+    for one in (first, second):
+        topics = one.broker.services.topics
+        eventually(lambda topics=topics: not len(topics.names), "no topic")
+    assert secured_rest(second, "PUT", f"{parts}/partitions", admin, 2).status == 204
+
+
+def test_a_deletion_that_stopped_half_way_is_finished_by_the_next_one(brokers, rest, eventually):
+    """A broker that was asked once and did not delete its partitions is asked once more."""
+    first, second = (brokers.start() for _ in range(2))
+    parts = "/admin/v2/persistent/public/default/parts"
+    names = [f"persistent://public/default/parts-partition-{index}" for index in range(8)]
+    assert rest(first, "PUT", f"{parts}/partitions", 8)[0] == 204
+    spread(brokers, names)
+    name = TopicName.parse("persistent://public/default/parts")
+    topics = second.broker.services.topics
+    eventually(lambda: topics.partitions_of(name) == 8, "the partitions")
+    plain, topics.delete = topics.delete, refusing_deletion
+    first.call(lambda _: first.broker.services.topics.partitioned.retire(name))
+    eventually(lambda: topics.partitioned.half_deleted() == [name], "the first request")
+    topics.delete = plain
+    assert rest(first, "DELETE", f"{parts}/partitions?force=true")[0] == 204
+    assert rest(first, "GET", "/admin/v2/persistent/public/default")[1] == []
+
+
+async def refusing_deletion(name, *, force=False):
+    """A broker whose disk fails."""
+    raise RefusedError(ServerError.PersistenceError, f"{name}: the disk failed")
+
+
+def test_nothing_is_deleted_if_a_partition_elsewhere_is_in_use(brokers, rest):
+    """Without force, the broker that is asked looks at all partitions before it deletes any."""
+    first, _ = (brokers.start() for _ in range(2))
+    parts = "/admin/v2/persistent/public/default/parts"
+    names = [f"persistent://public/default/parts-partition-{index}" for index in range(8)]
+    assert rest(first, "PUT", f"{parts}/partitions", 8)[0] == 204
+    spread(brokers, names)
+    elsewhere = next(name for name in names if not first.member.owns(TopicName.parse(name)))
+    consumer = brokers.client().subscribe(elsewhere, "s")
+    assert rest(first, "DELETE", f"{parts}/partitions")[0] == 412
+    assert rest(first, "GET", "/admin/v2/persistent/public/default")[1] == names
+    consumer.close()
+    assert rest(first, "DELETE", f"{parts}/partitions")[0] == 204
+    assert rest(first, "GET", "/admin/v2/persistent/public/default")[1] == []
 
 
 def test_a_partitioned_topic_that_no_broker_serves_is_deleted(brokers, rest):

@@ -30,6 +30,7 @@ from .policies.pulsar_policies import (
     SNAPSHOT_INTERVAL,
     SUBSCRIPTION_EXPIRATION,
 )
+from .topics.deduplication import Deduplication, trim_all
 from .topics.topic import Topic, TopicInUseError
 
 if TYPE_CHECKING:
@@ -183,16 +184,19 @@ class Lifetimes:
                 await self._store(topic)
 
     async def store_large_snapshots(self) -> None:
-        """Store the snapshots that are due by their number of entries."""
+        """Store the snapshots that are due by their number of entries; bound all names' bytes."""
         if not self._topics.policies.is_used(DEDUPLICATION):
             return
         most = self._config.broker_deduplication_entries_interval
+        deduplicating: list[Deduplication] = []
         for number, topic in enumerate(tuple(self._topics.open_topics.values())):
-            deduplication = topic.deduplication
-            if deduplication is not None and deduplication.new_entries() >= most:
-                await self._store(topic)
+            if topic.deduplication is not None:
+                if topic.deduplication.is_large(most):
+                    await self._store(topic)
+                deduplicating.append(topic.deduplication)
             if number % TOPICS_AT_ONCE == TOPICS_AT_ONCE - 1:
                 await asyncio.sleep(0)
+        trim_all(deduplicating)
 
     async def _store(self, topic: Topic) -> None:
         try:

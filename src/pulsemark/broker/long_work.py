@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 PIECE_IDS = 1_000
 #: How long the pieces of one turn may take together. The last piece may end after that.
 SLICE_S = 0.005
+#: Long answers that are made at a time. The others wait after their first slice.
+LONG_ANSWERS_AT_ONCE = 4
 
 
 class LongWork:
@@ -102,6 +104,7 @@ class Turns:
     """Time slices, one in each turn of the loop, that many callers share."""
 
     def __init__(self) -> None:
+        self._long_answers = asyncio.Semaphore(LONG_ANSWERS_AT_ONCE)
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._end: asyncio.Handle | None = None
         self._until_s: float | None = None
@@ -164,13 +167,28 @@ class Turns:
         not run.
         """
         remaining = iter(pieces)
-        while True:
-            await self.next()
-            is_over, awaited = _slice(remaining)
-            if is_over:
-                return
-            if awaited is not None:
-                await asyncio.wait([awaited])
+        while not await self._one_slice(remaining):
+            pass
+
+    async def _one_slice(self, remaining: Iterator[object]) -> bool:
+        """Whether the pieces are all done after one slice more, and what it had to wait for."""
+        await self.next()
+        is_over, awaited = _slice(remaining)
+        if awaited is not None:
+            await asyncio.wait([awaited])
+        return is_over
+
+    async def answer(self, pieces: Iterable[object]) -> None:
+        """As `work`, for an answer: what one is made of can take many times its size.
+
+        So only a few are made at a time. One that is done in its first slice waits for no other.
+        """
+        remaining = iter(pieces)
+        if await self._one_slice(remaining):
+            return
+        async with self._long_answers:
+            while not await self._one_slice(remaining):
+                pass
 
     async def result(self, pieces: Generator[object, None, T]) -> T:
         """Run all pieces, and return the generator's return value."""

@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from ..broker.errors import RefusedError
 from ..broker.http.bundles import boundaries_of, bundle_of
-from ..broker.http.calls import CallFailedError, call_broker
 from ..broker.ownership import (
     Cluster,
     Found,
@@ -21,9 +20,11 @@ from ..broker.ownership import (
     Membership,
     NotOwnedError,
 )
+from ..broker.topics.partitioned_topics import RETIRED_KIND
 from ..broker.topics.refreshing import Refreshing
 from ..broker.topics.unloading import unload
 from ..coordination import Coordination, CoordinationError, State, Watch
+from ..ledger import LedgerError
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
 from .holdings import Holdings, Stores
@@ -44,6 +45,9 @@ CHECK_INTERVAL_S = 0.2
 
 OWNER_INTERVAL_S = 0.1
 """How often a lookup that waits for a bundle's next owner asks again."""
+
+DELETED_WITHIN_S = 30.0
+"""How long the deletion of a partitioned topic waits for another broker to delete a partition."""
 
 MakeStores = Callable[["Broker", "Notify"], Stores]
 
@@ -107,6 +111,7 @@ class ClusterMember(Membership, Cluster):
         topics.check_owned = self.check_owned
         topics.delete_elsewhere = self.delete_topic
         self.catalog.on_change.append(Refreshing(topics, services.schemas).changed)
+        self.hear(RETIRED_KIND, self._partitions_retired)
         self.holdings.on_change.append(lambda: self._spawn(self._show_bundles()))
         self._watches.append(self.session.listen(self._on_state))
         if services.kafka_place is not None:
@@ -227,17 +232,48 @@ class ClusterMember(Membership, Cluster):
             return await self.holdings.owner(bundle)
 
     async def delete_topic(self, name: TopicName) -> None:
-        found = await self.find(name, authoritative=False)
-        if found.broker_id == self.broker_id:
-            # No broker had the bundle, and it was this one's turn to take it over.
-            await self._services.topics.delete(name, force=True)
-            return
-        local = quote(name.local, safe="")
-        target = f"/admin/v2/{name.domain}/{name.namespace}/{local}?force=true"
+        topics, loop = self._services.topics, asyncio.get_running_loop()
+        limit_s = loop.time() + DELETED_WITHIN_S
+        while topics.exists(name):
+            try:
+                await self.serve(name)
+            except NotOwnedError:
+                # Its owner has heard that it is to be deleted, and needs no credentials for it.
+                if loop.time() > limit_s:
+                    text = f"{name} is not deleted yet by the broker that serves it; ask once more"
+                    raise RefusedError(ServerError.ServiceNotReady, text) from None
+                await asyncio.sleep(OWNER_INTERVAL_S)
+            else:
+                await self._delete_if_there(name)
+
+    def _partitions_retired(self, full: str, value: bytes | None) -> None:
+        """Another broker has begun to delete a partitioned topic: delete this broker's part."""
+        if value is not None:
+            self._spawn(self._delete_partitions(TopicName.parse(full)))
+
+    async def _delete_partitions(self, name: TopicName) -> None:
+        topics = self._services.topics
+        for index in range(topics.partitions_of(name)):
+            part = name.partition(index)
+            # What no broker serves is for the one that was asked. Among workers only its own can.
+            if not topics.exists(part) or not (
+                self.owns(part) or self.placement.worker is not None
+            ):
+                continue
+            try:
+                await self.serve(part)
+                await self._delete_if_there(part)
+            except NotOwnedError:
+                continue
+            except (RefusedError, LedgerError, OSError) as error:
+                log.warning("%s was not deleted with its partitioned topic: %s", part, error)
+
+    async def _delete_if_there(self, name: TopicName) -> None:
         try:
-            await call_broker(found, "DELETE", target)
-        except CallFailedError as error:
-            raise RefusedError(ServerError.ServiceNotReady, f"{name}: {error}") from error
+            await self._services.topics.delete(name, force=True)
+        except RefusedError as refusal:
+            if refusal.code != ServerError.TopicNotFound:
+                raise
 
     async def unload(self, bundle: str) -> None:
         await self.holdings.give(bundle)

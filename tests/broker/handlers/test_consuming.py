@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from pulsemark.ledger.cursors.cursor import TOPIC_PROPERTIES_MAX_BYTES
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe
 from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError
@@ -547,6 +548,24 @@ def test_names_and_properties_have_limits(raw, topic, options):
     """Texts that are kept as long as a consumer lives must not be large."""
     with pytest.raises(RequestRefusedError, match="NotAllowedError"):
         raw.subscribe(topic, **{"subscription": "s", **options})
+
+
+def test_subscriptions_properties_are_bounded_for_their_topic(raw, http, topic):
+    """Also without a consumer, and over HTTP: clients are refused, and other topics go on."""
+    large = {"k": "x" * 60_000}
+    room = TOPIC_PROPERTIES_MAX_BYTES // 60_014
+    for number in range(room):
+        raw.subscribe(topic, f"s{number}", subscription_properties=large).close()
+    with pytest.raises(RequestRefusedError, match=r"NotAllowedError.*the topic's subscriptions"):
+        raw.subscribe(topic, "one-more", subscription_properties=large)
+    raw.subscribe(topic, "without")
+    place = f"/admin/v2/{topic.replace('://', '/')}/subscription"
+    assert http("PUT", f"{place}/without/properties", large).status == 405
+    assert http("GET", f"{place}/without/properties").json == {}
+    assert http("PUT", f"{place}/s0/properties", {"k": "x" * 70_000}).status == 405
+    assert http("PUT", f"{place}/s0/properties", {"k": "v"}).status == 204
+    assert http("PUT", f"{place}/without/properties", large).status == 204
+    raw.subscribe(f"{topic}-other", "s", subscription_properties=large)
 
 
 @pytest.mark.parametrize(

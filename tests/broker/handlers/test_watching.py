@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pulsemark.broker.topics.name_patterns import topics_hash
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_client import RequestRefusedError
+from pulsemark.testing.secured import rest, secured_broker, set_up, token_of
 from pulsemark.wire import TopicName, commands
 
 UPDATE = BaseCommand.WATCH_TOPIC_UPDATE
@@ -115,3 +118,28 @@ def test_the_domain_of_a_pattern_does_not_count_for_its_length(raw, domain):
     watch(raw, 1, domain + "x" * 50)
     with pytest.raises(RequestRefusedError, match="Pattern longer than maximum: 50"):
         watch(raw, 2, domain + "x" * 51)
+
+
+def test_a_role_that_lost_its_permission_gets_no_more_names():
+    """Neither updates nor the answer to a watch that began before; with the permission, again."""
+    place = "/admin/v2/namespaces/acme/ns/permissions/y"
+    boss = token_of("boss")
+    with secured_broker() as broker:
+        set_up(broker)
+        assert rest(broker, "POST", place, boss, ["consume"]).status == 204
+        options: dict[str, Any] = {"auth_method_name": "token"}
+        with (
+            RawClient.from_url(
+                broker.service_url, auth_data=token_of("y").encode(), **options
+            ) as y,
+            RawClient.from_url(broker.service_url, auth_data=boss.encode(), **options) as other,
+        ):
+            for client in (y, other):
+                watch(client, 1, "acme/ns/.*", namespace="acme/ns")
+            assert rest(broker, "DELETE", place, boss).status == 204
+            other.create_producer("persistent://acme/ns/secret")
+            assert list(other.wait_unsolicited(UPDATE).new_topics)
+            assert rest(broker, "POST", place, boss, ["consume"]).status == 204
+            other.create_producer("persistent://acme/ns/open")
+            update = y.wait_unsolicited(UPDATE)
+            assert list(update.new_topics) == ["persistent://acme/ns/open"]

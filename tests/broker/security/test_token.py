@@ -158,6 +158,16 @@ def test_what_is_no_token_is_refused(provider, data):
         provider().authenticate(data, None)
 
 
+@pytest.mark.parametrize("space", [b"\n", b"\r\n", b" ", b"\t\n"])
+def test_white_space_around_a_token_does_not_count(provider, token, space):
+    """As in Pulsar: a file with a token ends with a line's end."""
+    good = token({"sub": "ann"})
+    for data in (good + space, space + good, space + good + space):
+        assert provider().authenticate(data, None).role == "ann"
+    with pytest.raises(AuthenticationFailed):
+        provider().authenticate(good[:-8] + space + good[-8:], None)
+
+
 def test_a_wrong_signature_is_refused(provider, token):
     """Another key's, a changed token's, and none."""
     good = token({"sub": "ann"})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 
+from pulsemark.broker.long_work import Turns
 from pulsemark.broker.statistics.partition_sums import sum_of_partitions
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient
@@ -169,7 +171,7 @@ def test_a_partitioned_topic_has_rows_for_its_clients():
         },
         "compaction": {"lastCompactionSucceedTimestamp": 9},
     }
-    total = sum_of_partitions([row, row])
+    total = asyncio.run(Turns().result(sum_of_partitions([row, row])))
     assert total["msgInCounter"] == 10
     assert total["msgChunkPublished"] is False
     assert total["compaction"] == {"lastCompactionSucceedTimestamp": 0}

@@ -8,7 +8,9 @@ import pytest
 
 from pulsemark.broker.errors import IncompatibleSchemaError, InvalidSchemaError
 from pulsemark.broker.topics import avro_schemas
-from pulsemark.broker.topics.avro_schemas import AvroDefinition, check_reads
+from pulsemark.broker.topics.avro_schemas import AvroDefinition, Steps, check_reads
+from pulsemark.broker.topics.schema_compatibility import check_compatible, check_consumer
+from pulsemark.proto.pulsar_api_pb2 import Schema
 
 
 def definition(value):
@@ -79,6 +81,49 @@ def test_a_comparison_stops_after_its_steps(monkeypatch):
     other = [record("string", name=f"R{n}") for n in range(60)]
     with pytest.raises(IncompatibleSchemaError, match="more than 1000 steps"):
         check_reads(definition(record(union)), definition(record(other)), "BACKWARD")
+
+
+@pytest.mark.parametrize("kind", ["Avro", "KeyValue"])
+def test_the_versions_of_a_topic_share_the_steps_of_a_request(monkeypatch, kind):
+    """A new schema that fits each of them is refused if comparing it with all takes too much."""
+    fields = [{"name": f"f{number}", "type": "int"} for number in range(20)]
+    wide = json.dumps({"type": "record", "name": "A", "fields": fields}).encode()
+    schema = Schema(name="", schema_data=wide, type=Schema.Avro)
+    if kind == "KeyValue":
+        sized = len(wide).to_bytes(4, "big") + wide
+        schema = Schema(name="", schema_data=sized + sized, type=Schema.KeyValue)
+        for part in ("key", "value"):
+            schema.properties.add(key=f"{part}.schema.type", value="AVRO")
+    monkeypatch.setattr(avro_schemas, "MAX_STEPS", 2_000)
+    made: list[bytes] = []
+    parse = avro_schemas._parse
+
+    def counted(value, what):
+        made.append(b"")
+        return parse(value, what)
+
+    monkeypatch.setattr(avro_schemas, "_parse", counted)
+    steps = Steps()
+    check_compatible([schema], schema, "FULL_TRANSITIVE", steps)
+    check_compatible([schema] * 3, schema, "FULL_TRANSITIVE", steps)
+    parts = 2 if kind == "KeyValue" else 1
+    assert len(made) == 1 + parts * 4  # the new definition once, and each part of a version
+    with pytest.raises(IncompatibleSchemaError, match="more than 2000 steps"):
+        check_compatible([schema] * 40, schema, "FULL_TRANSITIVE")
+    with pytest.raises(IncompatibleSchemaError, match="more than 2000 steps"):
+        check_consumer([schema] * 40, schema, "FULL_TRANSITIVE")
+
+
+def test_a_request_pauses_while_it_compares(monkeypatch):
+    """Other threads get the interpreter: it pauses in proportion to its steps."""
+    pauses: list[float] = []
+    monkeypatch.setattr("pulsemark.broker.topics.avro_schemas.time.sleep", pauses.append)
+    steps = Steps()
+    for _ in range(10 * avro_schemas.STEPS_AT_ONCE):
+        steps.spend(1)
+    steps.spend(10_000)
+    assert len(pauses) == 11
+    assert sum(pauses) == pytest.approx((steps._most - steps.left) * avro_schemas.PAUSE_S)
 
 
 @pytest.mark.parametrize("value", [["null", "int"], 5, {"type": "record"}, {"type": "nope"}])

@@ -13,22 +13,33 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pulsemark.broker import BrokerThread
+from pulsemark.broker.topics.deduplication import (
+    ALL_MAX_BYTES,
+    SNAPSHOT_BYTES_PER_ENTRY,
+    TOPIC_MAX_BYTES,
+    Deduplication,
+    Snapshot,
+    trim_all,
+)
 from pulsemark.ledger import (
     EARLIEST,
     Appended,
     FencedError,
     FolderReader,
     LocalStore,
+    Position,
     StoreFailedError,
     StoreOptions,
 )
 from pulsemark.metadata import payload_of
 from pulsemark.metadata.source_stamp import MIRROR_PROPERTY, SourceStamp
+from pulsemark.proto.pulsar_api_pb2 import CommandSend
 from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.faulty_files import FaultyFiles
 from pulsemark.testing.raw_client import SendRefusedError
@@ -250,6 +261,129 @@ def test_producers_that_are_gone_are_forgotten(deduplicating):
             clock.advance(1)
             client.create_producer(TOPIC, producer_name=name).send(b"x", sequence_id=1)
         assert set(store()) == {"a", "b"}
+
+
+@pytest.mark.parametrize("field", ["sequence_id", "highest_sequence_id"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_highest_unsigned_id_locks_no_name(deduplicating, field, restarts):
+    """It is -1, as in Pulsar: the producer opens, and stores what has a higher id."""
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        ids: dict[str, Any] = {"sequence_id": 0, field: 2**64 - 1}
+        body = unbatched_message(b"x", publish_time_ms=1, producer_name="p", **ids)
+        assert producer.send_raw(body, **ids)[1:3] != DUPLICATE
+    if restarts:
+        broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        assert producer.last_sequence_id == (-1 if field == "sequence_id" else 0)
+        producer.send(b"y", sequence_id=1)
+        assert producer.send(b"again", sequence_id=2**64 - 1)[1:3] == DUPLICATE
+        assert payloads(broker) == [b"x", b"y"]
+
+
+def test_negative_ids_that_are_not_durable_yet_lock_no_name(deduplicating):
+    """The first id of a producer may be any number; only those above it are new."""
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        for n in (2**64 - 5, 2**64 - 1, 0):
+            producer.post(
+                unbatched_message(b"%d" % n, publish_time_ms=1, sequence_id=n, producer_name="p"),
+                sequence_id=n,
+            )
+        assert DUPLICATE not in [receipt[1:3] for receipt in producer.receipts(3)]
+
+
+def test_a_name_that_a_stored_snapshot_locks_is_usable_again(deduplicating, tmp_path):
+    """Earlier versions stored ids unsigned; the producer of such a name could not be opened."""
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        client.create_producer(TOPIC, producer_name="p").send(b"x", sequence_id=0)
+
+        async def spoil(running: Any) -> None:
+            topics = running.services.topics
+            topic = topics.open_topics[TOPIC]
+            topic.deduplication.new_entries()
+            topic.deduplication.durable["p"] = 2**64 - 1, topic.deduplication.durable["p"][1]
+            await topics.rule_keeping.store_snapshot(topic)
+
+        broker.call(spoil)
+        assert snapshot_of(broker)["producers"]["p"][0] == 2**64 - 1
+    broker = deduplicating()
+    with RawClient.from_url(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, producer_name="p")
+        assert producer.last_sequence_id == -1
+        assert producer.send(b"y", sequence_id=1)[1:3] != DUPLICATE
+
+
+def stored_at_once(deduplication: Deduplication, name: str) -> None:
+    """A producer's entry was appended and is durable."""
+    entry: Any = SimpleNamespace(
+        commit=SimpleNamespace(done=True), error=None, ledger_id=1, entry_id=1
+    )
+    deduplication.appended(name, CommandSend(producer_id=1, sequence_id=1), b"", entry)
+    deduplication.new_entries()
+
+
+@pytest.mark.parametrize("character", ["n", "\N{POSTAL HORN}", "\0"])
+def test_the_names_of_a_topic_are_bounded_by_their_bytes(character):
+    """In memory and in a snapshot; those of connected producers and the latest ones stay."""
+    clock = SettableClock()
+    deduplication = Deduplication(
+        Snapshot(Position(1, 0), {}), clock.now_ms, connected=lambda name: name == "connected"
+    )
+    stored_at_once(deduplication, "connected")
+    for number in range(4_000):
+        clock.advance(1)
+        stored_at_once(deduplication, f"{number:04}" + character * 1_020)
+        assert deduplication.size_bytes <= TOPIC_MAX_BYTES
+    snapshot = deduplication.snapshot(10**9, 10_000)
+    assert len(snapshot.stored(1)) <= deduplication.size_bytes + 1_000 <= TOPIC_MAX_BYTES + 1_000
+    assert {"connected", f"3999{character * 1_020}"} <= set(snapshot.producers)
+    assert f"0000{character * 1_020}" not in snapshot.producers
+    read = Snapshot.parse(snapshot.stored(1), 1)
+    assert read is not None
+    assert Deduplication(read, clock.now_ms).size_bytes == deduplication.size_bytes
+
+
+def test_a_large_snapshot_of_an_earlier_version_is_bounded_when_it_is_read():
+    """A restart does not keep more than the broker would have kept."""
+    rows = {f"{number}" + "n" * 1_000: (1, number) for number in range(10_000)}
+    read = Deduplication(Snapshot(Position(1, 0), rows), SettableClock().now_ms)
+    assert read.size_bytes <= TOPIC_MAX_BYTES
+    assert f"9999{'n' * 1_000}" in read.durable
+
+
+def test_a_large_snapshot_is_due_after_more_entries():
+    """What is written for snapshots is bounded by the number of entries."""
+    deduplication = Deduplication(Snapshot(Position(1, 0), {}), SettableClock().now_ms)
+    for number in range(2_000):
+        stored_at_once(deduplication, f"{number}" + "n" * 1_000)
+    assert deduplication.size_bytes > 2_400_000
+    assert not deduplication.is_large(10)
+    while not deduplication.is_large(10):
+        stored_at_once(deduplication, f"0{'n' * 1_000}")
+    assert (deduplication.new_entries() + 1) * SNAPSHOT_BYTES_PER_ENTRY > deduplication.size_bytes
+
+
+def test_the_names_of_all_topics_are_bounded_together():
+    """Topics with many names forget some; those with few keep theirs."""
+    clock = SettableClock()
+    few = Deduplication(Snapshot(Position(1, 0), {"p": (1, 1)}), clock.now_ms)
+    many = []
+    for _ in range(ALL_MAX_BYTES // TOPIC_MAX_BYTES + 4):
+        rows = {f"{number}" + "n" * 1_000: (1, number) for number in range(2_400)}
+        many.append(Deduplication(Snapshot(Position(1, 0), rows), clock.now_ms))
+    assert sum(each.size_bytes for each in many) > 0.9 * ALL_MAX_BYTES
+    while sum(each.size_bytes for each in many) <= ALL_MAX_BYTES:
+        for each in many:
+            stored_at_once(each, f"{len(each.durable)}" + "m" * 1_000)
+    trim_all([few, *many])
+    assert sum(each.size_bytes for each in many) <= ALL_MAX_BYTES
+    assert few.durable == {"p": (1, 1)}
+    assert all(each.durable for each in many)
 
 
 def test_it_goes_with_its_policy_and_its_topic(deduplicating):

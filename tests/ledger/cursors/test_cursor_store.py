@@ -13,6 +13,7 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.ledger.cursors import cursor_store as cursor_store_module
+from pulsemark.ledger.cursors.cursor import packed_properties
 from pulsemark.testing.simulated_store import NEVER_MS, settle
 
 ORDERS = "persistent://public/default/orders"
@@ -329,6 +330,43 @@ def test_a_cursor_that_no_record_can_hold_is_refused(
         topic.open_cursor("good", initial=EARLIEST).persist().wait(10)
     with LocalStore.open(tmp_path) as store:
         assert list(store.open_topic("persistent://public/default/orders").cursors) == ["good"]
+
+
+def test_properties_are_counted_where_they_are_kept(tmp_path, monkeypatch):
+    """For a topic and for the store, also after reopening; what is replaced or deleted is free."""
+    monkeypatch.setattr("pulsemark.ledger.cursors.cursor.TOPIC_PROPERTIES_MAX_BYTES", 1_000)
+    monkeypatch.setattr("pulsemark.ledger.cursors.cursor.ALL_PROPERTIES_MAX_BYTES", 1_500)
+    large, small = {"a": "x" * 600}, {"b": "\N{POSTAL HORN}"}
+    with LocalStore.open(tmp_path) as store:
+        orders, bills = store.open_topic(ORDERS), store.open_topic(ORDERS + "2")
+        one = orders.open_cursor("one", initial=EARLIEST, subscription_properties=large)
+        with pytest.raises(InvalidCursorError, match="the topic's subscriptions"):
+            orders.open_cursor("two", initial=EARLIEST, subscription_properties=large)
+        assert list(orders.cursors) == ["one"]
+        orders.open_cursor("two", initial=EARLIEST, subscription_properties=small)
+        bills.open_cursor("one", initial=EARLIEST, subscription_properties=large)
+        with pytest.raises(InvalidCursorError, match="all subscriptions"):
+            store.open_topic(ORDERS + "3").open_cursor(
+                "one", initial=EARLIEST, subscription_properties=large
+            )
+        reader = bills.open_cursor(
+            "reader", initial=EARLIEST, durable=False, subscription_properties=large
+        )
+        assert reader.subscription_properties == large  # its consumer's connection counts it
+        one.persist().wait(10)
+    with LocalStore.open(tmp_path) as store:
+        orders, bills = store.open_topic(ORDERS), store.open_topic(ORDERS + "2")
+        one, two = orders.cursors["one"], orders.cursors["two"]
+        assert (one.subscription_properties, two.subscription_properties) == (large, small)
+        with pytest.raises(InvalidCursorError, match="the topic's subscriptions"):
+            two.set_subscription_properties(large)
+        assert two.subscription_properties == small
+        one.set_subscription_properties(small).wait(10)
+        two.set_subscription_properties(large).wait(10)
+        bills.delete_cursor("one").wait(10)
+        assert store.cursors.kept_properties.total_bytes == sum(
+            len(packed_properties(each)) for each in (small, large)
+        )
 
 
 def test_single_acknowledgements_count_after_reopening(tmp_path):

@@ -13,6 +13,7 @@ from ...proto.pulsar_api_pb2 import CommandProducer, CommandSubscribe, KeyValue,
 from ...wire import TopicName
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
+from ..topics.producer import NAME_SIZE_MAX_BYTES
 
 if TYPE_CHECKING:
     from ..connection.session import Session
@@ -27,7 +28,6 @@ __all__ = [
 ]
 
 COMPACTED_READING = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
-NAME_SIZE_MAX_BYTES = 1024
 PROPERTIES_SIZE_MAX_BYTES = 64 * 1024
 
 #: Memory of a producer or consumer without its texts, measured and rounded up.
@@ -77,12 +77,14 @@ def check_name(what: str, name: str) -> None:
 
 def check_properties(what: str, pairs: Iterable[KeyValue]) -> None:
     """Refuse properties whose total size is too large."""
-    size_bytes = sum(pair.ByteSize() for pair in pairs)
-    if size_bytes > PROPERTIES_SIZE_MAX_BYTES:
-        raise RefusedError(
-            ServerError.NotAllowedError,
-            f"the {what} have {size_bytes} bytes; at most {PROPERTIES_SIZE_MAX_BYTES} are allowed",
-        )
+    size_bytes = 0
+    for pair in pairs:
+        size_bytes += pair.ByteSize()
+        if size_bytes > PROPERTIES_SIZE_MAX_BYTES:
+            raise RefusedError(
+                ServerError.NotAllowedError,
+                f"the {what} have more than {PROPERTIES_SIZE_MAX_BYTES} bytes",
+            )
 
 
 def producer_state_bytes(command: CommandProducer) -> int:

@@ -17,8 +17,11 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
 from ..errors import RefusedError
+from ..security.authorization import Target
+from ..security.needs import namespace
 from ..topics.name_patterns import compile_if_safe, topics_hash, without_domain
-from ..topics.topic_watchers import TopicWatcher
+from ..topics.topic_watchers import TopicWatcher, matching
+from .authorizing import check_again
 from .checks import BYTES_PER_CHARACTER, STATE_BYTES
 from .discovery import PATTERN_MAX_CHARACTERS
 from .table import CommandTable
@@ -30,6 +33,7 @@ __all__ = ["COMMANDS"]
 
 #: Watchers of one connection. Each created or deleted topic is compared with all patterns.
 MAX_WATCHERS_PER_CONNECTION = 100
+GET_TOPICS = namespace("GET_TOPICS")
 
 
 def watch(session: Session, command: CommandWatchTopicList) -> None:
@@ -48,7 +52,8 @@ def watch(session: Session, command: CommandWatchTopicList) -> None:
         watcher = _new_watcher(session, command)
         session.watchers[command.watcher_id] = watcher
         session.services.topics.names.watchers.add(watcher)
-    session.run(command.request_id, _answer(session, command, watcher))
+    generation = session.services.authorizer.generation
+    session.run(command.request_id, _answer(session, command, watcher, generation))
 
 
 def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatcher:
@@ -81,7 +86,6 @@ def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatch
         command.namespace,
         pattern,
         partial(_notify, session),
-        partial(_run, session),
     )
     texts = len(command.topics_pattern) + len(command.namespace)
     watcher.reservation = session.kept.reserve(
@@ -90,9 +94,13 @@ def _new_watcher(session: Session, command: CommandWatchTopicList) -> TopicWatch
     return watcher
 
 
-async def _answer(session: Session, command: CommandWatchTopicList, watcher: TopicWatcher) -> None:
+async def _answer(
+    session: Session, command: CommandWatchTopicList, watcher: TopicWatcher, generation: int
+) -> None:
     topics = session.services.topics
-    names = await topics.turns.result(watcher.names(topics.names_in(watcher.namespace)))
+    all_names = topics.names_in(watcher.namespace)
+    names = await topics.turns.result(matching(watcher.pattern, all_names))
+    check_again(session, BaseCommand.WATCH_TOPIC_LIST, command, generation)
     digest = topics_hash(names)
     if command.HasField("topics_hash") and command.topics_hash == digest:
         names = []
@@ -101,15 +109,14 @@ async def _answer(session: Session, command: CommandWatchTopicList, watcher: Top
     )
 
 
-def _run(session: Session, watcher: TopicWatcher) -> None:
-    topics = session.services.topics
-    work = topics.turns.work(watcher.notifying(topics.names))
-    session.run(commands.NO_REQUEST_ID, work)
-
-
 def _notify(
     session: Session, watcher: TopicWatcher, new: list[str], deleted: list[str], digest: str
 ) -> None:
+    target = Target.of_namespace(watcher.namespace)
+    if not session.services.authorizer.allows(session.principal, GET_TOPICS, target):
+        # The role has lost the permission. It gets names again when it has it again; the digest
+        # that comes with them tells the client that it has missed some.
+        return
     session.write(commands.watch_topic_update(watcher.watcher_id, new, deleted, digest))
 
 

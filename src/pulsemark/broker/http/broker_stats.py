@@ -108,6 +108,7 @@ def _metrics(opened: tuple[Topic, ...]) -> Generator[object, None, list[Rows]]:
             row["brk_no_of_consumers"] += len(subscription.consumers)
             row["brk_msg_backlog"] += yield from in_pieces(_backlog, subscription)
             yield None
+        yield None
     whole = {"metrics": {"brk_ml_count": len(opened)}, "dimensions": {}}
     return [
         whole,

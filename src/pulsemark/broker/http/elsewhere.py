@@ -24,7 +24,7 @@ from .messages import HttpError, Request, Response
 if TYPE_CHECKING:
     from .table import Route
 
-__all__ = ["elsewhere", "found_topic", "redirect", "send_on"]
+__all__ = ["check_unused_elsewhere", "elsewhere", "found_topic", "redirect", "send_on"]
 
 #: Headers of a request that go with it to another broker.
 SENT_ON = ("authorization", "content-type")
@@ -106,16 +106,19 @@ async def _each_partition(
         *(_send_on(request, cluster, name.partition(i), target) for i, target in enumerate(targets))
     )
     rows = {str(name.partition(index)): body for index, body in enumerate(answers)}
-    return _together(request, last, name, rows)
+    return await _together(request, last, name, rows)
 
 
-def _together(request: Request, last: str, name: TopicName, rows: dict[str, bytes]) -> Response:
+async def _together(
+    request: Request, last: str, name: TopicName, rows: dict[str, bytes]
+) -> Response:
     if request.method != "GET":
         return Response()
     parsed: dict[str, Any] = {key: json.loads(body) for key, body in rows.items()}
     metadata = {"partitions": len(rows), "deleted": False}
     if last == "partitioned-stats":
-        sums = sum_of_partitions(list(parsed.values()))
+        turns = request.services.topics.turns
+        sums = await turns.result(sum_of_partitions(list(parsed.values())))
         shown = request.query.get("perPartition", "true").lower() == "true"
         return Response.of_json(
             {**sums, "metadata": metadata, "partitions": parsed if shown else {}}
@@ -133,12 +136,36 @@ def _together(request: Request, last: str, name: TopicName, rows: dict[str, byte
 
 async def _send_on(request: Request, cluster: Cluster, name: TopicName, target: str) -> bytes:
     """The answer about one partition from its broker. Raises `HttpError`."""
-    try:
-        found = await cluster.find(name, authoritative=False)
-    except RefusedError as refusal:
-        raise HttpError(503, refusal.message) from refusal
+    found = await _found(cluster, name)
     query = request.target.partition("?")[2]
     return await send_on(request, found, request.method, f"{target}?{query}", request.body)
+
+
+async def check_unused_elsewhere(request: Request, name: TopicName) -> None:
+    """Refuse (412) if clients use a partition that another broker serves. Raises `HttpError`.
+
+    Before the first partition is deleted; also if a broker does not answer, or not this client.
+    """
+    cluster, topics = request.services.cluster, request.services.topics
+    for part in map(name.partition, range(topics.partitions_of(name))):
+        if cluster is None or cluster.owns(part) or not topics.exists(part):
+            continue
+        local = quote(part.local, safe="")
+        path = f"/admin/v2/{part.domain}/{part.namespace}/{local}/stats"
+        found = await _found(cluster, part)
+        if found.broker_id == cluster.broker_id:
+            continue
+        shown = json.loads(await send_on(request, found, "GET", path))
+        subscriptions = shown["subscriptions"].values()
+        if shown["publishers"] or any(one["consumers"] for one in subscriptions):
+            raise HttpError(412, "Topic has active producers/subscriptions")
+
+
+async def _found(cluster: Cluster, name: TopicName) -> Found:
+    try:
+        return await cluster.find(name, authoritative=False)
+    except RefusedError as refusal:
+        raise HttpError(503, refusal.message) from refusal
 
 
 async def _each_bundle(

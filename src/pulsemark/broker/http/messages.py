@@ -24,6 +24,8 @@ BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 #: Members of a JSON object or list that are written in one piece.
 SMALL_MEMBERS = 50
+#: Texts of a long JSON body that are joined in one piece.
+JOINED_PARTS = 1_000
 
 #: Without spaces, as Pulsar writes JSON.
 SEPARATORS = (",", ":")
@@ -143,10 +145,17 @@ def _is_form(parts: list[str], at: int) -> bool:
     return of_topics and (at == 5 or (at == 7 and parts[6] == "subscription"))
 
 
-def _json_pieces(value: Any, parts: list[str]) -> Iterator[None]:
+def _json_pieces(value: Any, body: list[bytes]) -> Iterator[None]:
+    """Make a value and write it. A part of the body is done when it has many pieces of text."""
     if isinstance(value, Generator):
         value = yield from value
-    yield from _write_json(value, parts)
+    parts: list[str] = []
+    for _ in _write_json(value, parts):
+        if len(parts) >= JOINED_PARTS:
+            body.append("".join(parts).encode())
+            parts.clear()
+        yield
+    body.append("".join(parts).encode())
 
 
 def _write_json(value: Any, parts: list[str]) -> Iterator[None]:
@@ -204,11 +213,12 @@ class Response:
     async def of_long_json(cls, value: Pieces | Any, turns: Turns) -> Response:
         """A JSON body that may be long. It is made in time slices, with other work in between.
 
-        `value` may be a generator: it makes the value in pieces and returns it.
+        `value` may be a generator: it makes the value in pieces and returns it. A few bodies are
+        made at a time: what one is made of takes many times its size.
         """
-        parts: list[str] = []
-        await turns.work(_json_pieces(value, parts))
-        return cls(200, "".join(parts).encode(), JSON_TYPE)
+        body: list[bytes] = []
+        await turns.answer(_json_pieces(value, body))
+        return cls(200, content_type=JSON_TYPE, more=body)
 
     @classmethod
     def of_text(cls, text: str, status: int = 200) -> Response:

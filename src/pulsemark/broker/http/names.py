@@ -111,8 +111,15 @@ async def open_logs(
     """Open the topic, or all partitions of a partitioned topic. Raises `HttpError` 404."""
     topics = request.services.topics
     name = existing_topic(request, domain, tenant, namespace, topic)
-    parts = [name.partition(index) for index in range(topics.partitions_of(name))]
-    return [await topics.open(one, create=bool(parts)) for one in parts or (name,)]
+    count = topics.partitions_of(name)
+    if not count:
+        return [await topics.open(name, create=False)]
+    opened = []
+    for index in range(count):
+        opened.append(await topics.open(name.partition(index), create=True))
+        if not topics.turns.has_time():
+            await topics.turns.next()
+    return opened
 
 
 def namespace_name(request: Request, tenant: str, namespace: str) -> str:

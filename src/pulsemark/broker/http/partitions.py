@@ -15,6 +15,7 @@ from ..topics.creation import check_room, creates, partitions_created
 from ..topics.registry import MAX_PARTITIONS, Topics
 from ..topics.topic import Topic, TopicInUseError
 from .bodies import EMPTY, METADATA_TYPE
+from .elsewhere import check_unused_elsewhere
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import namespace_name, topic_name
 from .properties import properties_of, text_properties
@@ -141,6 +142,8 @@ async def delete_partitioned(
             f"{name} is a non-partitioned topic. "
             "Instead of calling delete-partitioned-topic please call delete.",
         )
+    if not request.flag("force"):
+        await check_unused_elsewhere(request, name)
     try:
         await topics.delete_partitioned(name, force=request.flag("force"))
     except TopicInUseError as error:
@@ -170,7 +173,7 @@ async def partitioned_stats(
             rows[part.name] = yield from topic_stats(part, wanted)
             yield None
         per_partition = request.query.get("perPartition", "true").lower() == "true"
-        sums = sum_of_partitions(list(rows.values()))
+        sums = yield from sum_of_partitions(list(rows.values()))
         return {
             **sums,
             "metadata": _shown_metadata(topics, name, len(parts)),
@@ -191,6 +194,7 @@ async def partitioned_internal_stats(
         rows: dict[str, Any] = {}
         for part in parts:
             rows[part.name] = yield from internal_stats(part, own=request.flag(OWN_FIGURES))
+            yield None
         return {"metadata": _shown_metadata(topics, name, len(parts)), "partitions": rows}
 
     return await Response.of_long_json(pieces(), topics.turns)

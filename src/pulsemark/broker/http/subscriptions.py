@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ledger import EARLIEST, LATEST, Position
+from ...ledger import EARLIEST, LATEST, InvalidCursorError, Position
 from ...ledger.being_read import when_read
+from ...proto.pulsar_api_pb2 import KeyValue, ServerError
 from ..commits import durable
-from ..handlers.checks import check_name
+from ..errors import RefusedError
+from ..handlers.checks import check_name, check_properties
 from ..policies.policy import boolean
 from ..subscriptions.replicated import is_replicated, mark_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
@@ -66,8 +68,16 @@ def _start(body: Any) -> tuple[Position, dict[str, str]]:
         return LATEST, {}
     if body == "earliest":
         return EARLIEST, {}
-    given = text_properties(body.get("properties")) if isinstance(body, dict) else {}
+    given = _properties_in(body.get("properties")) if isinstance(body, dict) else {}
     return position_in(body), given
+
+
+def _properties_in(value: object) -> dict[str, str]:
+    """A subscription's properties from JSON. Raises `HttpError` 400, `RefusedError`."""
+    given = text_properties(value)
+    pairs = (KeyValue(key=key, value=text) for key, text in given.items())
+    check_properties("subscription's properties", pairs)
+    return given
 
 
 async def delete_subscription(
@@ -191,11 +201,13 @@ async def set_properties(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Replace a subscription's properties."""
-    given = text_properties(request.json())
+    given = _properties_in(request.json())
     for one in await _find_all(request, domain, tenant, namespace, topic, name):
         before = one.properties
         try:
             await durable(one.cursor.set_subscription_properties(given))
+        except InvalidCursorError as error:
+            raise RefusedError(ServerError.NotAllowedError, str(error)) from error
         except BaseException:
             one.cursor.subscription_properties = before
             raise

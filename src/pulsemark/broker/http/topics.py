@@ -161,6 +161,7 @@ async def internal_info(
         rows: dict[str, Any] = {}
         for part in opened:
             rows[part.name] = yield from managed_ledger_info(part)
+            yield None
         return {"version": 0, "partitions": rows}
 
     return await Response.of_long_json(pieces(), topics.turns)

@@ -91,8 +91,9 @@ class TokenProvider:
         if len(data) > MAX_TOKEN_BYTES:
             raise self._failed(f"the token has more than {MAX_TOKEN_BYTES} bytes")
         try:
+            # As in Pulsar, whose library takes white space around a token: files end with a line.
             found = jwt.decode_complete(
-                data, self._key, algorithms=self._algorithms, options=_OPTIONS
+                data.strip(), self._key, algorithms=self._algorithms, options=_OPTIONS
             )
         except jwt.InvalidSignatureError:
             raise self._failed("the token's signature is wrong") from None

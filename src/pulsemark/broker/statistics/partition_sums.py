@@ -7,7 +7,7 @@ points in time are left at zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 __all__ = ["sum_of_partitions"]
@@ -47,11 +47,19 @@ LAST = (
 OF_A_CLIENT = frozenset({"address", "connectedSince", "clientVersion", "metadata"})
 
 
-def sum_of_partitions(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The stats of all partitions together."""
+def sum_of_partitions(
+    rows: Sequence[dict[str, Any]],
+) -> Generator[object, None, dict[str, Any]]:
+    """The stats of all partitions together, made in pieces."""
     total: dict[str, Any] = {}
     for row in rows:
-        total = _added(total, {name: value for name, value in row.items() if name not in OF_ONE})
+        subscriptions = total.get("subscriptions", {})
+        for name, one in row["subscriptions"].items():
+            subscriptions[name] = _added(subscriptions.get(name, {}), one)
+            yield None
+        total = _added(total, {**row, "subscriptions": {}})
+        total["subscriptions"] = subscriptions
+        yield None
     total["oldestBacklogMessageAgeSeconds"] = 0
     total["deduplicationStatus"] = None
     return {name: value for name, value in total.items() if value is not None}

@@ -18,27 +18,23 @@ from avro.compatibility import (
 )
 from avro.schema import EnumSchema, FixedSchema, RecordSchema, Schema
 
-__all__ = ["Resolution", "TooManyStepsError"]
+from .avro_schemas import Steps
 
-
-class TooManyStepsError(Exception):
-    """A comparison looks at more pairs of reader and writer than it may."""
+__all__ = ["Resolution"]
 
 
 class Resolution(ReaderWriterCompatibilityChecker):  # type: ignore[misc, unused-ignore]
     """One comparison. Records need not have the same name, and enums not the same symbols."""
 
-    def __init__(self, max_steps: int) -> None:
+    def __init__(self, steps: Steps) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
-        self._steps_left = max_steps
+        self._steps = steps
 
     def calculate_compatibility(
         self, reader: Schema, writer: Schema, location: list[str]
     ) -> SchemaCompatibilityResult:
         """Whether the reader can read what the writer writes. Raises TooManyStepsError."""
-        self._steps_left -= 1
-        if self._steps_left < 0:
-            raise TooManyStepsError
+        self._steps.spend(1)
         result: SchemaCompatibilityResult
         if isinstance(reader, RecordSchema) and isinstance(writer, RecordSchema):
             fields = _WriterFields(writer)

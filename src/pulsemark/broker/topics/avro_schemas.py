@@ -5,9 +5,10 @@ AVRO, JSON and PROTOBUF definitions of Pulsar's clients are all Avro's. Pulsar a
 records need not be equal, and an enum's reader may lack symbols of its writer. The resolution is
 that of `avro.compatibility`; `avro_resolution` changes these two rules, and counts the steps.
 
-Definitions come from clients. So their size, their depth and the number of steps of a comparison
-are limited; above that the definition is refused. Nothing here waits, but a comparison can take
-some 100 ms: callers run it in a thread.
+Definitions come from clients. So their size and depth are limited, and the steps of one request:
+one for each value of a definition that it reads, and one for each pair of reader and writer that it
+compares, over all versions of the topic. Above that the request is refused. It runs in a thread of
+the caller's, and pauses for as long as it works, so that the event loop gets the interpreter.
 
 The library is imported with the first definition. A broker without schemas does not load it.
 """
@@ -15,6 +16,7 @@ The library is imported with the first definition. A broker without schemas does
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from ..errors import IncompatibleSchemaError, InvalidSchemaError
@@ -22,35 +24,72 @@ from ..errors import IncompatibleSchemaError, InvalidSchemaError
 if TYPE_CHECKING:
     from avro.schema import Schema as AvroSchema
 
-__all__ = ["AvroDefinition", "check_reads"]
+__all__ = ["AvroDefinition", "Steps", "TooManyStepsError", "check_reads"]
 
 #: Nested JSON values of a definition.
 MAX_DEPTH = 100
 #: JSON values of a definition.
 MAX_NODES = 50_000
-#: Pairs of reader and writer that one comparison looks at.
-MAX_STEPS = 200_000
+#: Steps of one request.
+MAX_STEPS = 500_000
+#: Steps after which a request pauses, and how long for each: about as long as it has worked.
+STEPS_AT_ONCE = 200
+PAUSE_S = 0.000_005
 #: Parts of a definition that do not decide about reading.
 IGNORED = ("doc", "logicalType")
 #: A definition in a message is cut after so many characters.
 SHOWN_CHARACTERS = 16_384
 
 
+class TooManyStepsError(IncompatibleSchemaError):
+    """A request reads and compares more than it may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"comparing the schemas takes more than {most} steps")
+
+
+class Steps:
+    """What one request may still cost."""
+
+    def __init__(self) -> None:
+        self._most = self.left = MAX_STEPS
+        self._not_paused = 0
+        self._new: dict[bytes, AvroDefinition] = {}
+
+    def spend(self, count: int) -> None:
+        """Count steps. Raises `TooManyStepsError`."""
+        self.left -= count
+        if self.left < 0:
+            raise TooManyStepsError(self._most)
+        self._not_paused += count
+        if self._not_paused >= STEPS_AT_ONCE:
+            time.sleep(self._not_paused * PAUSE_S)
+            self._not_paused = 0
+
+    def definition_of_new(self, data: bytes, kind: str) -> AvroDefinition:
+        """The definition of the schema that is compared with many others: it is read once."""
+        found = self._new.get(data)
+        if found is None:
+            found = self._new[data] = AvroDefinition(data, kind, self)
+        return found
+
+
 class AvroDefinition:
     """A parsed definition. `parsed` is the library's object, `json` the JSON value,
     `compared` is equal for definitions that are the same to Avro.
 
-    Raises `InvalidSchemaError` with ``kind``, Pulsar's name of the schema's type.
+    Raises `InvalidSchemaError` with ``kind``, Pulsar's name of the schema's type, and
+    `TooManyStepsError`.
     """
 
-    def __init__(self, data: bytes, kind: str) -> None:
+    def __init__(self, data: bytes, kind: str, steps: Steps | None = None) -> None:
         what = f"Invalid schema definition data for {kind} schema"
         try:
             # Pulsar, too, replaces what is not UTF-8; it is refused if it is not JSON after that.
             self.json = json.loads(data.decode(errors="replace"))
         except (ValueError, RecursionError) as error:
             raise InvalidSchemaError(what, str(error)) from error
-        _check_size(self.json, what)
+        (steps or Steps()).spend(_check_size(self.json, what))
         self.parsed = _parse(self.json, what)
         #: What equal definitions have in common: texts and aliases do not count.
         self.compared = _compared(self.json)
@@ -60,17 +99,16 @@ class AvroDefinition:
         return _pretty(self.json, 0)[:SHOWN_CHARACTERS]
 
 
-def check_reads(reader: AvroDefinition, writer: AvroDefinition, strategy: str) -> None:
+def check_reads(
+    reader: AvroDefinition, writer: AvroDefinition, strategy: str, steps: Steps | None = None
+) -> None:
     """Raise `IncompatibleSchemaError` if ``reader`` cannot read what ``writer`` has written."""
     from avro.compatibility import SchemaCompatibilityType
 
-    from .avro_resolution import Resolution, TooManyStepsError
+    from .avro_resolution import Resolution
 
     try:
-        result = Resolution(MAX_STEPS).get_compatibility(reader.parsed, writer.parsed)
-    except TooManyStepsError as error:
-        reason = f"comparing the schemas takes more than {MAX_STEPS} steps"
-        raise IncompatibleSchemaError(reason) from error
+        result = Resolution(steps or Steps()).get_compatibility(reader.parsed, writer.parsed)
     except RecursionError as error:
         raise IncompatibleSchemaError("the schema is nested too deep to be compared") from error
     if result.compatibility is SchemaCompatibilityType.incompatible:
@@ -81,8 +119,8 @@ def check_reads(reader: AvroDefinition, writer: AvroDefinition, strategy: str) -
         )
 
 
-def _check_size(value: Any, what: str) -> None:
-    """Count values and depth without recursion."""
+def _check_size(value: Any, what: str) -> int:
+    """The number of values, counted without recursion. Checks the depth, too."""
     nodes, level, depth = 0, [value], 0
     while level:
         nodes += len(level)
@@ -98,6 +136,7 @@ def _check_size(value: Any, what: str) -> None:
             elif isinstance(one, list):
                 below += one
         level = below
+    return nodes
 
 
 def _parse(value: Any, what: str) -> AvroSchema:

@@ -14,6 +14,16 @@ only after the one before it of the same producer (``follows`` of the ledger), a
 was refused only once the producer was opened again (`Producer.must_open_again`). So after a failure
 there is no gap that a higher sequence id would hide.
 
+Sequence ids are signed numbers, as in Pulsar, although the protocol sends them unsigned: one of
+2^64-1 is -1, below every id of an application. Whoever may publish under a name decides its ids: an
+id of 2^63-1 leaves no higher one, here and in Pulsar, until the topic's deduplication is switched
+off and on.
+
+What is kept of the names is counted in bytes. A topic's names take `TOPIC_MAX_BYTES`, those of all
+topics together `ALL_MAX_BYTES`; beyond that those of producers that are gone are forgotten first,
+and of these the ones that published longest ago. A snapshot has all names of a topic, so it is
+stored after more entries if they are large.
+
 The highest ids are in memory. A snapshot in the catalog has them as they were at a position of the
 log, from time to time; a broker that opens the topic reads the snapshot and the entries after that
 position. Before entries are removed from the log, a snapshot is stored that includes them. So
@@ -24,7 +34,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 from ...ledger import Appended, Entry, EntryKind, ManagedLedger, Position
@@ -32,7 +43,9 @@ from ...ledger.reading_on import entries_of
 from ...metadata import Buffer, MessageFormatError, PrefixError, peek, read_message_metadata
 from ...metadata.source_stamp import source_stamp_of
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
+from ...wire import to_signed
 from ..errors import RefusedError
+from .producer import NAME_SIZE_MAX_BYTES
 
 __all__ = [
     "SNAPSHOT_KIND",
@@ -41,11 +54,21 @@ __all__ = [
     "Snapshot",
     "UncertainError",
     "recovered",
+    "trim_all",
 ]
 
 SNAPSHOT_KIND = "deduplication"
 UNCERTAIN = "Cannot determine whether the message is a duplicate at this time"
 NONE = -1
+#: What is kept of a producer beside its name.
+ROW_BYTES = 256
+#: The names of one topic's producers: 10,000 of 160 characters each.
+TOPIC_MAX_BYTES = 4 * 1024 * 1024
+#: Those of all topics, but for `SHARE_BYTES` that each topic may have in any case.
+ALL_MAX_BYTES = 64 * 1024 * 1024
+SHARE_BYTES = 64 * 1024
+#: A snapshot has at most so many bytes for each entry that became durable since the one before.
+SNAPSHOT_BYTES_PER_ENTRY = 1000
 
 
 class DuplicateMessageError(Exception):
@@ -77,23 +100,36 @@ class Snapshot(NamedTuple):
         found = json.loads(value)
         if found["topicId"] != topic_id:
             return None
-        producers = {name: (each[0], each[1]) for name, each in found["producers"].items()}
+        # Earlier versions stored the ids unsigned.
+        producers = {
+            name: (to_signed(each[0]), each[1]) for name, each in found["producers"].items()
+        }
         return cls(Position(*found["position"]), producers)
 
 
 class _Pending(NamedTuple):
     name: str
-    highest: int
+    highest: int | None
     appended: Appended
 
 
 class Deduplication:
     """The producers of one open topic. On the event loop, except `snapshot`."""
 
-    def __init__(self, snapshot: Snapshot, now_ms: Callable[[], int], topic: str = "") -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        now_ms: Callable[[], int],
+        topic: str = "",
+        connected: Callable[[str], bool] = lambda name: False,
+    ) -> None:
+        """`connected` says whether a producer of a name is connected."""
         self._topic = topic
+        self._connected = connected
         #: The highest durable id of each name, and when it was stored.
         self.durable: dict[str, tuple[int, int]] = snapshot.producers
+        #: What its names take in a snapshot, and no less than they take in memory.
+        self.size_bytes = sum(map(_row_bytes, self.durable))
         #: Entries that became durable since the last snapshot, and when that was stored.
         self.entries_since_snapshot = 0
         self.snapshot_at_ms = now_ms()
@@ -103,6 +139,7 @@ class Deduplication:
         self._last: dict[str, Appended] = {}
         self._pending: deque[_Pending] = deque()
         self._covered = snapshot.position
+        self.trim(TOPIC_MAX_BYTES)
 
     def admit(self, name: str, command: CommandSend) -> Appended | None:
         """The entry after which the next one must be stored, if there is one.
@@ -112,20 +149,20 @@ class Deduplication:
         if self._pending:
             self._settle()
         # A message in chunks has its id here once its last chunk is stored: then all of it is.
-        sequence_id = command.sequence_id
-        durable = self.durable.get(name)
+        sequence_id = to_signed(command.sequence_id)
+        durable, waiting = self.durable.get(name), self._appended.get(name)
         if durable is not None and sequence_id <= durable[0]:
             raise DuplicateMessageError
-        if sequence_id <= self._appended.get(name, NONE):
+        if waiting is not None and sequence_id <= waiting:
             raise UncertainError(self._topic, name)
         return self._last.get(name)
 
     def appended(self, name: str, command: CommandSend, body: Buffer, appended: Appended) -> None:
         """An admitted entry is in the ledger."""
         self._last[name] = appended
-        highest = NONE
+        highest = None
         if not (command.is_chunk and not _is_last_chunk(body)):
-            highest = max(command.sequence_id, command.highest_sequence_id)
+            highest = _highest(command)
             self._appended[name] = highest
         self._pending.append(_Pending(name, highest, appended))
 
@@ -143,12 +180,17 @@ class Deduplication:
         self._settle()
         self._last.pop(name, None)
         self._appended.pop(name, None)
-        return self.durable.get(name, (NONE, 0))[0]
+        # Clients count on from it, and know -1 only.
+        return max(self.durable.get(name, (NONE, 0))[0], NONE)
 
     def new_entries(self) -> int:
         """How many entries became durable since the last snapshot."""
         self._settle()
         return self.entries_since_snapshot
+
+    def is_large(self, entries: int) -> bool:
+        """Whether a snapshot is due that is stored after so many entries, or more for its size."""
+        return self.new_entries() >= max(entries, self.size_bytes // SNAPSHOT_BYTES_PER_ENTRY)
 
     def _settle(self) -> None:
         """Take over what became durable. Entries of one topic do so in their order."""
@@ -158,35 +200,91 @@ class Deduplication:
             if appended.error is not None:
                 continue
             now_ms = now_ms or self._now_ms()
-            before = self.durable.get(name, (NONE, 0))[0]
-            if highest != NONE:
-                self.durable[name] = max(before, highest), now_ms
+            if highest is not None:
+                self._keep(name, highest, now_ms)
             self._covered = Position(appended.ledger_id, appended.entry_id + 1)
             self.entries_since_snapshot += 1
             if self._last.get(name) is appended:
                 del self._last[name]
                 self._appended.pop(name, None)
 
+    def _keep(self, name: str, highest: int, now_ms: int) -> None:
+        before = self.durable.get(name)
+        self.durable[name] = highest if before is None else max(before[0], highest), now_ms
+        if before is None:
+            self.size_bytes += _row_bytes(name)
+            self.trim(TOPIC_MAX_BYTES)
+
+    def trim(self, limit_bytes: int) -> None:
+        """Forget producers if their names take more; a quarter more, so that it is seldom due."""
+        if self.size_bytes > limit_bytes:
+            self._forget_beyond(len(self.durable), limit_bytes * 3 // 4)
+
+    def _forget_beyond(self, most: int, limit_bytes: int) -> None:
+        """Keep so many names and bytes: of connected producers first, then of the latest ones."""
+        kept: dict[str, tuple[int, int]] = {}
+        size_bytes = 0
+        rows = self.durable.items()
+        ranked = sorted(rows, key=lambda row: (self._connected(row[0]), row[1][1]), reverse=True)
+        for name, entry in ranked[:most]:
+            size_bytes += _row_bytes(name)
+            if size_bytes > limit_bytes:
+                break
+            kept[name] = entry
+        self.durable = kept
+        self.size_bytes = sum(map(_row_bytes, kept))
+
     # -- snapshots ------------------------------------------------------------------------------
 
-    def snapshot(
-        self, connected: Callable[[str], bool], inactive_ms: int, max_producers: int
-    ) -> Snapshot:
+    def snapshot(self, inactive_ms: int, max_producers: int) -> Snapshot:
         """What is durable now. Producers that are gone for long, or too many, are forgotten."""
         self._settle()
         oldest_ms = self._now_ms() - inactive_ms
-        kept = {
-            name: entry
-            for name, entry in self.durable.items()
-            if entry[1] >= oldest_ms or connected(name) or name in self._last
-        }
-        if len(kept) > max_producers:
-            newest = sorted(kept, key=lambda name: kept[name][1], reverse=True)[:max_producers]
-            kept = {name: kept[name] for name in newest}
-        self.durable = kept
+        for name, entry in tuple(self.durable.items()):
+            if entry[1] < oldest_ms and not (self._connected(name) or name in self._last):
+                del self.durable[name]
+                self.size_bytes -= _row_bytes(name)
+        if len(self.durable) > max_producers:
+            self._forget_beyond(max_producers, TOPIC_MAX_BYTES)
+        # What is left here of an entry that is over has failed; a producer that returns forgets it.
+        for name in [name for name, entry in self._last.items() if entry.commit.done]:
+            if not self._connected(name):
+                del self._last[name]
+                self._appended.pop(name, None)
         self.entries_since_snapshot = 0
         self.snapshot_at_ms = self._now_ms()
-        return Snapshot(self._covered, dict(kept))
+        return Snapshot(self._covered, dict(self.durable))
+
+
+def trim_all(topics: Iterable[Deduplication]) -> None:
+    """Forget producers of the topics with most names, if those of all topics take too much."""
+    total_bytes = 0
+    large: list[Deduplication] = []
+    for one in topics:
+        total_bytes += one.size_bytes
+        if one.size_bytes > SHARE_BYTES:
+            large.append(one)
+    if total_bytes <= ALL_MAX_BYTES:
+        return
+    for one in sorted(large, key=lambda each: each.size_bytes, reverse=True):
+        total_bytes -= one.size_bytes
+        one.trim(SHARE_BYTES)
+        total_bytes += one.size_bytes
+        if total_bytes <= ALL_MAX_BYTES:
+            return
+
+
+def _row_bytes(name: str) -> int:
+    """What one producer takes in a snapshot. In memory a character takes no more than there."""
+    return ROW_BYTES + len(encode_basestring_ascii(name))
+
+
+def _highest(ids: Any) -> int:
+    """The highest sequence id of a SEND, or of a message's metadata."""
+    sequence_id = to_signed(ids.sequence_id)
+    if not ids.HasField("highest_sequence_id"):
+        return sequence_id
+    return max(sequence_id, to_signed(ids.highest_sequence_id))
 
 
 def recovered(ledger: ManagedLedger, stored: bytes | None, now_ms: int) -> Snapshot:
@@ -203,7 +301,7 @@ def recovered(ledger: ManagedLedger, stored: bytes | None, now_ms: int) -> Snaps
         known = _producer_of(entry)
         if known is not None:
             name, highest = known
-            before = producers.get(name, (NONE, 0))[0]
+            before = producers.get(name, (highest, 0))[0]
             producers[name] = max(before, highest), now_ms
     return Snapshot(position, producers)
 
@@ -221,7 +319,9 @@ def _producer_of(entry: Entry) -> tuple[str, int] | None:
     is_chunked = metadata.num_chunks_from_msg > 1
     if is_chunked and metadata.chunk_id != metadata.num_chunks_from_msg - 1:
         return None
-    return metadata.producer_name, max(metadata.sequence_id, metadata.highest_sequence_id)
+    if len(metadata.producer_name.encode()) > NAME_SIZE_MAX_BYTES:
+        return None  # a producer cannot have this name
+    return metadata.producer_name, _highest(metadata)
 
 
 def _is_last_chunk(body: Buffer) -> bool:

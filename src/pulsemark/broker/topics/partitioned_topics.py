@@ -4,7 +4,8 @@ A partitioned topic is only a number of partitions in the catalog; its partition
 When a partitioned topic is deleted, clients that were connected to a partition reconnect to that
 partition by themselves. They must not create it again, since it would belong to no partitioned
 topic. So a deletion has three steps: store that it has begun (`retire`), delete the partitions,
-delete the number. From the first step on, partitions of that name are not created automatically,
+delete the number. In a cluster each broker deletes the partitions that it serves, when it hears of
+the first step. From that step on, partitions of that name are not created automatically,
 also after a restart, until the partitioned topic is created again. A deletion that a crash
 interrupted is finished at the next start.
 
@@ -12,6 +13,8 @@ The latest `REMEMBERED_MAX` deletions are remembered.
 """
 
 from __future__ import annotations
+
+import time
 
 from ...ledger.catalog_kinds import PARTITIONED_KIND
 from ...ledger.store import MetadataStore
@@ -111,7 +114,9 @@ class PartitionedTopics:
         forgotten = others[: max(0, len(self._retired) - REMEMBERED_MAX)]
         try:
             await self._writer.write(
-                (RETIRED_KIND, full, b""),
+                # Another value each time: brokers of a cluster hear only of what has changed, and
+                # each of them deletes its own partitions.
+                (RETIRED_KIND, full, str(time.time_ns()).encode()),
                 *((RETIRED_KIND, name, None) for name in forgotten),
                 frees=True,
             )

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from ..connection.receipts import Run
     from .producers import TopicProducers
 
-__all__ = ["Producer", "ProducerConnection"]
+__all__ = ["NAME_SIZE_MAX_BYTES", "Producer", "ProducerConnection"]
+
+#: The longest name of a producer, a consumer or a subscription.
+NAME_SIZE_MAX_BYTES = 1024
 
 
 class ProducerConnection(ConsumerConnection, Protocol):

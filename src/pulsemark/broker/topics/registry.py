@@ -106,6 +106,11 @@ class Topics:
         self._after_delete = after_delete
         self._background = Background()
         self._make_policies(stampers, broker_name)
+        self.names.watchers.run = self._run_soon
+
+    def _run_soon(self, pieces: Iterator[None]) -> None:
+        if not self.turns.run_now(pieces):
+            self._background.start(self.turns.work(pieces))
 
     def _make_policies(self, stampers: StamperChain, broker_name: str) -> None:
         config, store = self.config, self.policy_store

@@ -61,7 +61,7 @@ class RuleKeeping:
         except (LedgerError, OSError) as error:
             reason = f"{topic.name}: deduplication could not begin: {error}"
             raise RefusedError(ServerError.PersistenceError, reason) from error
-        return Deduplication(found, now_ms, topic.name)
+        return Deduplication(found, now_ms, topic.name, topic.producers.by_name.__contains__)
 
     def _rules(self, name: TopicName) -> TopicRules:
         rules = rules_of(self._topics.policies, name)
@@ -103,7 +103,10 @@ class RuleKeeping:
             snapshot = Snapshot(topic.ledger.end_position, {})
             value = snapshot.stored(topic.ledger.topic_id)
             topic.deduplication = Deduplication(
-                snapshot, self._topics.config.clock.now_ms, topic.name
+                snapshot,
+                self._topics.config.clock.now_ms,
+                topic.name,
+                topic.producers.by_name.__contains__,
             )
         # Writes are made in the order in which they begin.
         self._background.start(self._topics.catalog_writer.put(SNAPSHOT_KIND, topic.name, value))
@@ -131,7 +134,6 @@ class RuleKeeping:
         if deduplication is None or not topic.is_open:
             return
         snapshot = deduplication.snapshot(
-            topic.producers.by_name.__contains__,
             config.broker_deduplication_producer_inactivity_timeout_ms,
             config.broker_deduplication_max_number_of_producers,
         )

@@ -16,7 +16,8 @@ consumer is checked with BACKWARD and the latest version, except with BACKWARD_T
 FULL_TRANSITIVE and ALWAYS_COMPATIBLE, which apply to it as they are, and ALWAYS_INCOMPATIBLE, which
 refuses it also with a schema that the topic has.
 
-The functions can take some 100 ms: call them in a thread.
+The functions can take seconds: call them in a thread. `Steps` is what all comparisons of a request
+may cost together.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import Sequence
 
 from ...proto.pulsar_api_pb2 import Schema
 from ..errors import IncompatibleSchemaError
-from .avro_schemas import AvroDefinition, check_reads
+from .avro_schemas import AvroDefinition, Steps, check_reads
 from .schema_data import (
     KEY_VALUE,
     NATIVE,
@@ -48,28 +49,33 @@ APPLIED_TO_CONSUMERS = ("BACKWARD_TRANSITIVE", "FULL_TRANSITIVE")
 COMPARED_AS_AVRO = ("AVRO", "JSON")
 
 
-def check_compatible(schemas: Sequence[Schema], new: Schema, strategy: str) -> None:
+def check_compatible(
+    schemas: Sequence[Schema], new: Schema, strategy: str, steps: Steps | None = None
+) -> None:
     """Raise `IncompatibleSchemaError` if ``new`` must not follow ``schemas``, oldest first."""
     if not schemas or strategy == ALWAYS_COMPATIBLE:
         return
+    steps = steps or Steps()
     _check_kind(schemas[-1], new)
     compared = schemas if strategy.endswith(TRANSITIVE) else schemas[-1:]
     for existing in reversed(compared):
         _check_kind(existing, new)
         if existing.schema_data != new.schema_data or strategy.endswith(TRANSITIVE):
-            _check_pair(existing, new, strategy)
+            _check_pair(existing, new, strategy, steps)
 
 
-def check_consumer(schemas: Sequence[Schema], new: Schema, strategy: str) -> None:
+def check_consumer(
+    schemas: Sequence[Schema], new: Schema, strategy: str, steps: Steps | None = None
+) -> None:
     """Raise `IncompatibleSchemaError` if a consumer with ``new`` must not read the topic."""
     if not schemas or strategy == ALWAYS_COMPATIBLE:
         return
     if strategy == ALWAYS_INCOMPATIBLE:
         _check_kind(schemas[-1], new)
-        _check_pair(schemas[-1], new, strategy)
+        _check_pair(schemas[-1], new, strategy, steps or Steps())
     else:
         applies = strategy in APPLIED_TO_CONSUMERS
-        check_compatible(schemas, new, strategy if applies else "BACKWARD")
+        check_compatible(schemas, new, strategy if applies else "BACKWARD", steps)
 
 
 def _check_kind(existing: Schema, new: Schema) -> None:
@@ -80,21 +86,22 @@ def _check_kind(existing: Schema, new: Schema) -> None:
         )
 
 
-def _check_pair(existing: Schema, new: Schema, strategy: str) -> None:
+def _check_pair(existing: Schema, new: Schema, strategy: str, steps: Steps) -> None:
     kind = kind_of(new)
     if kind in COMPARED_AS_AVRO:
-        _check_avro(existing, new, strategy)
+        _check_avro(existing, new, strategy, steps)
     elif kind == NATIVE:
         _check_native(existing, new, strategy)
     elif kind == KEY_VALUE:
-        _check_key_value(existing, new, strategy)
+        _check_key_value(existing, new, strategy, steps)
     elif strategy == ALWAYS_INCOMPATIBLE:
         raise IncompatibleSchemaError(f"Schema compatibility strategy is {ALWAYS_INCOMPATIBLE}")
 
 
-def _check_avro(existing: Schema, new: Schema, strategy: str) -> None:
+def _check_avro(existing: Schema, new: Schema, strategy: str, steps: Steps) -> None:
     kind = kind_of(new)
-    old, added = AvroDefinition(existing.schema_data, kind), AvroDefinition(new.schema_data, kind)
+    old = AvroDefinition(existing.schema_data, kind, steps)
+    added = steps.definition_of_new(new.schema_data, kind)
     if strategy == ALWAYS_INCOMPATIBLE:
         raise IncompatibleSchemaError(
             f"Error during schema compatibility check with strategy {strategy}: "
@@ -102,9 +109,9 @@ def _check_avro(existing: Schema, new: Schema, strategy: str) -> None:
             f"using schema:\n{added}"
         )
     if strategy.startswith(("FORWARD", "FULL")):
-        check_reads(old, added, strategy)
+        check_reads(old, added, strategy, steps)
     if strategy.startswith(("BACKWARD", "FULL")):
-        check_reads(added, old, strategy)
+        check_reads(added, old, strategy, steps)
 
 
 def _check_native(existing: Schema, new: Schema, strategy: str) -> None:
@@ -118,7 +125,7 @@ def _check_native(existing: Schema, new: Schema, strategy: str) -> None:
         )
 
 
-def _check_key_value(existing: Schema, new: Schema, strategy: str) -> None:
+def _check_key_value(existing: Schema, new: Schema, strategy: str, steps: Steps) -> None:
     before, after = parts_of(existing), parts_of(new)
     if before.key.type != after.key.type or before.value.type != after.value.type:
         raise IncompatibleSchemaError(
@@ -127,5 +134,5 @@ def _check_key_value(existing: Schema, new: Schema, strategy: str) -> None:
             f"{kind_of(after.key)}, from value schema is {kind_of(before.value)} and to value "
             f"schema is {kind_of(after.value)}"
         )
-    _check_pair(before.key, after.key, strategy)
-    _check_pair(before.value, after.value, strategy)
+    _check_pair(before.key, after.key, strategy, steps)
+    _check_pair(before.value, after.value, strategy, steps)

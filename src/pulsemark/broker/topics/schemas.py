@@ -30,7 +30,7 @@ from ...proto.pulsar_api_pb2 import Schema, ServerError
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
-from .avro_schemas import AvroDefinition
+from .avro_schemas import AvroDefinition, Steps
 from .catalog_writer import CatalogWriter
 from .schema_compatibility import (
     ALWAYS_COMPATIBLE,
@@ -145,7 +145,8 @@ class Schemas:
         Nothing is stored for a ``topic`` that was closed meanwhile, as it may be being deleted.
         """
         strategy = self.rules.strategy(name)
-        check = partial(check_compatible, new=schema, strategy=strategy)
+        steps = Steps()
+        check = partial(check_compatible, new=schema, strategy=strategy, steps=steps)
         known: int | None
         while True:
             versions = await self.versions(name)
@@ -157,7 +158,7 @@ class Schemas:
                     f"the schema has {len(schema.schema_data)} bytes; "
                     f"at most {MAX_DEFINITION_BYTES} are allowed"
                 )
-            mark, known = await self.compare(_examine, _live(versions), schema)
+            mark, known = await self.compare(_examine, _live(versions), schema, steps)
             if known is not None:
                 return known
             if topic is not None and not self.rules.allows_update(name):
@@ -369,23 +370,25 @@ def _same_bytes(versions: Sequence[SchemaVersion], wanted: Schema) -> int | None
     return None
 
 
-def _examine(versions: Sequence[SchemaVersion], wanted: Schema) -> tuple[str, int | None]:
+def _examine(
+    versions: Sequence[SchemaVersion], wanted: Schema, steps: Steps
+) -> tuple[str, int | None]:
     """In a thread: the fingerprint of a valid schema, and the version that is equal to it."""
     check_schema_data(wanted)
-    mark = _fingerprint(wanted)
+    mark = _fingerprint(wanted, steps)
     for one in versions:
         if not mark or one.schema.type != wanted.type:
             continue
-        if mark == (one.fingerprint or _fingerprint(one.schema)):
+        if mark == (one.fingerprint or _fingerprint(one.schema, steps)):
             return mark, one.number
     return mark, None
 
 
-def _fingerprint(schema: Schema) -> str:
+def _fingerprint(schema: Schema, steps: Steps) -> str:
     if kind_of(schema) not in AVRO_KINDS:
         return ""
     try:
-        compared = AvroDefinition(schema.schema_data, kind_of(schema)).compared
+        compared = AvroDefinition(schema.schema_data, kind_of(schema), steps).compared
     except InvalidSchemaError:
         return ""
     return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()

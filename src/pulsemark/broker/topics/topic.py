@@ -26,6 +26,7 @@ from ...ledger import (
     CorruptEntryError,
     Entry,
     EntryKind,
+    InvalidCursorError,
     LedgerError,
     ManagedLedger,
     Position,
@@ -270,9 +271,12 @@ class Topic:
                 ServerError.NotAllowedError,
                 f"Exceed the maximum number of subscriptions of the topic: {self.name}",
             )
-        cursor = self.ledger.open_cursor(
-            name, initial=start, durable=durable, subscription_properties=properties
-        )
+        try:
+            cursor = self.ledger.open_cursor(
+                name, initial=start, durable=durable, subscription_properties=properties
+            )
+        except InvalidCursorError as error:
+            raise RefusedError(ServerError.NotAllowedError, str(error)) from error
         subscription = Subscription(self, name, cursor, durable=durable, is_stored=not durable)
         subscription.rules_changed()
         if durable:

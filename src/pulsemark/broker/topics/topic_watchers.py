@@ -1,29 +1,29 @@
 """Watchers of a namespace's topics: clients that are notified when topics come and go.
 
 A watcher names a pattern. It is notified of each created or deleted topic that matches, in the
-order of the changes, with the digest of all matching names. The digest takes time in proportion to
-the number of topics. So in a large namespace the changes are gathered, and sent when the digest has
-been computed in pieces.
+order of the changes, with the digest of all matching names. There can be many watchers, and the
+digest takes time in proportion to the number of topics. So the changes of a namespace are gathered
+in one place, and one work in pieces tells all its watchers. What a pattern matches is found once,
+for all watchers that have it. Nothing is kept for a single watcher meanwhile.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ..long_work import at_once
 from .name_patterns import matches, topics_hash
 
 if TYPE_CHECKING:
     from ..connection.memory import Reservation
     from .topic_names import TopicNames
 
-__all__ = ["NAMES_AT_ONCE", "TopicWatcher", "TopicWatchers"]
+__all__ = ["NAMES_AT_ONCE", "TopicWatcher", "TopicWatchers", "matching"]
 
 #: Names that are filtered in one piece.
 NAMES_AT_ONCE = 200
-#: Watchers of a namespace that are notified in the step in which a topic is created or deleted.
-WATCHERS_AT_ONCE = 20
 
 
 class TopicWatcher:
@@ -35,60 +35,43 @@ class TopicWatcher:
         namespace: str,
         pattern: re.Pattern[str],
         notify: Callable[[TopicWatcher, list[str], list[str], str], None],
-        run: Callable[[TopicWatcher], None],
     ) -> None:
         self.watcher_id = watcher_id
         self.namespace = namespace
+        self.pattern = pattern
+        self.notify = notify
         #: Counts the memory that the broker needs for it.
         self.reservation: Reservation | None = None
         self.home: TopicWatchers | None = None
-        self.is_running = False
-        self._pattern = pattern
-        self._notify = notify
-        self._run = run
-        #: Names that changed and that the client does not know of: True for a new one.
-        self._changes: dict[str, bool] = {}
-
-    def names(self, names: list[str]) -> Generator[None, None, list[str]]:
-        """The names that match, in pieces."""
-        chosen: list[str] = []
-        for at in range(0, len(names), NAMES_AT_ONCE):
-            piece = names[at : at + NAMES_AT_ONCE]
-            chosen += [name for name in piece if matches(self._pattern, name)]
-            yield
-        return chosen
-
-    def changed(self, name: str, *, is_new: bool) -> bool:
-        """Note a change. Return whether the client is to be notified."""
-        if not matches(self._pattern, name):
-            return False
-        if self._changes.pop(name, is_new) == is_new:
-            self._changes[name] = is_new
-        return True
 
     def leave(self) -> None:
         """End: the client asked for it, or its connection has ended."""
         if self.home is not None:
             self.home.remove(self)
-        self._changes.clear()
+            self.home = None
 
-    def start(self) -> None:
-        """Notify the client in pieces. One such work at a time is enough."""
-        if not self.is_running:
-            self.is_running = True
-            self._run(self)
 
-    def notifying(self, known: TopicNames) -> Generator[None, None, None]:
-        """Notify the client of the changes so far, and of those that come meanwhile."""
-        try:
-            while self._changes:
-                changes, self._changes = self._changes, {}
-                all_names = yield from self.names(known.of(self.namespace))
-                new = [name for name, is_new in changes.items() if is_new]
-                deleted = [name for name, is_new in changes.items() if not is_new]
-                self._notify(self, new, deleted, topics_hash(all_names))
-        finally:
-            self.is_running = False
+def matching(pattern: re.Pattern[str], names: Sequence[str]) -> Generator[None, None, list[str]]:
+    """The names that match, in pieces."""
+    chosen: list[str] = []
+    for at in range(0, len(names), NAMES_AT_ONCE):
+        piece = names[at : at + NAMES_AT_ONCE]
+        chosen += [name for name in piece if matches(pattern, name)]
+        yield
+    return chosen
+
+
+class _Watched:
+    """A namespace that has watchers."""
+
+    __slots__ = ("by_pattern", "changes", "is_running", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.by_pattern: dict[re.Pattern[str], dict[TopicWatcher, None]] = {}
+        #: Names that changed and that the watchers do not know of: True for a new one.
+        self.changes: dict[str, bool] = {}
+        self.is_running = False
 
 
 class TopicWatchers:
@@ -96,37 +79,69 @@ class TopicWatchers:
 
     def __init__(self, names: TopicNames) -> None:
         self._names = names
-        self._by_namespace: dict[str, dict[TopicWatcher, None]] = {}
+        self._by_namespace: dict[str, _Watched] = {}
+        #: Runs the pieces of a notification, at once or in turns.
+        self.run: Callable[[Iterator[None]], None] = at_once
 
     def add(self, watcher: TopicWatcher) -> None:
         """Notify a watcher from now on, until it leaves."""
         watcher.home = self
-        self._by_namespace.setdefault(watcher.namespace, {})[watcher] = None
+        name = watcher.namespace
+        place = self._by_namespace.get(name)
+        if place is None:
+            place = self._by_namespace[name] = _Watched(name)
+        place.by_pattern.setdefault(watcher.pattern, {})[watcher] = None
 
     def remove(self, watcher: TopicWatcher) -> None:
         """Notify a watcher no more."""
-        watchers = self._by_namespace.get(watcher.namespace, {})
-        watchers.pop(watcher, None)
-        if not watchers:
-            self._by_namespace.pop(watcher.namespace, None)
+        by_pattern = self._by_namespace[watcher.namespace].by_pattern
+        del by_pattern[watcher.pattern][watcher]
+        if not by_pattern[watcher.pattern]:
+            del by_pattern[watcher.pattern]
+        if not by_pattern:
+            del self._by_namespace[watcher.namespace]
 
     def count(self) -> int:
         """How many watchers there are."""
-        return sum(map(len, self._by_namespace.values()))
+        places = self._by_namespace.values()
+        return sum(len(each) for place in places for each in place.by_pattern.values())
 
     def changed(self, namespace: str, name: str, *, is_new: bool) -> None:
         """A name was added, or removed: notify the watchers whose pattern matches."""
-        watchers = self._by_namespace.get(namespace)
-        if not watchers:
+        place = self._by_namespace.get(namespace)
+        if place is None:
             return
-        is_small = (
-            len(watchers) <= WATCHERS_AT_ONCE and self._names.count_of(namespace) <= NAMES_AT_ONCE
-        )
-        for watcher in tuple(watchers):
-            if not watcher.changed(name, is_new=is_new):
-                continue
-            if is_small and not watcher.is_running:
-                for _ in watcher.notifying(self._names):
-                    pass
-            else:
-                watcher.start()
+        if place.changes.pop(name, is_new) == is_new:
+            place.changes[name] = is_new
+        if not place.is_running:
+            place.is_running = True
+            self.run(self._notifying(place))
+
+    def _notifying(self, place: _Watched) -> Iterator[None]:
+        """Notify the watchers of the changes so far, and of those that come meanwhile."""
+        try:
+            while place.changes:
+                changes, place.changes = place.changes, {}
+                all_names = self._names.of(place.name)
+                for pattern in tuple(place.by_pattern):
+                    yield from self._tell(place, pattern, changes, all_names)
+        finally:
+            place.is_running = False
+
+    def _tell(
+        self,
+        place: _Watched,
+        pattern: re.Pattern[str],
+        changes: dict[str, bool],
+        all_names: list[str],
+    ) -> Iterator[None]:
+        changed = yield from matching(pattern, tuple(changes))
+        if not changed:
+            return
+        digest = topics_hash((yield from matching(pattern, all_names)))
+        new = [name for name in changed if changes[name]]
+        deleted = [name for name in changed if not changes[name]]
+        for watcher in tuple(place.by_pattern.get(pattern, ())):
+            if watcher.home is self:
+                watcher.notify(watcher, new, deleted, digest)
+            yield

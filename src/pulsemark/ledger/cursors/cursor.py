@@ -10,10 +10,14 @@ one bit an entry, and `partial_batches.MAX_BYTES`. The size of a record is limit
 Pulsar (managedLedgerMaxUnackedRangesToPersist, managedLedgerMaxBatchDeletedIndexToPersist): it has
 only that many of the first ranges and batches above the mark delete position. Acknowledgements
 beyond that are redelivered after a restart; the mark delete position itself is always stored.
+
+The properties that clients give a subscription are kept as one text (JSON): a dictionary of tiny
+properties takes ten times as much. Those of all subscriptions are counted (`KeptProperties`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +25,7 @@ from itertools import islice
 
 from ...proto.cursor_pb2 import CursorRecord
 from ..commit.commit import DONE, Commit, failed_commit
-from ..errors import LedgerError
+from ..errors import InvalidCursorError, LedgerError
 from ..position import Position
 from ..store_state import StoreState
 from ..topic_log import UNKNOWN_COUNT
@@ -34,7 +38,48 @@ _CHANGES_PER_SNAPSHOT = 1000
 _MAX_RANGE_ENTRIES = 2**31
 """A stored range longer than any ledger is damaged: it cannot be a range of entries."""
 
+TOPIC_PROPERTIES_MAX_BYTES = 2 * 1024 * 1024
+"""What the properties of one topic's subscriptions may take: answers about the topic have them."""
+ALL_PROPERTIES_MAX_BYTES = 64 * 1024 * 1024
+"""The same for all subscriptions of a store."""
+
 Write = Callable[[CursorRecord], Commit]
+
+
+def packed_properties(properties: dict[str, str] | None) -> bytes:
+    """How a subscription's properties are kept. Raises TypeError, ValueError for other values."""
+    return json.dumps(properties, ensure_ascii=False).encode() if properties else b""
+
+
+class KeptProperties:
+    """The bytes of the properties of a store's subscriptions, as long as their cursors exist."""
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
+        self._by_topic: dict[int, int] = {}
+
+    def problem(self, topic_id: int, more_bytes: int) -> str | None:
+        """Why so many bytes more are too many for a topic or for the store; None: they are not."""
+        if more_bytes <= 0:
+            return None
+        of_topic = self._by_topic.get(topic_id, 0) + more_bytes
+        if of_topic > TOPIC_PROPERTIES_MAX_BYTES:
+            whose, size, most = "the topic's", of_topic, TOPIC_PROPERTIES_MAX_BYTES
+        elif self.total_bytes + more_bytes > ALL_PROPERTIES_MAX_BYTES:
+            whose, size, most = "all", self.total_bytes + more_bytes, ALL_PROPERTIES_MAX_BYTES
+        else:
+            return None
+        return (
+            f"the properties of {whose} subscriptions would take {size} bytes; "
+            f"at most {most} are allowed"
+        )
+
+    def change(self, topic_id: int, more_bytes: int) -> None:
+        """A topic's subscriptions have so many bytes more, or less."""
+        self.total_bytes += more_bytes
+        self._by_topic[topic_id] = self._by_topic.get(topic_id, 0) + more_bytes
+        if not self._by_topic[topic_id]:
+            del self._by_topic[topic_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +110,12 @@ class Cursor(AckedPlace):
         limits: RecordLimits | None = None,
         state: StoreState | None = None,
         changed: set[Cursor] | None = None,
+        kept: KeptProperties | None = None,
     ) -> None:
-        """`changed` has this cursor as long as it has changes that `persist` would write."""
+        """`changed` has this cursor as long as it has changes that `persist` would write.
+
+        `kept` counts its properties until it is forgotten.
+        """
         super().__init__(log, mark_delete)
         self._all_changed = changed if changed is not None else set()
         self.topic_id = topic_id
@@ -75,8 +124,9 @@ class Cursor(AckedPlace):
         self._limits = limits or RecordLimits()
         self.name = name
         self.properties: dict[str, int] = dict(properties or {})
-        self.subscription_properties: dict[str, str] = dict(subscription_properties or {})
-        """What clients gave the subscription, when it was created or later."""
+        self._kept = kept
+        self._packed = b""
+        self.subscription_properties = subscription_properties or {}
         self._changed = PositionRanges()
         self._changed_batches: set[Position] = set()
         self._changes_written = 0
@@ -92,6 +142,19 @@ class Cursor(AckedPlace):
         """Whether the cursor outlives the process."""
         return self._write is not None
 
+    @property
+    def subscription_properties(self) -> dict[str, str]:
+        """What clients gave the subscription, when it was created or later."""
+        found: dict[str, str] = json.loads(self._packed) if self._packed else {}
+        return found
+
+    @subscription_properties.setter
+    def subscription_properties(self, properties: dict[str, str]) -> None:
+        packed = packed_properties(properties)
+        if self._kept is not None:
+            self._kept.change(self.topic_id, len(packed) - len(self._packed))
+        self._packed = packed
+
     def __str__(self) -> str:
         return f"cursor {self.name!r} of topic {self.topic_id}"
 
@@ -106,6 +169,9 @@ class Cursor(AckedPlace):
         """The cursor was deleted: a caller that still has it can write nothing any more."""
         self._write = None
         self._all_changed.discard(self)
+        if self._kept is not None:
+            self._kept.change(self.topic_id, -len(self._packed))
+            self._kept = None
 
     def _touch(self) -> None:
         """There is something to be written."""
@@ -242,16 +308,23 @@ class Cursor(AckedPlace):
     def set_subscription_properties(self, properties: dict[str, str]) -> Commit:
         """Replace the subscription's properties; durable when the returned commit is done.
 
-        If it fails, the properties are those from before.
+        If it fails, the properties are those from before. Raises InvalidCursorError if those of all
+        subscriptions would take too much.
         """
-        before, new = self.subscription_properties, dict(properties)
-        self.subscription_properties = new
+        before = self.subscription_properties
+        if self._kept is not None:
+            more_bytes = len(packed_properties(properties)) - len(self._packed)
+            problem = self._kept.problem(self.topic_id, more_bytes)
+            if problem is not None:
+                raise InvalidCursorError(f"topic {self.topic_id}", self.name, problem)
+        self.subscription_properties = properties
+        new = self._packed
         self._snapshot_due = True
         self._touch()
         commit = self.persist()
 
         def written(error: BaseException | None) -> None:
-            if error is not None and self.subscription_properties is new:
+            if error is not None and self._packed is new:
                 self.subscription_properties = before
 
         commit.add_done_callback(written)

@@ -30,7 +30,7 @@ from ..reading_on import read_on
 from ..run import Run
 from ..store_state import StoreState
 from ..topic_log import ReadableLog, TopicLog
-from .cursor import Cursor, RecordLimits
+from .cursor import Cursor, KeptProperties, RecordLimits, packed_properties
 
 _log = logging.getLogger(__name__)
 CURSOR_TOPIC = "cursors"
@@ -107,6 +107,7 @@ class CursorStore:
         self._limits = _record_limits(options)
         self._stored: dict[int, dict[str, Cursor]] = {}
         self._changed: set[Cursor] = set()
+        self.kept_properties = KeptProperties()
         self._deletions: dict[tuple[int, str], Commit] = {}
         """Of cursors, by topic id and name: those that are not known to be durable."""
         self._deletions_limit = _DELETIONS
@@ -136,6 +137,7 @@ class CursorStore:
                 limits=self._limits,
                 state=self._state,
                 changed=self._changed,
+                kept=self.kept_properties,
             )
             self._keep(cursor)
         cursor.apply(record)
@@ -183,11 +185,14 @@ class CursorStore:
     ) -> Cursor:
         """The cursor of that name, or a new one whose first entry is at or after ``initial``.
 
-        Raises InvalidCursorError for a name or properties that no record can hold.
+        Raises InvalidCursorError for a name or properties that no record can hold, and for
+        properties that are too many together with those of other subscriptions.
         """
         cursor = ledger.cursors.get(name)
         if cursor is not None:
             return cursor
+        if durable:
+            self._check_properties(ledger, name, subscription_properties)
         cursor = Cursor(
             ledger,
             ledger.topic_id,
@@ -199,6 +204,7 @@ class CursorStore:
             self._limits,
             self._state,
             self._changed,
+            self.kept_properties if durable else None,
         )
         if durable:
             try:
@@ -211,6 +217,17 @@ class CursorStore:
             self._keep(cursor)
             cursor.persist()
         return cursor
+
+    def _check_properties(
+        self, ledger: LedgerWriter, name: str, properties: dict[str, str] | None
+    ) -> None:
+        try:
+            size_bytes = len(packed_properties(properties))
+        except (TypeError, ValueError) as error:
+            raise InvalidCursorError(ledger.name, name, str(error)) from error
+        problem = self.kept_properties.problem(ledger.topic_id, size_bytes)
+        if problem is not None:
+            raise InvalidCursorError(ledger.name, name, problem)
 
     def delete(self, ledger: LedgerWriter, name: str) -> Commit:
         """Forget a cursor; durable when the commit is done.
@@ -292,7 +309,7 @@ class CursorStore:
             self._to_snapshot.popleft()
             self._records += 1
             cursors -= 1
-            ranges -= len(record.acked) + len(record.batches)
+            ranges -= len(record.acked) + len(record.batches) + len(record.subscription_properties)
         if not self._to_snapshot:
             commits, self._snapshots = list(self._snapshots), {}
             self._trim_after(commits, self._compacted_from)
