@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ..metadata import Buffer
 from .ports import Ports
-from .wire import Request, encode, splice
+from .wire import Connection, Request, encode, splice
 
 __all__ = ["Answering"]
 
@@ -24,6 +24,7 @@ class Answering:
     """The answers of a connection. `KafkaSession` puts them in their order and sends them."""
 
     is_closed: bool
+    connection: Connection
     _ports: Ports
     _transport: asyncio.Transport | None
     _largest_buffer_bytes: int
@@ -97,9 +98,13 @@ class Answering:
         return self.unsent_bytes()
 
     def held_output_bytes(self) -> int:
-        """The memory of that data. What a view shows a part of is held until it is sent."""
+        """The memory of that data, and of answers that wait for earlier ones.
+
+        What a view shows a part of is held until it is sent.
+        """
         unsent_bytes = self.unsent_bytes()
-        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
+        held_bytes = self.connection.held_bytes
+        return held_bytes + (unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0)
 
 
 def _write_buffers(

@@ -82,7 +82,8 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         #: What ends its wait if the connection is lost.
         self._give_up: Callable[[], None] | None = None
         self._is_reading = True
-        self._is_stopping = False
+        #: The broker is being closed.
+        self.is_stopping = False
         self._writable = True
         self._has_turn = False
         self._counts_input = False
@@ -200,7 +201,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         return (
             not self.is_closed
             and self._blocking is None
-            and not self._is_stopping
+            and not self.is_stopping
             and not self.is_throttled
             and self._writable
             and connection.unanswered < options.max_pending_requests
@@ -292,6 +293,8 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
     def _answered(self, request: Request, buffers: Sequence[Buffer]) -> None:
         self._active_at_s = self._loop.time()
         self._write(self.connection.answer(request, buffers))
+        if self.connection.held_bytes:
+            self._ports.output.wrote(self)
         if self._blocking is request:
             self._give_up = None
             if self._task is None:
@@ -353,7 +356,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """The broker is closing: take no more requests, and answer those that were taken."""
-        self._is_stopping = True
+        self.is_stopping = True
 
     @property
     def is_busy(self) -> bool:

@@ -6,7 +6,8 @@ There are three kinds. Each has a limit over all connections:
   connection whose frame began first. Frames of normal clients end soon, so this is the slowest.
 - **Output**: answers and messages that the sockets have not accepted yet. Above half of the limit
   only connections with little unsent data get more. At the limit the broker closes the
-  connections that have read nothing for the longest time.
+  connections that have read nothing for the longest time. Who reads entries to send them reserves
+  the memory before: many readers that come at once get no more than those that come one by one.
 - **Kept state**: names, properties and key ranges of producers and consumers, and requests in
   progress. This has a limit per connection, too. Above a limit the broker refuses the request.
 
@@ -29,6 +30,10 @@ __all__ = ["Account", "Holder", "InputMemory", "KeptMemory", "OutputMemory", "Re
 SHARE_BYTES = 64 * 1024
 #: How often all connections are measured, at most, to decide whether output memory is scarce.
 MEASURE_INTERVAL_S = 0.05
+#: What a reader gets at least while output memory is scarce.
+LEAST_READ_BYTES = 1024 * 1024
+#: How many readers that wait for memory try again when some is given back.
+WOKEN_AT_ONCE = 8
 #: How many connections resume in one turn when output memory is free again.
 RESUMED_AT_ONCE = 200
 
@@ -100,6 +105,9 @@ class OutputMemory:
         #: Bytes by connection; first those that have read nothing for the longest time.
         self._held: dict[Holder, int] = {}
         self._waiting: dict[Holder, None] = {}
+        #: Set aside for entries that are being read, and not written yet.
+        self.reserved_bytes = 0
+        self._readers: deque[asyncio.Future[None]] = deque()
         self._measured_at_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -124,6 +132,41 @@ class OutputMemory:
         """The connection is gone."""
         self._waiting.pop(holder, None)
         self.total_bytes -= self._held.pop(holder, 0)
+
+    def reserve(self, wanted_bytes: int) -> int:
+        """Set memory aside for entries that are read to be sent. Return how much, at most `wanted`.
+
+        It is less while memory is scarce, and 0 if there is none: try again after `room_freed`.
+        The caller gives it back (`give_back`) when what was read is written, or dropped.
+        """
+        used_bytes = self.total_bytes + self.reserved_bytes
+        granted = min(wanted_bytes, max(self.limit_bytes // 2 - used_bytes, LEAST_READ_BYTES))
+        if self.reserved_bytes and used_bytes + granted > self.limit_bytes:
+            return 0
+        self.reserved_bytes += granted
+        return granted
+
+    def room_freed(self) -> asyncio.Future[None]:
+        """A future that is done when it is worth to try `reserve` again."""
+        freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._readers.append(freed)
+        self._measure_if_due()
+        return freed
+
+    def reserve_more(self, size_bytes: int) -> None:
+        """What was read is larger than what was reserved: an entry is sent as a whole."""
+        self.reserved_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """What was reserved is needed no longer."""
+        self.reserved_bytes -= size_bytes
+        self._wake_readers()
+
+    def _wake_readers(self) -> None:
+        for _ in range(min(WOKEN_AT_ONCE, len(self._readers))):
+            freed = self._readers.popleft()
+            if not freed.done():
+                freed.set_result(None)
 
     def close(self) -> None:
         """Stop measuring."""
@@ -157,7 +200,8 @@ class OutputMemory:
             self._close_slowest()
         self.is_scarce = self.total_bytes * 2 > self.limit_bytes
         self._resume_waiting()
-        if self.is_scarce or self._waiting:
+        self._wake_readers()
+        if self.is_scarce or self._waiting or self._readers:
             self._timer = loop.call_later(MEASURE_INTERVAL_S, self._measure)
 
     def _close_slowest(self) -> None:

@@ -98,6 +98,8 @@ class Connection:
         self._unanswered: deque[Request] = deque()
         self.waiting_bytes = 0
         """Requests without an answer, in bytes as they came."""
+        self.held_bytes = 0
+        """Answers that wait for those of earlier requests."""
 
     # -- in -------------------------------------------------------------------------------------
 
@@ -257,9 +259,14 @@ class Connection:
         assert request.answer is None, "a request has one answer"
         request.answer = buffers
         self.waiting_bytes -= request.size_bytes
-        ready: list[Buffer] = []
-        while self._unanswered and self._unanswered[0].answer is not None:
-            ready.extend(self._unanswered.popleft().answer or ())
+        if self._unanswered[0] is not request:
+            self.held_bytes += sum(map(len, buffers))
+            return []
+        ready = list(self._unanswered.popleft().answer or ())
+        while self._unanswered and (held := self._unanswered[0].answer) is not None:
+            self.held_bytes -= sum(map(len, held))
+            ready.extend(held)
+            self._unanswered.popleft()
         return ready
 
 
