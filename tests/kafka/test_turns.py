@@ -319,9 +319,7 @@ def _fetch_as_old_clients(broker, topic, offsets):
     return found
 
 
-def test_large_sets_are_converted_for_a_few_clients_at_a_time(
-    kafka_broker, raw, made, conversions
-):
+def test_large_sets_are_converted_for_a_few_clients_at_a_time(kafka_broker, raw, made, conversions):
     """However many old clients read them: what a conversion takes is counted by no other limit."""
     values = [b"%d" % number for number in range(2_000)]
     count = 3 * endpoint.LARGE_SETS_AT_ONCE
@@ -390,8 +388,8 @@ def test_large_requests_of_many_clients_are_decoded_a_few_at_a_time(
         await handle(self, request)
         inside.remove(request)
 
-    handle = session.KafkaSession._decode_and_handle_now
-    monkeypatch.setattr(session.KafkaSession, "_decode_and_handle_now", counted)
+    handle = session.KafkaSession._handle_large_now
+    monkeypatch.setattr(session.KafkaSession, "_handle_large_now", counted)
     monkeypatch.setattr(connection, "DECODED_AT_ONCE_BYTES", 1_000)
     clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(3 * limit)]
     for client in clients:
@@ -509,7 +507,7 @@ def test_large_sets_of_many_clients_are_checked_a_few_at_a_time(
     assert kafka.ports.budget.bytes_in_flight == 0
 
 
-def test_a_closing_broker_checks_no_more_sets(tmp_path):
+def test_a_closing_broker_checks_no_more_sets():
     """Those that were taken and wait for their check are refused, and their client sends again."""
     entered, go_on = threading.Event(), threading.Event()
     check = publishing.validate_produced
@@ -520,17 +518,20 @@ def test_a_closing_broker_checks_no_more_sets(tmp_path):
             assert go_on.wait(60)
         return check(*args, **options)
 
-    with running_broker(kafka_port=0, http_port=None) as broker, pytest.MonkeyPatch.context() as patch:
-        with RawKafka.from_url(broker.kafka_url) as client:
-            create(client, "t")
-            patch.setattr(publishing, "validate_produced", held)
-            data = _Produced.PartitionProduceData
-            parts = [data(index=0, records=_equal(10_000)) for _ in range(3)]
-            topic_data = [_Produced(name="t", partition_data=parts)]
-            fields = produce_fields([], -1) | {"topic_data": topic_data}
-            client.send(ProduceRequest, 7, **fields)
-            assert entered.wait(60)
-            broker.broker.services.kafka.stop_reading()
-            go_on.set()
-            answer = client.receive(ProduceRequest, 7)[1].responses[0]
-            assert [part.error_code for part in answer.partition_responses] == [0, 6, 6]
+    with (
+        running_broker(kafka_port=0, http_port=None) as broker,
+        pytest.MonkeyPatch.context() as patch,
+        RawKafka.from_url(broker.kafka_url) as client,
+    ):
+        create(client, "t")
+        patch.setattr(publishing, "validate_produced", held)
+        data = _Produced.PartitionProduceData
+        parts = [data(index=0, records=_equal(10_000)) for _ in range(3)]
+        topic_data = [_Produced(name="t", partition_data=parts)]
+        fields = produce_fields([], -1) | {"topic_data": topic_data}
+        client.send(ProduceRequest, 7, **fields)
+        assert entered.wait(60)
+        broker.broker.services.kafka.stop_reading()
+        go_on.set()
+        answer = client.receive(ProduceRequest, 7)[1].responses[0]
+        assert [part.error_code for part in answer.partition_responses] == [0, 6, 6]

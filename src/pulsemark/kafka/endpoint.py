@@ -60,8 +60,8 @@ class Endpoint:
         self.fetch_sessions = FetchSessions(
             self.deadlines.now_s, options.max_fetch_sessions, options.max_fetch_session_partitions
         )
-        #: Large requests other than Produce that are decoded and handled at the same time: decoded
-        #: they, and their answers, take a hundred times their size.
+        #: Requests with large bodies or many parts that are handled at the same time: decoded they,
+        #: and their answers, take a hundred times their size.
         self.large_requests = asyncio.Semaphore(LARGE_AT_ONCE)
         #: Sets that are checked in a thread.
         self.checks = asyncio.Semaphore(CHECKED_AT_ONCE)

@@ -85,6 +85,10 @@ class TopicsPort(Protocol):
         """All topics that Kafka clients can use, sorted."""
         ...
 
+    def count(self) -> int:
+        """How many topics and partitions there are."""
+        ...
+
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; 0: there is no such topic."""
         ...

@@ -8,8 +8,8 @@ Stored bytes go out as they are, but for the fields that a fetch writes (`record
 that the client's version cannot read are converted one by one, by their own format. Reading stops
 before a large one, because it has to be converted in a thread (`large`).
 
-The memory of what is read is reserved before (`OutputMemory.reserve`), until it is written and counts
-as unsent: else hundreds of clients that ask at once would have an answer each in memory.
+The memory of what is read is reserved before (`OutputMemory.reserve`), until it is written and
+counts as unsent: else hundreds of clients that ask at once would have an answer each in memory.
 """
 
 from __future__ import annotations

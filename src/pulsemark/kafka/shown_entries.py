@@ -229,7 +229,7 @@ class _Conversion:
 class Conversions:
     """Large entries that are converted in threads, for all clients of an endpoint.
 
-    Clients that ask for the same one share it. It is kept while it is asked for, within `KEPT_BYTES`.
+    Clients that ask for the same one share it. It is kept while it is asked for (`KEPT_BYTES`).
     """
 
     def __init__(

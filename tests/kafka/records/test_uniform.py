@@ -58,7 +58,7 @@ def test_flags_are_seen() -> None:
 
 
 def test_offsets_end_a_run_where_they_get_longer() -> None:
-    """Offset deltas have one byte up to 63, two up to 8191, three beyond; a run has 8,192 of them."""
+    """Offset deltas have one byte up to 63, two up to 8191, then three; a run has 8,192 of them."""
     raw = uniform(17_000, None, 4, 0)
     first = uniform_run(raw, 0, 0, 17_000)
     assert first is not None
