@@ -39,6 +39,7 @@ _Fetched = FetchRequest.FetchTopic
 _Listed = ListOffsetsRequest.ListOffsetsTopic
 _Committed = OffsetCommitRequest.OffsetCommitRequestTopic
 COUNT = 600
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -535,3 +536,37 @@ def test_a_closing_broker_checks_no_more_sets():
         go_on.set()
         answer = client.receive(ProduceRequest, 7)[1].responses[0]
         assert [part.error_code for part in answer.partition_responses] == [0, 6, 6]
+
+
+def test_clients_that_fetch_at_once_and_read_nothing_share_one_limit(monkeypatch):
+    """What they read together stays within the memory for unsent data; others are served."""
+    limit_bytes, set_bytes = 8 * MIB, 500_000
+    with running_broker(kafka_port=0, http_port=None, max_unsent_bytes=limit_bytes) as broker:
+        output = broker.broker.services.output
+        sizes = []
+        read = KafkaPartition.read
+
+        def spied(self, offset, max_bytes):
+            sizes.append(output.total_bytes + output.reserved_bytes)
+            return read(self, offset, max_bytes)
+
+        monkeypatch.setattr(KafkaPartition, "read", spied)
+        with RawKafka.from_url(broker.kafka_url) as raw:
+            create(raw, "t")
+            for _ in range(20):
+                assert raw.produce("t", record_set([bytes(set_bytes)])).error_code == 0
+            fields = fetch_fields([("t", 0, 0, 16 * MIB, -1)], 0, 1, 16 * MIB)
+            clients = [RawKafka.from_url(broker.kafka_url) for _ in range(40)]
+            for client in clients:
+                client.send(FetchRequest, 11, **fields)
+            for _ in range(20):
+                assert raw.fetch("t", 0, max_bytes=1).records
+            # One entry is sent whole, whatever was reserved for it.
+            assert max(sizes) <= limit_bytes + 2 * set_bytes
+            for client in clients:
+                client.close()
+            for _ in range(1_000):
+                assert raw.fetch("t", 0, max_bytes=1).records
+                if not output.reserved_bytes:
+                    break
+            assert output.reserved_bytes == 0

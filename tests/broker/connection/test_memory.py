@@ -225,6 +225,48 @@ def test_those_that_read_nothing_for_longest_are_closed():
     asyncio.run(scenario())
 
 
+def test_readers_that_come_at_once_reserve_no_more_than_the_limit():
+    """What is read to be sent counts before it is written; those who wait go on one by one."""
+
+    async def scenario():
+        memory = OutputMemory(16 * MIB)
+        assert memory.reserve(5 * MIB) == 5 * MIB
+        assert memory.reserve(5 * MIB) == 3 * MIB
+        granted = []
+        while (size_bytes := memory.reserve(5 * MIB)) != 0:
+            granted.append(size_bytes)
+        assert granted == [MIB] * 8
+        assert memory.reserved_bytes == 16 * MIB
+        freed = [memory.room_freed() for _ in range(2)]
+        memory.give_back(3 * MIB)
+        await asyncio.gather(*freed)
+        assert memory.reserve(5 * MIB) == MIB
+        memory.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_goes_on_also_if_clients_hold_all_memory():
+    """One at a time is let in: what it writes makes room, as the slowest connection is closed."""
+
+    async def scenario():
+        memory = OutputMemory(8 * MIB)
+        stuck = FakeHolder()
+        stuck.unsent = 8 * MIB
+        memory.wrote(stuck)
+        assert memory.reserve(4 * MIB) == MIB
+        assert memory.reserve(4 * MIB) == 0
+        late = FakeHolder()
+        late.unsent = MIB
+        memory.wrote(late)
+        memory.give_back(MIB)
+        assert stuck.closed
+        assert memory.reserve(2 * MIB) == 2 * MIB
+        memory.close()
+
+    asyncio.run(scenario())
+
+
 def test_consumers_that_do_not_read_share_one_limit():
     """Unsent data of such consumers stays below the limit, and one that reads gets all."""
     topic = "persistent://public/default/t"
