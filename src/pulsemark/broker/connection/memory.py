@@ -105,6 +105,9 @@ class OutputMemory:
         #: Bytes by connection; first those that have read nothing for the longest time.
         self._held: dict[Holder, int] = {}
         self._waiting: dict[Holder, None] = {}
+        #: Of the sum, what connections hold that were closed for it and are not gone yet.
+        self._closing: dict[Holder, int] = {}
+        self._closing_bytes = 0
         #: Set aside for entries that are being read, and not written yet.
         self.reserved_bytes = 0
         self._readers: deque[asyncio.Future[None]] = deque()
@@ -123,15 +126,24 @@ class OutputMemory:
 
     def has_room(self, holder: Holder) -> bool:
         """Whether more may be written to a connection; if not, `output_freed` is called later."""
-        if not self.is_scarce or holder.unsent_bytes() <= SHARE_BYTES:
+        if self._has_room(holder):
             return True
         self._waiting[holder] = None
+        self._measure_soon()
         return False
+
+    def _has_room(self, holder: Holder) -> bool:
+        """While memory is scarce for those with little unsent data; beyond the limit for nobody."""
+        if not self.is_scarce:
+            return True
+        return self.total_bytes <= self.limit_bytes and holder.unsent_bytes() <= SHARE_BYTES
 
     def forget(self, holder: Holder) -> None:
         """The connection is gone."""
         self._waiting.pop(holder, None)
-        self.total_bytes -= self._held.pop(holder, 0)
+        closing_bytes = self._closing.pop(holder, 0)
+        self._closing_bytes -= closing_bytes
+        self.total_bytes -= self._held.pop(holder, 0) + closing_bytes
 
     def reserve(self, wanted_bytes: int) -> int:
         """Set memory aside for entries that are read to be sent. Return how much, at most `wanted`.
@@ -177,10 +189,16 @@ class OutputMemory:
     def _measure_if_due(self) -> None:
         loop = asyncio.get_running_loop()
         due_at_s = self._measured_at_s + MEASURE_INTERVAL_S
-        if self.total_bytes > self.limit_bytes or loop.time() >= due_at_s:
+        kept_bytes = self.total_bytes - self._closing_bytes
+        if kept_bytes > self.limit_bytes or loop.time() >= due_at_s:
             self._measure()
-        elif self._timer is None:
-            self._timer = loop.call_at(due_at_s, self._measure)
+        else:
+            self._measure_soon()
+
+    def _measure_soon(self) -> None:
+        if self._timer is None:
+            due_at_s = self._measured_at_s + MEASURE_INTERVAL_S
+            self._timer = asyncio.get_running_loop().call_at(due_at_s, self._measure)
 
     def _measure(self) -> None:
         loop = asyncio.get_running_loop()
@@ -196,7 +214,7 @@ class OutputMemory:
                 del held[holder]
             if size_bytes:
                 held[holder] = size_bytes
-        if self.total_bytes > self.limit_bytes:
+        if self.total_bytes - self._closing_bytes > self.limit_bytes:
             self._close_slowest()
         self.is_scarce = self.total_bytes * 2 > self.limit_bytes
         self._resume_waiting()
@@ -205,19 +223,25 @@ class OutputMemory:
             self._timer = loop.call_later(MEASURE_INTERVAL_S, self._measure)
 
     def _close_slowest(self) -> None:
-        """Get well below the limit, so that the next write does not need another measurement."""
+        """Get well below the limit, so that the next write does not need another measurement.
+
+        What a closed connection held is free when the connection is gone, in a later turn of the
+        loop. Until then it counts: others must not be given that memory before.
+        """
         for least_bytes in (SHARE_BYTES, 0):
             for holder, size_bytes in list(self._held.items()):
-                if self.total_bytes <= self.limit_bytes * 7 // 8:
+                if self.total_bytes - self._closing_bytes <= self.limit_bytes * 7 // 8:
                     return
                 if size_bytes > least_bytes:
-                    self.forget(holder)
+                    self._waiting.pop(holder, None)
+                    self._closing[holder] = self._held.pop(holder)
+                    self._closing_bytes += size_bytes
                     holder.give_up_output()
 
     def _resume_waiting(self) -> None:
         ready = []
         for holder in self._waiting:
-            if not self.is_scarce or holder.unsent_bytes() <= SHARE_BYTES:
+            if self._has_room(holder):
                 ready.append(holder)
                 if len(ready) == RESUMED_AT_ONCE:
                     break
