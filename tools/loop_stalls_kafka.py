@@ -297,8 +297,8 @@ def million_records(scene: Scene) -> str:
 
 
 def wrapped_sets(scene: Scene) -> str:
-    """190 small gzip sets of magic 1 in one request."""
-    return produce_sets(scene, [equal_records(60_000, 1, 1)] * scene.scaled(190), 2)
+    """20 small gzip sets of magic 1 in one request."""
+    return produce_sets(scene, [equal_records(20_000, 1, 1)] * scene.scaled(20), 2)
 
 
 def plain_sets(scene: Scene) -> str:

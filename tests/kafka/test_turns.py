@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 from kafka.protocol.admin import CreatePartitionsRequest, DeleteTopicsRequest
@@ -24,7 +25,7 @@ from pulsemark.kafka import answering, endpoint, publishing, reading, session, s
 from pulsemark.kafka.groups import offsets as group_offsets
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.kafka.records import batch as batches
-from pulsemark.kafka.records import produced_batch, produced_legacy
+from pulsemark.kafka.records import fetch, produced_batch, produced_legacy, validate_produced
 from pulsemark.kafka.records.batch import BatchFields
 from pulsemark.kafka.records.convert import to_legacy
 from pulsemark.kafka.records.record import Codec, Record, Work
@@ -290,7 +291,7 @@ def conversions(monkeypatch):
     """How many conversions ran at the same time, one number for each."""
     running: list[int] = []
     most: list[int] = []
-    convert = shown_entries.fetch
+    convert = fetch
 
     def counted(*args):
         if is_on_loop():
@@ -358,8 +359,12 @@ def test_conversions_that_nobody_asks_for_are_forgotten():
         large = 1, bytes(shown_entries.KEPT_BYTES // 2 + 1)
         calls = []
 
+        def make(name):
+            calls.append(name)
+            return large
+
         async def ask(name):
-            return (await kept.result(name, lambda: calls.append(name) or large)).result()
+            return (await kept.result(name, partial(make, name))).result()
 
         assert await ask("a") is await ask("a") is large
         await ask("b")
@@ -389,8 +394,8 @@ def test_large_requests_of_many_clients_are_decoded_a_few_at_a_time(
         await handle(self, request)
         inside.remove(request)
 
-    handle = session.KafkaSession._handle_large_now
-    monkeypatch.setattr(session.KafkaSession, "_handle_large_now", counted)
+    handle = session.KafkaSession.handle_large_now
+    monkeypatch.setattr(session.KafkaSession, "handle_large_now", counted)
     monkeypatch.setattr(connection, "DECODED_AT_ONCE_BYTES", 1_000)
     clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(3 * limit)]
     for client in clients:
@@ -475,7 +480,7 @@ def test_large_sets_of_many_clients_are_checked_a_few_at_a_time(
     """A set may have 64 MiB after decompression, and a client may leave while it is checked."""
     running: list[int] = []
     most: list[int] = []
-    check = publishing.validate_produced
+    check = validate_produced
 
     def counted(*args, **options):
         if is_on_loop():
@@ -511,7 +516,7 @@ def test_large_sets_of_many_clients_are_checked_a_few_at_a_time(
 def test_a_closing_broker_checks_no_more_sets():
     """Those that were taken and wait for their check are refused, and their client sends again."""
     entered, go_on = threading.Event(), threading.Event()
-    check = publishing.validate_produced
+    check = validate_produced
 
     def held(*args, **options):
         if not is_on_loop():
@@ -532,7 +537,9 @@ def test_a_closing_broker_checks_no_more_sets():
         fields = produce_fields([], -1) | {"topic_data": topic_data}
         client.send(ProduceRequest, 7, **fields)
         assert entered.wait(60)
-        broker.broker.services.kafka.stop_reading()
+        kafka = broker.broker.services.kafka
+        assert kafka is not None
+        kafka.stop_reading()
         go_on.set()
         answer = client.receive(ProduceRequest, 7)[1].responses[0]
         assert [part.error_code for part in answer.partition_responses] == [0, 6, 6]

@@ -259,9 +259,10 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
     async def _handle_large(self, request: Request) -> None:
         """Handle a request with a large body, or with many parts."""
         async with self.endpoint.large_requests:
-            await self._handle_large_now(request)
+            await self.handle_large_now(request)
 
-    async def _handle_large_now(self, request: Request) -> None:
+    async def handle_large_now(self, request: Request) -> None:
+        """The same, for a caller that has its place among the few."""
         if request.undecoded is not None:
             await self._ports.run_blocking(decode_body, request)
         work = self._handlers[request.api.key].run(self, request)

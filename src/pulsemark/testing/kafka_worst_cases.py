@@ -20,6 +20,8 @@ with importing_kafka():
 __all__ = ["WorstCase", "worst_cases"]
 
 TOPIC_KIND, PLAIN, GROUP = 2, 3, "worst"
+PLACE = {"partition": 0, "current_leader_epoch": -1}
+MEMBER = {"group_id": GROUP, "member_id": "", "group_instance_id": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,11 @@ class WorstCase:
 def worst_cases(topic: str, count: int, *, repeated: bool = True) -> dict[int, WorstCase]:
     """The worst request of each kind that names something `count` times, by its key."""
     names = [topic if repeated else f"{topic}-{number}" for number in range(count)]
-    cases = (*_of_records(names), *_of_groups(names), *_of_topics(names), *_of_brokers(names))
-    return {case.request.API_KEY: case for case in cases}
+    makers = (
+        _of_records, _of_places, _of_offsets, _of_groups, _of_members, _of_topics, _of_settings,
+        _of_acls, _of_brokers,
+    )  # fmt: skip
+    return {case.request.API_KEY: case for make in makers for case in make(names)}
 
 
 def _listed(kind: Any, names: list[str], inner: str, **fields: Any) -> list[Any]:
@@ -54,14 +59,10 @@ def _each(make: Callable[..., Any], names: list[str], **fields: Any) -> list[Any
 
 def _of_records(names: list[str]) -> list[WorstCase]:
     produced, fetched = producer.ProduceRequest.TopicProduceData, consumer.FetchRequest.FetchTopic
-    asked = consumer.ListOffsetsRequest.ListOffsetsTopic
-    epochs = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    deleted = admin.DeleteRecordsRequest.DeleteRecordsTopic
     fetch = {
         "replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0,
         "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": "",
     }  # fmt: skip
-    place = {"partition": 0, "current_leader_epoch": -1}
     return [
         WorstCase(
             producer.ProduceRequest, 7,
@@ -74,9 +75,17 @@ def _of_records(names: list[str]) -> list[WorstCase]:
             consumer.FetchRequest, 11,
             fetch | {"topics": [
                 fetched(topic=name, partitions=[fetched.FetchPartition(
-                    **place, fetch_offset=0, log_start_offset=-1, partition_max_bytes=1)])
+                    **PLACE, fetch_offset=0, log_start_offset=-1, partition_max_bytes=1)])
                 for name in names]},
         ),
+    ]  # fmt: skip
+
+
+def _of_places(names: list[str]) -> list[WorstCase]:
+    asked = consumer.ListOffsetsRequest.ListOffsetsTopic
+    epochs = consumer.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    deleted = admin.DeleteRecordsRequest.DeleteRecordsTopic
+    return [
         WorstCase(
             consumer.ListOffsetsRequest, 0,
             {"replica_id": -1, "topics": [
@@ -87,7 +96,7 @@ def _of_records(names: list[str]) -> list[WorstCase]:
             consumer.OffsetForLeaderEpochRequest, 3,
             {"replica_id": -1, "topics": [
                 epochs(topic=name, partitions=[
-                    epochs.OffsetForLeaderPartition(**place, leader_epoch=0)]) for name in names]},
+                    epochs.OffsetForLeaderPartition(**PLACE, leader_epoch=0)]) for name in names]},
         ),
         WorstCase(
             admin.DeleteRecordsRequest, 1,
@@ -97,18 +106,14 @@ def _of_records(names: list[str]) -> list[WorstCase]:
     ]  # fmt: skip
 
 
-def _of_groups(names: list[str]) -> list[WorstCase]:
+def _of_offsets(names: list[str]) -> list[WorstCase]:
     committed = consumer.OffsetCommitRequest.OffsetCommitRequestTopic
     asked = consumer.OffsetFetchRequest.OffsetFetchRequestTopic
     forgotten = consumer.OffsetDeleteRequest.OffsetDeleteRequestTopic
-    protocols = consumer.JoinGroupRequest.JoinGroupRequestProtocol
-    left = consumer.LeaveGroupRequest.MemberIdentity
-    assigned = consumer.SyncGroupRequest.SyncGroupRequestAssignment
-    member = {"group_id": GROUP, "member_id": "", "group_instance_id": None}
     return [
         WorstCase(
             consumer.OffsetCommitRequest, 7,
-            member | {"generation_id_or_member_epoch": -1, "topics": _listed(
+            MEMBER | {"generation_id_or_member_epoch": -1, "topics": _listed(
                 committed, names, "partitions", partition_index=0, committed_offset=1,
                 committed_leader_epoch=-1, committed_metadata="")},
         ),
@@ -121,9 +126,17 @@ def _of_groups(names: list[str]) -> list[WorstCase]:
             {"group_id": GROUP, "topics": _listed(
                 forgotten, names, "partitions", partition_index=0)},
         ),
+    ]  # fmt: skip
+
+
+def _of_members(names: list[str]) -> list[WorstCase]:
+    protocols = consumer.JoinGroupRequest.JoinGroupRequestProtocol
+    left = consumer.LeaveGroupRequest.MemberIdentity
+    assigned = consumer.SyncGroupRequest.SyncGroupRequestAssignment
+    return [
         WorstCase(
             consumer.JoinGroupRequest, 5,
-            member | {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 1_000,
+            MEMBER | {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 1_000,
                       "protocol_type": "consumer", "protocols": _each(
                           protocols, names, metadata=b"")},
             takes_turns=False,
@@ -136,10 +149,15 @@ def _of_groups(names: list[str]) -> list[WorstCase]:
         ),
         WorstCase(
             consumer.SyncGroupRequest, 3,
-            member | {"generation_id": 1, "assignments": [
+            MEMBER | {"generation_id": 1, "assignments": [
                 assigned(member_id=name, assignment=b"") for name in names]},
             takes_turns=False,
         ),
+    ]  # fmt: skip
+
+
+def _of_groups(names: list[str]) -> list[WorstCase]:
+    return [
         WorstCase(admin.DescribeGroupsRequest, 4, {
             "groups": names, "include_authorized_operations": False}),
         WorstCase(admin.ListGroupsRequest, 5, {"states_filter": names, "types_filter": names}),
@@ -149,10 +167,6 @@ def _of_groups(names: list[str]) -> list[WorstCase]:
 
 def _of_topics(names: list[str]) -> list[WorstCase]:
     topics = metadata.MetadataRequest.MetadataRequestTopic
-    described = admin.DescribeConfigsRequest.DescribeConfigsResource
-    altered = admin.AlterConfigsRequest.AlterConfigsResource
-    changed = admin.IncrementalAlterConfigsRequest.AlterConfigsResource
-    resource = {"resource_type": TOPIC_KIND}
     return [
         WorstCase(
             metadata.MetadataRequest, 8,
@@ -174,6 +188,15 @@ def _of_topics(names: list[str]) -> list[WorstCase]:
                 admin.CreatePartitionsRequest.CreatePartitionsTopic, names, count=0,
                 assignments=None)},
         ),
+    ]  # fmt: skip
+
+
+def _of_settings(names: list[str]) -> list[WorstCase]:
+    described = admin.DescribeConfigsRequest.DescribeConfigsResource
+    altered = admin.AlterConfigsRequest.AlterConfigsResource
+    changed = admin.IncrementalAlterConfigsRequest.AlterConfigsResource
+    resource = {"resource_type": TOPIC_KIND}
+    return [
         WorstCase(
             admin.DescribeConfigsRequest, 3,
             {"include_synonyms": True, "include_documentation": True, "resources": [
@@ -193,7 +216,7 @@ def _of_topics(names: list[str]) -> list[WorstCase]:
     ]  # fmt: skip
 
 
-def _of_brokers(names: list[str]) -> list[WorstCase]:
+def _of_acls(names: list[str]) -> list[WorstCase]:
     created = admin.CreateAclsRequest.AclCreation(
         resource_type=TOPIC_KIND, resource_name="", resource_pattern_type=PLAIN, principal="",
         host="", operation=3, permission_type=3,
@@ -202,11 +225,6 @@ def _of_brokers(names: list[str]) -> list[WorstCase]:
         resource_type_filter=TOPIC_KIND, resource_name_filter=None, pattern_type_filter=PLAIN,
         principal_filter=None, host_filter=None, operation=3, permission_type=3,
     )  # fmt: skip
-    folder = admin.AlterReplicaLogDirsRequest.AlterReplicaLogDir
-    moved = admin.AlterPartitionReassignmentsRequest.ReassignableTopic
-    users = admin.DescribeUserScramCredentialsRequest.UserName
-    sized = admin.DescribeLogDirsRequest.DescribableLogDirTopic
-    elected = admin.ElectLeadersRequest.TopicPartitions
     return [
         WorstCase(
             admin.CreateAclsRequest, 1, {"creations": [created] * len(names)},
@@ -216,6 +234,16 @@ def _of_brokers(names: list[str]) -> list[WorstCase]:
             admin.DeleteAclsRequest, 1, {"filters": [dropped] * len(names)},
             is_once=False, takes_turns=False,
         ),
+    ]  # fmt: skip
+
+
+def _of_brokers(names: list[str]) -> list[WorstCase]:
+    folder = admin.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    moved = admin.AlterPartitionReassignmentsRequest.ReassignableTopic
+    users = admin.DescribeUserScramCredentialsRequest.UserName
+    sized = admin.DescribeLogDirsRequest.DescribableLogDirTopic
+    elected = admin.ElectLeadersRequest.TopicPartitions
+    return [
         WorstCase(
             admin.AlterReplicaLogDirsRequest, 1,
             {"dirs": [folder(path="/none", topics=[

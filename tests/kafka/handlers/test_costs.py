@@ -32,7 +32,7 @@ def test_a_request_that_names_one_thing_very_often(raw, monkeypatch, key):
     case = worst_cases(f"worst-{key}", COUNT)[key]
     raw.produce(f"worst-{key}", None)
     large, turns = [], []
-    handle, waited = session.KafkaSession._handle_large_now, Turns.next
+    handle, waited = session.KafkaSession.handle_large_now, Turns.next
 
     async def counted(self, request):
         large.append(request.api.key)
@@ -42,7 +42,7 @@ def test_a_request_that_names_one_thing_very_often(raw, monkeypatch, key):
         turns.append(1)
         await waited(self)
 
-    monkeypatch.setattr(session.KafkaSession, "_handle_large_now", counted)
+    monkeypatch.setattr(session.KafkaSession, "handle_large_now", counted)
     monkeypatch.setattr(Turns, "next", counted_turn)
     monkeypatch.setattr(long_work, "SLICE_S", 0)
     # It is the number of its parts that makes it large, not its bytes.
