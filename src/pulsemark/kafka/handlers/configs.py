@@ -30,7 +30,7 @@ OF_TOPIC, STATIC, DEFAULT = 1, 4, 5
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 #: What an answer says of one topic or broker at most, without and with what the settings are about.
-SETTINGS_BYTES = (PART_BYTES + 200) * len(SETTINGS)
+SETTINGS_BYTES = sum(PART_BYTES + len(name) + len(each.default) for name, each in SETTINGS.items())
 DOCUMENTED_BYTES = SETTINGS_BYTES + sum(len(each.about) for each in SETTINGS.values())
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
@@ -42,10 +42,19 @@ async def describe_configs(session: KafkaSession, request: Request) -> None:
     results = []
     documented = request.version >= 3 and bool(request.body.include_documentation)
     described = _Described(session, documented=documented)
-    most_bytes = DOCUMENTED_BYTES if documented else SETTINGS_BYTES
+    settings_bytes = DOCUMENTED_BYTES if documented else SETTINGS_BYTES
+    partitions_of = session.endpoint.ports.topics.partitions_of
+
+    def answer_bytes(resource: Any) -> int:
+        name = resource.resource_name or ""
+        is_refused = resource.resource_type != BROKER and not partitions_of(name)
+        # A refusal repeats the name, once in its text.
+        about_bytes = PART_BYTES + min(len(name), MESSAGE_LENGTH) if is_refused else settings_bytes
+        return PART_BYTES + len(name) + about_bytes
+
     async for resource in session.named(
         request.body.resources or (),
-        lambda resource: MESSAGE_LENGTH + most_bytes + len(resource.resource_name or ""),
+        answer_bytes,
         key=_resource,
     ):
         code, message, configs = Code.NONE, None, []
