@@ -45,7 +45,6 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "broker/topics/test_catalog_writer.py": {"_after_delete", "_store_epoch"},
         "broker/topics/test_stamp_policies.py": {"_chain", "_installed_plugins"},
         "finder/test_server.py": {"_pool"},
-        "kafka/test_turns.py": {"_convert_and_answer_now", "_decode_and_handle_now"},
         "ledger/local/test_damage.py": {"_catalog", "_ended"},
         "broker/test_slices.py": {"_take"},
         "ledger/commit/test_group_commit.py": {"_commit_s", "_done", "_sleep"},

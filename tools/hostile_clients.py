@@ -32,11 +32,18 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.producer import ProduceRequest
 from monitored_broker import MonitoredBroker
 
+from pulsemark.kafka.records.batch import BatchFields, build
+from pulsemark.kafka.records.record import Record, Work
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
+from pulsemark.testing.kafka_worst_cases import worst_cases
 from pulsemark.testing.raw_client import RequestRefusedError
+from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import commands
 
@@ -208,6 +215,109 @@ def unread_messages(scene: Scene) -> str:
         scene.look()
     scene.watch(2)
     return "300 subscriptions of 64 MiB each"
+
+
+def unread_at_once(scene: Scene) -> str:
+    """100 consumers get their permits at the same time and read nothing."""
+    scene.fill(64, MIB)
+    links = []
+    for number in scene.times(100):
+        link = scene.dial(small_window=True)
+        subscribe = commands.subscribe(
+            TOPIC, f"s{number}", 1, 1, initial_position=pb.CommandSubscribe.Earliest
+        )
+        push(link, CONNECT + subscribe)
+        answer = b""
+        while SUCCESS not in answer:
+            answer += link.recv(4096)
+        links.append(link)
+    for link in links:
+        push(link, commands.flow(1, 1_000_000))
+    scene.watch(3)
+    return f"{len(links)} subscriptions of 64 MiB each"
+
+
+def kafka_link(scene: Scene) -> socket.socket:
+    """A connection to Kafka's port that takes little from the broker at once."""
+    host, _, port = scene.broker.kafka_url.rpartition(":")
+    link = socket.socket()
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    link.settimeout(10)
+    link.connect((host, int(port)))
+    scene.links.append(link)
+    return link
+
+
+def frame_of(request: Any, version: int, fields: dict[str, Any]) -> bytes:
+    """A request of Kafka's protocol."""
+    made = request(version=version, **fields)
+    made.with_header(1, "hostile")
+    return bytes(made.encode(header=True, framed=True))
+
+
+def kafka_client(scene: Scene) -> RawKafka:
+    """A client that reads its answers, with a topic "t"."""
+    client = RawKafka.from_url(scene.broker.kafka_url, timeout_s=120)
+    scene.clients.append(client)
+    client.produce("t", None)
+    topics = [MetadataRequest.MetadataRequestTopic(name="t")]
+    client.call(MetadataRequest, 1, topics=topics)
+    return client
+
+
+def value_set(count: int, size_bytes: int, codec: int = 0) -> bytes:
+    """A set of equal records."""
+    records = [Record(number, 1, None, bytes(size_bytes)) for number in range(count)]
+    return build(records, BatchFields(codec=codec), Work())
+
+
+def unread_fetches(scene: Scene) -> str:
+    """400 clients of Kafka's fetch 16 MiB each at the same time and read nothing."""
+    client = kafka_client(scene)
+    for _ in range(24):
+        client.produce("t", value_set(1, 900_000))
+    links = [kafka_link(scene) for _ in scene.times(400)]
+    asked = [("t", 0, 0, 16 * MIB, -1)]
+    frame = frame_of(FetchRequest, 11, fetch_fields(asked, 0, 1, 16 * MIB))
+    for link in links:
+        push(link, frame)
+    scene.watch(10)
+    return f"{len(links)} connections"
+
+
+def bombs(scene: Scene) -> str:
+    """40 clients of Kafka's send a small set that has 60 MB after decompression, at once."""
+    kafka_client(scene)
+    bomb = value_set(60, 1_000_000, codec=4)
+    links = [kafka_link(scene) for _ in scene.times(40)]
+    frame = frame_of(ProduceRequest, 7, produce_fields([("t", 0, bomb)], -1))
+    for link in links:
+        push(link, frame)
+    scene.watch(20)
+    return f"{len(links)} sets of {len(bomb):,} bytes"
+
+
+def same_set_for_old_clients(scene: Scene) -> str:
+    """20 old clients of Kafka's read one set that has to be converted for them."""
+    client = kafka_client(scene)
+    client.produce("t", value_set(200_000, 100, codec=1))
+    frame = frame_of(FetchRequest, 3, fetch_fields([("t", 0, 0, MIB, -1)], 0, 1, MIB))
+    links = [kafka_link(scene) for _ in scene.times(20)]
+    for link in links:
+        push(link, frame)
+    scene.watch(15)
+    return f"{len(links)} clients"
+
+
+def answers_of_one_thing(scene: Scene) -> str:
+    """Each kind of Kafka's requests names one thing 20,000 times."""
+    client = kafka_client(scene)
+    cases = worst_cases("t", 20_000).values()
+    for case in cases:
+        client.send(case.request, case.version, **case.fields)
+        client.receive_frame()
+        scene.look()
+    return f"{len(cases)} kinds of requests"
 
 
 def tiny_properties(scene: Scene) -> str:
@@ -514,6 +624,8 @@ class _Unread:
         self.call.cancel()
 
 
+KAFKA: dict[str, Any] = {"kafka_port": 0}
+
 #: Attack, bound of what memory may grow by (MiB), settings.
 ATTACKS: dict[
     str, tuple[Callable[[Scene], str], int, dict[str, Any] | Callable[[], dict[str, Any]]]
@@ -523,6 +635,11 @@ ATTACKS: dict[
     "trickled_frame": (trickled_frame, 8, {"stalled_frame_timeout_ms": 3000}),
     "pipelined_gets": (pipelined_gets, 128, {}),
     "unread_messages": (unread_messages, 400, {}),
+    "unread_at_once": (unread_at_once, 288, {}),
+    "unread_fetches": (unread_fetches, 320, KAFKA),
+    "bombs": (bombs, 320, KAFKA),
+    "same_set_for_old_clients": (same_set_for_old_clients, 320, KAFKA),
+    "answers_of_one_thing": (answers_of_one_thing, 256, KAFKA),
     "tiny_properties": (tiny_properties, 320, {}),
     "waiting_requests": (waiting_requests, 400, {}),
     "unknown_schemas": (unknown_schemas, 64, {}),

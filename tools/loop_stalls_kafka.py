@@ -30,6 +30,11 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 from monitored_broker import MonitoredBroker
 
+from pulsemark.kafka.records.batch import BatchFields, build
+from pulsemark.kafka.records.convert import to_legacy
+from pulsemark.kafka.records.record import Record, Work
+from pulsemark.kafka.wire import APIS
+from pulsemark.testing.kafka_worst_cases import WorstCase, worst_cases
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 
 BOUND_MS = 50
@@ -266,6 +271,68 @@ def join_with_many_protocols(scene: Scene) -> str:
     return f"codes {codes} in {scene.end()}"
 
 
+def equal_records(count: int, codec: int, magic: int = 2, *, numbered: bool = True) -> bytes:
+    """A set of records that are alike. If they are not numbered, it is very small compressed."""
+    records = [Record(number if numbered else 0, 1, None, b"") for number in range(count)]
+    if magic < 2:
+        return to_legacy(records, magic, codec, Work())
+    return build(records, BatchFields(codec=codec, last_offset_delta=count - 1), Work())
+
+
+def produce_sets(scene: Scene, sets: list[bytes], version: int) -> str:
+    """One Produce with these sets for one partition."""
+    scene.create("t", 1)
+    data = [_Produced.PartitionProduceData(index=0, records=each) for each in sets]
+    fields = produce_fields([], -1) | {"topic_data": [_Produced(name="t", partition_data=data)]}
+    scene.begin()
+    answer = scene.client.call(ProduceRequest, version, **fields)
+    took = scene.end()
+    assert not any(part.error_code for part in answer.responses[0].partition_responses)
+    return f"{len(sets)} sets, {sum(map(len, sets)):,} bytes in {took}"
+
+
+def million_records(scene: Scene) -> str:
+    """One zstd set of less than a kilobyte with 1,000,000 records."""
+    return produce_sets(scene, [equal_records(scene.scaled(1_000_000), 4, numbered=False)], 7)
+
+
+def wrapped_sets(scene: Scene) -> str:
+    """20 small gzip sets of magic 1 in one request."""
+    return produce_sets(scene, [equal_records(20_000, 1, 1)] * scene.scaled(20), 2)
+
+
+def plain_sets(scene: Scene) -> str:
+    """128 sets below 128 KiB with 10,000 records each."""
+    return produce_sets(scene, [equal_records(10_000, 0)] * scene.scaled(128), 7)
+
+
+def worst_of(key: int, *, repeated: bool) -> Callable[[Scene], str]:
+    """The worst request of a kind, as large as the broker takes it."""
+
+    def run(scene: Scene) -> str:
+        scene.create("t", 1)
+        limit = min(APIS[key].limit_bytes or MIB, MIB)
+        one = frame_bytes(worst_cases("t", 1_000, repeated=repeated)[key]) / 1_000
+        count = scene.scaled(int(limit / one * 0.9))
+        case = worst_cases("t", count, repeated=repeated)[key]
+        scene.begin()
+        scene.client.send(case.request, case.version, **case.fields)
+        try:
+            answer = f"{len(scene.client.receive_frame()):,} bytes of answer"
+        except ConnectionError:  # the answer would have been too large
+            answer = "no answer: closed"
+        return f"{count:,} things, {answer} in {scene.end()}"
+
+    return run
+
+
+def frame_bytes(case: WorstCase) -> int:
+    """The size of a request."""
+    made = case.request(version=case.version, **case.fields)
+    made.with_header(1, "worst")
+    return len(made.encode(header=True, framed=True))
+
+
 SCENARIOS: dict[str, Callable[[Scene], str]] = {
     run.__name__: run
     for run in (
@@ -280,8 +347,14 @@ SCENARIOS: dict[str, Callable[[Scene], str]] = {
         create_refused,
         delete_missing,
         join_with_many_protocols,
+        million_records,
+        wrapped_sets,
+        plain_sets,
     )
 }
+for _key in worst_cases("t", 1):
+    SCENARIOS[f"{APIS[_key].name}_of_one"] = worst_of(_key, repeated=True)
+    SCENARIOS[f"{APIS[_key].name}_of_many"] = worst_of(_key, repeated=False)
 
 
 def play(name: str, scale: float) -> bool:
@@ -301,7 +374,7 @@ def play(name: str, scale: float) -> bool:
         longest_ms = worst["cpu_ms"] if worst else 0
         errors = len(broker.uncaught())
     where = worst["stall"] if worst else ""
-    print(f"{name:24} {longest_ms:4} ms {where}; {note}; {errors} errors", flush=True)
+    print(f"{name:30} {longest_ms:4} ms {where}; {note}; {errors} errors", flush=True)
     return longest_ms < BOUND_MS and not errors
 
 

@@ -171,7 +171,7 @@ def test_producer_ids_are_given_once(raw):
     assert len({answer.producer_id for answer in ids}) == 3
     assert {(answer.error_code, answer.producer_epoch) for answer in ids} == {(0, 0)}
     refused = raw.call(InitProducerIdRequest, 0, transactional_id="x", transaction_timeout_ms=1)
-    assert (refused.error_code, refused.producer_id) == (53, -1)
+    assert (refused.error_code, refused.producer_id) == (35, -1)
 
 
 def test_a_repeated_batch_is_answered_with_its_offset_and_not_stored(raw, made):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import Counter
+from functools import partial
 
 import pytest
 from kafka.protocol.admin import CreatePartitionsRequest, DeleteTopicsRequest
@@ -18,10 +21,16 @@ from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.broker import long_work
 from pulsemark.broker.long_work import Turns
-from pulsemark.kafka import answering, endpoint, fetching, publishing, reading, session
+from pulsemark.kafka import answering, endpoint, publishing, reading, session, shown_entries
 from pulsemark.kafka.groups import offsets as group_offsets
 from pulsemark.kafka.partitions import KafkaPartition
+from pulsemark.kafka.records import batch as batches
+from pulsemark.kafka.records import fetch, produced_batch, produced_legacy, validate_produced
+from pulsemark.kafka.records.batch import BatchFields
+from pulsemark.kafka.records.convert import to_legacy
+from pulsemark.kafka.records.record import Codec, Record, Work
 from pulsemark.kafka.wire import connection
+from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 
 from .conftest import create, is_on_loop, record_set, records_of
@@ -31,6 +40,7 @@ _Fetched = FetchRequest.FetchTopic
 _Listed = ListOffsetsRequest.ListOffsetsTopic
 _Committed = OffsetCommitRequest.OffsetCommitRequestTopic
 COUNT = 600
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -276,34 +286,96 @@ def test_offsets_of_very_many_partitions_are_committed_together(raw, topic, monk
         assert codes == ({28} if asked > 700 else {0})
 
 
-def test_large_sets_are_converted_for_a_few_clients_at_a_time(kafka_broker, raw, made, monkeypatch):
-    """However many old clients read them: what waits to be sent is counted by no other limit."""
-    values = [b"%d" % number for number in range(2_000)]
-    assert raw.produce(made, record_set(values)).error_code == 0
-    limit = endpoint.CONVERTED_AT_ONCE
-    inside: list[object] = []
+@pytest.fixture
+def conversions(monkeypatch):
+    """How many conversions ran at the same time, one number for each."""
+    running: list[int] = []
     most: list[int] = []
+    convert = fetch
 
-    async def counted(self):
-        inside.append(self)
-        most.append(len(inside))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        await convert(self)
-        inside.remove(self)
+    def counted(*args):
+        if is_on_loop():
+            return convert(*args)
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.02)
+        made = convert(*args)
+        running.pop()
+        return made
 
-    convert = fetching.FetchWork._convert_and_answer_now
-    monkeypatch.setattr(fetching.FetchWork, "_convert_and_answer_now", counted)
-    clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(3 * limit)]
-    for client in clients:
-        asked = [(made, 0, 0, 1 << 20, -1)]
-        client.send(FetchRequest, 3, **fetch_fields(asked, 60_000, 1, 1 << 20))
+    monkeypatch.setattr(shown_entries, "fetch", counted)
+    return most
+
+
+def _fetch_as_old_clients(broker, topic, offsets):
+    """A client for each offset asks at the same time; the values that each one gets."""
+    clients = [RawKafka.from_url(broker.kafka_url) for _ in offsets]
+    for client, offset in zip(clients, offsets, strict=True):
+        asked = [(topic, 0, offset, 1, -1)]
+        client.send(FetchRequest, 3, **fetch_fields(asked, 60_000, 1, 1))
+    found = []
     for client in clients:
         part = client.receive(FetchRequest, 3)[1].responses[0].partitions[0]
-        assert len(records_of(part.records)) == len(values)
+        found.append([value for _, value in records_of(part.records)])
         client.close()
-    assert 1 <= max(most) <= limit
-    assert len(most) == len(clients)
+    return found
+
+
+def test_large_sets_are_converted_for_a_few_clients_at_a_time(kafka_broker, raw, made, conversions):
+    """However many old clients read them: what a conversion takes is counted by no other limit."""
+    values = [b"%d" % number for number in range(2_000)]
+    count = 3 * endpoint.LARGE_SETS_AT_ONCE
+    for _ in range(count):
+        assert raw.produce(made, record_set(values)).error_code == 0
+    offsets = [number * len(values) for number in range(count)]
+    assert _fetch_as_old_clients(kafka_broker, made, offsets) == [values] * count
+    assert len(conversions) == count
+    assert max(conversions) <= endpoint.LARGE_SETS_AT_ONCE
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_clients_that_read_the_same_large_set_share_one_conversion(
+    kafka_broker, raw, made, conversions, codec
+):
+    """Twenty old clients cost what one costs, wherever in a compressed set they begin."""
+    values = [b"%d" % number * 8 for number in range(20_000)]
+    assert raw.produce(made, record_set(values, codec=codec)).error_code == 0
+    offsets = range(20) if codec else [0] * 20
+    assert _fetch_as_old_clients(kafka_broker, made, offsets) == [values] * 20
+    assert len(conversions) == 1
+    assert kafka_broker.broker.services.output.reserved_bytes == 0
+
+
+def test_conversions_that_nobody_asks_for_are_forgotten():
+    """What is too much at once, and what was not asked for lately."""
+
+    async def play():
+        now_s = 0.0
+
+        async def run(make):
+            return make()
+
+        kept = shown_entries.Conversions(run, lambda: now_s)
+        large = 1, bytes(shown_entries.KEPT_BYTES // 2 + 1)
+        calls = []
+
+        def make(name):
+            calls.append(name)
+            return large
+
+        async def ask(name):
+            return (await kept.result(name, partial(make, name))).result()
+
+        assert await ask("a") is await ask("a") is large
+        await ask("b")
+        await ask("a")
+        assert calls == ["a", "b", "a"]
+        now_s += 2 * shown_entries.KEPT_S
+        kept.drop_unused()
+        await ask("a")
+        assert calls == ["a", "b", "a", "a"]
+
+    asyncio.run(play())
 
 
 def test_large_requests_of_many_clients_are_decoded_a_few_at_a_time(
@@ -322,8 +394,8 @@ def test_large_requests_of_many_clients_are_decoded_a_few_at_a_time(
         await handle(self, request)
         inside.remove(request)
 
-    handle = session.KafkaSession._decode_and_handle_now
-    monkeypatch.setattr(session.KafkaSession, "_decode_and_handle_now", counted)
+    handle = session.KafkaSession.handle_large_now
+    monkeypatch.setattr(session.KafkaSession, "handle_large_now", counted)
     monkeypatch.setattr(connection, "DECODED_AT_ONCE_BYTES", 1_000)
     clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(3 * limit)]
     for client in clients:
@@ -343,3 +415,165 @@ def test_a_few_sets_are_stored_at_once(raw, made, slices):
     assert raw.produce(made, record_set([b"x"])).base_offset == 1
     assert not slices
     assert publishing.AT_ONCE_PARTS >= 100
+
+
+def _equal(count, codec=0, magic=2, value=b"v", numbered=True):
+    """A set of equal records. If they are not numbered, a compressed one is very small."""
+    records = [Record(n if numbered else 0, 1, b"k", value) for n in range(count)]
+    if magic == 2:
+        return batches.build(records, BatchFields(codec, last_offset_delta=count - 1), Work())
+    return to_legacy(records, magic, codec, Work())
+
+
+@pytest.mark.parametrize(
+    ("sets", "version"),
+    [
+        ([_equal(100_000, Codec.ZSTD, numbered=False)], 7),
+        ([_equal(3_000, Codec.GZIP)], 7),
+        ([_equal(20_000, Codec.GZIP, 0)], 2),
+        ([_equal(20_000, Codec.GZIP, 1)] * 5, 2),
+        ([_equal(1, Codec.ZSTD, value=bytes(3_000_000))], 7),
+        ([_equal(10_000)] * 5, 7),
+        ([_equal(4_000, magic=0)] * 3, 2),
+    ],
+    ids=["zstd", "gzip", "magic-0", "magic-1", "one-large-record", "plain", "plain-magic-0"],
+)
+def test_a_set_is_checked_by_what_is_in_it_not_by_its_size(raw, made, monkeypatch, sets, version):
+    """However small it is as sent, many records or bytes after decompression take a thread."""
+    raw.produce(made, record_set([b"open"]))
+    sizes = []
+    for module, name in ((produced_batch, "scan_records"), (produced_legacy, "scan_messages")):
+        scan = getattr(module, name)
+
+        def spied(data, *args, scan=scan):
+            found = scan(data, *args)
+            if is_on_loop():
+                sizes.append((found.count, len(data)))
+            return found
+
+        monkeypatch.setattr(module, name, spied)
+    data = _Produced.PartitionProduceData
+    parts = [data(index=0, records=each) for each in sets]
+    assert all(len(each) < 128 * 1024 for each in sets)
+    fields = produce_fields([], -1) | {"topic_data": [_Produced(name=made, partition_data=parts)]}
+    answer = raw.call(ProduceRequest, version, **fields)
+    assert {part.error_code for part in answer.responses[0].partition_responses} == {0}
+    assert not sizes
+
+
+def test_small_sets_that_are_much_together_are_checked_in_turns(raw, made, slices):
+    """One request's sets are one piece of work each."""
+    raw.produce(made, record_set([b"open"]))
+    data = _Produced.PartitionProduceData
+    parts = [data(index=0, records=_equal(1_900)) for _ in range(100)]
+    fields = produce_fields([], -1) | {"topic_data": [_Produced(name=made, partition_data=parts)]}
+    slices.clear()
+    answer = raw.call(ProduceRequest, 7, **fields)
+    assert {part.error_code for part in answer.responses[0].partition_responses} == {0}
+    assert max(slices.values()) == 1
+    assert len(slices) >= 100
+
+
+def test_large_sets_of_many_clients_are_checked_a_few_at_a_time(
+    kafka_broker, raw, made, monkeypatch
+):
+    """A set may have 64 MiB after decompression, and a client may leave while it is checked."""
+    running: list[int] = []
+    most: list[int] = []
+    check = validate_produced
+
+    def counted(*args, **options):
+        if is_on_loop():
+            return check(*args, **options)
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.02)
+        try:
+            return check(*args, **options)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(publishing, "validate_produced", counted)
+    large = _equal(1, Codec.GZIP, value=bytes(3_000_000))
+    clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(12)]
+    for client in clients:
+        client.send(ProduceRequest, 7, **produce_fields([(made, 0, large)], -1))
+    for client in clients[::2]:
+        client.close()
+    for client in clients[1::2]:
+        part = client.receive(ProduceRequest, 7)[1].responses[0].partition_responses[0]
+        assert part.error_code == 0
+        client.close()
+    assert max(most) <= endpoint.CHECKED_AT_ONCE + endpoint.LARGE_SETS_AT_ONCE
+    kafka = kafka_broker.broker.services.kafka
+    for _ in range(1_000):
+        raw.fetch(made, 0, max_bytes=1)
+        if not kafka.ports.budget.bytes_in_flight and len(kafka.sessions) == 1:
+            break
+    assert kafka.ports.budget.bytes_in_flight == 0
+
+
+def test_a_closing_broker_checks_no_more_sets():
+    """Those that were taken and wait for their check are refused, and their client sends again."""
+    entered, go_on = threading.Event(), threading.Event()
+    check = validate_produced
+
+    def held(*args, **options):
+        if not is_on_loop():
+            entered.set()
+            assert go_on.wait(60)
+        return check(*args, **options)
+
+    with (
+        running_broker(kafka_port=0, http_port=None) as broker,
+        pytest.MonkeyPatch.context() as patch,
+        RawKafka.from_url(broker.kafka_url) as client,
+    ):
+        create(client, "t")
+        patch.setattr(publishing, "validate_produced", held)
+        data = _Produced.PartitionProduceData
+        parts = [data(index=0, records=_equal(10_000)) for _ in range(3)]
+        topic_data = [_Produced(name="t", partition_data=parts)]
+        fields = produce_fields([], -1) | {"topic_data": topic_data}
+        client.send(ProduceRequest, 7, **fields)
+        assert entered.wait(60)
+        kafka = broker.broker.services.kafka
+        assert kafka is not None
+        kafka.stop_reading()
+        go_on.set()
+        answer = client.receive(ProduceRequest, 7)[1].responses[0]
+        assert [part.error_code for part in answer.partition_responses] == [0, 6, 6]
+
+
+def test_clients_that_fetch_at_once_and_read_nothing_share_one_limit(monkeypatch):
+    """What they read together stays within the memory for unsent data; others are served."""
+    limit_bytes, set_bytes = 8 * MIB, 500_000
+    with running_broker(kafka_port=0, http_port=None, max_unsent_bytes=limit_bytes) as broker:
+        output = broker.broker.services.output
+        sizes = []
+        read = KafkaPartition.read
+
+        def spied(self, offset, max_bytes):
+            sizes.append(output.total_bytes + output.reserved_bytes)
+            return read(self, offset, max_bytes)
+
+        monkeypatch.setattr(KafkaPartition, "read", spied)
+        with RawKafka.from_url(broker.kafka_url) as raw:
+            create(raw, "t")
+            for _ in range(20):
+                assert raw.produce("t", record_set([bytes(set_bytes)])).error_code == 0
+            fields = fetch_fields([("t", 0, 0, 16 * MIB, -1)], 0, 1, 16 * MIB)
+            clients = [RawKafka.from_url(broker.kafka_url) for _ in range(40)]
+            for client in clients:
+                client.send(FetchRequest, 11, **fields)
+            for _ in range(20):
+                assert raw.fetch("t", 0, max_bytes=1).records
+            # One entry is sent whole, whatever was reserved for it.
+            assert max(sizes) <= limit_bytes + 2 * set_bytes
+            for client in clients:
+                client.close()
+            for _ in range(1_000):
+                assert raw.fetch("t", 0, max_bytes=1).records
+                if not output.reserved_bytes:
+                    break
+            assert output.reserved_bytes == 0

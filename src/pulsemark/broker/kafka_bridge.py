@@ -280,6 +280,10 @@ class BrokerTopics:
         listed = (*topics.partitioned_in(namespace), *topics.names_in(namespace))
         return sorted(filter(is_name, {name.rpartition("/")[2] for name in listed}))
 
+    def count(self) -> int:
+        """How many topics and partitions there are."""
+        return self._topics.names.count_of(self._namespace)
+
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; 0: there is no such topic."""
         if not is_name(topic):

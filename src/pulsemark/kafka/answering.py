@@ -1,21 +1,33 @@
-"""How a connection answers: encoded here or in a thread, written with as few copies as pays."""
+"""How a connection answers: what a request names, once and in turns; then the answer, encoded.
+
+A request of a megabyte may name one thing 80,000 times, and each may be answered with a megabyte.
+So handlers take what a request names from `named` or `gathered`: each thing once, when the event
+loop has time for it, after the size of its part of the answer was counted. An answer with many
+parts is encoded in a thread. What is written is copied as little as pays.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from ..metadata import Buffer
+from .errors import ProtocolError
 from .ports import Ports
-from .wire import Request, encode, splice
+from .wire import Connection, Request, encode, splice
 
 __all__ = ["Answering"]
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 #: With more topics or partitions, an answer is encoded in a thread.
 ENCODED_AT_ONCE_PARTS = 500
+#: The largest answer, without records. A client that asks for more is disconnected.
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+#: What a part of an answer has at most, if it has no texts that others have sent.
+PART_BYTES = 64
 #: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
 JOIN_BELOW_BYTES = 2 * 1024
 
@@ -24,6 +36,7 @@ class Answering:
     """The answers of a connection. `KafkaSession` puts them in their order and sends them."""
 
     is_closed: bool
+    connection: Connection
     _ports: Ports
     _transport: asyncio.Transport | None
     _largest_buffer_bytes: int
@@ -79,6 +92,41 @@ class Answering:
                 await turns.next()
             yield item
 
+    async def named(
+        self,
+        items: Iterable[T],
+        answer_bytes: Callable[[T], int] = lambda _: PART_BYTES,
+        *,
+        key: Callable[[T], Hashable] | None = None,
+    ) -> AsyncIterator[T]:
+        """What a request names: each thing once, when the loop has time for it.
+
+        `answer_bytes` says how large the answer about a thing will be, before it is made. `key`
+        says which items name the same thing; of these the first one counts.
+
+        Raises ProtocolError: all answers together would have more than `MAX_ANSWER_BYTES`.
+        """
+        seen: set[Hashable] = set()
+        total_bytes = 0
+        async for item in self.in_turns(items):
+            thing: Hashable = item if key is None else key(item)
+            if thing in seen:
+                continue
+            seen.add(thing)
+            total_bytes += answer_bytes(item)
+            if total_bytes > MAX_ANSWER_BYTES:
+                raise ProtocolError(
+                    f"an answer of {total_bytes} bytes or more; at most {MAX_ANSWER_BYTES} are sent"
+                )
+            yield item
+
+    async def gathered(self, items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+        """What a request names, with all that it says of each thing."""
+        found: dict[K, list[T]] = {}
+        async for item in self.in_turns(items):
+            found.setdefault(key(item), []).append(item)
+        return found
+
     # -- what is written ------------------------------------------------------------------------
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
@@ -97,9 +145,13 @@ class Answering:
         return self.unsent_bytes()
 
     def held_output_bytes(self) -> int:
-        """The memory of that data. What a view shows a part of is held until it is sent."""
+        """The memory of that data, and of answers that wait for earlier ones.
+
+        What a view shows a part of is held until it is sent.
+        """
         unsent_bytes = self.unsent_bytes()
-        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
+        held_bytes = self.connection.held_bytes
+        return held_bytes + (unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0)
 
 
 def _write_buffers(

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
 
 from ..ledger import LedgerError
 from .deadlines import Deadlines
@@ -27,15 +29,19 @@ from .partitions import Partitions
 from .ports import Ports
 from .producer_ids import ProducerIds
 from .session import KafkaSession
+from .shown_entries import Conversions
 from .wire import Memory
 
 __all__ = ["Endpoint"]
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 CHECK_INTERVAL_S = 1.0
 LARGE_AT_ONCE = 2
-CONVERTED_AT_ONCE = 8
+CHECKED_AT_ONCE = 2
+LARGE_SETS_AT_ONCE = 2
 
 
 class Endpoint:
@@ -54,11 +60,16 @@ class Endpoint:
         self.fetch_sessions = FetchSessions(
             self.deadlines.now_s, options.max_fetch_sessions, options.max_fetch_session_partitions
         )
-        #: Large requests other than Produce that are decoded and handled at the same time: decoded
-        #: they, and their answers, take a hundred times their size.
+        #: Requests with large bodies or many parts that are handled at the same time: decoded they,
+        #: and their answers, take a hundred times their size.
         self.large_requests = asyncio.Semaphore(LARGE_AT_ONCE)
-        #: Fetches with an entry that is converted in a thread.
-        self.conversions = asyncio.Semaphore(CONVERTED_AT_ONCE)
+        #: Sets that are checked in a thread.
+        self.checks = asyncio.Semaphore(CHECKED_AT_ONCE)
+        #: Sets that may take much more memory and time in a thread, produced and fetched.
+        self.large_sets = asyncio.Semaphore(LARGE_SETS_AT_ONCE)
+        self.conversions = Conversions(
+            lambda make: self.in_lane(self.large_sets, make), self.deadlines.now_s
+        )
         self._rewriting: asyncio.Task[None] | None = None
         self.cluster: ClusterPort = ports.cluster or Alone(options.host)
         self._residence = Residence(ports, options, self.deadlines, self.cluster)
@@ -105,10 +116,33 @@ class Endpoint:
         """How many connections come from an IP address."""
         return self._hosts[f"/{host}"]
 
+    async def in_lane(
+        self, lane: asyncio.Semaphore, function: Callable[..., T], *args: object
+    ) -> T:
+        """Run a blocking function when there is a place in the lane.
+
+        The place is taken until the function ends, also if the caller is cancelled before.
+        """
+        await lane.acquire()
+        try:
+            work = asyncio.ensure_future(self.ports.run_blocking(function, *args))
+        except BaseException:
+            lane.release()
+            raise
+
+        def ended(work: asyncio.Future[T]) -> None:
+            lane.release()
+            if not work.cancelled():
+                work.exception()  # the caller may be gone
+
+        work.add_done_callback(ended)
+        return await asyncio.shield(work)
+
     def _check(self) -> None:
         """Once a second: connections that are idle, the log of offsets, and unused memory."""
         self.deadlines.after(CHECK_INTERVAL_S, self._check)
         self.memory.trim()
+        self.conversions.drop_unused()
         now_s = self.deadlines.now_s()
         for session in tuple(self.sessions):
             session.check_time(now_s)

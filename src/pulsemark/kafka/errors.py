@@ -83,6 +83,9 @@ class Code(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
+NO_TRANSACTIONS = Code.UNSUPPORTED_VERSION
+"""What requests about transactions are answered with: not 53, which is about permissions."""
+
 #: Texts for clients repeat names that clients have sent, and a string has at most 32,767 bytes.
 MESSAGE_LENGTH = 500
 

@@ -10,8 +10,8 @@ for them (`ports.Turns`), and otherwise in later turns, which all clients share.
 clients that fetch much hold up the others no longer than one does.
 
 An entry that is large and has to be converted would hold up all other clients for seconds. It is
-converted in a thread: reading stops before it, and if it is the first one, the partitions are read
-again when it is there.
+converted in a thread (`Conversions`): reading stops before it, and if it is the first one, the
+partitions are read again when it is there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from .access import Operation
@@ -58,8 +57,9 @@ class FetchWork:
         self._shown = ShownEntries(session.endpoint.figures, max_magic_of(version))
         self.asked = asked
         limit_bytes = min(max_bytes, session.options.max_fetch_bytes)
+        output = session.endpoint.ports.output
         self._reader = PartitionsReader(
-            lambda: session.access, self._shown, version, asked, limit_bytes
+            lambda: session.access, self._shown, output, version, asked, limit_bytes
         )
         self._min_bytes = min_bytes
         self._answer = answer
@@ -134,17 +134,21 @@ class FetchWork:
         self._task = None
         self._looked(reads)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._task = asyncio.get_running_loop().create_task(work)
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        self._task = task = asyncio.get_running_loop().create_task(work)
         # Cancelled before its first step, the coroutine never begins.
-        self._task.add_done_callback(lambda _: work.close())
+        task.add_done_callback(lambda _: work.close())
+        return task
 
     def _looked(self, reads: list[Read]) -> None:
         if self._reader.large is not None:
             self._start(self._convert_and_answer())
         elif self._is_over or self._is_enough(reads):
             self._finish(reads)
-        elif any(
+            return
+        # What was read is dropped, and read again after the wait.
+        self._reader.release()
+        if any(
             asked.partition is not None and asked.partition.end_offset != read.high_watermark
             for asked, read in zip(self.asked, reads, strict=True)
         ):
@@ -176,15 +180,21 @@ class FetchWork:
         self._stop_waiting()
         now_s = self._session.endpoint.deadlines.now_s()
         self._session.left_out.answered(self.asked, reads, now_s)
-        work = self._answer(reads)
+        work = None
+        try:
+            work = self._answer(reads)
+        finally:
+            if work is None:
+                self._reader.release()
         if work is not None:
-            self._start(work)
+            self._start(work).add_done_callback(lambda _: self._reader.release())
 
     def give_up(self) -> None:
         """The connection is lost: stop."""
         self._stop_waiting()
         if self._task is not None:
             self._task.cancel()
+        self._reader.release()
 
     def _stop_waiting(self) -> None:
         self._is_answered = True
@@ -198,23 +208,12 @@ class FetchWork:
     # -- large entries --------------------------------------------------------------------------
 
     async def _convert_and_answer(self) -> None:
-        """Convert the first entry in a thread, read all again, and answer.
-
-        From the conversion until the answer is written, and counts as unsent, it takes memory that
-        no other limit counts. So few fetches do it at the same time, however many clients are old.
-        """
-        async with self._session.endpoint.conversions:
-            await self._convert_and_answer_now()
-
-    async def _convert_and_answer_now(self) -> None:
+        """Convert the first entry in a thread, read all again, and answer."""
         ports = self._session.endpoint.ports
         reads: list[Read] = []
         while (large := self._reader.large) is not None:
-            made: Future[Any] = Future()
-            try:
-                made.set_result(await ports.run_blocking(large.make))
-            except Exception as error:  # noqa: BLE001 - `_result` raises it again
-                made.set_exception(error)
+            self._reader.release()
+            made = await self._session.endpoint.conversions.result(large.place, large.make)
             # Only the first entry of an answer is converted here: one at a time is kept.
             self._shown.made = {large.place: made}
             reads = []

@@ -5,6 +5,7 @@ Topics have Kafka's names here. Where the broker refuses something, the port rai
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -82,6 +83,10 @@ class TopicsPort(Protocol):
 
     def names(self) -> list[str]:
         """All topics that Kafka clients can use, sorted."""
+        ...
+
+    def count(self) -> int:
+        """How many topics and partitions there are."""
         ...
 
     def partitions_of(self, topic: str) -> int:
@@ -229,6 +234,22 @@ class OutputMemory(Memory, Protocol):
 
     def has_room(self, holder: Any) -> bool:
         """Whether more may be written; if not, `output_freed` is called later."""
+        ...
+
+    def reserve(self, wanted_bytes: int) -> int:
+        """Set memory aside for what is read to be sent: so much; 0: wait for `room_freed`."""
+        ...
+
+    def room_freed(self) -> asyncio.Future[None]:
+        """A future that is done when it is worth to try `reserve` again."""
+        ...
+
+    def reserve_more(self, size_bytes: int) -> None:
+        """What was read is larger than what was reserved."""
+        ...
+
+    def give_back(self, size_bytes: int) -> None:
+        """What was reserved is needed no longer."""
         ...
 
 

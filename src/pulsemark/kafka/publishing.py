@@ -4,6 +4,12 @@ The steps: open the partitions, check each set, then append all in one step of t
 that no other request comes in between. A set that is refused does not keep the others from being
 stored. The request is answered when every commit is done; it shares the group commit with the
 publishes of Pulsar's clients.
+
+What the check of a set costs is decided by its records and by its size after decompression, which a
+client may make large with few bytes. So a set is checked on the event loop within narrow bounds
+(`ON_LOOP`). A set that exceeds them is checked in a thread within wider bounds, and one that
+exceeds those in a thread without bounds but the topic's. Only a few of each are checked at the same
+time, over all clients: that bounds the memory, and the time that threads take from the loop.
 """
 
 from __future__ import annotations
@@ -11,15 +17,22 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..ledger import Appended, Batch, EntryTooLargeError, LedgerError
 from ..metadata import BrokerEntryMetadata, Buffer, Sender, StampError
 from .errors import MESSAGE_LENGTH, Code, KafkaError
 from .names import is_name
 from .partitions import KafkaPartition
-from .records import EntryRules, Produced, RecordSetError, validate_produced
+from .records import (
+    EntryRules,
+    Produced,
+    RecordSetError,
+    RecordSetTooLargeError,
+    validate_produced,
+)
+from .records.layout import LEAST_SIZE_BYTES, LOG_OVERHEAD_BYTES
 from .sequences import Batch as SentBatch
 
 if TYPE_CHECKING:
@@ -29,13 +42,29 @@ __all__ = ["AT_ONCE_PARTS", "Part", "Publish"]
 
 log = logging.getLogger(__name__)
 
-#: Larger sets are checked in a thread, and compressed ones from a lower size on.
-CHECKED_AT_ONCE_BYTES = 128 * 1024
-COMPRESSED_AT_ONCE_BYTES = 8 * 1024
+KIB = 1024
+
+
+class Bounds(NamedTuple):
+    """What a set may cost that is checked in one go."""
+
+    #: Bytes as sent, of a set that is not compressed and of one that is.
+    plain_bytes: int
+    compressed_bytes: int
+    #: Bytes after decompression.
+    raw_bytes: int
+    records: int
+
+
+ON_LOOP = Bounds(128 * KIB, 8 * KIB, 64 * KIB, 2_000)
+IN_THREAD = Bounds(2_048 * KIB, 1_024 * KIB, 2_048 * KIB, 50_000)
+#: A decompression of `ON_LOOP` costs as much as so many records, and a record that is converted as
+#: several that are not.
+DECOMPRESSION_RECORDS, CONVERTED_RECORDS = 250, 4
 #: More sets than this are checked and appended in turns.
 AT_ONCE_PARTS = 200
-MAGIC_AT, ATTRIBUTES_AT, PRODUCER_ID_AT = 16, 22, 43
-_PRODUCER_ID = struct.Struct(">q")
+MAGIC_AT, ATTRIBUTES_AT, PRODUCER_ID_AT, COUNT_AT = 16, 22, 43, 57
+_PRODUCER_ID, _COUNT = struct.Struct(">q"), struct.Struct(">i")
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +77,8 @@ class Part:
     partition: KafkaPartition | None = None
     rules: EntryRules | None = None
     produced: Produced | None = None
+    #: Whether its check is done; without anything to store `produced` is None all the same.
+    is_checked: bool = False
     appended: Appended | None = None
     #: The commit of the batch that this one repeats is waited for, too.
     repeats: bool = False
@@ -77,43 +108,58 @@ class Publish:
         #: For how long the connection is not read, because of topics' publish rates.
         self.throttle_ms = 0
         self._batches: dict[Batch, None] = {}
+        self._is_counted = False
         self._waiting = 1
         self._done: Callable[[], None] = _nothing
 
     # -- before ---------------------------------------------------------------------------------
 
     def needs_no_wait(self) -> bool:
-        """Whether all partitions are open, their epochs have begun, and sets are small and few."""
+        """Whether all partitions are open, their epochs have begun, and all sets are checked now.
+
+        Sets are checked as long as they are few and small.
+        """
         if len(self.parts) > AT_ONCE_PARTS:
             return False
         get = self._endpoint.partitions.get
         topics = self._endpoint.ports.topics
+        steps = 0
         for part in self.parts:
             if part.code is not Code.NONE:
                 continue
+            part.partition = get(part.topic, part.index)
             if part.partition is None:
-                part.partition = get(part.topic, part.index)
-            if part.partition is None or _is_large(part.records):
                 return False
             if topics.epoch_is_due(part.partition.opened) or topics.is_held(part.partition.opened):
                 return False
             if part.partition.sequences is None and _is_idempotent(part.records):
                 return False
-        return True
+            steps += _steps(part.records)
+        if steps > ON_LOOP.records:
+            return False
+        return all(part.code is not Code.NONE or self._check(part, ON_LOOP) for part in self.parts)
 
     async def prepare(self) -> None:
-        """Open the partitions, and check large sets in a thread, and very many in turns."""
-        async for part in self._session.in_turns(self.parts):
-            if part.code is not Code.NONE:
-                continue
-            try:
-                await self._prepare(part)
-            except KafkaError as refusal:
-                part.refuse(refusal.code, refusal.message)
-            except (LedgerError, OSError) as error:
-                part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
+        """Open the partitions, and check the sets: in turns, and large ones in a thread."""
+        self._count()
+        try:
+            async for part in self._session.in_turns(self.parts):
+                if part.code is Code.NONE and not part.is_checked:
+                    await self._prepare(part)
+        except BaseException:
+            self._uncount()
+            raise
 
     async def _prepare(self, part: Part) -> None:
+        try:
+            await self._open(part)
+            await self._check_in_its_lane(part)
+        except KafkaError as refusal:
+            part.refuse(refusal.code, refusal.message)
+        except (LedgerError, OSError) as error:
+            part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
+
+    async def _open(self, part: Part) -> None:
         if not is_name(part.topic):
             raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no topic can have that name")
         run_blocking = self._endpoint.ports.run_blocking
@@ -123,25 +169,49 @@ class Publish:
         if part.partition.sequences is None and _is_idempotent(part.records):
             max_ids = self._endpoint.options.max_producer_ids
             await part.partition.load_sequences(run_blocking, max_ids)
-        if _is_large(part.records):
-            await run_blocking(self._check, part)
-        elif len(self.parts) > AT_ONCE_PARTS:
-            self._check(part)
 
-    def _check(self, part: Part) -> None:
-        """Check a set. Runs in any thread."""
+    async def _check_in_its_lane(self, part: Part) -> None:
+        if self._check(part, ON_LOOP):
+            return
+        endpoint = self._endpoint
+        lanes = (endpoint.checks, IN_THREAD), (endpoint.large_sets, None)
+        for lane, bounds in lanes:
+            if await endpoint.in_lane(lane, self._check_unless_closing, part, bounds):
+                return
+
+    def _check_unless_closing(self, part: Part, bounds: Bounds | None) -> bool:
+        if self._session.is_stopping:
+            raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the broker is being closed")
+        return self._check(part, bounds)
+
+    def _check(self, part: Part, bounds: Bounds | None) -> bool:
+        """Check a set; False: that costs more than `bounds`. Runs in any thread."""
         assert part.partition is not None
-        part.rules = rules = part.partition.rules_for_sets()
+        rules = part.partition.rules_for_sets()
         if rules is None:
             part.refuse(
                 Code.POLICY_VIOLATION,
                 f"{part.topic} has entries in Pulsar's format; its entryFormat must be kafka",
             )
-            return
+            return True
+        limits = rules
+        if bounds is not None and part.records is not None:
+            if not _is_within(bounds, part.records, rules.magic):
+                return False
+            if _is_compressed(part.records) and bounds.raw_bytes < rules.max_raw_bytes:
+                limits = replace(rules, max_raw_bytes=bounds.raw_bytes)
         try:
-            part.produced = validate_produced(part.records, self._version, rules, is_given=True)
+            produced = validate_produced(part.records, self._version, limits, is_given=True)
+        except RecordSetTooLargeError as error:
+            if limits is not rules:
+                return False
+            part.refuse(error.code, error.reason)
         except RecordSetError as error:
             part.refuse(error.code, error.reason)
+        else:
+            part.rules, part.produced = rules, produced
+        part.is_checked = True
+        return True
 
     # -- appending ------------------------------------------------------------------------------
 
@@ -164,13 +234,21 @@ class Publish:
 
     def _begin(self, done: Callable[[], None]) -> None:
         self._done = done
-        self._endpoint.ports.budget.bytes_in_flight += self.size_bytes
-        self._session.publishing_bytes += self.size_bytes
+        self._count()
+
+    def _count(self) -> None:
+        """The sets are in memory until they are durable."""
+        if not self._is_counted:
+            self._is_counted = True
+            self._endpoint.ports.budget.bytes_in_flight += self.size_bytes
+            self._session.publishing_bytes += self.size_bytes
+
+    def _uncount(self) -> None:
+        self._session.publishing_bytes -= self.size_bytes
+        self._endpoint.ports.budget.give_back(self.size_bytes)
 
     def _run_one(self, part: Part) -> None:
         """Append one set, unless it is refused."""
-        if part.code is Code.NONE and part.produced is None:
-            self._check_now(part)
         if part.code is not Code.NONE or part.produced is None:
             return
         try:
@@ -195,12 +273,6 @@ class Publish:
             # A batch that is done already calls back at once.
             batch.add_done_callback(self._settled)
         self._settled()
-
-    def _check_now(self, part: Part) -> None:
-        if part.partition is None or not part.partition.opened.is_open:
-            part.refuse(Code.NOT_LEADER_OR_FOLLOWER, "the topic is being closed; try again")
-        else:
-            self._check(part)
 
     def _append(self, part: Part, produced: Produced) -> None:
         """Append a set; or find out that it was stored before."""
@@ -263,8 +335,7 @@ class Publish:
             return
         for part in self.parts:
             self._settle(part)
-        self._session.publishing_bytes -= self.size_bytes
-        self._endpoint.ports.budget.give_back(self.size_bytes)
+        self._uncount()
         # It refers to this request: as long as both do, the request's memory is not free.
         done, self._done = self._done, _nothing
         done()
@@ -308,13 +379,37 @@ def _tags_of(produced: Produced) -> BrokerEntryMetadata:
     return tags
 
 
-def _is_large(records: Buffer | None) -> bool:
-    if records is None or len(records) <= COMPRESSED_AT_ONCE_BYTES:
+def _is_compressed(records: Buffer) -> bool:
+    if len(records) <= ATTRIBUTES_AT:
         return False
-    if len(records) > CHECKED_AT_ONCE_BYTES:
-        return True
-    at = ATTRIBUTES_AT if records[MAGIC_AT] == 2 else MAGIC_AT + 1
-    return bool(records[at] & 7)
+    return bool(records[ATTRIBUTES_AT if records[MAGIC_AT] == 2 else MAGIC_AT + 1] & 7)
+
+
+def _records_in(records: Buffer) -> int:
+    """How many records a set has at most, as its first header and its size say.
+
+    Of a compressed set of magic 0 or 1 only the decompressed size says it.
+    """
+    if len(records) <= COUNT_AT or records[MAGIC_AT] != 2:
+        is_wrapper = _is_compressed(records)
+        return 1 if is_wrapper else len(records) // (LOG_OVERHEAD_BYTES + LEAST_SIZE_BYTES)
+    return max(0, *_COUNT.unpack_from(records, COUNT_AT)) if len(records) >= COUNT_AT + 4 else 0
+
+
+def _steps(records: Buffer | None) -> int:
+    """What the check of a set costs on the event loop, in records."""
+    if records is None:
+        return 1
+    return 1 + _records_in(records) + DECOMPRESSION_RECORDS * _is_compressed(records)
+
+
+def _is_within(bounds: Bounds, records: Buffer, stored_magic: int) -> bool:
+    """Whether a set is small enough, as far as is known before it is decompressed."""
+    most_bytes = bounds.compressed_bytes if _is_compressed(records) else bounds.plain_bytes
+    if len(records) > most_bytes:
+        return False
+    is_kept = len(records) > MAGIC_AT and records[MAGIC_AT] == stored_magic
+    return _records_in(records) * (1 if is_kept else CONVERTED_RECORDS) <= bounds.records
 
 
 def _is_idempotent(records: Buffer | None) -> bool:

@@ -7,6 +7,9 @@ may run (`ports.Turns`).
 Stored bytes go out as they are, but for the fields that a fetch writes (`records.fetch`). Entries
 that the client's version cannot read are converted one by one, by their own format. Reading stops
 before a large one, because it has to be converted in a thread (`large`).
+
+The memory of what is read is reserved before (`OutputMemory.reserve`), until it is written and
+counts as unsent: else hundreds of clients that ask at once would have an answer each in memory.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from ..metadata import Buffer
 from .access import Access, Operation
 from .errors import Code, KafkaError
 from .partitions import KafkaPartition
+from .ports import OutputMemory
 from .records import CodecError
 from .shown_entries import NeedsThreadError, ShownEntries
 
@@ -80,15 +84,21 @@ class PartitionsReader:
         self,
         access: Callable[[], Access],
         shown: ShownEntries,
+        output: OutputMemory,
         version: int,
         asked: list[Asked],
         max_bytes: int,
     ) -> None:
         self._access = access
+        self._output = output
+        #: Of the output memory, for what was read and is not written yet.
+        self._reserved_bytes = 0
         self._shown = shown
         self._sends_whole = version >= WHOLE_FIRST_BATCH_VERSION
         self._asked = asked
         self._max_bytes = max_bytes
+        #: The most that an answer can have.
+        self._wanted_bytes = max(1, min(max_bytes, sum(each.max_bytes for each in asked)))
         self._began_s = 0.0
         self._has_converted = False
         self._steps = 0
@@ -104,22 +114,44 @@ class PartitionsReader:
         self.large = None
         self._began_s = time.monotonic()
         self._has_converted = self.is_cut = False
-        rest_bytes = self._max_bytes
-        is_first = True
+        rest_bytes: int | None = None
+        read_bytes, is_first = 0, True
         for asked in self._asked:
             read = self._without_entries(asked)
             if read is None:
                 # Reading what is too large for the rest of the answer takes time, too.
+                if rest_bytes is None:
+                    rest_bytes = yield from self._reserve()
                 if not is_first:
                     self._check_time()
                 read = yield from self._read_one(asked, rest_bytes, is_first=is_first)
                 rest_bytes -= read.size_bytes
+                read_bytes += read.size_bytes
+                if read_bytes > self._reserved_bytes:
+                    self._output.reserve_more(read_bytes - self._reserved_bytes)
+                    self._reserved_bytes = read_bytes
                 is_first = is_first and not read.size_bytes
                 yield from self._turn()
             elif self._is_piece():
                 yield from self._turn()
             reads.append(read)
         self.look_s = time.monotonic() - self._began_s
+
+    def _reserve(self) -> Generator[object, None, int]:
+        """Memory for the answer, before anything of it is read. The time of waiting is free."""
+        self.release()
+        began_s = time.monotonic()
+        while not (granted := self._output.reserve(self._wanted_bytes)):
+            yield self._output.room_freed()
+        self._reserved_bytes = granted
+        self._began_s += time.monotonic() - began_s
+        return granted if granted < self._wanted_bytes else self._max_bytes
+
+    def release(self) -> None:
+        """What was read is written, or dropped."""
+        reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
+        if reserved_bytes:
+            self._output.give_back(reserved_bytes)
 
     def _is_piece(self) -> bool:
         """Count a cheap step; whether so many are a piece by now."""

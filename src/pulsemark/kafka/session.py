@@ -17,6 +17,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ..metadata import Buffer
@@ -29,18 +30,49 @@ from .lingering import Lingering
 from .ports import Admitted
 from .throttling import Throttling
 from .wire import Connection, Request, decode_body
-from .wire.apis import PRODUCE
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
 
-__all__ = ["Handler", "KafkaSession"]
+__all__ = ["MANY_PARTS", "Handler", "KafkaSession", "one_part", "parts_of"]
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[["KafkaSession", Request], Coroutine[Any, Any, None] | None]
-"""Handles a request. A coroutine it returns holds up later requests until it ends."""
 
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """What is done for one kind of request, and what that costs at most.
+
+    A request with more than `MANY_PARTS` is handled together with a few others only, over all
+    connections: decoded parts, and those of an answer, take a hundred times the bytes of a request.
+    """
+
+    #: A coroutine that it returns holds up later requests until it ends.
+    run: Callable[[KafkaSession, Request], Coroutine[Any, Any, None] | None]
+    #: How many parts the request or its answer has (topics, partitions, groups, settings), as is
+    #: known before the work begins.
+    parts: Callable[[KafkaSession, Request], int]
+
+
+def one_part(_session: KafkaSession, _request: Request) -> int:
+    """A request that names one thing, and whose answer has a fixed size."""
+    return 1
+
+
+def parts_of(outer: str, inner: str | None = None) -> Callable[[KafkaSession, Request], int]:
+    """The number of items in a field of the request, and of those in a field of each item."""
+
+    def count(_session: KafkaSession, request: Request) -> int:
+        items = getattr(request.body, outer) or ()
+        if inner is None:
+            return len(items)
+        return sum(1 + len(getattr(each, inner) or ()) for each in items)
+
+    return count
+
+
+#: A request with more parts is a large one.
+MANY_PARTS = 2_000
 #: Input that is not counted as input memory; more of it is not read while a request waits.
 FREE_INPUT_BYTES = 64 * 1024
 #: How long one connection's requests may run in one turn of the loop.
@@ -82,7 +114,8 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         #: What ends its wait if the connection is lost.
         self._give_up: Callable[[], None] | None = None
         self._is_reading = True
-        self._is_stopping = False
+        #: The broker is being closed.
+        self.is_stopping = False
         self._writable = True
         self._has_turn = False
         self._counts_input = False
@@ -200,7 +233,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         return (
             not self.is_closed
             and self._blocking is None
-            and not self._is_stopping
+            and not self.is_stopping
             and not self.is_throttled
             and self._writable
             and connection.unanswered < options.max_pending_requests
@@ -210,10 +243,11 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         )
 
     def _handle(self, request: Request) -> None:
-        if request.undecoded is None:
-            work = self._handlers[request.api.key](self, request)
+        handler = self._handlers[request.api.key]
+        if request.undecoded is None and handler.parts(self, request) <= MANY_PARTS:
+            work = handler.run(self, request)
         else:
-            work = self._decode_and_handle(request)
+            work = self._handle_large(request)
         if work is not None and self.is_closed:
             work.close()
         elif work is not None:
@@ -222,17 +256,16 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
             # If the connection ends before the task's first step, the coroutine never begins.
             self._task.add_done_callback(lambda _: work.close())
 
-    async def _decode_and_handle(self, request: Request) -> None:
-        """Handle a request with a large body."""
-        if request.api.key == PRODUCE:
-            await self._decode_and_handle_now(request)
-        else:
-            async with self.endpoint.large_requests:
-                await self._decode_and_handle_now(request)
+    async def _handle_large(self, request: Request) -> None:
+        """Handle a request with a large body, or with many parts."""
+        async with self.endpoint.large_requests:
+            await self.handle_large_now(request)
 
-    async def _decode_and_handle_now(self, request: Request) -> None:
-        await self._ports.run_blocking(decode_body, request)
-        work = self._handlers[request.api.key](self, request)
+    async def handle_large_now(self, request: Request) -> None:
+        """The same, for a caller that has its place among the few."""
+        if request.undecoded is not None:
+            await self._ports.run_blocking(decode_body, request)
+        work = self._handlers[request.api.key].run(self, request)
         if work is not None:
             await work
 
@@ -292,6 +325,8 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
     def _answered(self, request: Request, buffers: Sequence[Buffer]) -> None:
         self._active_at_s = self._loop.time()
         self._write(self.connection.answer(request, buffers))
+        if self.connection.held_bytes:
+            self._ports.output.wrote(self)
         if self._blocking is request:
             self._give_up = None
             if self._task is None:
@@ -353,7 +388,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """The broker is closing: take no more requests, and answer those that were taken."""
-        self._is_stopping = True
+        self.is_stopping = True
 
     @property
     def is_busy(self) -> bool:

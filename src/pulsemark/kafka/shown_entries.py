@@ -2,14 +2,16 @@
 
 A large conversion would hold up all other clients for seconds, so it is left to a thread: the
 caller gets a `NeedsThreadError` with the function to run there, puts its result into `made`, and
-asks again.
+asks again. `Conversions` runs such functions: each once, however many clients ask for its entry.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from ..ledger import Entry, EntryKind, Position
@@ -32,13 +34,16 @@ from .records import (
 )
 from .records.sets import MAX_MAGIC, stored_magic
 
-__all__ = ["NeedsThreadError", "ShownEntries"]
+__all__ = ["Conversions", "NeedsThreadError", "ShownEntries"]
 
 log = logging.getLogger(__name__)
 
 #: An entry with more records, or larger when it is decompressed, is converted in a thread.
 CONVERTED_AT_ONCE_RECORDS = 1_000
 CONVERTED_AT_ONCE_BYTES = 128 * 1024
+#: How long what was converted is kept after a client asked for it last, and how much of it.
+KEPT_S = 5.0
+KEPT_BYTES = 32 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -47,7 +52,8 @@ def _none(_entry: Entry, _epoch_of: Callable[[Entry], int]) -> None:
     """No entry is sent as it is stored."""
 
 
-Place = tuple[KafkaPartition, Position, int]
+Place = tuple[KafkaPartition, Position, int, int, int | None]
+"""An entry, the offset from which on a client gets it, the client's magic, the broker's time."""
 
 
 class NeedsThreadError(Exception):
@@ -66,7 +72,7 @@ class ShownEntries:
         self._figures = figures
         self._max_magic = max_magic
         #: What was made in a thread.
-        self.made: dict[Place, Future[Any]] = {}
+        self.made: dict[Place, asyncio.Future[Any]] = {}
 
     def as_stored(
         self, partition: KafkaPartition
@@ -144,7 +150,9 @@ class ShownEntries:
             return make()
         metadata = peek(entry.prefix)
         raw_bytes = 0 if metadata is None else metadata.raw_size_bytes
-        place = partition, entry.position, fetch_offset
+        # Of a compressed set a client gets all, wherever it begins to read.
+        offset = stored.base_offset if raw_bytes > len(stored.body) else fetch_offset
+        place = partition, entry.position, offset, self._max_magic, stored.broker_time_ms
         return self._result(place, max(raw_bytes, len(stored.body)), entry.message_count, make)
 
     def _converted(
@@ -177,7 +185,8 @@ class ShownEntries:
             )
             return len(records), made
 
-        place = partition, entry.position, fetch_offset
+        offset = max(fetch_offset, entry.first_index)
+        place = partition, entry.position, offset, self._max_magic, broker_time_ms
         count, converted = self._result(place, len(entry.body), entry.message_count, make)
         figures = self._figures
         figures.sets_converted += 1
@@ -205,3 +214,69 @@ class ShownEntries:
         if made is None:
             raise NeedsThreadError(place, make)
         return cast("T", made.result())
+
+
+@dataclass(slots=True, eq=False)
+class _Conversion:
+    """One conversion, running or done."""
+
+    task: asyncio.Task[Any]
+    used_s: float
+    waiting: int = 0
+    size_bytes: int = 0
+
+
+class Conversions:
+    """Large entries that are converted in threads, for all clients of an endpoint.
+
+    Clients that ask for the same one share it. It is kept while it is asked for (`KEPT_BYTES`).
+    """
+
+    def __init__(
+        self, run: Callable[[Callable[[], Any]], Awaitable[Any]], now_s: Callable[[], float]
+    ) -> None:
+        self._run = run
+        self._now_s = now_s
+        self._kept: OrderedDict[Place, _Conversion] = OrderedDict()
+
+    async def result(self, place: Place, make: Callable[[], Any]) -> asyncio.Future[Any]:
+        """A future that is done, with what `make` returned or raised."""
+        known = self._kept.get(place)
+        if known is None:
+            task = asyncio.get_running_loop().create_task(self._made(make))
+            known = self._kept[place] = _Conversion(task, self._now_s())
+        known.waiting += 1
+        try:
+            await asyncio.wait([known.task])
+        finally:
+            known.waiting -= 1
+            if not known.waiting and not known.task.done():
+                # Nobody asks for it any more.
+                known.task.cancel()
+                del self._kept[place]
+        known.used_s, known.size_bytes = self._now_s(), _size_of(known.task)
+        if place in self._kept:
+            self._kept.move_to_end(place)
+        self.drop_unused()
+        return known.task
+
+    async def _made(self, make: Callable[[], Any]) -> Any:
+        return await self._run(make)
+
+    def drop_unused(self) -> None:
+        """Forget what was not asked for lately, and what is too much."""
+        old_s = self._now_s() - KEPT_S
+        kept_bytes = sum(each.size_bytes for each in self._kept.values())
+        for place, each in tuple(self._kept.items()):
+            if each.waiting or not each.task.done():
+                continue
+            if kept_bytes > KEPT_BYTES or each.used_s < old_s:
+                kept_bytes -= each.size_bytes
+                del self._kept[place]
+
+
+def _size_of(made: asyncio.Future[Any]) -> int:
+    if made.cancelled() or made.exception() is not None:
+        return 0
+    result = made.result()
+    return result.size_bytes if isinstance(result, Fetched) else len(result[1])

@@ -219,7 +219,54 @@ def test_those_that_read_nothing_for_longest_are_closed():
         late.unsent = 5 * MIB
         memory.wrote(late)
         assert (reading.closed, stuck.closed, late.closed) == (0, 1, 0)
-        assert memory.total_bytes == 8 * MIB
+        # What it held is free only when its connection is gone: nobody is given it before.
+        other = FakeHolder()
+        assert (memory.total_bytes, memory.has_room(other)) == (12 * MIB, False)
+        memory.forget(stuck)
+        assert (memory.total_bytes, memory.has_room(other)) == (8 * MIB, True)
+        memory.close()
+
+    asyncio.run(scenario())
+
+
+def test_readers_that_come_at_once_reserve_no_more_than_the_limit():
+    """What is read to be sent counts before it is written; those who wait go on one by one."""
+
+    async def scenario():
+        memory = OutputMemory(16 * MIB)
+        assert memory.reserve(5 * MIB) == 5 * MIB
+        assert memory.reserve(5 * MIB) == 3 * MIB
+        granted = []
+        while (size_bytes := memory.reserve(5 * MIB)) != 0:
+            granted.append(size_bytes)
+        assert granted == [MIB] * 8
+        assert memory.reserved_bytes == 16 * MIB
+        freed = [memory.room_freed() for _ in range(2)]
+        memory.give_back(3 * MIB)
+        await asyncio.gather(*freed)
+        assert memory.reserve(5 * MIB) == MIB
+        memory.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_goes_on_also_if_clients_hold_all_memory():
+    """One at a time is let in: what it writes makes room, as the slowest connection is closed."""
+
+    async def scenario():
+        memory = OutputMemory(8 * MIB)
+        stuck = FakeHolder()
+        stuck.unsent = 8 * MIB
+        memory.wrote(stuck)
+        assert memory.reserve(4 * MIB) == MIB
+        assert memory.reserve(4 * MIB) == 0
+        late = FakeHolder()
+        late.unsent = MIB
+        memory.wrote(late)
+        memory.give_back(MIB)
+        assert stuck.closed
+        memory.forget(stuck)
+        assert memory.reserve(2 * MIB) == 2 * MIB
         memory.close()
 
     asyncio.run(scenario())

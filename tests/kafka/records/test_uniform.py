@@ -58,17 +58,27 @@ def test_flags_are_seen() -> None:
 
 
 def test_offsets_end_a_run_where_they_get_longer() -> None:
-    """Offset deltas have one byte up to 63, two up to 8191; longer ones are read one by one."""
-    raw = uniform(9000, None, 4, 0)
-    first = uniform_run(raw, 0, 0, 9000)
+    """Offset deltas have one byte up to 63, two up to 8191, then three; a run has 8,192 of them."""
+    raw = uniform(17_000, None, 4, 0)
+    first = uniform_run(raw, 0, 0, 17_000)
     assert first is not None
     assert first.records == 64
-    second = uniform_run(raw, first.end, 64, 9000)
+    second = uniform_run(raw, first.end, 64, 17_000)
     assert second is not None
     assert second.records == 8192 - 64
-    assert uniform_run(raw, second.end, 8192, 9000) is None
-    scan = scan_records(raw, 9000, TIME_MS)
-    assert (scan.count, scan.numbered, scan.max_time_ms) == (9000, True, TIME_MS)
+    third = uniform_run(raw, second.end, 8192, 17_000)
+    assert third is not None
+    assert third.records == 8192
+    scan = scan_records(raw, 17_000, TIME_MS)
+    assert (scan.count, scan.numbered, scan.max_time_ms) == (17_000, True, TIME_MS)
+
+
+@pytest.mark.parametrize("place", [2, 3, 4])
+def test_a_wrong_offset_of_three_bytes_is_seen(place: int) -> None:
+    """Whichever of its bytes is wrong, the records are not numbered 0, 1, 2 ..."""
+    raw = bytearray(uniform(17_000, None, 4, 0))
+    raw[len(raw) - 500 * 13 + 1 + place] ^= 2
+    assert not scan_records(bytes(raw), 17_000, TIME_MS).numbered
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -14,7 +14,8 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.kafka.errors import ProtocolError
-from pulsemark.kafka.wire import APIS, Connection
+from pulsemark.kafka.wire import APIS, Connection, decode_body
+from pulsemark.kafka.wire import connection as connection_module
 from pulsemark.kafka.wire.apis import HIGHEST_FOR
 from pulsemark.testing.raw_kafka import fetch_fields, produce_fields
 
@@ -171,7 +172,27 @@ def test_a_large_body_of_many_parts_is_left_for_a_thread(version):
     ):
         connection.receive(frame(kind, version, **fields))
     asked = [request.undecoded is not None for request in taken(connection)]
-    assert asked == [False, True, True, True]
+    assert asked == [False, True, False, True]
+
+
+def test_a_produce_with_too_many_sets_is_refused_before_it_is_decoded(monkeypatch):
+    """Decoded, sets without records would take a hundred times the bytes of the request."""
+    monkeypatch.setattr(connection_module, "MAX_SETS", 20_000)
+    topics = ProduceRequest.TopicProduceData
+    sets = [topics.PartitionProduceData(index=n, records=None) for n in range(20_000)]
+    for count, is_served in ((19_998, True), (20_000, False)):
+        connection = Connection(1 << 24)
+        data = [topics(name="t", partition_data=sets[:count])]
+        connection.receive(
+            frame(ProduceRequest, 7, **produce_fields([], -1) | {"topic_data": data})
+        )
+        (request,) = taken(connection)
+        if is_served:
+            decode_body(request)
+            assert len(request.body.topic_data[0].partition_data) == count
+        else:
+            with pytest.raises(ProtocolError, match="more than 20000 sets"):
+                decode_body(request)
 
 
 def test_kafka_python_takes_the_broker_for_the_kafka_whose_requests_it_serves():

@@ -6,7 +6,8 @@ There are three kinds. Each has a limit over all connections:
   connection whose frame began first. Frames of normal clients end soon, so this is the slowest.
 - **Output**: answers and messages that the sockets have not accepted yet. Above half of the limit
   only connections with little unsent data get more. At the limit the broker closes the
-  connections that have read nothing for the longest time.
+  connections that have read nothing for the longest time. Who reads entries to send them reserves
+  the memory before: many readers that come at once get no more than those that come one by one.
 - **Kept state**: names, properties and key ranges of producers and consumers, and requests in
   progress. This has a limit per connection, too. Above a limit the broker refuses the request.
 
@@ -29,6 +30,10 @@ __all__ = ["Account", "Holder", "InputMemory", "KeptMemory", "OutputMemory", "Re
 SHARE_BYTES = 64 * 1024
 #: How often all connections are measured, at most, to decide whether output memory is scarce.
 MEASURE_INTERVAL_S = 0.05
+#: What a reader gets at least while output memory is scarce.
+LEAST_READ_BYTES = 1024 * 1024
+#: How many readers that wait for memory try again when some is given back.
+WOKEN_AT_ONCE = 8
 #: How many connections resume in one turn when output memory is free again.
 RESUMED_AT_ONCE = 200
 
@@ -100,6 +105,12 @@ class OutputMemory:
         #: Bytes by connection; first those that have read nothing for the longest time.
         self._held: dict[Holder, int] = {}
         self._waiting: dict[Holder, None] = {}
+        #: Of the sum, what connections hold that were closed for it and are not gone yet.
+        self._closing: dict[Holder, int] = {}
+        self._closing_bytes = 0
+        #: Set aside for entries that are being read, and not written yet.
+        self.reserved_bytes = 0
+        self._readers: deque[asyncio.Future[None]] = deque()
         self._measured_at_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -115,15 +126,59 @@ class OutputMemory:
 
     def has_room(self, holder: Holder) -> bool:
         """Whether more may be written to a connection; if not, `output_freed` is called later."""
-        if not self.is_scarce or holder.unsent_bytes() <= SHARE_BYTES:
+        if self._has_room(holder):
             return True
         self._waiting[holder] = None
+        self._measure_soon()
         return False
+
+    def _has_room(self, holder: Holder) -> bool:
+        """While memory is scarce for those with little unsent data; beyond the limit for nobody."""
+        if not self.is_scarce:
+            return True
+        return self.total_bytes <= self.limit_bytes and holder.unsent_bytes() <= SHARE_BYTES
 
     def forget(self, holder: Holder) -> None:
         """The connection is gone."""
         self._waiting.pop(holder, None)
-        self.total_bytes -= self._held.pop(holder, 0)
+        closing_bytes = self._closing.pop(holder, 0)
+        self._closing_bytes -= closing_bytes
+        self.total_bytes -= self._held.pop(holder, 0) + closing_bytes
+
+    def reserve(self, wanted_bytes: int) -> int:
+        """Set memory aside for entries that are read to be sent. Return how much, at most `wanted`.
+
+        It is less while memory is scarce, and 0 if there is none: try again after `room_freed`.
+        The caller gives it back (`give_back`) when what was read is written, or dropped.
+        """
+        used_bytes = self.total_bytes + self.reserved_bytes
+        granted = min(wanted_bytes, max(self.limit_bytes // 2 - used_bytes, LEAST_READ_BYTES))
+        if self.reserved_bytes and used_bytes + granted > self.limit_bytes:
+            return 0
+        self.reserved_bytes += granted
+        return granted
+
+    def room_freed(self) -> asyncio.Future[None]:
+        """A future that is done when it is worth to try `reserve` again."""
+        freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._readers.append(freed)
+        self._measure_if_due()
+        return freed
+
+    def reserve_more(self, size_bytes: int) -> None:
+        """What was read is larger than what was reserved: an entry is sent as a whole."""
+        self.reserved_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """What was reserved is needed no longer."""
+        self.reserved_bytes -= size_bytes
+        self._wake_readers()
+
+    def _wake_readers(self) -> None:
+        for _ in range(min(WOKEN_AT_ONCE, len(self._readers))):
+            freed = self._readers.popleft()
+            if not freed.done():
+                freed.set_result(None)
 
     def close(self) -> None:
         """Stop measuring."""
@@ -134,10 +189,16 @@ class OutputMemory:
     def _measure_if_due(self) -> None:
         loop = asyncio.get_running_loop()
         due_at_s = self._measured_at_s + MEASURE_INTERVAL_S
-        if self.total_bytes > self.limit_bytes or loop.time() >= due_at_s:
+        kept_bytes = self.total_bytes - self._closing_bytes
+        if kept_bytes > self.limit_bytes or loop.time() >= due_at_s:
             self._measure()
-        elif self._timer is None:
-            self._timer = loop.call_at(due_at_s, self._measure)
+        else:
+            self._measure_soon()
+
+    def _measure_soon(self) -> None:
+        if self._timer is None:
+            due_at_s = self._measured_at_s + MEASURE_INTERVAL_S
+            self._timer = asyncio.get_running_loop().call_at(due_at_s, self._measure)
 
     def _measure(self) -> None:
         loop = asyncio.get_running_loop()
@@ -153,27 +214,34 @@ class OutputMemory:
                 del held[holder]
             if size_bytes:
                 held[holder] = size_bytes
-        if self.total_bytes > self.limit_bytes:
+        if self.total_bytes - self._closing_bytes > self.limit_bytes:
             self._close_slowest()
         self.is_scarce = self.total_bytes * 2 > self.limit_bytes
         self._resume_waiting()
-        if self.is_scarce or self._waiting:
+        self._wake_readers()
+        if self.is_scarce or self._waiting or self._readers:
             self._timer = loop.call_later(MEASURE_INTERVAL_S, self._measure)
 
     def _close_slowest(self) -> None:
-        """Get well below the limit, so that the next write does not need another measurement."""
+        """Get well below the limit, so that the next write does not need another measurement.
+
+        What a closed connection held is free when the connection is gone, in a later turn of the
+        loop. Until then it counts: others must not be given that memory before.
+        """
         for least_bytes in (SHARE_BYTES, 0):
             for holder, size_bytes in list(self._held.items()):
-                if self.total_bytes <= self.limit_bytes * 7 // 8:
+                if self.total_bytes - self._closing_bytes <= self.limit_bytes * 7 // 8:
                     return
                 if size_bytes > least_bytes:
-                    self.forget(holder)
+                    self._waiting.pop(holder, None)
+                    self._closing[holder] = self._held.pop(holder)
+                    self._closing_bytes += size_bytes
                     holder.give_up_output()
 
     def _resume_waiting(self) -> None:
         ready = []
         for holder in self._waiting:
-            if not self.is_scarce or holder.unsent_bytes() <= SHARE_BYTES:
+            if self._has_room(holder):
                 ready.append(holder)
                 if len(ready) == RESUMED_AT_ONCE:
                     break

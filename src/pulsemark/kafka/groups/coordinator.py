@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ..deadlines import Deadlines
 from ..errors import Code
@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 #: Assignment strategies that one member may offer; clients offer one to four. Each join compares
 #: those of all members.
 MAX_PROTOCOLS = 100
+
+#: Metadata and assignments of one group's members: its leader gets all of them in one answer.
+MAX_GROUP_BYTES = 16 * 1024 * 1024
 
 CLIENT_ID_LENGTH = 255
 """So much of a client's id is a part of its member id."""
@@ -88,6 +91,13 @@ class Coordinator:
             count = len(group.members) + len(group.pending)
             if joining.member_id not in group.pending and count >= options.max_group_members:
                 return Code.GROUP_MAX_SIZE_REACHED
+        if group is not None and group.size_with(joining) > MAX_GROUP_BYTES:
+            log.warning(
+                "a member of group %r was refused: its members' metadata would exceed %d bytes",
+                joining.group,
+                MAX_GROUP_BYTES,
+            )
+            return Code.GROUP_MAX_SIZE_REACHED
         if self.used_bytes + joining.size_bytes > options.max_group_bytes:
             log.warning(
                 "a member of group %r was refused: metadata of all groups would exceed "
@@ -225,12 +235,13 @@ class Coordinator:
 
     # -- groups ---------------------------------------------------------------------------------
 
-    def names(self) -> list[tuple[str, str, str]]:
-        """Every group, with its protocol type and its state."""
-        found = {name: (kind, State.EMPTY.value) for name, kind in self.offsets.types.items()}
-        for group in self.groups.values():
-            found[group.name] = group.protocol_type, group.state.value
-        return sorted((name, *shown) for name, shown in found.items())
+    def names(self) -> Iterator[tuple[str, str, str]]:
+        """Every group, with its protocol type and its state, as they are when each is reached."""
+        for group in tuple(self.groups.values()):
+            yield group.name, group.protocol_type, group.state.value
+        for name in tuple(self.offsets.types):
+            if name not in self.groups and name in self.offsets.types:
+                yield name, self.offsets.types[name], State.EMPTY.value
 
     def deletable(self, name: str) -> Code:
         """Whether a group can be deleted: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND or NONE."""

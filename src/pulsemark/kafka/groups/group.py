@@ -58,6 +58,11 @@ class Group:
         """What its members take in memory, roughly."""
         return sum(member.size_bytes for member in self.members.values())
 
+    def size_with(self, joining: Joining) -> int:
+        """What they would take with a member that joins, or joins again."""
+        known = self.members.get(joining.member_id)
+        return self.size_bytes + joining.size_bytes - (0 if known is None else known.size_bytes)
+
     @property
     def has_all_joined(self) -> bool:
         """Whether no member is missing in this rebalance."""

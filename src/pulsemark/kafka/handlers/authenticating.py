@@ -25,7 +25,7 @@ from ..sasl import (
     SaslError,
     parse_claim,
 )
-from ..session import Handler, KafkaSession
+from ..session import Handler, KafkaSession, one_part
 from ..wire import RAW_SASL, SASL_AUTHENTICATE, SASL_HANDSHAKE, Request
 
 __all__ = ["HANDLERS"]
@@ -154,7 +154,7 @@ def _response(
 
 
 HANDLERS: dict[int, Handler] = {
-    SASL_HANDSHAKE: sasl_handshake,
-    SASL_AUTHENTICATE: sasl_authenticate,
-    RAW_SASL.key: raw_sasl,
+    SASL_HANDSHAKE: Handler(sasl_handshake, one_part),
+    SASL_AUTHENTICATE: Handler(sasl_authenticate, one_part),
+    RAW_SASL.key: Handler(raw_sasl, one_part),
 }

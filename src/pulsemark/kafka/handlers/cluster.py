@@ -6,7 +6,8 @@ move: a request for the present state is granted, any other one is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -20,15 +21,18 @@ from kafka.protocol.admin import (
 
 from ...ledger import LedgerError
 from ..access import Operation
-from ..errors import Code, KafkaError
+from ..answering import PART_BYTES
+from ..errors import MESSAGE_LENGTH, Code, KafkaError
 from ..nodes import reachable
-from ..session import Handler, KafkaSession
+from ..session import Handler, KafkaSession, one_part, parts_of
 from ..wire import Request
 
 __all__ = ["HANDLERS"]
 
 BROKERS, CONTROLLERS = 1, 2
 PREFERRED, UNCLEAN = 0, 1
+#: Stands for all partitions that are asked for and do not exist.
+NO_PARTITION = "", -1
 
 _Dir = DescribeLogDirsResponse.DescribeLogDirsResult
 _Moved = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
@@ -78,12 +82,14 @@ async def describe_log_dirs(session: KafkaSession, request: Request) -> None:
         response = DescribeLogDirsResponse(throttle_time_ms=0, error_code=refusal.code, results=[])
         session.answer(request, response)
         return
-    topics = []
+    topics: list[Any] = []
     code, total, usable = Code.NONE, -1, -1
     try:
         total, usable = await session.endpoint.ports.disk_bytes()
-        async for name, indexes in session.in_turns(_wanted(session, request.body.topics)):
-            topics.append(await _sizes(session, name, indexes))
+        sizes: dict[str, list[Any]] = {}
+        async for name, index in session.named(_wanted(session, request.body.topics)):
+            sizes.setdefault(name, []).extend(await _size(session, name, index))
+        topics = [_Dir.DescribeLogDirsTopic(name=each, partitions=sizes[each]) for each in sizes]
     except (LedgerError, OSError):
         code = Code.KAFKA_STORAGE_ERROR
     found = _Dir(
@@ -98,48 +104,52 @@ async def describe_log_dirs(session: KafkaSession, request: Request) -> None:
     await session.answer_by_size(request, response, parts)
 
 
-def _wanted(session: KafkaSession, asked: Any) -> Iterable[tuple[str, list[int]]]:
-    """Topics with the partitions that there are."""
+def _wanted(session: KafkaSession, asked: Any) -> Iterator[tuple[str, int]]:
+    """The partitions that there are, of those that are asked for."""
     count_of = session.endpoint.ports.topics.partitions_of
     if asked is None:
         for name in session.endpoint.ports.topics.names():
-            yield name, list(range(count_of(name)))
+            for index in range(count_of(name)):
+                yield name, index
         return
     for topic in asked:
         count = count_of(topic.topic or "")
-        there = [index for index in dict.fromkeys(topic.partitions or ()) if 0 <= index < count]
-        if there:
-            yield topic.topic, there
+        for index in topic.partitions or ():
+            yield (topic.topic or "", index) if 0 <= index < count else NO_PARTITION
 
 
-async def _sizes(session: KafkaSession, name: str, indexes: list[int]) -> Any:
-    port, partitions = session.endpoint.ports.topics, []
-    for index in indexes:
-        try:
-            size_bytes = await port.size_bytes(name, index)
-        except KafkaError:
-            continue  # it was deleted meanwhile
-        partitions.append(
-            _Dir.DescribeLogDirsTopic.DescribeLogDirsPartition(
-                partition_index=index, partition_size=size_bytes, offset_lag=0, is_future_key=False
-            )
+async def _size(session: KafkaSession, name: str, index: int) -> list[Any]:
+    """The size of a partition; [] if there is none."""
+    if (name, index) == NO_PARTITION:
+        return []
+    try:
+        size_bytes = await session.endpoint.ports.topics.size_bytes(name, index)
+    except KafkaError:
+        return []  # it was deleted meanwhile
+    return [
+        _Dir.DescribeLogDirsTopic.DescribeLogDirsPartition(
+            partition_index=index, partition_size=size_bytes, offset_lag=0, is_future_key=False
         )
-    return _Dir.DescribeLogDirsTopic(name=name, partitions=partitions)
+    ]
 
 
-def alter_replica_log_dirs(session: KafkaSession, request: Request) -> None:
+async def alter_replica_log_dirs(session: KafkaSession, request: Request) -> None:
     """A partition may be asked to be in the data folder, where it is."""
     topics: dict[str, list[Any]] = {}
-    for folder in request.body.dirs or ():
-        for topic in folder.topics or ():
-            for index in topic.partitions or ():
-                code = _code_of(_check_folder, session, folder.path, topic.name, index)
-                answer = _Moved.AlterReplicaLogDirPartitionResult(
-                    partition_index=index, error_code=code
-                )
-                topics.setdefault(topic.name or "", []).append(answer)
+    asked = (
+        (folder.path, topic.name, index)
+        for folder in request.body.dirs or ()
+        for topic in folder.topics or ()
+        for index in topic.partitions or ()
+    )
+    async for path, name, index in session.named(asked, key=itemgetter(1, 2)):
+        code = _code_of(_check_folder, session, path, name, index)
+        topics.setdefault(name or "", []).append(
+            _Moved.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+        )
     results = [_Moved(topic_name=name, partitions=each) for name, each in topics.items()]
-    session.answer(request, AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results))
+    response = AlterReplicaLogDirsResponse(throttle_time_ms=0, results=results)
+    await session.answer_by_size(request, response, sum(map(len, topics.values())))
 
 
 def _check_folder(session: KafkaSession, path: str | None, name: str | None, index: int) -> None:
@@ -152,7 +162,7 @@ def _check_folder(session: KafkaSession, path: str | None, name: str | None, ind
 # ---- leaders and replicas ------------------------------------------------------------------------
 
 
-def elect_leaders(session: KafkaSession, request: Request) -> None:
+async def elect_leaders(session: KafkaSession, request: Request) -> None:
     """No election is ever needed. Null: all topics, of which no partition is named then."""
     body = request.body
     kind = body.election_type if request.version >= 1 else PREFERRED
@@ -163,26 +173,28 @@ def elect_leaders(session: KafkaSession, request: Request) -> None:
         names = session.endpoint.ports.topics.names()
         results = [_Elected(topic=name, partition_result=[]) for name in names]
     else:
-        results = [_not_elected(session, kind, topic) for topic in body.topic_partitions]
+        results = await _not_elected(session, kind, body.topic_partitions)
         if kind not in (PREFERRED, UNCLEAN):
             code = Code.INVALID_REQUEST
     response = ElectLeadersResponse(
         throttle_time_ms=0, error_code=code, replica_election_results=results
     )
-    session.answer(request, response)
+    parts = sum(1 + len(each.partition_result) for each in results)
+    await session.answer_by_size(request, response, parts)
 
 
-def _not_elected(session: KafkaSession, kind: int, topic: Any) -> Any:
-    partitions = []
-    for index in topic.partitions or ():
-        failure = _failure_of(_check_election, session, kind, topic.topic, index)
+async def _not_elected(session: KafkaSession, kind: int, asked: Any) -> list[Any]:
+    topics: dict[str, list[Any]] = {}
+    named = ((topic.topic, index) for topic in asked for index in topic.partitions or ())
+    async for name, index in session.named(named, lambda _: PART_BYTES + MESSAGE_LENGTH):
+        failure = _failure_of(_check_election, session, kind, name, index)
         assert failure is not None, "an election never takes place"
-        partitions.append(
+        topics.setdefault(name or "", []).append(
             _Elected.PartitionResult(
                 partition_id=index, error_code=failure.code, error_message=failure.message
             )
         )
-    return _Elected(topic=topic.topic or "", partition_result=partitions)
+    return [_Elected(topic=name, partition_result=each) for name, each in topics.items()]
 
 
 def _check_election(session: KafkaSession, kind: int, name: str | None, index: int) -> None:
@@ -192,29 +204,31 @@ def _check_election(session: KafkaSession, kind: int, name: str | None, index: i
     raise KafkaError(Code.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
 
-def alter_partition_reassignments(session: KafkaSession, request: Request) -> None:
+async def alter_partition_reassignments(session: KafkaSession, request: Request) -> None:
     """A partition may be asked to be on this broker, where it is."""
     code = _code_of(session.access.check_broker)
-    responses = []
-    for topic in request.body.topics or () if code is Code.NONE else ():
-        partitions = []
-        for each in topic.partitions or ():
-            failure = _failure_of(_check_replicas, session, topic.name, each)
-            partitions.append(
-                _Reassigned.ReassignablePartitionResponse(
-                    partition_index=each.partition_index,
-                    error_code=Code.NONE if failure is None else failure.code,
-                    error_message=None if failure is None else failure.message or None,
-                )
+    topics: dict[str, list[Any]] = {}
+    asked = request.body.topics or () if code is Code.NONE else ()
+    async for name, each in session.named(
+        ((topic.name, each) for topic in asked for each in topic.partitions or ()),
+        lambda _: PART_BYTES + MESSAGE_LENGTH,
+        key=lambda named: (named[0], named[1].partition_index),
+    ):
+        failure = _failure_of(_check_replicas, session, name, each)
+        topics.setdefault(name or "", []).append(
+            _Reassigned.ReassignablePartitionResponse(
+                partition_index=each.partition_index,
+                error_code=Code.NONE if failure is None else failure.code,
+                error_message=None if failure is None else failure.message or None,
             )
-        responses.append(_Reassigned(name=topic.name or "", partitions=partitions))
+        )
     response = AlterPartitionReassignmentsResponse(
         throttle_time_ms=0,
         error_code=code,
         error_message=None if code is Code.NONE else "Cluster authorization failed.",
-        responses=responses,
+        responses=[_Reassigned(name=name, partitions=each) for name, each in topics.items()],
     )
-    session.answer(request, response)
+    await session.answer_by_size(request, response, sum(map(len, topics.values())))
 
 
 def _check_replicas(session: KafkaSession, name: str | None, asked: Any) -> None:
@@ -262,11 +276,28 @@ def _code_of(check: Callable[..., None], *args: Any) -> Code:
     return Code.NONE if failure is None else failure.code
 
 
+def _parts_of_topics(session: KafkaSession, request: Request) -> int:
+    if request.body.topics is None:
+        return session.endpoint.ports.topics.count()
+    return parts_of("topics", "partitions")(session, request)
+
+
+def _parts_of_election(session: KafkaSession, request: Request) -> int:
+    if request.body.topic_partitions is None:
+        return session.endpoint.ports.topics.count()
+    return parts_of("topic_partitions", "partitions")(session, request)
+
+
+def _parts_of_folders(_session: KafkaSession, request: Request) -> int:
+    topics = (topic for folder in request.body.dirs or () for topic in folder.topics or ())
+    return len(request.body.dirs or ()) + sum(1 + len(each.partitions or ()) for each in topics)
+
+
 HANDLERS: dict[int, Handler] = {
-    34: alter_replica_log_dirs,
-    35: describe_log_dirs,
-    43: elect_leaders,
-    45: alter_partition_reassignments,
-    46: list_partition_reassignments,
-    60: describe_cluster,
+    34: Handler(alter_replica_log_dirs, _parts_of_folders),
+    35: Handler(describe_log_dirs, _parts_of_topics),
+    43: Handler(elect_leaders, _parts_of_election),
+    45: Handler(alter_partition_reassignments, parts_of("topics", "partitions")),
+    46: Handler(list_partition_reassignments, one_part),
+    60: Handler(describe_cluster, one_part),
 }

@@ -15,9 +15,10 @@ from kafka.protocol.consumer import (
 
 from ...ledger import LedgerError
 from ..access import Operation
+from ..answering import PART_BYTES
 from ..errors import Code, KafkaError
 from ..groups.offsets import Committed, Partition
-from ..session import Handler, KafkaSession
+from ..session import Handler, KafkaSession, parts_of
 from ..wire import Request
 
 __all__ = ["HANDLERS"]
@@ -26,6 +27,7 @@ __all__ = ["HANDLERS"]
 AT_ONCE_PARTITIONS = 500
 MAX_METADATA_BYTES = 4_096
 """offset.metadata.max.bytes"""
+MAX_CHARACTER_BYTES = 4
 NOT_COMMITTED = Committed(-1, -1, "", -1)
 
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -47,7 +49,7 @@ def offset_commit(session: KafkaSession, request: Request) -> Coroutine[Any, Any
 
     def answer(error: BaseException | None) -> None:
         commit.stored(error)
-        topics = commit.topics(_named(body))
+        topics = commit.topics()
         session.answer(request, OffsetCommitResponse(throttle_time_ms=0, topics=topics))
 
     session.block(request, lambda: None)
@@ -62,10 +64,9 @@ async def _commit_in_turns(session: KafkaSession, request: Request) -> None:
     stored: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
     commit.begin(lambda error: None if stored.done() else stored.set_result(error))
     commit.stored(await stored)
-    named = [each async for each in session.in_turns(_named(request.body))]
-    topics = await session.endpoint.ports.run_blocking(commit.topics, named)
+    topics = await session.endpoint.ports.run_blocking(commit.topics)
     response = OffsetCommitResponse(throttle_time_ms=0, topics=topics)
-    await session.answer_by_size(request, response, len(named))
+    await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
 
 
 def _named(body: Any) -> Iterator[tuple[str, Any]]:
@@ -131,15 +132,12 @@ class _Commit:
             self._session.storage_failed(error)
         self._codes.update(dict.fromkeys(self._offsets, code))
 
-    def topics(self, named: Iterable[tuple[str, Any]]) -> list[Any]:
-        """The answer's topics."""
+    def topics(self) -> list[Any]:
+        """The answer's topics, each partition once."""
         by_topic: dict[str, list[Any]] = {}
-        for name, each in named:
-            at = name, each.partition_index
+        for (name, index), code in self._codes.items():
             by_topic.setdefault(name, []).append(
-                _Topic.OffsetCommitResponsePartition(
-                    partition_index=at[1], error_code=self._codes[at]
-                )
+                _Topic.OffsetCommitResponsePartition(partition_index=index, error_code=code)
             )
         return [_Topic(name=name, partitions=each) for name, each in by_topic.items()]
 
@@ -150,7 +148,12 @@ async def offset_fetch(session: KafkaSession, request: Request) -> None:
     code = session.group_code(group)
     offsets = session.endpoint.offsets.of_group(group) if code is Code.NONE else {}
     by_topic: dict[str, list[Any]] = {}
-    async for topic, index in session.in_turns(_fetched_of(request.body, offsets)):
+
+    def answer_bytes(at: Partition) -> int:
+        known = offsets.get(at)
+        return PART_BYTES + (0 if known is None else MAX_CHARACTER_BYTES * len(known.metadata))
+
+    async for topic, index in session.named(_fetched_of(request.body, offsets), answer_bytes):
         found = _code(session, code, topic)
         if request.body.topics is None and found is not Code.NONE:
             continue
@@ -195,7 +198,9 @@ async def offset_delete(session: KafkaSession, request: Request) -> None:
     group = body.group_id or ""
     codes: dict[Partition, Code] = {}
     reads = cache(partial(endpoint.groups.reads, group))
-    async for topic, each in session.in_turns(_named(body)):
+    async for topic, each in session.named(
+        _named(body), key=lambda named: (named[0], named[1].partition_index)
+    ):
         code = _deletable(session, topic, each.partition_index)
         is_read = code is Code.NONE and reads(topic)
         codes[topic, each.partition_index] = Code.GROUP_SUBSCRIBED_TO_TOPIC if is_read else code
@@ -227,4 +232,16 @@ def _deletable(session: KafkaSession, topic: str, index: int) -> Code:
     return Code.NONE if exists else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-HANDLERS: dict[int, Handler] = {8: offset_commit, 9: offset_fetch, 47: offset_delete}
+def _parts_of_fetch(session: KafkaSession, request: Request) -> int:
+    """Partitions, as the answer has them."""
+    body = request.body
+    if body.topics is None:
+        return len(session.endpoint.offsets.of_group(body.group_id or ""))
+    return parts_of("topics", "partition_indexes")(session, request)
+
+
+HANDLERS: dict[int, Handler] = {
+    8: Handler(offset_commit, parts_of("topics", "partitions")),
+    9: Handler(offset_fetch, _parts_of_fetch),
+    47: Handler(offset_delete, parts_of("topics", "partitions")),
+}

@@ -6,6 +6,7 @@ The broker's own settings are shown and cannot be changed over Kafka's protocol.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -15,9 +16,10 @@ from kafka.protocol.admin import (
 )
 
 from ..access import Operation
-from ..errors import Code, KafkaError
+from ..answering import PART_BYTES
+from ..errors import MESSAGE_LENGTH, Code, KafkaError
 from ..names import is_name
-from ..session import Handler, KafkaSession
+from ..session import Handler, KafkaSession, parts_of
 from ..settings import CLEANUP_POLICY, SETTINGS, Setting, check_settings
 from ..wire import Request
 
@@ -27,17 +29,37 @@ TOPIC, BROKER = 2, 4
 OF_TOPIC, STATIC, DEFAULT = 1, 4, 5
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
+#: What an answer says of one topic or broker at most, without and with what the settings are about.
+SETTINGS_BYTES = sum(PART_BYTES + len(name) + len(each.default) for name, each in SETTINGS.items())
+DOCUMENTED_BYTES = SETTINGS_BYTES + sum(len(each.about) for each in SETTINGS.values())
+
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Config = _Result.DescribeConfigsResourceResult
 
 
-def describe_configs(session: KafkaSession, request: Request) -> None:
+async def describe_configs(session: KafkaSession, request: Request) -> None:
     """Settings with their values, and where these come from."""
     results = []
-    for resource in request.body.resources or ():
+    documented = request.version >= 3 and bool(request.body.include_documentation)
+    described = _Described(session, documented=documented)
+    settings_bytes = DOCUMENTED_BYTES if documented else SETTINGS_BYTES
+    partitions_of = session.endpoint.ports.topics.partitions_of
+
+    def answer_bytes(resource: Any) -> int:
+        name = resource.resource_name or ""
+        is_refused = resource.resource_type != BROKER and not partitions_of(name)
+        # A refusal repeats the name, once in its text.
+        about_bytes = PART_BYTES + min(len(name), MESSAGE_LENGTH) if is_refused else settings_bytes
+        return PART_BYTES + len(name) + about_bytes
+
+    async for resource in session.named(
+        request.body.resources or (),
+        answer_bytes,
+        key=_resource,
+    ):
         code, message, configs = Code.NONE, None, []
         try:
-            configs = _describe(session, resource)
+            configs = described.of(resource)
         except KafkaError as refusal:
             code, message = refusal.code, refusal.message
         results.append(
@@ -49,30 +71,59 @@ def describe_configs(session: KafkaSession, request: Request) -> None:
                 configs=configs,
             )
         )
-    session.answer(request, DescribeConfigsResponse(throttle_time_ms=0, results=results))
+    response = DescribeConfigsResponse(throttle_time_ms=0, results=results)
+    await session.answer_by_size(request, response, sum(1 + len(each.configs) for each in results))
 
 
-def _describe(session: KafkaSession, resource: Any) -> list[Any]:
-    keys = resource.configuration_keys
-    if resource.resource_type == BROKER:
+def _resource(resource: Any) -> tuple[int, str | None]:
+    """What of a resource says that another one is the same."""
+    return resource.resource_type, resource.resource_name
+
+
+class _Described:
+    """The settings that one answer shows. Topics with the same settings share them in memory."""
+
+    def __init__(self, session: KafkaSession, *, documented: bool) -> None:
+        self._session = session
+        self._documented = documented
+        self._of_topics: dict[frozenset[tuple[str, str]], list[Any]] = {}
+
+    def of(self, resource: Any) -> list[Any]:
+        """A resource's settings, or those that the request names. Raises KafkaError."""
+        keys = resource.configuration_keys
+        if resource.resource_type == BROKER:
+            shown = self._of_broker(resource)
+        else:
+            kind, name = resource.resource_type, resource.resource_name
+            shown = self._of_topic(_settings_of(self._session, kind, name))
+        if not keys:
+            return shown
+        wanted = frozenset(keys)
+        return [config for config in shown if config.name in wanted]
+
+    def _of_broker(self, resource: Any) -> list[Any]:
+        session = self._session
         session.access.check_broker()
         shown = [
             _config(name, value, STATIC, None) for name, value in _of_broker(session, resource)
         ]
         address = f"{session.security_protocol}://{session.options.host}:{session.port}"
-        shown.append(_config("advertised.listeners", address, DEFAULT, None))
-    else:
-        settings = _settings_of(session, resource.resource_type, resource.resource_name)
-        shown = [
-            _config(
-                name,
-                settings.get(name, setting.default),
-                OF_TOPIC if name in settings else DEFAULT,
-                setting,
-            )
-            for name, setting in SETTINGS.items()
-        ]
-    return [config for config in shown if config.name in keys] if keys else shown
+        return [*shown, _config("advertised.listeners", address, DEFAULT, None)]
+
+    def _of_topic(self, settings: Mapping[str, str]) -> list[Any]:
+        known = frozenset(settings.items())
+        if known not in self._of_topics:
+            self._of_topics[known] = [
+                _config(
+                    name,
+                    settings.get(name, setting.default),
+                    OF_TOPIC if name in settings else DEFAULT,
+                    setting,
+                    setting.about if self._documented else None,
+                )
+                for name, setting in SETTINGS.items()
+            ]
+        return self._of_topics[known]
 
 
 def _of_broker(session: KafkaSession, resource: Any) -> list[tuple[str, str]]:
@@ -96,7 +147,9 @@ def _of_broker(session: KafkaSession, resource: Any) -> list[tuple[str, str]]:
     ]
 
 
-def _config(name: str, value: str, source: int, setting: Setting | None) -> Any:
+def _config(
+    name: str, value: str, source: int, setting: Setting | None, about: str | None = None
+) -> Any:
     return _Config(
         name=name,
         value=value,
@@ -106,7 +159,7 @@ def _config(name: str, value: str, source: int, setting: Setting | None) -> Any:
         is_sensitive=False,
         synonyms=[],
         config_type=2 if setting is None else setting.kind,
-        documentation=None if setting is None else setting.about,
+        documentation=about,
     )
 
 
@@ -140,14 +193,20 @@ async def incremental_alter_configs(session: KafkaSession, request: Request) -> 
 
 async def _alter(session: KafkaSession, request: Request, response: Any, change: Any) -> None:
     results = []
-    for resource in request.body.resources or ():
+    named = await session.gathered(request.body.resources or (), _resource)
+    async for (kind, name), (resource, *others) in session.named(
+        named.items(),
+        lambda item: PART_BYTES + MESSAGE_LENGTH + len(item[0][1] or ""),
+        key=itemgetter(0),
+    ):
         code, message = Code.NONE, None
-        kind, name = resource.resource_type, resource.resource_name
         try:
+            if others:
+                raise KafkaError(Code.INVALID_REQUEST, "it is in the request more than once")
             before = _settings_of(session, kind, name)
             after = check_settings(change(before, resource.configs or ()))
             if not request.body.validate_only and after != before:
-                await session.endpoint.ports.topics.set_settings(name, after)
+                await session.endpoint.ports.topics.set_settings(name or "", after)
         except KafkaError as refusal:
             code, message = refusal.code, refusal.message
         results.append(
@@ -158,7 +217,8 @@ async def _alter(session: KafkaSession, request: Request, response: Any, change:
                 resource_name=name or "",
             )
         )
-    session.answer(request, response(throttle_time_ms=0, responses=results))
+    answer = response(throttle_time_ms=0, responses=results)
+    await session.answer_by_size(request, answer, len(results))
 
 
 def _replaced(before: Mapping[str, str], configs: Any) -> dict[str, str | None]:
@@ -205,8 +265,13 @@ def _list_changed(value: str | None, change: str, operation: int) -> str | None:
     return ",".join(names)
 
 
+def _parts(session: KafkaSession, request: Request) -> int:
+    """Settings, as the answer has them."""
+    return len(SETTINGS) * parts_of("resources")(session, request)
+
+
 HANDLERS: dict[int, Handler] = {
-    32: describe_configs,
-    33: alter_configs,
-    44: incremental_alter_configs,
+    32: Handler(describe_configs, _parts),
+    33: Handler(alter_configs, parts_of("resources", "configs")),
+    44: Handler(incremental_alter_configs, parts_of("resources", "configs")),
 }

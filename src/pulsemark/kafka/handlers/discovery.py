@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from kafka.protocol.metadata import (
@@ -17,10 +19,11 @@ from kafka.protocol.metadata import (
 )
 
 from ..access import Operation
+from ..answering import PART_BYTES
 from ..errors import Code, KafkaError
 from ..names import is_name
 from ..nodes import NO_NODE, Node, reachable
-from ..session import Handler, KafkaSession
+from ..session import MANY_PARTS, Handler, KafkaSession, one_part
 from ..wire import APIS, Request
 from ..wire.apis import API_VERSIONS, HIGHEST_FOR
 
@@ -84,13 +87,14 @@ async def metadata(session: KafkaSession, request: Request) -> None:
     if asked is None or (version == 0 and not asked):
         topics = await _all_topics(session)
     else:
-        names = dict.fromkeys(topic.name for topic in asked)
         creates = session.options.auto_create and (
             version < 4 or bool(request.body.allow_auto_topic_creation)
         )
         topics = [
-            await _topic(session, name, version, creates=creates)
-            async for name in session.in_turns(names)
+            await _topic(session, topic.name, version, creates=creates)
+            async for topic in session.named(
+                asked, partial(_answer_bytes, session), key=attrgetter("name")
+            )
         ]
     cluster = session.endpoint.cluster
     brokers = [
@@ -109,12 +113,29 @@ async def metadata(session: KafkaSession, request: Request) -> None:
     await session.answer_by_size(request, response, sum(1 + len(t.partitions) for t in topics))
 
 
+def _answer_bytes(session: KafkaSession, topic: Any) -> int:
+    count = session.endpoint.ports.topics.partitions_of(topic.name or "")
+    return PART_BYTES * (1 + count) + len(topic.name or "")
+
+
+def _parts(session: KafkaSession, request: Request) -> int:
+    """Topics, and their partitions, as the answer has them."""
+    port, asked = session.endpoint.ports.topics, request.body.topics
+    if asked is None or (request.version == 0 and not asked):
+        return port.count()
+    if len(asked) > MANY_PARTS:
+        return len(asked)
+    names = {topic.name for topic in asked}
+    return len(names) + sum(port.partitions_of(name or "") for name in names)
+
+
 async def _all_topics(session: KafkaSession) -> list[Any]:
     """Every topic, in pieces: there may be very many."""
     port = session.endpoint.ports.topics
+    names = session.named(port.names(), lambda name: PART_BYTES * (2 + port.partitions_of(name)))
     return [
         await _described(session, name, port.partitions_of(name))
-        async for name in session.in_turns(port.names())
+        async for name in names
         if session.access.may(Operation.DESCRIBE, name)
     ]
 
@@ -177,14 +198,12 @@ async def _described(session: KafkaSession, name: str, count: int) -> Any:
 
 
 async def find_coordinator(session: KafkaSession, request: Request) -> None:
-    """The broker that coordinates groups. There are no transactions."""
+    """The broker that coordinates groups; it also refuses transactions."""
     kind = request.body.key_type if request.version >= 1 else GROUP
     found: tuple[Node, int] | None = None
-    if kind == TRANSACTION:
-        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif kind != GROUP:
-        code = Code.INVALID_REQUEST
-    else:
+    code = Code.NONE if kind in (GROUP, TRANSACTION) else Code.INVALID_REQUEST
+    # InitProducerId says that there are no transactions: an error here is not shown by librdkafka.
+    if kind == GROUP:
         code = session.access.group_code(request.body.key or "")
     if code is Code.NONE:
         cluster = session.endpoint.cluster
@@ -208,11 +227,11 @@ def _reason(code: Code) -> str | None:
         return "Group authorization failed."
     if code is Code.COORDINATOR_NOT_AVAILABLE:
         return "No broker coordinates groups at present."
-    return None if code is Code.NONE else "this broker coordinates groups only"
+    return None if code is Code.NONE else "This broker coordinates groups only."
 
 
 HANDLERS: dict[int, Handler] = {
-    3: metadata,
-    10: find_coordinator,
-    API_VERSIONS: api_versions,
+    3: Handler(metadata, _parts),
+    10: Handler(find_coordinator, one_part),
+    API_VERSIONS: Handler(api_versions, one_part),
 }

@@ -6,7 +6,7 @@ changes of ACLs are refused, as by a Kafka without an authorizer.
 
 from __future__ import annotations
 
-from collections import Counter
+from operator import itemgetter
 
 from kafka.protocol.admin import (
     CreateAclsResponse,
@@ -17,13 +17,15 @@ from kafka.protocol.admin import (
 )
 
 from ..errors import Code, KafkaError
-from ..session import Handler, KafkaSession
+from ..session import Handler, KafkaSession, one_part, parts_of
 from ..wire import Request
 
 __all__ = ["HANDLERS"]
 
 NO_ACLS = "No Authorizer is configured: permissions are those of Pulsar's namespaces and topics."
 NO_SUCH_USER = "Attempt to describe a user credential that does not exist"
+#: What the answer says of a user, beside the name.
+ABOUT_USER_BYTES = 100
 #: Kafka's states of a transaction.
 STATES = frozenset(
     {
@@ -59,59 +61,63 @@ def describe_acls(session: KafkaSession, request: Request) -> None:
     session.answer(request, response)
 
 
-def create_acls(session: KafkaSession, request: Request) -> None:
-    """Each is refused."""
+async def create_acls(session: KafkaSession, request: Request) -> None:
+    """Each is refused. The answer has one result for each, in their order."""
     code, message = _refusal(session, Code.SECURITY_DISABLED, NO_ACLS)
     refused = CreateAclsResponse.AclCreationResult(error_code=code, error_message=message)
-    results = [refused for _ in request.body.creations or ()]
-    session.answer(request, CreateAclsResponse(throttle_time_ms=0, results=results))
+    results = [refused] * len(request.body.creations or ())
+    response = CreateAclsResponse(throttle_time_ms=0, results=results)
+    await session.answer_by_size(request, response, len(results))
 
 
-def delete_acls(session: KafkaSession, request: Request) -> None:
-    """Each is refused."""
+async def delete_acls(session: KafkaSession, request: Request) -> None:
+    """Each is refused. The answer has one result for each, in their order."""
     code, message = _refusal(session, Code.SECURITY_DISABLED, NO_ACLS)
     refused = DeleteAclsResponse.DeleteAclsFilterResult(
         error_code=code, error_message=message, matching_acls=[]
     )
-    results = [refused for _ in request.body.filters or ()]
-    session.answer(request, DeleteAclsResponse(throttle_time_ms=0, filter_results=results))
+    results = [refused] * len(request.body.filters or ())
+    response = DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+    await session.answer_by_size(request, response, len(results))
 
 
-def describe_scram_users(session: KafkaSession, request: Request) -> None:
+async def describe_scram_users(session: KafkaSession, request: Request) -> None:
     """There is no such user. Null or an empty list asks for all."""
     code, message = _refusal(session, Code.NONE, None)
-    names = Counter(each.name or "" for each in request.body.users or ())
+    users = request.body.users or () if code is Code.NONE else ()
+    names = await session.gathered(users, lambda user: user.name or "")
     results = [
         _User(
             user=name,
-            error_code=Code.RESOURCE_NOT_FOUND if times == 1 else Code.DUPLICATE_RESOURCE,
-            error_message=NO_SUCH_USER if times == 1 else "a user is named more than once",
+            error_code=Code.RESOURCE_NOT_FOUND if len(each) == 1 else Code.DUPLICATE_RESOURCE,
+            error_message=NO_SUCH_USER if len(each) == 1 else "a user is named more than once",
             credential_infos=[],
         )
-        for name, times in names.items()
-        if code is Code.NONE
+        async for name, each in session.named(
+            names.items(), lambda item: ABOUT_USER_BYTES + len(item[0]), key=itemgetter(0)
+        )
     ]
     response = DescribeUserScramCredentialsResponse(
         throttle_time_ms=0, error_code=code, error_message=message, results=results
     )
-    session.answer(request, response)
+    await session.answer_by_size(request, response, len(results))
 
 
-def list_transactions(session: KafkaSession, request: Request) -> None:
+async def list_transactions(session: KafkaSession, request: Request) -> None:
     """The broker has no such thing: an empty list."""
-    asked = dict.fromkeys(request.body.state_filters or ())
-    unknown = [state for state in asked if state not in STATES]
+    asked = session.named(request.body.state_filters or ())
+    unknown = [state async for state in asked if state not in STATES]
     response = ListTransactionsResponse(
         throttle_time_ms=0, error_code=Code.NONE, unknown_state_filters=unknown,
         transaction_states=[],
     )  # fmt: skip
-    session.answer(request, response)
+    await session.answer_by_size(request, response, len(unknown))
 
 
 HANDLERS: dict[int, Handler] = {
-    29: describe_acls,
-    30: create_acls,
-    31: delete_acls,
-    50: describe_scram_users,
-    66: list_transactions,
+    29: Handler(describe_acls, one_part),
+    30: Handler(create_acls, parts_of("creations")),
+    31: Handler(delete_acls, parts_of("filters")),
+    50: Handler(describe_scram_users, parts_of("users")),
+    66: Handler(list_transactions, parts_of("state_filters")),
 }

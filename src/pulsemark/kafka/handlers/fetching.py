@@ -12,7 +12,7 @@ from ..errors import Code, KafkaError
 from ..fetch_sessions import NO_SESSION, FetchContext, Key, Wanted
 from ..fetching import AT_ONCE_PARTITIONS, FetchWork
 from ..reading import Asked, Read
-from ..session import Handler, KafkaSession
+from ..session import Handler, KafkaSession, parts_of
 from ..wire import RECORDS_MARK, Request
 
 __all__ = ["HANDLERS"]
@@ -209,4 +209,16 @@ def _partition(asked: Asked, read: Read, *, is_committed: bool) -> Any:
     )
 
 
-HANDLERS: dict[int, Handler] = {1: fetch}
+_parts_of_topics, _parts_of_forgotten = (
+    parts_of(field, "partitions") for field in ("topics", "forgotten_topics_data")
+)
+
+
+def _parts(session: KafkaSession, request: Request) -> int:
+    forgotten = 0
+    if request.version >= SESSIONS_VERSION:
+        forgotten = _parts_of_forgotten(session, request)
+    return forgotten + _parts_of_topics(session, request)
+
+
+HANDLERS: dict[int, Handler] = {1: Handler(fetch, _parts)}

@@ -20,10 +20,11 @@ from kafka.protocol.consumer import (
 )
 
 from ...ledger import LedgerError
+from ..answering import PART_BYTES
 from ..errors import Code
 from ..groups.group import Group, State
 from ..groups.member import Joining, JoinResult, SyncResult
-from ..session import Handler, KafkaSession
+from ..session import MANY_PARTS, Handler, KafkaSession, one_part, parts_of
 from ..wire import Request
 
 __all__ = ["HANDLERS"]
@@ -165,10 +166,19 @@ def _leave(session: KafkaSession, group: str, refused: Code, each: Any) -> Any:
 
 async def describe_groups(session: KafkaSession, request: Request) -> None:
     """The state of groups, with their members."""
-    names = session.in_turns(request.body.groups or ())
+    coordinator, total_bytes = session.endpoint.groups, 0
+
+    def answer_bytes(name: str | None) -> int:
+        nonlocal total_bytes
+        group = coordinator.groups.get(name or "")
+        size_bytes = PART_BYTES + len(name or "") + (0 if group is None else group.size_bytes)
+        total_bytes += size_bytes
+        return size_bytes
+
+    names = session.named(request.body.groups or (), answer_bytes)
     groups = [_description(session, name or "") async for name in names]
     response = DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
-    await session.answer_by_size(request, response, sum(1 + len(each.members) for each in groups))
+    await session.answer_by_size(request, response, total_bytes // PART_BYTES)
 
 
 def _description(session: KafkaSession, name: str) -> Any:
@@ -210,13 +220,15 @@ def _member(group: Group, member_id: str) -> Any:
 
 async def list_groups(session: KafkaSession, request: Request) -> None:
     """All groups that the client may use."""
-    states = _filter(request.body.states_filter if request.version >= 4 else None)
-    types = _filter(request.body.types_filter if request.version >= 5 else None)
+    states = await _filter(session, request.body.states_filter if request.version >= 4 else None)
+    types = await _filter(session, request.body.types_filter if request.version >= 5 else None)
     groups = [
         ListGroupsResponse.ListedGroup(
             group_id=name, protocol_type=kind, group_state=state, group_type=CLASSIC
         )
-        async for name, kind, state in session.in_turns(session.endpoint.groups.names())
+        async for name, kind, state in session.named(
+            session.endpoint.groups.names(), lambda group: PART_BYTES + 4 * len(group[0])
+        )
         if session.access.may_use_group(name)
         and (not states or state.lower() in states)
         and (not types or CLASSIC in types)
@@ -225,9 +237,9 @@ async def list_groups(session: KafkaSession, request: Request) -> None:
     await session.answer_by_size(request, response, len(groups))
 
 
-def _filter(names: list[str | None] | None) -> set[str]:
+async def _filter(session: KafkaSession, names: list[str | None] | None) -> set[str]:
     """What a client asks for (KIP-518, KIP-848); nothing: everything."""
-    return {(name or "").lower() for name in names or ()}
+    return {(name or "").lower() async for name in session.named(names or ())}
 
 
 async def delete_groups(session: KafkaSession, request: Request) -> None:
@@ -235,8 +247,8 @@ async def delete_groups(session: KafkaSession, request: Request) -> None:
     endpoint = session.endpoint
     codes: dict[str, Code] = {}
     dropped: dict[str, asyncio.Future[None]] = {}
-    names = dict.fromkeys(name or "" for name in request.body.groups_names or ())
-    async for name in session.in_turns(names):
+    names = (name or "" for name in request.body.groups_names or ())
+    async for name in session.named(names, lambda name: PART_BYTES + len(name)):
         codes[name] = session.group_code(name) or endpoint.groups.deletable(name)
         if codes[name] is Code.NONE:
             dropped[name] = endpoint.offsets.dropping(name, None)
@@ -253,12 +265,33 @@ async def delete_groups(session: KafkaSession, request: Request) -> None:
     await session.answer_by_size(request, response, len(results))
 
 
+def _parts_of_leave(session: KafkaSession, request: Request) -> int:
+    return parts_of("members")(session, request) if request.version >= 3 else 1
+
+
+def _parts_of_describe(session: KafkaSession, request: Request) -> int:
+    """Groups and members, as the answer has them."""
+    if len(request.body.groups or ()) > MANY_PARTS:
+        return len(request.body.groups)
+    names, known = set(request.body.groups or ()), session.endpoint.groups.groups
+    found = (known.get(name or "") for name in names)
+    return len(names) + sum(len(group.members) for group in found if group is not None)
+
+
+def _parts_of_list(session: KafkaSession, request: Request) -> int:
+    """Groups, and states and types that are asked for."""
+    body, coordinator = request.body, session.endpoint.groups
+    asked = len(body.states_filter or ()) if request.version >= 4 else 0
+    asked += len(body.types_filter or ()) if request.version >= 5 else 0
+    return asked + len(coordinator.groups) + len(coordinator.offsets.types)
+
+
 HANDLERS: dict[int, Handler] = {
-    11: join_group,
-    12: heartbeat,
-    13: leave_group,
-    14: sync_group,
-    15: describe_groups,
-    16: list_groups,
-    42: delete_groups,
+    11: Handler(join_group, parts_of("protocols")),
+    12: Handler(heartbeat, one_part),
+    13: Handler(leave_group, _parts_of_leave),
+    14: Handler(sync_group, parts_of("assignments")),
+    15: Handler(describe_groups, _parts_of_describe),
+    16: Handler(list_groups, _parts_of_list),
+    42: Handler(delete_groups, parts_of("groups_names")),
 }

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from kafka.protocol.admin import DeleteRecordsResponse
@@ -17,9 +16,10 @@ from ...ledger import EntryKind, LedgerError
 from ...ledger.being_read import when_read
 from ...ledger.epochs import epoch_runs
 from ..access import Operation
+from ..answering import PART_BYTES
 from ..errors import Code, KafkaError
 from ..partitions import KafkaPartition
-from ..session import Handler, KafkaSession
+from ..session import Handler, KafkaSession, parts_of
 from ..wire import Request
 
 __all__ = ["HANDLERS"]
@@ -40,21 +40,32 @@ _Deleted = DeleteRecordsResponse.DeleteRecordsTopicResult
 
 async def list_offsets(session: KafkaSession, request: Request) -> None:
     """Offsets by broker time, and the ends of the log."""
-    topics = []
-    times = Counter(
-        (topic.name, each.partition_index)
-        for topic in request.body.topics or ()
-        for each in topic.partitions or ()
+    topics: dict[str, list[Any]] = {}
+    is_old = request.version == 0  # then one partition may be asked for several times
+    named = await session.gathered(
+        _named(request.body),
+        lambda named: (named[0], named[1].partition_index, is_old and named[1].timestamp),
     )
-    for topic in request.body.topics or ():
-        name = topic.name or ""
-        found = []
-        async for each in session.in_turns(topic.partitions or ()):
-            is_repeated = request.version >= 1 and times[topic.name, each.partition_index] > 1
-            found.append(await _list_one(session, request, name, each, is_repeated=is_repeated))
-        topics.append(_Listed(name=name, partitions=found))
-    response = ListOffsetsResponse(throttle_time_ms=0, topics=topics)
-    await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
+    async for _, ((name, asked), *others) in session.named(
+        named.items(),
+        lambda item: PART_BYTES + (_old_style_bytes(item[1][0][1]) if is_old else 0),
+        key=itemgetter(0),
+    ):
+        is_repeated = bool(others) and not is_old
+        found = await _list_one(session, request, name, asked, is_repeated=is_repeated)
+        topics.setdefault(name, []).append(found)
+    response = ListOffsetsResponse(
+        throttle_time_ms=0,
+        topics=[_Listed(name=name, partitions=each) for name, each in topics.items()],
+    )
+    await session.answer_by_size(request, response, len(named))
+
+
+def _named(body: Any) -> Iterator[tuple[str, Any]]:
+    """Each partition that a request names, with its topic."""
+    for topic in body.topics or ():
+        for each in topic.partitions or ():
+            yield topic.name or "", each
 
 
 async def _list_one(
@@ -76,7 +87,7 @@ async def _list_one(
         if request.version >= 4:
             partition.check_epoch(asked.current_leader_epoch)
         if request.version == 0:
-            count = min(max(asked.max_num_offsets, 0), MAX_OLD_STYLE_OFFSETS)
+            count = _old_style_count(asked)
             now_ms = session.endpoint.ports.now_ms()
             answer.old_style_offsets = _old_style(partition, asked.timestamp, now_ms)[:count]
         else:
@@ -87,6 +98,14 @@ async def _list_one(
     except (LedgerError, OSError):
         answer.error_code = Code.KAFKA_STORAGE_ERROR
     return answer
+
+
+def _old_style_count(asked: Any) -> int:
+    return min(max(int(asked.max_num_offsets), 0), MAX_OLD_STYLE_OFFSETS)
+
+
+def _old_style_bytes(asked: Any) -> int:
+    return 8 * _old_style_count(asked)
 
 
 async def _by_time(
@@ -156,14 +175,19 @@ def _old_style(partition: KafkaPartition, time_ms: int, now_ms: int) -> list[int
 
 async def offset_for_leader_epoch(session: KafkaSession, request: Request) -> None:
     """Where a leader epoch ended: whether a consumer's offsets were cut off."""
-    topics = []
-    for topic in request.body.topics or ():
-        name = topic.topic or ""
-        asked = session.in_turns(topic.partitions or ())
-        answers = [await _end_of_epoch(session, request, name, each) async for each in asked]
-        topics.append(_Epochs(topic=name, partitions=answers))
-    response = OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
-    await session.answer_by_size(request, response, sum(len(each.partitions) for each in topics))
+    topics: dict[str, list[Any]] = {}
+    asked = (
+        (topic.topic or "", each)
+        for topic in request.body.topics or ()
+        for each in topic.partitions or ()
+    )
+    async for name, each in session.named(asked, key=lambda named: (named[0], named[1].partition)):
+        topics.setdefault(name, []).append(await _end_of_epoch(session, request, name, each))
+    response = OffsetForLeaderEpochResponse(
+        throttle_time_ms=0,
+        topics=[_Epochs(topic=name, partitions=each) for name, each in topics.items()],
+    )
+    await session.answer_by_size(request, response, sum(map(len, topics.values())))
 
 
 async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, asked: Any) -> Any:
@@ -183,12 +207,18 @@ async def _end_of_epoch(session: KafkaSession, request: Request, topic: str, ask
 
 async def delete_records(session: KafkaSession, request: Request) -> None:
     """Delete the records before an offset; -1 is all. A batch that has the offset stays."""
-    topics = []
-    for topic in request.body.topics or ():
-        name = topic.name or ""
-        answers = [await _delete_one(session, name, each) for each in topic.partitions or ()]
-        topics.append(_Deleted(name=name, partitions=answers))
-    session.answer(request, DeleteRecordsResponse(throttle_time_ms=0, topics=topics))
+    topics: dict[str, list[Any]] = {}
+    named = await session.gathered(
+        _named(request.body), lambda named: (named[0], named[1].partition_index)
+    )
+    # Of several offsets for one partition Kafka takes the last one, too.
+    async for (name, _), asked in session.named(named.items(), key=itemgetter(0)):
+        topics.setdefault(name, []).append(await _delete_one(session, name, asked[-1][1]))
+    response = DeleteRecordsResponse(
+        throttle_time_ms=0,
+        topics=[_Deleted(name=name, partitions=each) for name, each in topics.items()],
+    )
+    await session.answer_by_size(request, response, len(named))
 
 
 async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
@@ -214,4 +244,8 @@ async def _delete_one(session: KafkaSession, topic: str, asked: Any) -> Any:
     return answer
 
 
-HANDLERS: dict[int, Handler] = {2: list_offsets, 21: delete_records, 23: offset_for_leader_epoch}
+HANDLERS: dict[int, Handler] = {
+    2: Handler(list_offsets, parts_of("topics", "partitions")),
+    21: Handler(delete_records, parts_of("topics", "partitions")),
+    23: Handler(offset_for_leader_epoch, parts_of("topics", "partitions")),
+}

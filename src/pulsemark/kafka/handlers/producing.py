@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -10,12 +11,14 @@ from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
 
 from ...ledger import LedgerError
 from ..access import Operation
-from ..errors import Code, KafkaError
+from ..errors import NO_TRANSACTIONS, Code, KafkaError
 from ..publishing import AT_ONCE_PARTS, Part, Publish
-from ..session import Handler, KafkaSession
+from ..session import Handler, KafkaSession, one_part, parts_of
 from ..wire import Request
 
 __all__ = ["HANDLERS"]
+
+log = logging.getLogger(__name__)
 
 ACKS = (-1, 0, 1)
 
@@ -61,7 +64,7 @@ def _refusal(request: Request) -> tuple[Code, str] | None:
     if body.acks not in ACKS:
         return Code.INVALID_REQUIRED_ACKS, f"acks={body.acks}: must be -1, 0 or 1"
     if request.version >= 3 and body.transactional_id is not None:
-        return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions"
+        return NO_TRANSACTIONS, "this broker serves no transactions"
     return None
 
 
@@ -152,7 +155,12 @@ async def init_producer_id(session: KafkaSession, request: Request) -> None:
     """A new producer id. There are no transactions."""
     code, producer_id = Code.NONE, -1
     if request.body.transactional_id is not None:
-        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        code = NO_TRANSACTIONS
+        log.info(
+            "%s: a producer with the transactional id %r was refused: transactions are not served",
+            session.address,
+            request.body.transactional_id[:100],
+        )
     else:
         try:
             session.access.check_writes_somewhere()
@@ -170,4 +178,7 @@ async def init_producer_id(session: KafkaSession, request: Request) -> None:
     session.answer(request, response)
 
 
-HANDLERS: dict[int, Handler] = {0: produce, 22: init_producer_id}
+HANDLERS: dict[int, Handler] = {
+    0: Handler(produce, parts_of("topic_data", "partition_data")),
+    22: Handler(init_producer_id, one_part),
+}

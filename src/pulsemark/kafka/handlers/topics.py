@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from operator import attrgetter
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -13,9 +13,10 @@ from kafka.protocol.admin import (
 
 from ...ledger import LedgerError
 from ..access import Operation
-from ..errors import Code, KafkaError
+from ..answering import PART_BYTES
+from ..errors import MESSAGE_LENGTH, Code, KafkaError
 from ..names import is_name
-from ..session import Handler, KafkaSession
+from ..session import Handler, KafkaSession, parts_of
 from ..settings import check_settings
 from ..wire import Request
 
@@ -24,17 +25,16 @@ __all__ = ["HANDLERS"]
 
 async def create_topics(session: KafkaSession, request: Request) -> None:
     """Create topics with their settings; each is durable or refused."""
-    body = request.body
-    asked = body.topics or ()
-    times = Counter(topic.name for topic in asked)
-    by_name = {topic.name: topic for topic in asked}
+    named = await session.gathered(request.body.topics or (), attrgetter("name"))
     results = []
-    async for name in session.in_turns(times):
-        code, message = Code.NONE, None
+    async for topic, *others in session.named(
+        named.values(), lambda named: _answer_bytes(named[0].name), key=lambda named: named[0].name
+    ):
+        name, code, message = topic.name, Code.NONE, None
         try:
-            if times[name] > 1:
+            if others:
                 raise KafkaError(Code.INVALID_REQUEST, f"{name} is in the request more than once")
-            await _create(session, by_name[name], only_check=_flag(request))
+            await _create(session, topic, only_check=_flag(request))
         except KafkaError as refusal:
             code, message = refusal.code, refusal.message
         results.append(
@@ -44,6 +44,11 @@ async def create_topics(session: KafkaSession, request: Request) -> None:
         )
     response = CreateTopicsResponse(throttle_time_ms=0, topics=results)
     await session.answer_by_size(request, response, len(results))
+
+
+def _answer_bytes(name: str | None) -> int:
+    """What an answer says of one topic at most."""
+    return PART_BYTES + MESSAGE_LENGTH + len(name or "")
 
 
 def _flag(request: Request) -> bool:
@@ -102,7 +107,8 @@ def _check_assignments(session: KafkaSession, assignments: list[list[int]]) -> N
     for replicas in assignments:
         if replicas != [node_id]:
             raise KafkaError(
-                Code.INVALID_REPLICA_ASSIGNMENT, f"replicas {replicas}: the broker is {node_id}"
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"replicas {replicas[:20]}: the broker is {node_id}",
             )
 
 
@@ -110,7 +116,7 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
     """Delete topics with their data and the offsets committed for them."""
     endpoint = session.endpoint
     results = []
-    async for name in session.in_turns(dict.fromkeys(request.body.topic_names or ())):
+    async for name in session.named(request.body.topic_names or (), _answer_bytes):
         code = Code.NONE
         try:
             session.access.check(Operation.ADMINISTER, name)
@@ -132,7 +138,9 @@ async def delete_topics(session: KafkaSession, request: Request) -> None:
 async def create_partitions(session: KafkaSession, request: Request) -> None:
     """Give topics more partitions."""
     results = []
-    async for topic in session.in_turns(request.body.topics or ()):
+    async for topic in session.named(
+        request.body.topics or (), lambda topic: _answer_bytes(topic.name), key=attrgetter("name")
+    ):
         code, message = Code.NONE, None
         try:
             await _add_partitions(session, topic, only_check=bool(request.body.validate_only))
@@ -169,4 +177,8 @@ async def _add_partitions(session: KafkaSession, topic: Any, *, only_check: bool
         await port.add_partitions(name, topic.count)
 
 
-HANDLERS: dict[int, Handler] = {19: create_topics, 20: delete_topics, 37: create_partitions}
+HANDLERS: dict[int, Handler] = {
+    19: Handler(create_topics, parts_of("topics")),
+    20: Handler(delete_topics, parts_of("topic_names")),
+    37: Handler(create_partitions, parts_of("topics")),
+}

@@ -16,9 +16,12 @@ from .varints import MOST_BITS_64, read_unsigned
 
 LEAST_RECORDS = 8
 """A shorter run is not worth its check."""
+# Deltas below these have one and two bytes. Those above have three bytes, of which the third one
+# stays the same for as many records as there are deltas of up to two bytes.
 _ONE_BYTE_OFFSETS, _TWO_BYTE_OFFSETS = 64, 8192
 _LOW = bytes(n << 1 & 0x7F | 0x80 for n in range(_TWO_BYTE_OFFSETS))
 _HIGH = bytes(n >> 6 for n in range(_TWO_BYTE_OFFSETS))
+_MIDDLE = bytes(byte | 0x80 for byte in _HIGH)
 _SMALL = bytes(n << 1 for n in range(_ONE_BYTE_OFFSETS))
 # Bytes with and without the bit that says that a number goes on.
 _GOES_ON = bytes(byte >> 7 for byte in range(256))
@@ -62,8 +65,10 @@ def uniform_run(raw: bytes | memoryview, start: int, number: int, count: int) ->
     Raises ValueError, IndexError: as the readers of varints.
     """
     shape = _shape(raw, start, number)
-    limit = _ONE_BYTE_OFFSETS if number < _ONE_BYTE_OFFSETS else _TWO_BYTE_OFFSETS
-    if shape is None or number >= limit or shape.last >= len(raw):
+    limit = number - number % _TWO_BYTE_OFFSETS + _TWO_BYTE_OFFSETS
+    if number < _ONE_BYTE_OFFSETS:
+        limit = _ONE_BYTE_OFFSETS
+    if shape is None or shape.last >= len(raw):
         return None
     stride = shape.last + 1 - start
     records = min(count, limit) - number
@@ -118,10 +123,16 @@ def _counts_up(
     low = bytes(raw[shape.offset : end : stride])
     if shape.key - shape.offset == 1:
         return low == _SMALL[number : number + records]
-    high = bytes(raw[shape.offset + 1 : end : stride])
-    if shape.key - shape.offset != 2 or low != _LOW[number : number + records]:
+    number, top = number % _TWO_BYTE_OFFSETS, number // _TWO_BYTE_OFFSETS
+    size = shape.key - shape.offset
+    if size != (3 if top else 2) or low != _LOW[number : number + records]:
         return False
-    return high == _HIGH[number : number + records]
+    high = bytes(raw[shape.offset + 1 : end : stride])
+    if not top:
+        return high == _HIGH[number : number + records]
+    if high != _MIDDLE[number : number + records]:
+        return False
+    return bytes(raw[shape.offset + 2 : end : stride]) == bytes((top,)) * records
 
 
 def _latest(raw: bytes | memoryview, shape: _Shape, stride: int, end: int) -> int | None:

@@ -44,6 +44,8 @@ __all__ = ["Connection", "Request", "decode_body", "encode"]
 DECODED_AT_ONCE_BYTES = LARGE_BYTES
 #: A Produce with so few sets takes no time: its records are not decoded.
 DECODED_AT_ONCE_SETS = 200
+#: A Produce with more sets is refused: decoded they would take a hundred times its size.
+MAX_SETS = 100_000
 
 _SIZE = Struct(">i")
 _KEY_VERSION = Struct(">hh")
@@ -51,7 +53,7 @@ _HEAD_BYTES = 8
 _CLIENT_ID = Struct(">h")
 _ACKS_AND_TIMEOUT_BYTES = 6
 _TEXT_SIZE = Struct(">h")
-_COUNT_AND_TEXT_SIZE = Struct(">ih")
+_INDEX_AND_SIZE = Struct(">ii")
 BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 MAX_RAW_SASL_BYTES = 64 * 1024
 #: What kafka-python's decoders raise for bytes that are not well formed.
@@ -98,6 +100,8 @@ class Connection:
         self._unanswered: deque[Request] = deque()
         self.waiting_bytes = 0
         """Requests without an answer, in bytes as they came."""
+        self.held_bytes = 0
+        """Answers that wait for those of earlier requests."""
 
     # -- in -------------------------------------------------------------------------------------
 
@@ -241,7 +245,7 @@ class Connection:
         if is_served:
             request.undecoded = frame[source.tell() :]
             is_small = len(frame) <= DECODED_AT_ONCE_BYTES
-            if is_small or (key == PRODUCE and _has_few_sets(version, request.undecoded)):
+            if is_small or _has_few_sets(request):
                 decode_body(request)
         return self._waiting(request)
 
@@ -257,9 +261,14 @@ class Connection:
         assert request.answer is None, "a request has one answer"
         request.answer = buffers
         self.waiting_bytes -= request.size_bytes
-        ready: list[Buffer] = []
-        while self._unanswered and self._unanswered[0].answer is not None:
-            ready.extend(self._unanswered.popleft().answer or ())
+        if self._unanswered[0] is not request:
+            self.held_bytes += sum(map(len, buffers))
+            return []
+        ready = list(self._unanswered.popleft().answer or ())
+        while self._unanswered and (held := self._unanswered[0].answer) is not None:
+            self.held_bytes -= sum(map(len, held))
+            ready.extend(held)
+            self._unanswered.popleft()
         return ready
 
 
@@ -271,23 +280,48 @@ def _header_bytes(frame: memoryview, *, flexible: bool) -> memoryview:
     return frame[: _HEAD_BYTES + _CLIENT_ID.size + max(0, client_id_bytes)]
 
 
-def _has_few_sets(version: int, body: memoryview) -> bool:
-    """Whether a Produce has one topic with few partitions, as its first fields say."""
+def _has_few_sets(request: Request) -> bool:
+    """Whether it is a Produce with few sets, as far as can be seen without decoding it."""
+    body = request.undecoded
+    if body is None or request.api.key != PRODUCE:
+        return False
+    return _count_sets(request.version, body, DECODED_AT_ONCE_SETS) <= DECODED_AT_ONCE_SETS
+
+
+def _count_sets(version: int, body: memoryview, most: int) -> int:
+    """For how many partitions a Produce has sets; not counted beyond `most`."""
+    sets = 0
     try:
         at = _ACKS_AND_TIMEOUT_BYTES
         if version >= 3:  # with a transactional id
             at += _TEXT_SIZE.size + max(0, *_TEXT_SIZE.unpack_from(body))
-        topics, name_bytes = _COUNT_AND_TEXT_SIZE.unpack_from(body, at)
-        at += _COUNT_AND_TEXT_SIZE.size + max(0, name_bytes)
-        partitions: int = _SIZE.unpack_from(body, at)[0]
+        (topics,) = _SIZE.unpack_from(body, at)
+        at += _SIZE.size
+        for _ in range(topics):
+            at += _TEXT_SIZE.size + max(0, *_TEXT_SIZE.unpack_from(body, at))
+            (partitions,) = _SIZE.unpack_from(body, at)
+            at += _SIZE.size
+            for _ in range(partitions):
+                _, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
+                at += _INDEX_AND_SIZE.size + max(0, size_bytes)
+                sets += 1
+                if sets > most:
+                    return sets
+            sets += 1  # a topic without sets takes memory, too
+            if sets > most:
+                return sets
     except error:
-        return False
-    return bool(topics == 1) and 0 <= partitions <= DECODED_AT_ONCE_SETS
+        pass  # the decoder says what is wrong with it
+    return sets
 
 
 def decode_body(request: Request) -> None:
     """Decode a body that `take` has left as bytes. Runs in any thread. Raises ProtocolError."""
     if request.undecoded is not None:
+        if request.api.key == PRODUCE:
+            sets = _count_sets(request.version, request.undecoded, MAX_SETS)
+            if sets > MAX_SETS:
+                raise ProtocolError(f"a Produce with more than {MAX_SETS} sets")
         try:
             request.body = _decode(request.api, request.version, request.undecoded)
         except _DECODE_ERRORS as problem:

@@ -1,0 +1,66 @@
+"""What one request may cost: every kind that is served has its bound, shown with its worst case."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsemark.broker import long_work
+from pulsemark.broker.long_work import Turns
+from pulsemark.kafka import answering, session
+from pulsemark.kafka.handlers import HANDLERS
+from pulsemark.kafka.session import MANY_PARTS, one_part
+from pulsemark.kafka.wire import connection
+from pulsemark.testing.kafka_worst_cases import worst_cases
+
+#: More than a request may name without counting as large.
+COUNT = MANY_PARTS + 500
+CASES = worst_cases("worst", COUNT)
+MOST_BYTES = 16 * 1024
+
+
+def test_every_request_has_a_worst_case_or_names_one_thing():
+    """A new kind of request fails here until it has one."""
+    named_once = {key for key, handler in HANDLERS.items() if handler.parts is one_part}
+    assert set(CASES) | named_once == set(HANDLERS)
+    assert not set(CASES) & named_once
+
+
+@pytest.mark.parametrize("key", sorted(CASES), ids=lambda key: CASES[key].request.__name__)
+def test_a_request_that_names_one_thing_very_often(raw, monkeypatch, key):
+    """It counts as large, takes turns, and is answered once for each thing."""
+    assert key in HANDLERS
+    case = worst_cases(f"worst-{key}", COUNT)[key]
+    raw.produce(f"worst-{key}", None)
+    large, turns = [], []
+    handle, waited = session.KafkaSession.handle_large_now, Turns.next
+
+    async def counted(self, request):
+        large.append(request.api.key)
+        await handle(self, request)
+
+    async def counted_turn(self):
+        turns.append(1)
+        await waited(self)
+
+    monkeypatch.setattr(session.KafkaSession, "handle_large_now", counted)
+    monkeypatch.setattr(Turns, "next", counted_turn)
+    monkeypatch.setattr(long_work, "SLICE_S", 0)
+    # It is the number of its parts that makes it large, not its bytes.
+    monkeypatch.setattr(connection, "DECODED_AT_ONCE_BYTES", 1 << 30)
+    monkeypatch.setattr(connection, "DECODED_AT_ONCE_SETS", 1 << 30)
+    raw.send(case.request, case.version, **case.fields)
+    answer = raw.receive_frame()
+    assert large == [key]
+    if case.is_once:
+        assert len(answer) <= MOST_BYTES
+    if case.takes_turns:
+        assert len(turns) >= COUNT - 2
+
+
+def test_an_answer_that_would_be_too_large_ends_the_connection(raw, monkeypatch, caplog):
+    """Its size is known before it is made; the log says it."""
+    monkeypatch.setattr(answering, "MAX_ANSWER_BYTES", 50_000)
+    case = worst_cases("too-large", 1_000, repeated=False)[3]
+    with pytest.raises(ConnectionError), caplog.at_level("INFO"):
+        raw.call(case.request, case.version, **case.fields)
+    assert "at most 50000 are sent" in caplog.text
