@@ -22,7 +22,6 @@ from .arguments import positive
 from .errors import (
     JavaNotFoundError,
     JobFailedError,
-    MigrateError,
     MissingExtraError,
     OptionError,
     PipelineError,
@@ -40,7 +39,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 """The exit code of argparse itself for options that it does not know."""
-_FAILURES = (MissingExtraError, JavaNotFoundError, JobFailedError, MigrateError, ReplayError)
+_FAILURES = (MissingExtraError, JavaNotFoundError, JobFailedError, ReplayError)
 """Errors that other options would not help against."""
 
 
