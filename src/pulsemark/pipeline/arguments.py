@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from ..ledger import TopicNotFoundError
+from ..ledger import FolderReader, TopicNotFoundError
 from .errors import OptionError
+from .expected import expected_of
 from .options import ReadOptions, select_topics
 from .places import opened
+from .plan import existing
 
 __all__ = ["Range", "check_folder", "checked_options", "pairs", "positive"]
 
@@ -60,8 +62,10 @@ def _check(options: ReadOptions) -> None:
     """Raise errors here, before Spark would wrap them into its own errors."""
     with opened(options.path, options.store) as reader:
         _, absent = select_topics(options.topics, reader.topics())
-    if absent:
-        raise TopicNotFoundError(absent[0])
+        if absent and isinstance(reader, FolderReader):
+            existing(reader, options, expected_of(reader, options.path).lost)
+        elif absent:
+            raise TopicNotFoundError(absent[0])
 
 
 def check_folder(option: str, folder: Path, data: str | Path) -> None:

@@ -117,7 +117,8 @@ class DataLossError(PipelineError):
             which = "its messages"
         super().__init__(
             f"{topic}: {which} are missing: {reason}."
-            " To read the others, set the option failOnDataLoss=false"
+            " To go on with the others, set the option failOnDataLoss=false (of a job:"
+            " fail_on_data_loss=False, --no-fail-on-data-loss)"
         )
 
     def __reduce__(self) -> tuple[type[DataLossError], tuple[str, int | None, int | None, str]]:
