@@ -14,6 +14,7 @@ import pytest
 
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.ledger import EntryKind, FolderReader, LocalStore, Position
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import peek, read_message_metadata
 from pulsemark.pipeline import run_job
@@ -163,6 +164,29 @@ def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) ->
     assert [(r["topic"], r["bucket_start"], r["what"], r["messages"]) for r in rows] == [
         (counted[5]["topic"], counted[5]["bucket_start"], "missing", 2)
     ]
+
+
+def test_what_is_missing_is_an_exit_code(data: Path, spark: Any, tmp_path: Path) -> None:
+    """1 from the audit, alone and against a whole copy, from verify, offload and a dry run."""
+    hurt, lake = tmp_path / "hurt", tmp_path / "lake"
+    shutil.copytree(data, hurt)
+    assert run("audit", hurt, "--bucket", "1 hour")[0] == 0
+    assert run("offload", hurt, lake)[0] == 0
+    with FolderReader(hurt) as reader:
+        lost = as_segment(reader.log(f"{T}a").segments()[-1]).path
+    lost.unlink()
+    lost.with_suffix(".idx").unlink()
+    code, rows, said = run("audit", hurt, "--bucket", "1 hour")
+    assert code == 1
+    assert lost.name in said
+    assert {row["topic"] for row in rows if row["loss"] is not None} == {f"{T}a"}
+    code, rows, said = run("audit", hurt, "--against", lake, "--bucket", "1 hour")
+    assert code == 1
+    assert ("lost", f"{T}a") in {(row["what"], row["topic"]) for row in rows}
+    for command in (("offload", hurt, lake), ("verify", hurt), ("compact", hurt, "--dry-run")):
+        code, _, said = run(*command)
+        assert (code, said.count("\n")) == (1, 1), command
+    assert run("offload", hurt, tmp_path / "new", "--no-fail-on-data-loss")[0] == 0
 
 
 def _indexes(text: str) -> list[int]:

@@ -119,7 +119,7 @@ def _checked(rows: DataFrame, path: str) -> DataFrame:
     """The rows. Raises ProblemsFoundError if they say that something is missing."""
     missing = " + ".join(f"coalesce({name}, 0)" for name in GAPS)
     lacking = rows.where(f"{missing} > 0 OR loss IS NOT NULL")
-    places, messages = lacking.selectExpr("count(*)", f"coalesce(sum({missing}), 0)").first() or ()
+    ((places, messages),) = lacking.selectExpr("count(*)", f"sum({missing})").collect()
     if not places:
         return rows
     lost = [row[0] for row in lacking.select("loss").distinct().collect() if row[0] is not None]

@@ -137,9 +137,9 @@ def _left(
             reason = "the topic was deleted in the source"
             report(DataLossError(part.topic, progress.next_index, part.end_index, reason), False)
             continue
-        reason = loss_since(log, part.end_index, part.mark, found.expected)
-        if reason is not None:
-            error = DataLossError(part.topic, progress.next_index, part.end_index, reason)
+        other = loss_since(log, part.end_index, part.mark, found.expected)
+        if other is not None:
+            error = DataLossError(part.topic, progress.next_index, part.end_index, other)
             report(error, read.fail_on_data_loss)
         start, end = (Bound(BoundKind.INDEX, n) for n in (progress.next_index, part.end_index))
         rest = slice_of(log, replace(read, start=start, end=end), found.expected)
