@@ -363,6 +363,25 @@ def test_a_replay_that_goes_on(case: Case, fault: Fault, caplog: pytest.LogCaptu
     assert case.published[0]
 
 
+@pytest.mark.parametrize("lost", [(0,), (3,), (4,), (0, 1, 2, 3, 4)], ids=str)
+def test_a_running_stream(case: Case, lost: tuple[int, ...]) -> None:
+    """Files that are lost while a query runs are noticed by its next micro-batch."""
+    case.stages.put(ALL, case.path)
+    texts = {**case.options, "path": str(case.path), "startingOffsets": "earliest"}
+    source = LedgerSource({**texts, "maxOffsetsPerTrigger": "6"})
+    reader: Any = source.streamReader(case.tools.spark_schema(("__topic", "__index")))
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert case.read(reader, reader.initialOffset(), first)
+    lose(*lost)(case.stages, case.path)
+    with pytest.raises(DataLossError, match=TOPIC):
+        for _ in range(ALL):
+            following = reader.latestOffset(first, limit)
+            reader.partitions(first, following)
+            first = following
+    reader.stop()
+
+
 def test_a_micro_batch_that_is_planned_again(case: Case) -> None:
     """A restarted query refuses its last batch if the log has other messages there by now."""
     case.stages.put(COPIED, case.path)

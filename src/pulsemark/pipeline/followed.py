@@ -141,7 +141,7 @@ class FolderTopics:
 class ServiceTopics:
     """Named topics of a gRPC service. It tells neither what is lost nor one log from another."""
 
-    may_have_changed = False
+    may_have_changed = True
 
     def __init__(self, options: ReadOptions) -> None:
         assert options.service is not None, "the stream is of a service"

@@ -208,7 +208,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check(self, topic: str, place: Place) -> None:
         """Check that what was read up to a place is still what the log has there."""
-        if self._trusted.get(topic) == place:
+        if self._trusted.get(topic) == place and place["index"] <= self._logs[topic].next_index:
             return
         try:
             mark = Mark.from_json(place.get("mark"))
