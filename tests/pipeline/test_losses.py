@@ -374,11 +374,15 @@ def test_a_running_stream(case: Case, lost: tuple[int, ...]) -> None:
     first = reader.latestOffset(reader.initialOffset(), limit)
     assert case.read(reader, reader.initialOffset(), first)
     lose(*lost)(case.stages, case.path)
-    with pytest.raises(DataLossError, match=TOPIC):
+
+    def run_on(offset: Any) -> None:
         for _ in range(ALL):
-            following = reader.latestOffset(first, limit)
-            reader.partitions(first, following)
-            first = following
+            following = reader.latestOffset(offset, limit)
+            reader.partitions(offset, following)
+            offset = following
+
+    with pytest.raises(DataLossError, match=TOPIC):
+        run_on(first)
     reader.stop()
 
 
