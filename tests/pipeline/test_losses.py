@@ -191,8 +191,8 @@ class Case:
         self.options = {"topicsPattern": ".*", "columns": "__topic,__index"}
         self.number = 0
         self.published: list[dict[int, int]] = []
-        monkeypatch.setattr(replay_job, "_check_targets", lambda *_: None)
-        monkeypatch.setattr(replay_job, "_replayed", lambda *given: self.published.append(given[3]))
+        monkeypatch.setattr(replay_job, "check_targets", lambda *_: None)
+        monkeypatch.setattr(replay_job, "replayed", lambda *given: self.published.append(given[3]))
 
     def spark(self) -> Any:
         """What runs a job's tasks here."""

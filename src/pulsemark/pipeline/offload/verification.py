@@ -176,7 +176,7 @@ def truncate_offloaded(path: str | Path, target: OffloadTable | str | Path) -> d
 
     Raises:
         FolderLockedError: a broker or another process uses the folder.
-        The errors of `verify_offload`.
+        OptionError, ForeignFolderError, UnsupportedVersionError: see `verify_offload`.
     """
     table = table_of(target)
     with FolderReader(path) as reader:

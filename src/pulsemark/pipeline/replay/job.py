@@ -112,7 +112,7 @@ def replay(
             plan = _plan(place, settings, found, read, options)
             left = _left(plan, found, place, read)
         lost = sorted(found.expected.lost_ledgers)
-        return _replayed(spark, texts, plan, left, lost, place, options)
+        return replayed(spark, texts, plan, left, lost, place, options)
 
 
 def _left(
@@ -163,7 +163,7 @@ def _plan(
                 raise OptionError("checkpoint", str(place.path), reason)
         return known
     plan = ReplayPlan.new(settings, _parts(found, read, options))
-    _check_targets(plan, options)
+    check_targets(plan, options)
     place.begin(plan)
     return plan
 
@@ -190,7 +190,7 @@ def _entry_bounds(log: TopicLog, first_index: int, end_index: int) -> tuple[int,
     return first, end_index
 
 
-def _check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
+def check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
     """Check that the target answers, and that no target is the name of a partitioned topic."""
     try:
         with service_of(options) as service:
@@ -210,7 +210,7 @@ def _check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
         raise JobFailedError(f"{options.service_url}: {error}") from error
 
 
-def _replayed(
+def replayed(
     spark: SparkSession,
     texts: dict[str, str],
     plan: ReplayPlan,
