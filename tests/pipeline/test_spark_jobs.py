@@ -167,10 +167,9 @@ def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) ->
 
 
 def test_what_is_missing_is_an_exit_code(data: Path, spark: Any, tmp_path: Path) -> None:
-    """1 from the audit, alone and against a whole copy, from verify, offload and a dry run."""
+    """1 from the audit, alone and against a whole copy, and from an offload; in one line."""
     hurt, lake = tmp_path / "hurt", tmp_path / "lake"
     shutil.copytree(data, hurt)
-    assert run("audit", hurt, "--bucket", "1 hour")[0] == 0
     assert run("offload", hurt, lake)[0] == 0
     with FolderReader(hurt) as reader:
         lost = as_segment(reader.log(f"{T}a").segments()[-1]).path
@@ -183,10 +182,9 @@ def test_what_is_missing_is_an_exit_code(data: Path, spark: Any, tmp_path: Path)
     code, rows, said = run("audit", hurt, "--against", lake, "--bucket", "1 hour")
     assert code == 1
     assert ("lost", f"{T}a") in {(row["what"], row["topic"]) for row in rows}
-    for command in (("offload", hurt, lake), ("verify", hurt), ("compact", hurt, "--dry-run")):
-        code, _, said = run(*command)
-        assert (code, said.count("\n")) == (1, 1), command
-    assert run("offload", hurt, tmp_path / "new", "--no-fail-on-data-loss")[0] == 0
+    code, _, said = run("offload", hurt, lake)
+    assert (code, said.count("\n")) == (1, 1)
+    assert lost.name in said
 
 
 def _indexes(text: str) -> list[int]:

@@ -10,7 +10,6 @@ from typing import TypedDict, Unpack
 
 from ..ledger import FolderReader, TopicNotFoundError
 from .errors import OptionError
-from .expected import expected_of
 from .options import ReadOptions, select_topics
 from .places import opened
 from .plan import existing
@@ -61,11 +60,12 @@ def checked_options(
 def _check(options: ReadOptions) -> None:
     """Raise errors here, before Spark would wrap them into its own errors."""
     with opened(options.path, options.store) as reader:
+        if isinstance(reader, FolderReader):
+            existing(reader, options)
+            return
         _, absent = select_topics(options.topics, reader.topics())
-        if absent and isinstance(reader, FolderReader):
-            existing(reader, options, expected_of(reader, options.path).lost)
-        elif absent:
-            raise TopicNotFoundError(absent[0])
+    if absent:
+        raise TopicNotFoundError(absent[0])
 
 
 def check_folder(option: str, folder: Path, data: str | Path) -> None:

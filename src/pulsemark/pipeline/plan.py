@@ -155,13 +155,19 @@ def selected(reader: FolderReader, options: ReadOptions) -> Selected:
     return Selected(names, logs, expected, options.topics.pattern is not None)
 
 
-def existing(reader: FolderReader, options: ReadOptions, lost: Collection[str]) -> list[str]:
-    """The names of the topics that the options name, lost ones included.
+def existing(
+    reader: FolderReader, options: ReadOptions, lost: Collection[str] | None = None
+) -> list[str]:
+    """The names of the topics that the options name, and of ``lost`` ones.
+
+    Without ``lost``, the lost topics are only looked for if a name has no other.
 
     Raises:
         TopicNotFoundError: a name has no topic.
     """
-    names, absent = select_topics(options.topics, {*reader.topics(), *lost})
+    names, absent = select_topics(options.topics, {*reader.topics(), *(lost or ())})
+    if absent and lost is None:
+        return existing(reader, options, expected_of(reader, options.path).lost)
     if absent:
         raise TopicNotFoundError(absent[0])
     return names
