@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..ledger import FolderLog, FolderReader, TopicLog, TopicNotFoundError
 from .errors import DataLossError
 from .expected import Expected, expected_of
-from .marks import Mark, check_place, mark_of
+from .marks import Mark, check_place, mark_of, why_other
 from .options import Bound, BoundKind, ReadOptions, select_topics
 from .plan import Selected, Slice, segments_of, slice_of, tasks_of
 from .tasks import LedgerPartition
@@ -139,7 +139,10 @@ class FolderTopics:
 
 
 class ServiceTopics:
-    """Named topics of a gRPC service. It tells neither what is lost nor one log from another."""
+    """Named topics of a gRPC service.
+
+    It does not tell what is lost. One log is told from another by the place of the last entry.
+    """
 
     may_have_changed = True
 
@@ -167,16 +170,21 @@ class ServiceTopics:
         return None
 
     def mark(self, topic: str, index: int) -> Mark | None:
-        """None: a service does not tell ledgers."""
-        del topic, index
-        return None
+        """The place of the entry, without its epoch and checksum."""
+        log = self._logs[topic]
+        if not log.first_index < index <= log.next_index:
+            return None
+        position, first_index = log.entry_of(index - 1)
+        return Mark(0, *position, "") if first_index < index else None
 
     def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
-        """Compare the index alone."""
-        del mark
-        if self._logs[topic].next_index < index:
-            end = self._logs[topic].next_index
+        """Compare the index, and the place of the entry before it if that is still there."""
+        end = self._logs[topic].next_index
+        if end < index:
             raise DataLossError(topic, end, index, "the topic ends before")
+        here = None if mark is None else self.mark(topic, index)
+        if mark is not None and here is not None and here != mark:
+            raise DataLossError(topic, None, index, why_other(mark))
 
     def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
         """A part of a topic."""

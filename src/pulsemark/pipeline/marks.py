@@ -82,12 +82,15 @@ def loss_since(log: TopicLog, index: int, mark: Mark | None, expected: Expected)
         is_same = log.first_index >= index
     else:
         is_same = _is_there(log, index, mark, position)
-    if is_same:
-        return None
+    return None if is_same else why_other(mark)
+
+
+def why_other(mark: Mark) -> str:
+    """The reason for which a copy cannot go on in a log that does not have its mark."""
     return (
         f"the topic's entry {mark.ledger_id}:{mark.entry_id} of epoch {mark.epoch}, with which"
-        f" the copy ended, is gone or is another one now: the log's tail was cut off, or an older"
-        " copy was restored, and it gives indexes again"
+        " the copy ended, is gone or is another one now: the log's tail was cut off, an older copy"
+        " was restored, or the topic was created again, and it gives indexes again"
     )
 
 
