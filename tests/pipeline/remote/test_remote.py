@@ -151,7 +151,6 @@ def test_a_log_that_gives_indexes_again_is_noticed(tmp_path: Path, tools: Any) -
     folder.store.close()
 
 
-
 def test_a_lost_connection_is_made_again(
     mixed: tuple[Path, list[str]], service: str, tools: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
