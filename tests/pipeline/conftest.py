@@ -578,6 +578,7 @@ def make_certificate(folder: Path) -> None:
 
 
 _TOOLS = (
+    "InProcess",
     "TopicWriter",
     "Folder",
     "arrow_schema",

@@ -134,11 +134,6 @@ REPLAY = ("--service-url", "pulsar://127.0.0.1:1", "--checkpoint", "{tmp}/cp")
             ("{data}", "--service-url", "http://x", "--checkpoint", "{tmp}/cp"),
             "option serviceUrl = 'http://x'",
         ),
-        ("migrate", ("{tmp}/no", "{tmp}/new"), "no is not a pulsemark data folder"),
-        ("migrate", ("{data}", "{tmp}/file"), "option target = .*is a file"),
-        ("migrate", ("{data}", "{data}/x"), "option target = .*is inside the source"),
-        ("migrate", ("pulsar://x:1", "{tmp}/new"), "option topic: is required"),
-        ("migrate", ("{data}", "{tmp}/new", "--namespace", "a/b"), "option namespace = 'a/b'"),
     ],
 )
 def test_nonsense_costs_no_session(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pulsemark.ledger import Entry, FolderReader, ForeignFolderError, Position, TopicNotFoundError
 from pulsemark.pipeline import plan as plan_module
 from pulsemark.pipeline.errors import DataLossError
+from pulsemark.pipeline.expected import Expected
 from pulsemark.pipeline.options import ReadOptions
 from pulsemark.pipeline.plan import Slice, plan, slice_of
 from pulsemark.testing.raw_messages import BatchMember
@@ -133,7 +134,7 @@ def test_indexes_that_are_not_there_are_a_loss(topics: Topics, tools: Any, tmp_p
 
     def asked(**more: object) -> Slice:
         with FolderReader(folder.path) as reader:
-            return slice_of(reader.log(topic.name), options(folder.path, **more))
+            return slice_of(reader.log(topic.name), options(folder.path, **more), Expected())
 
     assert (asked().first_index, asked().end_index) == (10, 30)
     for more, lost in (

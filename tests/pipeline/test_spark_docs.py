@@ -21,7 +21,6 @@ from pulsemark.finder.server_tls import ServerTls
 from pulsemark.ledger import FolderReader
 from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline import JOBS, run_job
-from pulsemark.pipeline.class_archive import make_archive
 from pulsemark.proto.pulsar_api_pb2 import Schema
 
 pytestmark = pytest.mark.timeout(300)
@@ -119,11 +118,6 @@ class World:
         """The jobs and the Python of a block of shell commands; what the jobs print."""
         printed = []
         for line in block.text.replace("\\\n", " ").splitlines():
-            if line.startswith("python -c "):
-                # It would fill the cache folder of the user who runs the tests.
-                compile(shlex.split(line)[2], line, "exec")
-                assert callable(make_archive)
-                continue
             if not line.startswith(COMMAND):
                 assert line.startswith("pip install"), line
                 continue
@@ -185,7 +179,6 @@ def test_every_example_runs(world: Any, monkeypatch: pytest.MonkeyPatch) -> None
         elif block.language == "sh":
             commands += len(here.run_commands(block))
     assert commands >= len(JOBS)
-    assert (here.path / "mnt" / "stamped" / "PULSEMARK").exists()
     streamed = here.spark.read.parquet(str(here.path / "mnt" / "parquet"))
     assert streamed.count() == 300
     assert (here.path / "mnt" / "checkpoints" / "to-broker" / "commits").is_dir()

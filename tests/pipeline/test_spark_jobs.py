@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import statistics
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.ledger import EntryKind, FolderReader, LocalStore, Position
+from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import peek, read_message_metadata
 from pulsemark.pipeline import run_job
@@ -102,8 +104,6 @@ def test_skew_is_what_plain_python_says(data: Path, tmp_path: Path) -> None:
 
 def test_verify_finds_what_the_command_finds(data: Path, tmp_path: Path) -> None:
     """Flipped bytes and lost files: the same findings, from several tasks; exit code 1."""
-    import shutil
-
     hurt = tmp_path / "hurt"
     shutil.copytree(data, hurt)
     logs = sorted(hurt.glob("ledgers/*.log"))
@@ -121,7 +121,7 @@ def test_verify_finds_what_the_command_finds(data: Path, tmp_path: Path) -> None
 
 
 def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) -> None:
-    """An offload, a damaged offload, a migrated folder, and counts of a consumer."""
+    """An offload, a damaged offload, another folder, and counts of a consumer."""
     assert run("offload", data, tmp_path / "lake", "--rows-per-file", 60)[0] == 0
     page = tmp_path / "audit.html"
     code, rows, said = run("audit", data, "--against", tmp_path / "lake", "--html", page)
@@ -154,8 +154,8 @@ def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) ->
     assert run("offload", data, *named, *pairs)[0] == 0
     pairs = [text for pair in catalog for text in ("--against-catalog-property", pair)]
     assert run("audit", data, "--against-table", "lake.orders", *pairs) == (0, [], "")
-    assert run("migrate", data, tmp_path / "plain", "--entry-format", "plain")[0] == 0
-    assert run("audit", data, "--against", tmp_path / "plain")[:2] == (0, [])
+    shutil.copytree(data, tmp_path / "copy")
+    assert run("audit", data, "--against", tmp_path / "copy")[:2] == (0, [])
     _, counted, _ = run("audit", data)
     counted[5]["count"] -= 2
     (tmp_path / "billing.jsonl").write_text("\n".join(map(json.dumps, counted)))
@@ -164,6 +164,27 @@ def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) ->
     assert [(r["topic"], r["bucket_start"], r["what"], r["messages"]) for r in rows] == [
         (counted[5]["topic"], counted[5]["bucket_start"], "missing", 2)
     ]
+
+
+def test_what_is_missing_is_an_exit_code(data: Path, spark: Any, tmp_path: Path) -> None:
+    """1 from the audit, alone and against a whole copy, and from an offload; in one line."""
+    hurt, lake = tmp_path / "hurt", tmp_path / "lake"
+    shutil.copytree(data, hurt)
+    assert run("offload", hurt, lake)[0] == 0
+    with FolderReader(hurt) as reader:
+        lost = as_segment(reader.log(f"{T}a").segments()[-1]).path
+    lost.unlink()
+    lost.with_suffix(".idx").unlink()
+    code, rows, said = run("audit", hurt, "--bucket", "1 hour")
+    assert code == 1
+    assert lost.name in said
+    assert {row["topic"] for row in rows if row["loss"] is not None} == {f"{T}a"}
+    code, rows, said = run("audit", hurt, "--against", lake, "--bucket", "1 hour")
+    assert code == 1
+    assert ("lost", f"{T}a") in {(row["what"], row["topic"]) for row in rows}
+    code, _, said = run("offload", hurt, lake)
+    assert (code, said.count("\n")) == (1, 1)
+    assert lost.name in said
 
 
 def _indexes(text: str) -> list[int]:
@@ -251,9 +272,8 @@ def test_jobs_on_nothing(spark: Any, tools: Any, tmp_path: Path) -> None:
         "audit": ("--html", tmp_path / "x.html"),
         "skew": ("--plot", tmp_path / "x.png"),
         "offload": (tmp_path / "lake",),
-        "migrate": (tmp_path / "new",),
     }
-    for name in ("audit", "control", "skew", "offload", "migrate"):
+    for name in ("audit", "control", "skew", "offload"):
         assert run(name, tmp_path / "data", *more.get(name, ())) == (0, [], ""), name
     code, rows, _ = run("verify", tmp_path / "data")
     assert code == 0

@@ -24,7 +24,6 @@ from pulsemark.pipeline import (
     ReplayOptions,
     compact_to_table,
     local_session,
-    migrate,
     offload,
     replay,
 )
@@ -81,11 +80,6 @@ def _compact_to_delta(work: Work) -> None:
     compact_to_table(work.spark, work.data, DeltaTarget(work.out))
 
 
-def _migrate(work: Work) -> None:
-    if not work.out.exists():
-        migrate(work.spark, work.data, work.out, entry_format="plain")
-
-
 def _replay(work: Work) -> None:
     replay(work.spark, work.data, ReplayOptions(service_url=work.url), work.folder / "checkpoint")
 
@@ -125,7 +119,6 @@ SPARK_JOBS: Mapping[str, Job] = {
     "offload-iceberg": _to_iceberg,
     "compact-parquet": _compact_to_parquet,
     "compact-delta": _compact_to_delta,
-    "migrate": _migrate,
     "replay": _replay,
     "sink-batch": _sink_batch,
     "sink-stream": _sink_stream,

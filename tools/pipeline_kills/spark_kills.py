@@ -26,7 +26,6 @@ VICTIMS = ("driver", "worker")
 START_S = 900
 RUN_S = 900
 TRIES = 4
-_PLACES = "__topic,__ledgerId,__entryId,__batchIndex,__index,__key,value"
 _MESSAGES = "__topic,__index,__key,value"
 
 
@@ -193,8 +192,6 @@ def _broker(data: Path) -> Iterator[str]:
 
 def _shown(name: str, folder: Path) -> list[Any]:
     """What a job has made, sorted."""
-    if name == "migrate":
-        return _rows(folder / "out", ".*", _PLACES)
     if name == "replay":
         return _rows(folder / "broker", ".*", _MESSAGES)
     if name.startswith("sink"):

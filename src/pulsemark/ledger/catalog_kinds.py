@@ -1,7 +1,7 @@
 """Kinds of values that the broker keeps in a store's catalog, and that others read or write, too.
 
-The ledger does not look at them. A mirror, a migration and the pipeline find by them what a broker
-has stored. docs/formats.md lists all kinds.
+The ledger does not look at them. A mirror and the pipeline find by them what a broker has stored.
+docs/formats.md lists all kinds.
 """
 
 from __future__ import annotations

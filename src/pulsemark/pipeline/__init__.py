@@ -26,7 +26,6 @@ from .errors import (
     DecodeError,
     JavaNotFoundError,
     JobFailedError,
-    MigrateError,
     MissingExtraError,
     OptionError,
     PipelineError,
@@ -35,7 +34,6 @@ from .errors import (
 from .java import Java, find_java
 from .job_table import JOBS, Job
 from .jobs import run_job
-from .migrate import MigrateResult, migrate
 from .offload import (
     DeltaTarget,
     IcebergTarget,
@@ -63,8 +61,6 @@ __all__ = [
     "JavaNotFoundError",
     "Job",
     "JobFailedError",
-    "MigrateError",
-    "MigrateResult",
     "MissingExtraError",
     "OffloadResult",
     "OptionError",
@@ -84,7 +80,6 @@ __all__ = [
     "estimate_compaction",
     "find_java",
     "local_session",
-    "migrate",
     "offload",
     "register",
     "replay",

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from ..ledger import TopicNotFoundError
+from ..ledger import FolderReader, TopicNotFoundError
 from .errors import OptionError
 from .options import ReadOptions, select_topics
 from .places import opened
+from .plan import existing
 
 __all__ = ["Range", "check_folder", "checked_options", "pairs", "positive"]
 
@@ -59,6 +60,9 @@ def checked_options(
 def _check(options: ReadOptions) -> None:
     """Raise errors here, before Spark would wrap them into its own errors."""
     with opened(options.path, options.store) as reader:
+        if isinstance(reader, FolderReader):
+            existing(reader, options)
+            return
         _, absent = select_topics(options.topics, reader.topics())
     if absent:
         raise TopicNotFoundError(absent[0])

@@ -67,6 +67,8 @@ AUDIT_COLUMNS = (
     "loss",
 )
 """The columns of a report that is not divided by tags."""
+GAPS = ("missing", "missing_before", "missing_after")
+"""The columns with numbers of missing messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .arguments import pairs
-from .audit import AuditLabels, audit, parse_bucket_ms, parse_by
+from .audit import GAPS, AuditLabels, audit, parse_bucket_ms, parse_by
 from .errors import OptionError, ProblemsFoundError
 from .job_arguments import add_range, check_file, check_range, range_of
 from .offload import IcebergTarget
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--against",
         metavar="PLACE",
         help="list what another tier has not: another data folder, an offload's target, or counts"
-        " in a .json or .csv file; exit code 1 if something differs",
+        " in a .json or .csv file; exit code 1 if something is missing or doubled",
     )
     parser.add_argument(
         "--against-table",
@@ -96,16 +96,14 @@ def _other(given: argparse.Namespace) -> str | IcebergTarget | None:
 def run(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """Count, and compare if another tier was named."""
     other = _other(given)
-    if other is None and given.html is None:
-        return _audited(spark, given)
-    rows = None if given.html is None else _audited(spark, given).cache()
+    rows = None if other is not None and given.html is None else _audited(spark, given).cache()
     compared = None if other is None else _compared(spark, given, other)
     if given.html is not None and rows is not None:
         listed = [row.asDict() for row in rows.collect()]
         write_report(given.html, f"Audit of {given.path}", listed, compared)
     if compared is None:
         assert rows is not None, "one of the two was asked for"
-        return rows
+        return _checked(rows, given.path)
     differences = compared.frame(spark)
     if compared.problems:
         messages = sum(each.messages for each in compared.problems)
@@ -115,6 +113,19 @@ def run(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         )
         raise ProblemsFoundError(differences, reason)
     return differences
+
+
+def _checked(rows: DataFrame, path: str) -> DataFrame:
+    """The rows. Raises ProblemsFoundError if they say that something is missing."""
+    missing = " + ".join(f"coalesce({name}, 0)" for name in GAPS)
+    lacking = rows.where(f"{missing} > 0 OR loss IS NOT NULL")
+    ((places, messages),) = lacking.selectExpr("count(*)", f"sum({missing})").collect()
+    if not places:
+        return rows
+    lost = [row[0] for row in lacking.select("loss").distinct().collect() if row[0] is not None]
+    reasons = "".join(f"; {reason}" for reason in lost)
+    reason = f"{messages} messages of {path} are missing, in {places} places{reasons}"
+    raise ProblemsFoundError(rows, reason)
 
 
 def _audited(spark: SparkSession, given: argparse.Namespace) -> DataFrame:

@@ -18,7 +18,7 @@ from .compact import (
 from .compact.job import STAGES, check_new_folder
 from .compact.views import check_admin_url
 from .errors import OptionError
-from .job_arguments import add_storage_option, add_topic
+from .job_arguments import add_fail_on_data_loss, add_storage_option, add_topic
 from .offload import DeltaTarget
 from .offload.places import LocalPlace, place_of
 from .options import ReadOptions
@@ -48,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_storage_option(parser)
     add_topic(parser)
+    add_fail_on_data_loss(parser)
     parser.add_argument("--columns", help=f"of the target (default: {','.join(DEFAULT_COLUMNS)})")
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be kept, and write nothing"
@@ -122,7 +123,11 @@ def run(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         "tombstone_property": given.tombstone_property,
     }
     if given.dry_run:
-        return _figures(spark, estimate_compaction(spark, given.path, given.topic, **rule))
+        fail = given.fail_on_data_loss
+        figures = estimate_compaction(
+            spark, given.path, given.topic, fail_on_data_loss=fail, **rule
+        )
+        return _figures(spark, figures)
     if given.target is None and given.admin_url is not None:
         return _figures(spark, compact_by_broker(given.admin_url, given.path, given.topic))
     if given.target is None:
@@ -132,7 +137,13 @@ def run(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         options = pairs("--storage-option", given.storage_option)
         target = DeltaTarget(given.target, storage_options=options)
     files = compact_to_table(
-        spark, given.path, target, given.topic, columns=_columns(given), **rule
+        spark,
+        given.path,
+        target,
+        given.topic,
+        columns=_columns(given),
+        fail_on_data_loss=given.fail_on_data_loss,
+        **rule,
     )
     return spark.createDataFrame([astuple(file) for file in files], _FILES)
 

@@ -7,7 +7,6 @@ PipelineError
  +-- DataLossError         messages in the range are missing or cannot be read
  +-- DecodeError           an entry's bytes cannot be decoded as its header states
  +-- ReplayError           a message cannot be replayed, or the target does not take it
- +-- MigrateError          an entry cannot be migrated, or its copy is not equal to it
  +-- JobFailedError        a Spark job failed: a task failed, or its result could not be written
  |    +-- ProblemsFoundError  a check found that something is wrong
 
@@ -118,7 +117,8 @@ class DataLossError(PipelineError):
             which = "its messages"
         super().__init__(
             f"{topic}: {which} are missing: {reason}."
-            " To read the others, set the option failOnDataLoss=false"
+            " To go on with the others, set the option failOnDataLoss=false (of a job:"
+            " fail_on_data_loss=False, --no-fail-on-data-loss)"
         )
 
     def __reduce__(self) -> tuple[type[DataLossError], tuple[str, int | None, int | None, str]]:
@@ -134,18 +134,6 @@ class ReplayError(PipelineError):
         super().__init__(f"{topic}: {reason}")
 
     def __reduce__(self) -> tuple[type[ReplayError], tuple[str, str]]:
-        return type(self), (self.topic, self.reason)
-
-
-class MigrateError(PipelineError):
-    """The topic ``topic`` cannot be migrated, for the ``reason``. Nothing is visible."""
-
-    def __init__(self, topic: str, reason: str) -> None:
-        self.topic = topic
-        self.reason = reason
-        super().__init__(f"{topic}: {reason}")
-
-    def __reduce__(self) -> tuple[type[MigrateError], tuple[str, str]]:
         return type(self), (self.topic, self.reason)
 
 

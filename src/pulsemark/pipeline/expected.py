@@ -60,6 +60,11 @@ class Expected:
         """The ledgers with a missing segment."""
         return frozenset(ledger for lost in self.lost.values() for ledger, _ in lost)
 
+    def may_have_held(self, ledger_id: int) -> bool:
+        """Whether a ledger that is not there is one of the lost ones."""
+        nameless = {ledger for ledger, _ in self.nameless}
+        return ledger_id in self.lost_ledgers or ledger_id in nameless
+
     def lost_before(self, log: TopicLog) -> str | None:
         """Why messages before the log's first one are lost; None if no loss is known."""
         first = log.segments()[:1]

@@ -1,18 +1,21 @@
 """The topics that a stream follows: in a folder, over gRPC, or in BookKeeper.
 
-A stream asks for the topics as they are now, for a slice between two indexes, and for tasks.
+A stream asks for the topics as they are now, for a slice between two indexes, and for tasks. Of a
+folder it gets the same topics, and hears of the same losses, as a batch read (:mod:`.plan`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from ..ledger import FolderReader, TopicLog, TopicNotFoundError
-from ..ledger.local.folder_reader import FolderLog
+from ..ledger import FolderLog, FolderReader, TopicLog, TopicNotFoundError
+from .errors import DataLossError
+from .expected import Expected, expected_of
+from .marks import Mark, check_place, mark_of, why_other
 from .options import Bound, BoundKind, ReadOptions, select_topics
-from .plan import Slice, segments_of, slice_of, tasks_of
+from .plan import Selected, Slice, segments_of, slice_of, tasks_of
 from .tasks import LedgerPartition
 
 if TYPE_CHECKING:
@@ -35,11 +38,23 @@ class FollowedLog(Protocol):
 class FollowedTopics(Protocol):
     """The selected topics of a stream."""
 
+    may_have_changed: bool
+    """Whether ledgers came or went at the last refresh, so that marks are compared again."""
+
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         """The topics as they are now. Raises TopicNotFoundError."""
 
+    def losses(self) -> Iterable[DataLossError]:
+        """Topics that are lost, and messages that are lost behind the end of topics."""
+
     def log_of(self, topic: str) -> TopicLog | None:
         """A topic's own log, for a limit by bytes; None if it is elsewhere."""
+
+    def mark(self, topic: str, index: int) -> Mark | None:
+        """The mark of a stream that has all messages before an index; None if there is none."""
+
+    def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
+        """Check that the stream can go on. Raises DataLossError."""
 
     def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
         """A part of a topic; without bounds, those of the options. Raises DataLossError."""
@@ -58,35 +73,65 @@ class FolderTopics:
         self._options = options
         self._folder = FolderReader(options.path)
         self._logs: dict[str, FolderLog] = {}
+        self._names: Collection[str] = ()
+        self._expected = Expected()
+        self._stamp: int | None = None
+        self.may_have_changed = True
 
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         """The topics as they are now."""
-        topics, absent = select_topics(self._options.topics, self._folder.topics())
+        stamp = self._folder.names_stamp()
+        self.may_have_changed = stamp is None or stamp != self._stamp
+        if self.may_have_changed:
+            self._expected, self._stamp = expected_of(self._folder, self._options.path), stamp
+        lost = self._expected.lost
+        topics, absent = select_topics(self._options.topics, {*self._folder.topics(), *lost})
         if absent and missing_is_error:
             raise TopicNotFoundError(absent[0])
         for topic in self._logs.keys() - set(topics):
             del self._logs[topic]
-        for topic in self._folder.refresh(self._logs.values()):
+        ledgers = self._expected.lost_ledgers
+        for topic in self._folder.refresh(self._logs.values(), lost=ledgers):
             del self._logs[topic]
         new = [topic for topic in topics if topic not in self._logs]
         if new:
-            self._logs |= self._folder.logs(new)
+            self._logs |= self._folder.logs(new, lost=ledgers)
+        self._names = topics
         return self._logs
+
+    def losses(self) -> Iterable[DataLossError]:
+        """Topics that are lost, and messages that are lost behind the end of topics."""
+        is_pattern = self._options.topics.pattern is not None
+        found = Selected(list(self._names), self._logs, self._expected, is_pattern)
+        yield from found.lost_topics()
+        for topic, log in self._logs.items():
+            reason = self._expected.lost_after(log)
+            if reason is not None:
+                yield DataLossError(topic, log.next_index, None, reason)
 
     def log_of(self, topic: str) -> TopicLog | None:
         """A topic's log."""
         return self._logs[topic]
 
+    def mark(self, topic: str, index: int) -> Mark | None:
+        """As `marks.mark_of`."""
+        return mark_of(self._logs[topic], index)
+
+    def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
+        """As `marks.check_place`."""
+        check_place(self._logs[topic], index, mark, self._expected)
+
     def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
         """A part of a topic."""
         read = self._options
         bounded = replace(read, start=start or read.start, end=end or read.end)
-        return slice_of(self._logs[topic], bounded)
+        return slice_of(self._logs[topic], bounded, self._expected)
 
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
         """The slices as tasks."""
         tasks = tasks_of(slices, self._logs, self._options)
-        return [LedgerPartition(task, segments=segments_of(task, self._logs)) for task in tasks]
+        lost = self._expected.lost_ledgers
+        return [LedgerPartition(task, lost, segments_of(task, self._logs)) for task in tasks]
 
     def close(self) -> None:
         """Close the folder."""
@@ -94,7 +139,12 @@ class FolderTopics:
 
 
 class ServiceTopics:
-    """Named topics of a gRPC service."""
+    """Named topics of a gRPC service.
+
+    It does not tell what is lost. One log is told from another by the place of the last entry.
+    """
+
+    may_have_changed = True
 
     def __init__(self, options: ReadOptions) -> None:
         assert options.service is not None, "the stream is of a service"
@@ -110,10 +160,31 @@ class ServiceTopics:
         self._logs = remote_topics(self._client, names, missing_is_error=missing_is_error)
         return self._logs
 
+    def losses(self) -> Iterable[DataLossError]:
+        """None are known."""
+        return ()
+
     def log_of(self, topic: str) -> TopicLog | None:
         """None: a service does not tell sizes."""
         del topic
         return None
+
+    def mark(self, topic: str, index: int) -> Mark | None:
+        """The place of the entry, without its epoch and checksum."""
+        log = self._logs[topic]
+        if not log.first_index < index <= log.next_index:
+            return None
+        position, first_index = log.entry_of(index - 1)
+        return Mark(0, *position, "") if first_index < index else None
+
+    def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
+        """Compare the index, and the place of the entry before it if that is still there."""
+        end = self._logs[topic].next_index
+        if end < index:
+            raise DataLossError(topic, end, index, "the topic ends before")
+        here = None if mark is None else self.mark(topic, index)
+        if mark is not None and here is not None and here != mark:
+            raise DataLossError(topic, None, index, why_other(mark))
 
     def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
         """A part of a topic."""

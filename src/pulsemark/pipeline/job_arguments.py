@@ -13,6 +13,7 @@ from .errors import OptionError
 
 __all__ = [
     "TOKEN_VARIABLE",
+    "add_fail_on_data_loss",
     "add_range",
     "add_storage_option",
     "add_topic",
@@ -53,6 +54,17 @@ def add_topic(parser: argparse.ArgumentParser) -> None:
     """Which topics."""
     parser.add_argument(
         "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
+    )
+
+
+def add_fail_on_data_loss(parser: argparse.ArgumentParser) -> None:
+    """Whether lost messages end the job."""
+    parser.add_argument(
+        "--fail-on-data-loss",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="lost messages are an error (default); --no-fail-on-data-loss logs them, and goes on"
+        " with the others",
     )
 
 

@@ -13,7 +13,6 @@ from .arguments import checked_options
 from .control import control_entries
 from .errors import ProblemsFoundError
 from .job_arguments import add_range, add_topics, check_range, range_of
-from .migrate import command as migrate_command
 from .replay import command as replay_command
 from .skew import check_plot, draw_skew, skew
 from .verify import verify
@@ -125,11 +124,5 @@ JOBS: Mapping[str, Job] = {
         replay_command.add_options,
         replay_command.check,
         replay_command.run,
-    ),
-    "migrate": Job(
-        "make a new data folder, with or without stamps, from a folder or a broker",
-        migrate_command.add_options,
-        migrate_command.check,
-        migrate_command.run,
     ),
 }

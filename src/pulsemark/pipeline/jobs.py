@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, TextIO
 from ..ledger import LedgerError
 from .arguments import positive
 from .errors import (
+    DataLossError,
     JavaNotFoundError,
     JobFailedError,
-    MigrateError,
     MissingExtraError,
     OptionError,
     PipelineError,
@@ -40,7 +40,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 """The exit code of argparse itself for options that it does not know."""
-_FAILURES = (MissingExtraError, JavaNotFoundError, JobFailedError, MigrateError, ReplayError)
+_FAILURES = (DataLossError, MissingExtraError, JavaNotFoundError, JobFailedError, ReplayError)
 """Errors that other options would not help against."""
 
 
@@ -66,7 +66,8 @@ def run_job(
         show: prints the table, given its columns and rows; None: as plain text to ``out``.
 
     Returns:
-        The exit code: 0 done, 1 the job failed, 2 bad input.
+        The exit code: 0 done; 1 the job failed, or something is missing, doubled or damaged; 2 bad
+        input.
 
     Raises:
         SystemExit: by argparse: 0 after ``--help``, 2 for options that it does not know.

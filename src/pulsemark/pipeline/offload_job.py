@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .arguments import checked_options, pairs, positive
 from .columns import DEFAULT_COLUMNS
 from .errors import JobFailedError, OptionError
-from .job_arguments import add_storage_option, add_topic
+from .job_arguments import add_fail_on_data_loss, add_storage_option, add_topic
 from .offload import DeltaTarget, IcebergTarget, offload, truncate_offloaded, verify_offload
 from .offload.job import DEFAULT_ROWS_PER_FILE, check_table
 from .offload.table import OffloadTable, table_of
@@ -78,6 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", help="the data folder; a broker may be writing to it")
     add_table_options(parser)
     add_topic(parser)
+    add_fail_on_data_loss(parser)
     parser.add_argument(
         "--ending-time",
         metavar="TIME",
@@ -126,6 +127,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         ending_time=given.ending_time,
         columns=given.columns.split(","),
         rows_per_file=given.rows_per_file,
+        fail_on_data_loss=given.fail_on_data_loss,
     )
     if (given.verify or given.truncate) and table.load().head is not None:
         problems = [p for check in verify_offload(given.path, table) for p in check.problems]

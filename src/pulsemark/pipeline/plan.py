@@ -8,7 +8,9 @@ late its tasks run, even if a broker writes to the folder.
   because entries without stamps have their producers' times. A range is still one run of entries.
   So the ranges ``[a, b)`` and ``[b, c)`` never overlap, and no entry between them is left out.
 - Messages are lost if the folder's other files show that they should exist (:mod:`.expected`). If
-  the range touches a loss, the plan raises DataLossError, or logs it.
+  the range touches a loss, the plan raises DataLossError, or logs it. Reads, streams and jobs all
+  get their topics from `selected`, and what they read of them from `slice_of`, so a loss that one
+  of them reports is reported by all.
 - Work is divided by number of messages, and cut between entries. Small topics share a task, because
   starting a task costs more than reading a few megabytes.
 """
@@ -18,12 +20,13 @@ from __future__ import annotations
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from ..finder import Finder
-from ..ledger import FolderReader, Position, Run, TopicLog, TopicNotFoundError
+from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotFoundError
 from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
 from .errors import DataLossError
@@ -100,62 +103,99 @@ def plan(options: ReadOptions) -> Plan:
 
         return plan_of_store(options, options.store)
     with FolderReader(options.path) as reader:
-        expected = expected_of(reader, options.path)
-        topics, absent = select_topics(options.topics, {*reader.topics(), *expected.lost})
-        if absent:
-            raise TopicNotFoundError(absent[0])
-        logs = reader.logs(topics, lost=expected.lost_ledgers)
-        _check_topics(topics, logs, expected, options)
-        slices = [slice_of(log, options, expected) for log in logs.values()]
-        tasks = tasks_of(slices, logs, options)
+        found = selected(reader, options)
+        for error in found.lost_topics():
+            report(error, options.fail_on_data_loss)
+        slices = [slice_of(log, options, found.expected) for log in found.logs.values()]
+        tasks = tasks_of(slices, found.logs, options)
         return Plan(
             tuple(tasks),
-            tuple(segments_of(task, logs) for task in tasks),
-            expected.lost_ledgers,
-            _losses(topics, logs, expected, options),
+            tuple(segments_of(task, found.logs) for task in tasks),
+            found.expected.lost_ledgers,
+            found.losses(),
         )
 
 
-def _check_topics(
-    topics: Sequence[str], logs: Mapping[str, TopicLog], expected: Expected, options: ReadOptions
-) -> None:
-    """Check for lost topics: topics without a usable file, and files of unknown topics."""
-    reasons = {topic: expected.why_lost(topic) for topic in topics if topic not in logs}
-    if options.topics.pattern is not None:
-        reasons[UNKNOWN_TOPIC] = expected.why_nameless()
-    for topic, reason in reasons.items():
-        if reason is not None:
-            _lost(DataLossError(topic, None, None, reason), options.fail_on_data_loss)
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The topics of a folder that the options name, and what should be in them."""
+
+    names: Sequence[str]
+    """Also those that are only known to be lost."""
+    logs: Mapping[str, FolderLog]
+    expected: Expected
+    is_pattern: bool
+    """Whether a topic of unknown name may be one of them."""
+
+    def lost_topics(self) -> Iterator[DataLossError]:
+        """What is lost as a whole: topics without a usable file, and files of unknown topics."""
+        reasons = {name: self.expected.why_lost(name) for name in self.names}
+        for name, reason in {**reasons, **self._nameless()}.items():
+            if reason is not None and name not in self.logs:
+                yield DataLossError(name, None, None, reason)
+
+    def losses(self) -> dict[str, str]:
+        """By topic: the losses that may not show as a gap in its indexes."""
+        expected, logs = self.expected, self.logs
+        reasons = {
+            name: expected.why_lost(name) or (name in logs and expected.lost_after(logs[name]))
+            for name in self.names
+        }
+        return {name: reason for name, reason in {**reasons, **self._nameless()}.items() if reason}
+
+    def _nameless(self) -> dict[str, str | None]:
+        return {UNKNOWN_TOPIC: self.expected.why_nameless()} if self.is_pattern else {}
 
 
-def _losses(
-    topics: Sequence[str], logs: Mapping[str, TopicLog], expected: Expected, options: ReadOptions
-) -> dict[str, str]:
-    reasons = {
-        topic: expected.why_lost(topic) or (topic in logs and expected.lost_after(logs[topic]))
-        for topic in topics
-    }
-    if options.topics.pattern is not None:
-        reasons[UNKNOWN_TOPIC] = expected.why_nameless()
-    return {topic: reason for topic, reason in reasons.items() if reason}
+def selected(reader: FolderReader, options: ReadOptions) -> Selected:
+    """The topics that the options name, as they are now. Raises TopicNotFoundError."""
+    expected = expected_of(reader, options.path)
+    names = existing(reader, options, expected.lost)
+    logs = reader.logs(names, lost=expected.lost_ledgers)
+    return Selected(names, logs, expected, options.topics.pattern is not None)
 
 
-def _lost(error: DataLossError, fail: bool) -> None:
+def existing(
+    reader: FolderReader, options: ReadOptions, lost: Collection[str] | None = None
+) -> list[str]:
+    """The names of the topics that the options name, and of ``lost`` ones.
+
+    Without ``lost``, the lost topics are only looked for if a name has no other.
+
+    Raises:
+        TopicNotFoundError: a name has no topic.
+    """
+    names, absent = select_topics(options.topics, {*reader.topics(), *(lost or ())})
+    if absent and lost is None:
+        return existing(reader, options, expected_of(reader, options.path).lost)
+    if absent:
+        raise TopicNotFoundError(absent[0])
+    return names
+
+
+def report(error: DataLossError, fail: bool) -> None:
+    """Raise the error, or log that the result lacks these messages."""
     if fail:
         raise error
     _log.warning("missing messages are left out of the result: %s", error)
 
 
-def slice_of(log: TopicLog, options: ReadOptions, expected: Expected | None = None) -> Slice:
+def slice_of(log: TopicLog, options: ReadOptions, expected: Expected) -> Slice:
     """The part of one topic in the range of the options; its message count may be 0.
 
     Raises:
         DataLossError: a bound's index is outside of the topic's indexes, or the range begins or
-            ends at lost messages.
+            ends at lost messages, or has some between.
     """
-    first = _index_of(log, options.start, options.fail_on_data_loss)
-    end = max(first, _index_of(log, options.end, options.fail_on_data_loss))
-    _check_edges(log, first, end, options, expected or Expected())
+    first = _index_of(log, options.start, options.fail_on_data_loss, expected)
+    end = max(first, _index_of(log, options.end, options.fail_on_data_loss, expected))
+    _check_edges(log, first, end, options, expected)
+    _check_middle(log, first, end, options, expected)
+    return slice_between(log, first, end)
+
+
+def slice_between(log: TopicLog, first: int, end: int) -> Slice:
+    """The messages ``[first, end)`` of a topic, which the caller has checked."""
     if first == end:
         return Slice(log.name, log.end_position, log.end_position, first, first)
     start, _ = entry_of(log, first)
@@ -173,10 +213,21 @@ def _check_edges(
         return
     reason = expected.lost_before(log)
     if reason is not None and first == log.first_index and _reaches_back(log, options.start):
-        _lost(DataLossError(log.name, None, first, reason), options.fail_on_data_loss)
+        report(DataLossError(log.name, None, first, reason), options.fail_on_data_loss)
     reason = expected.lost_after(log)
     if reason is not None and end == log.next_index and options.end.kind is not BoundKind.INDEX:
-        _lost(DataLossError(log.name, end, None, reason), options.fail_on_data_loss)
+        report(DataLossError(log.name, end, None, reason), options.fail_on_data_loss)
+
+
+def _check_middle(
+    log: TopicLog, first: int, end: int, options: ReadOptions, expected: Expected
+) -> None:
+    """Check for lost ledgers inside the range. A store's ledgers are checked when they are read."""
+    for before, after in pairwise(log.segments()):
+        lost = max(first, before.next_index), min(end, after.first_index)
+        if lost[0] < lost[1] and not before.may_wait:
+            reason = expected.why_lost(log.name) or "their entries are not in the folder"
+            report(DataLossError(log.name, *lost, reason), options.fail_on_data_loss)
 
 
 def _reaches_back(log: TopicLog, start: Bound) -> bool:
@@ -187,19 +238,27 @@ def _reaches_back(log: TopicLog, start: Bound) -> bool:
     return start.kind is BoundKind.EARLIEST
 
 
-def _index_of(log: TopicLog, bound: Bound, fail_on_data_loss: bool) -> int:
+def _index_of(log: TopicLog, bound: Bound, fail_on_data_loss: bool, expected: Expected) -> int:
     if bound.kind is BoundKind.TIME:
         found = Finder(log).by_time(bound.value)
         return log.next_index if found.end else found.first_index
-    return index_in(
-        log.name, log.first_index, log.next_index, bound, fail_on_data_loss=fail_on_data_loss
-    )
+    indexes = log.first_index, log.next_index
+    why = expected.lost_before(log), expected.lost_after(log)
+    return index_in(log.name, *indexes, bound, fail_on_data_loss=fail_on_data_loss, why=why)
 
 
 def index_in(
-    topic: str, first: int, next_index: int, bound: Bound, *, fail_on_data_loss: bool
+    topic: str,
+    first: int,
+    next_index: int,
+    bound: Bound,
+    *,
+    fail_on_data_loss: bool,
+    why: tuple[str | None, str | None] = (None, None),
 ) -> int:
     """The index that a bound means in a topic with the indexes ``[first, next_index)``.
+
+    ``why`` are the known reasons for which messages before and after these are lost.
 
     Raises:
         DataLossError: the index is outside of them (see ``fail_on_data_loss``).
@@ -209,10 +268,12 @@ def index_in(
         return first
     if bound.kind is BoundKind.LATEST:
         return next_index
-    if fail_on_data_loss and bound.value < first:
-        raise DataLossError(topic, bound.value, first, "the topic was trimmed")
-    if fail_on_data_loss and bound.value > next_index:
-        raise DataLossError(topic, next_index, bound.value, "the topic ends before")
+    if bound.value < first:
+        reason = why[0] or "the topic was trimmed"
+        report(DataLossError(topic, bound.value, first, reason), fail_on_data_loss)
+    if bound.value > next_index:
+        reason = why[1] or "the topic ends before"
+        report(DataLossError(topic, next_index, bound.value, reason), fail_on_data_loss)
     return min(max(bound.value, first), next_index)
 
 

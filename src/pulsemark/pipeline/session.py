@@ -8,7 +8,6 @@
 - The session's time zone is UTC, so times do not depend on the reader's machine.
 - As many shuffle partitions as cores: Spark's default of 200 costs more than the work itself here.
 - Only errors are logged, from the start of the JVM on.
-- The archive of Spark's classes, if it was made (:mod:`.class_archive`).
 - A small compiler for the JVM that only makes Spark's command line.
 
 On a cluster this module is not needed: build the session as the cluster's operators say and pass it
@@ -26,7 +25,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .class_archive import archive_options
 from .java import find_java
 from .registration import register, require_spark
 from .worker_python import worker_python
@@ -103,9 +101,7 @@ def _settings(cores: int) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        "spark.driver.extraJavaOptions": " ".join(
-            [f"-Dlog4j2.configurationFile={_log4j_file()}", *archive_options()]
-        ),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log4j_file()}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.python.unix.domain.socket.enabled": "true",

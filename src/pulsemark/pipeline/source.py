@@ -34,11 +34,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..ledger import FolderReader, TopicNotFoundError
+from ..ledger import FolderReader
 from .columns import columns_of, ddl_of, differing_field
 from .errors import OptionError
-from .options import ReadOptions, StreamOptions, options_of_either, select_topics
-from .plan import plan
+from .options import ReadOptions, StreamOptions, options_of_either
+from .plan import existing, plan
 from .sink.options import SinkOptions
 from .sink.writers import SinkWriter, StreamSinkWriter
 from .stream import LedgerStreamReader
@@ -169,9 +169,7 @@ def form_of_values(options: ReadOptions) -> ValueForm | None:
     from .values.value_form import value_form
 
     with FolderReader(options.path) as reader:
-        topics, absent = select_topics(options.topics, reader.topics())
-    if absent:
-        raise TopicNotFoundError(absent[0])
+        topics = existing(reader, options)
     return value_form(options.path, topics, options.value_schema, options.mode)
 
 

@@ -6,11 +6,14 @@ Each task opens a reader of its own. Nothing is written, recovered or fenced (se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..ledger import TopicNotFoundError
+from .errors import DataLossError
+from .expected import Expected
+from .marks import Mark, check_place, mark_of
 from .options import Bound, ReadOptions, select_topics
 from .places import opened_store
 from .plan import Plan, Slice, slice_of, tasks_of
@@ -35,7 +38,7 @@ def plan_of_store(options: ReadOptions, store: StoreAddress) -> Plan:
         if absent:
             raise TopicNotFoundError(absent[0])
         logs = {topic: reader.log(topic) for topic in topics}
-        slices = [slice_of(log, options) for log in logs.values()]
+        slices = [slice_of(log, options, Expected()) for log in logs.values()]
         tasks = tuple(tasks_of(slices, logs, options))
         return Plan(tasks, tuple({} for _ in tasks), frozenset(), {})
 
@@ -60,12 +63,15 @@ def _log_of(reader: BookKeeperReader, topic: str) -> StoredLog | None:
 
 
 class StoreTopics:
-    """Topics of a store, which one reader follows."""
+    """Topics of a store, which one reader follows. Lost ledgers are noticed when they are read."""
+
+    may_have_changed = True
 
     def __init__(self, options: ReadOptions, store: StoreAddress) -> None:
         self._options = options
         self._reader = opened_store(store)
         self._logs: dict[str, StoredLog] = {}
+        self._ledgers: dict[str, list[int]] = {}
 
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         """The topics as they are now."""
@@ -74,17 +80,34 @@ class StoreTopics:
             raise TopicNotFoundError(absent[0])
         logs = {topic: _log_of(self._reader, topic) for topic in topics}
         self._logs = {topic: log for topic, log in logs.items() if log is not None}
+        before = self._ledgers
+        self._ledgers = {
+            t: [run.ledger_id for run in log.segments()] for t, log in self._logs.items()
+        }
+        self.may_have_changed = self._ledgers != before
         return self._logs
+
+    def losses(self) -> Iterable[DataLossError]:
+        """None are known before reading."""
+        return ()
 
     def log_of(self, topic: str) -> None:
         """None: a store does not tell sizes."""
         del topic
 
+    def mark(self, topic: str, index: int) -> Mark | None:
+        """As `marks.mark_of`."""
+        return mark_of(self._logs[topic], index)
+
+    def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
+        """As `marks.check_place`."""
+        check_place(self._logs[topic], index, mark, Expected())
+
     def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
         """A part of a topic."""
         read = self._options
         bounded = replace(read, start=start or read.start, end=end or read.end)
-        return slice_of(self._logs[topic], bounded)
+        return slice_of(self._logs[topic], bounded, Expected())
 
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
         """The slices as tasks."""

@@ -1,13 +1,15 @@
 """The stream of ``pulsar-ledger``: micro-batches that follow growing topics.
 
-A stream's offset has, for each topic, the index of the next message and the id of the topic's log.
-Indexes have no gaps and are never given twice, so an offset names the same message after any
-restart: the rows of a micro-batch depend only on its two offsets. Spark keeps these in the query's
+A stream's offset has, for each topic, the index of the next message, the id of the topic's log, and
+the mark of the last message (:mod:`.marks`). So an offset names the same message after any restart:
+the rows of a micro-batch depend only on its two offsets. Spark keeps these in the query's
 checkpoint before the batch runs.
 
 - New topics that match `topicsPattern` are read from their first message.
 - A topic that was deleted and created again has another id, and is read from its first message.
-- What retention removes before the stream has read it is a loss (`failOnDataLoss`).
+- What retention removes before the stream has read it is a loss (`failOnDataLoss`), and so is all
+  that a batch read reports as one. If the log gives indexes again, because its tail was cut off or
+  an older copy was restored, the stream goes on only with `failOnDataLoss=false`, at its index.
 
 Spark runs the methods in a process of its own on the driver's machine, and `read` in workers. One
 reader follows the folder through all micro-batches, so a batch costs what has changed.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -33,6 +35,7 @@ from pyspark.sql.types import StructType
 from .admission import Backlog, admit
 from .errors import DataLossError
 from .followed import FollowedLog, FollowedTopics, followed, index_bound
+from .marks import Mark
 from .options import StreamOptions
 from .tasks import LedgerPartition, messages_of
 
@@ -43,8 +46,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Offset = dict[str, dict[str, int]]
-"""By topic: ``index``, of the next message, and ``id``, of the topic's log."""
+Place = dict[str, Any]
+"""``index``, of the next message, ``id``, of the topic's log, and ``mark``, of the message before,
+if one is there; offsets of earlier versions have no mark."""
+Offset = dict[str, Place]
+"""By topic."""
 
 
 class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,6 +69,10 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offset | None = None
         """With Trigger.AvailableNow: the offset at which the query ends."""
         self._waiting_since: float | None = None
+        self._trusted: Offset = {}
+        """Places that are known to be in the logs as they are now."""
+        self._reported: set[str] = set()
+        """Losses that were logged."""
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a new query begins in each topic that exists now.
@@ -73,7 +83,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         logs = self._refreshed(missing_is_error=True)
         return {
-            topic: {"index": self._followed.slice(topic).first_index, "id": log.topic_id}
+            topic: self._place(topic, log, self._followed.slice(topic).first_index)
             for topic, log in logs.items()
         }
 
@@ -88,13 +98,14 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next micro-batch goes; `start` if it shall wait.
 
         Raises:
-            DataLossError: a topic is gone or shorter than it was (see ``failOnDataLoss``).
+            DataLossError: a topic is gone, shorter than it was or another one, or messages are
+                lost (see ``failOnDataLoss``).
         """
         end = self._available(start)
-        self._latest = end
+        self._latest = dict(end)
         options = self._options
         if isinstance(limit, ReadAllAvailable):
-            return end
+            return self._marked(end, start)
         first = {topic: _first_of(start, topic, place) for topic, place in end.items()}
         backlogs = {
             topic: Backlog(self._followed.log_of(topic), first[topic], place["index"])
@@ -109,7 +120,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if topic in backlogs:
                 reached = parts[topic].end_index if topic in parts else first[topic]
                 end[topic] = {**place, "index": reached}
-        return end
+        return self._marked(end, start)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The ends of all topics as the last micro-batch saw them, for the query's progress."""
@@ -136,6 +147,9 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if log is None or log.topic_id != place["id"]:
                 self._lost(topic, first, place["index"], "the topic was deleted")
                 continue
+            if first:
+                self._check(topic, start[topic])
+            self._check(topic, place)
             bounds = index_bound(first), index_bound(place["index"])
             slices.append(self._followed.slice(topic, *bounds))
         return [*self._followed.partitions(slices)]
@@ -161,10 +175,47 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _refreshed(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         """The selected topics as they are now."""
         self._logs = self._followed.refresh(missing_is_error=missing_is_error)
+        if self._followed.may_have_changed:
+            self._trusted = {}
+            for error in self._followed.losses():
+                self._report(error)
         return self._logs
 
     def _ends(self, logs: Mapping[str, FollowedLog]) -> Offset:
         return {topic: {"index": log.next_index, "id": log.topic_id} for topic, log in logs.items()}
+
+    def _place(self, topic: str, log: FollowedLog, index: int) -> Place:
+        """A place in a log as it is now, with its mark."""
+        place: Place = {"index": index, "id": log.topic_id}
+        mark = self._followed.mark(topic, index)
+        if mark is not None:
+            place["mark"] = mark.to_json()
+        self._trusted[topic] = place
+        return place
+
+    def _marked(self, end: Offset, start: Offset) -> Offset:
+        """The offset where a micro-batch ends, with marks; places where nothing is new stay."""
+        for topic, place in end.items():
+            log, before = self._logs.get(topic), start.get(topic)
+            if before is not None and (before["id"], before["index"]) == (
+                place["id"],
+                place["index"],
+            ):
+                end[topic] = before
+            elif log is not None and log.topic_id == place["id"]:
+                end[topic] = self._place(topic, log, place["index"])
+        return end
+
+    def _check(self, topic: str, place: Place) -> None:
+        """Check that what was read up to a place is still what the log has there."""
+        if self._trusted.get(topic) == place and place["index"] <= self._logs[topic].next_index:
+            return
+        try:
+            mark = Mark.from_json(place.get("mark"))
+            self._followed.check_place(topic, place["index"], mark)
+        except DataLossError as error:
+            self._report(error)
+        self._trusted[topic] = place
 
     def _available(self, start: Offset) -> Offset:
         """The end of each topic; topics that are gone stay in the offset where they were."""
@@ -178,10 +229,10 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(topic, place["index"], None, "the topic was deleted")
             elif end["id"] != place["id"]:
                 self._lost(topic, place["index"], None, "the topic was deleted and created again")
-            elif end["index"] < place["index"]:
-                if self._target is None or logs[topic].next_index < place["index"]:
-                    self._lost(topic, end["index"], place["index"], "the topic ends before")
-                ends[topic] = place
+            else:
+                self._check(topic, place)
+                if end["index"] < place["index"]:
+                    ends[topic] = place
         return ends
 
     def _shall_wait(self, available: int) -> bool:
@@ -199,13 +250,18 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _lost(self, topic: str, first: int, end: int | None, reason: str) -> None:
-        error = DataLossError(topic, first, end, reason)
+        self._report(DataLossError(topic, first, end, reason))
+
+    def _report(self, error: DataLossError) -> None:
+        """Raise a loss, or log it once."""
         if self._options.read.fail_on_data_loss:
             raise error
-        _log.warning("missing messages are left out of the stream: %s", error)
+        if str(error) not in self._reported:
+            self._reported.add(str(error))
+            _log.warning("missing messages are left out of the stream: %s", error)
 
 
-def _first_of(start: Offset, topic: str, end: Mapping[str, int]) -> int:
+def _first_of(start: Offset, topic: str, end: Mapping[str, Any]) -> int:
     """The first message of a micro-batch: a topic that is new, or created again, begins at 0."""
     place = start.get(topic)
     return place["index"] if place is not None and place["id"] == end["id"] else 0

@@ -129,6 +129,28 @@ def test_a_stream_follows_a_topic(tmp_path: Path, tools: Any) -> None:
     folder.store.close()
 
 
+def test_a_log_that_gives_indexes_again_is_noticed(tmp_path: Path, tools: Any) -> None:
+    """A topic that was created again is another one, also if it is longer by then."""
+    folder = tools.Folder(tmp_path / "data")
+    first = folder.topic("a")
+    for _ in range(5):
+        first.single(b"x")
+    with tools.serving(folder.path) as target:
+        options = {"grpcUrl": f"grpc://{target}", "topic": "a", "startingOffsets": "earliest"}
+        parsed = StreamOptions.parse({**options, "columns": "__index"})
+        stream = LedgerStreamReader(parsed, tools.spark_schema(["__index"]))
+        start = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+        assert stream.latestOffset(start, ReadAllAvailable()) == start
+        folder.store.delete_topic(first.name)
+        again = folder.topic("a")
+        for _ in range(9):
+            again.single(b"y")
+        with pytest.raises(DataLossError, match="gives indexes again"):
+            stream.latestOffset(start, ReadAllAvailable())
+        stream.stop()
+    folder.store.close()
+
+
 def test_a_lost_connection_is_made_again(
     mixed: tuple[Path, list[str]], service: str, tools: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,19 @@ def test_a_table_that_knows_its_indexes() -> None:
     assert table_indexes(table, {"a": 7}) == {"a": TopicIndexes((), 0, 0)}
 
 
+def test_a_file_that_no_manifest_lists_counts(folder: Any, tmp_path: Path) -> None:
+    """Who reads the folder sees its messages twice."""
+    topic = folder.topic("a")
+    for number in range(7):
+        topic.single(b"%d" % number)
+    target = tmp_path / "out"
+    done = offload(folder.in_process(), folder.path, target, rows_per_file=3)
+    second = target / done.files[1].path
+    second.with_name("copy.parquet").write_bytes(second.read_bytes())
+    found = table_indexes(target, {topic.name: topic.ledger.topic_id})
+    assert found[topic.name] == TopicIndexes(((0, 7),), 3, 7)
+
+
 def test_a_table_in_an_object_store_is_a_tier(folder: Any, tmp_path: Path) -> None:
     """By its URI: its files' indexes, a file that is gone is missing; another place is refused."""
     topic = folder.topic("a")

@@ -69,14 +69,15 @@ class FolderLog(TopicLog):
                 self.name, known=cast("Sequence[Segment]", self._segments)
             )
 
-    def renew(self, headers: Sequence[SegmentHeader]) -> bool:
+    def renew(self, headers: Sequence[SegmentHeader], lost: Collection[int] = ()) -> bool:
         """As ``refresh``, with the headers of the topic's segments as they are now.
 
-        False: it has none any more, and stays as it was.
+        ``lost`` is as in `FolderReader.logs`. False: it has no segments any more, and stays as it
+        was.
         """
         with self._refreshing:
             known = cast("Sequence[Segment]", self._segments)
-            segments = self._reader.open(headers, known)
+            segments = self._reader.open(headers, known, lost)
             if segments:
                 self._segments = segments
             return bool(segments)
@@ -181,15 +182,16 @@ class FolderReader:
         opened = {topic: self.open(mine, (), lost) for topic, mine in headers.items()}
         return {t: FolderLog(self, t, segments) for t, segments in opened.items() if segments}
 
-    def refresh(self, logs: Iterable[FolderLog]) -> list[str]:
+    def refresh(self, logs: Iterable[FolderLog], *, lost: Collection[int] = ()) -> list[str]:
         """Bring several topics up to date; the folder is listed once, however many they are.
 
-        Returns the names of those that have no entries any more; their logs stay as they were.
+        ``lost`` is as in `logs`. Returns the names of those that have no entries any more; their
+        logs stay as they were.
         """
         with self._lock:
             self._scan_headers()
             by_topic = self._by_topic
-        return [log.name for log in logs if not log.renew(by_topic.get(log.name, ()))]
+        return [log.name for log in logs if not log.renew(by_topic.get(log.name, ()), lost)]
 
     def logs_of(
         self, segments: Mapping[str, Iterable[SegmentId]], *, lost: Collection[int] = ()
@@ -258,22 +260,21 @@ class FolderReader:
         gaps = {*lost, *(ledger_id for ledger_id, _ in self._unsalvageable)}
         return tuple(counting_segments(segments, known=set(kept.values()), lost=gaps))
 
+    def names_stamp(self) -> int | None:
+        """A number that changes when a segment comes or goes; None: one may have just now."""
+        try:
+            return self._files.names_stamp(ledgers_folder(self._folder))
+        except FileNotFoundError:
+            return None
+
     def _is_as_scanned(self) -> bool:
         """Whether no segment came or went since the last look. If so, asking for one topic after
         another lists the folder only once.
         """
-        if self._stamp is None:
-            return False
-        try:
-            return self._files.names_stamp(ledgers_folder(self._folder)) == self._stamp
-        except FileNotFoundError:
-            return False
+        return self._stamp is not None and self.names_stamp() == self._stamp
 
     def _scan_headers(self) -> None:
-        try:
-            stamp = self._files.names_stamp(ledgers_folder(self._folder))
-        except FileNotFoundError:
-            stamp = None
+        stamp = self.names_stamp()
         damaged = self._read_headers()
         if damaged:
             self._salvage(damaged)

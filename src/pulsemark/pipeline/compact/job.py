@@ -18,11 +18,10 @@ from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..durable_files import sync_folder
 from ..errors import OptionError
-from ..expected import expected_of
 from ..offload.delta_table import DeltaTarget
 from ..offload.places import LocalPlace, place_of
-from ..options import ReadOptions, select_topics
-from ..plan import packed, slice_of
+from ..options import ReadOptions
+from ..plan import packed, report, selected, slice_of
 from ..registration import require_spark
 from .figures import CompactedTopic
 
@@ -49,6 +48,7 @@ def estimate_compaction(
     *,
     tombstone_stage: int = 1,
     tombstone_property: str | None = None,
+    fail_on_data_loss: bool = True,
 ) -> list[CompactedTopic]:
     """What a compaction would read, keep and write, by topic. Nothing is written.
 
@@ -60,15 +60,17 @@ def estimate_compaction(
             value; 2, the flag alone.
         tombstone_property: a message of Pulsar's deletes its key if this property's last value is
             "true".
+        fail_on_data_loss: False: messages that are missing are logged and left out.
 
     Raises:
         MissingExtraError: pyspark, pyarrow, numpy or cramjam is not installed.
         OptionError: an argument is malformed.
         ForeignFolderError, UnsupportedVersionError: the path is not a data folder of this version.
         TopicNotFoundError: a named topic does not exist.
+        DataLossError: messages are missing.
     """
     rule = _checked_rule(tombstone_stage, tombstone_property)
-    texts = checked_options(path, topics)
+    texts = _texts(path, topics, fail_on_data_loss)
     results = _results(spark, texts, rule, target=None)
     return sorted((CompactedTopic(**each) for each in results), key=lambda each: each.topic)
 
@@ -82,6 +84,7 @@ def compact_to_table(
     columns: Sequence[str] = DEFAULT_COLUMNS,
     tombstone_stage: int = 1,
     tombstone_property: str | None = None,
+    fail_on_data_loss: bool = True,
 ) -> list[LatestFile]:
     """Write the latest message of each key to a table, in the order of the log.
 
@@ -96,14 +99,14 @@ def compact_to_table(
         columns: the columns of the source that the table has.
         tombstone_stage: see `estimate_compaction`.
         tombstone_property: see `estimate_compaction`.
+        fail_on_data_loss: see `estimate_compaction`.
 
     Raises:
         OptionError: an argument is malformed, or the folder exists.
-        DataLossError: messages are missing.
         The errors of `estimate_compaction`.
     """
     rule = _checked_rule(tombstone_stage, tombstone_property)
-    texts = {**checked_options(path, topics), "columns": ",".join(columns)}
+    texts = {**_texts(path, topics, fail_on_data_loss), "columns": ",".join(columns)}
     names = ReadOptions.parse(texts).columns
     if ERROR_COLUMN in names:
         raise OptionError("columns", ERROR_COLUMN, "has rows that are not messages")
@@ -145,6 +148,15 @@ def _new_folder(
     return files
 
 
+def _texts(
+    path: str | Path, topics: str | Sequence[str] | None, fail_on_data_loss: bool
+) -> dict[str, str]:
+    return {
+        **checked_options(path, topics),
+        "failOnDataLoss": str(fail_on_data_loss).lower(),
+    }
+
+
 def check_new_folder(folder: Path) -> None:
     """Raises OptionError if something is there already."""
     if folder.exists() or folder.is_symlink():
@@ -168,10 +180,10 @@ def _results(
 
     options = ReadOptions.parse(texts)
     with FolderReader(options.path) as reader:
-        expected = expected_of(reader, options.path)
-        names, _ = select_topics(options.topics, reader.topics())
-        logs = reader.logs(names, lost=expected.lost_ledgers)
-        slices = [slice_of(log, options, expected) for log in logs.values()]
+        found = selected(reader, options)
+        for error in found.lost_topics():
+            report(error, options.fail_on_data_loss)
+        slices = [slice_of(log, options, found.expected) for log in found.logs.values()]
     run = uuid.uuid4().hex
     tasks = [
         [
@@ -185,7 +197,7 @@ def _results(
     ]
     if not tasks:
         return []
-    plan = {**rule, "target": target, "lost": sorted(expected.lost_ledgers), "tasks": tasks}
+    plan = {**rule, "target": target, "lost": sorted(found.expected.lost_ledgers), "tasks": tasks}
     spark.dataSource.register(CompactSource)
     reader_ = spark.read.format(COMPACT_FORMAT).options(**texts)
     rows = reader_.option(PLAN_OPTION, json.dumps(plan)).load().collect()

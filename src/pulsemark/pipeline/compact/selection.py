@@ -31,12 +31,19 @@ class Rule:
     tombstone_property: str | None
 
 
-def kept_of(log: TopicLog, view: CompactedView | None, end: Position, rule: Rule) -> list[Kept]:
+def kept_of(
+    log: TopicLog,
+    view: CompactedView | None,
+    end: Position,
+    rule: Rule,
+    *,
+    fail_on_data_loss: bool = True,
+) -> list[Kept]:
     """What is kept of the entries before ``end``, in the order of the log.
 
     Raises:
-        JobFailedError: an entry is damaged; or the log was trimmed, and a kept message is only in
-            the view.
+        JobFailedError: an entry is damaged (see ``fail_on_data_loss``); or the log was trimmed, and
+            a kept message is only in the view.
     """
     latest = LatestPerKey(MAX_UNCOMPRESSED_BYTES, rule.tombstone_stage, rule.tombstone_property)
     source = CompactedLog(log, lambda: view)
@@ -45,7 +52,10 @@ def kept_of(log: TopicLog, view: CompactedView | None, end: Position, rule: Rule
         try:
             entries = source.read(position, max_entries=READ_ENTRIES, max_bytes=_READ_BYTES)
         except CorruptEntryError as error:
-            raise JobFailedError(f"{log.name}: {error}") from error
+            if fail_on_data_loss:
+                raise JobFailedError(f"{log.name}: {error}") from error
+            position = error.next_position
+            continue
         for entry in entries:
             if entry.position < end:
                 latest.take(entry)

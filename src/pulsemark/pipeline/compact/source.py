@@ -106,7 +106,8 @@ class CompactReader(DataSourceReader):
     def _written(
         self, log: FolderLog, view: CompactedView | None, part: Slice, path: str
     ) -> list[Any]:
-        kept = kept_of(log, view, part.end, self._rule)
+        fail = self._options.fail_on_data_loss
+        kept = kept_of(log, view, part.end, self._rule, fail_on_data_loss=fail)
         segments = segments_of([part], {part.topic: log})
         share = LedgerPartition((part,), self._lost, segments)
         place = place_of(self._target)

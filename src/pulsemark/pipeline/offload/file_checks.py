@@ -75,15 +75,20 @@ def problems_of_rows(
 
 
 def missing_in(file: OffloadedFile, log: TopicLog | None) -> int:
-    """How many messages of the file's range the ledgers have, and the file does not."""
+    """How many messages of the file's range the ledgers have or have lost, and the file does not.
+
+    If a part of the range is lost in the ledgers, the file must have something of it.
+    """
     if log is None or file.first_index < log.first_index:
         return 0
     start, _ = entry_of(log, file.first_index)
     end, _ = entry_of(log, file.end_index)
-    messages = 0
+    messages = indexes = 0
     for table in read_tables(log, start, end, bodies=False, on_damage=_no_message):
         messages += int(table.counts[table.kinds != EntryKind.CONTROL].sum())
-    return messages - file.rows
+        indexes += int(table.counts.sum())
+    lost = file.end_index - file.first_index - indexes
+    return lost if lost > 0 and messages == file.rows else messages - file.rows
 
 
 def _no_message(damage: CorruptEntryError) -> None:

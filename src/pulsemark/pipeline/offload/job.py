@@ -9,6 +9,9 @@ Steps of a run:
 5. Commit: from then on all new files count (see `table`). If the table has changed since step 2,
    the run begins again with step 2, and finds its files complete where they are still needed.
 
+A topic of which messages are lost is not copied, and is an error when the others are: one topic
+does not keep the others waiting.
+
 So a run that was killed and repeated gives the same table as one that was not.
 """
 
@@ -16,17 +19,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...ledger import FolderReader
+from ...ledger import FolderReader, TopicLog
 from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
-from ..errors import JobFailedError, OptionError
-from ..expected import expected_of
-from ..options import ReadOptions, select_topics
-from ..plan import packed
+from ..errors import DataLossError, JobFailedError, OptionError
+from ..expected import Expected
+from ..marks import Mark, check_place
+from ..options import Bound, BoundKind, ReadOptions
+from ..plan import packed, report, selected, slice_of
 from ..registration import require_spark
 from . import unfinished
 from .delta_table import DeltaTarget
@@ -84,7 +88,8 @@ def offload(
         ending_time: copy up to the first entry at or after it; ms since the epoch, or ISO-8601.
         columns: the columns of the source that the files have; the same in all runs.
         rows_per_file: a file ends at a multiple of so many messages, or with its hour.
-        fail_on_data_loss: False: messages that are missing are logged and left out.
+        fail_on_data_loss: False: messages that are missing are logged and left out. If a log is not
+            the one that was copied, the copy goes on at the index where it ended.
 
     Raises:
         MissingExtraError: pyspark, pyarrow or numpy is not installed.
@@ -92,7 +97,8 @@ def offload(
             run writes to it.
         ForeignFolderError, UnsupportedVersionError: the path is not a data folder of this version.
         TopicNotFoundError: a named topic does not exist.
-        DataLossError: messages that were not copied are gone.
+        DataLossError: messages that were not copied are gone, or a topic's log is not the one
+            that was copied. The other topics are copied by then.
         JobFailedError: others change the table all the time.
     """
     require_spark()
@@ -139,7 +145,7 @@ def _run(
     if manifest.columns not in ((), options.columns):
         reason = f"the target has {','.join(manifest.columns)}"
         raise OptionError("columns", ",".join(options.columns), reason)
-    pieces, lost = _planned(manifest, options, rows_per_file)
+    pieces, lost, errors = _planned(manifest, options, rows_per_file)
     place = table.place
     counting = {file.path for file in manifest.files}
     run = unfinished.begin(place, [piece.path for piece in pieces], counting)
@@ -156,25 +162,60 @@ def _run(
         files = _written(spark, texts, plan, place.access)
         table.commit(manifest, options.columns, files)
     unfinished.end(place, run)
+    if errors:
+        raise errors[0]
     return OffloadResult(files)
 
 
 def _planned(
     manifest: Manifest, options: ReadOptions, rows_per_file: int
-) -> tuple[list[Piece], frozenset[int]]:
-    copied = manifest.next_indexes()
+) -> tuple[list[Piece], frozenset[int], list[DataLossError]]:
+    """What is to be copied, the ledgers that are lost, and why topics are not copied."""
+    copied = manifest.last_files()
+    pieces: list[Piece] = []
     with FolderReader(options.path) as reader:
-        expected = expected_of(reader, options.path)
-        names, _ = select_topics(options.topics, reader.topics())
-        logs = reader.logs(names, lost=expected.lost_ledgers)
-        pieces = [
-            piece
-            for log in logs.values()
-            for piece in pieces_of(
-                log, copied.get((log.name, log.topic_id)), options, rows_per_file
-            )
-        ]
-    return pieces, expected.lost_ledgers
+        found = selected(reader, options)
+        errors = list(found.lost_topics())
+        if not options.fail_on_data_loss:
+            for error in errors:
+                report(error, False)
+            errors = []
+        for log in found.logs.values():
+            try:
+                first, end = _bounds(log, log.topic_id, copied, options, found.expected)
+            except DataLossError as error:
+                errors.append(error)
+            else:
+                pieces += pieces_of(log, first, end, rows_per_file)
+    return pieces, found.expected.lost_ledgers, errors
+
+
+def _bounds(
+    log: TopicLog,
+    log_id: int,
+    copied: Mapping[tuple[str, int], OffloadedFile],
+    options: ReadOptions,
+    expected: Expected,
+) -> tuple[int, int]:
+    """The messages of a topic that are not copied yet. Raises DataLossError."""
+    last = copied.get((log.name, log_id))
+    if last is None:
+        whole = slice_of(log, options, expected)
+        earlier = [file for (topic, _), file in copied.items() if topic == log.name]
+        if earlier:
+            reason = "the topic was deleted and created again, perhaps before they were copied"
+            end = max(earlier, key=lambda file: file.log_id).end_index
+            report(DataLossError(log.name, end, None, reason), options.fail_on_data_loss)
+        return whole.first_index, whole.end_index
+    try:
+        check_place(log, last.end_index, Mark.from_json(last.mark), expected)
+    except DataLossError as error:
+        report(error, options.fail_on_data_loss)
+    first = max(last.end_index, log.first_index)
+    if first > log.next_index:
+        return first, first
+    part = slice_of(log, replace(options, start=Bound(BoundKind.INDEX, first)), expected)
+    return part.first_index, part.end_index
 
 
 def _written(
@@ -188,5 +229,5 @@ def _written(
     if access:
         reader = reader.option(ACCESS_OPTION, json.dumps(dict(access)))
     rows = reader.option(PLAN_OPTION, json.dumps(plan)).load().collect()
-    files = [OffloadedFile(**json.loads(row[0])) for row in rows]
+    files = [OffloadedFile.from_json(json.loads(row[0])) for row in rows]
     return tuple(sorted(files, key=lambda file: (file.topic, file.log_id, file.first_index)))

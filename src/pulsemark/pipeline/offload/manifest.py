@@ -21,10 +21,12 @@ from urllib.parse import quote
 
 from ...metadata import crc32c
 from ..errors import OptionError
+from ..marks import Mark
 from .places import Place, read_bytes, write_bytes
 
 MANIFEST_FOLDER = "_pulsemark"
-VERSION = 1
+VERSION = 2
+"""Version 1 had no marks; such manifests are read."""
 HOUR_MS = 3_600_000
 LAST_HOUR_MS = 253_402_297_200_000
 """The last hour of the year 9999. What a wrong clock has stamped later is filed there."""
@@ -53,6 +55,15 @@ class OffloadedFile:
     size_bytes: int
     crc32c: int
     """Of the file's bytes."""
+    mark: tuple[Any, ...] | None = None
+    """Of the log's entry with the file's last message (`Mark.to_json`); None: an earlier version
+    wrote the file, or the entry was not there."""
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> OffloadedFile:
+        """The file of `asdict`, through JSON. Raises TypeError, ValueError."""
+        mark = Mark.from_json(values.get("mark"))
+        return cls(**{**values, "mark": None if mark is None else tuple(mark.to_json())})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -91,28 +102,33 @@ class Manifest:
         """How many runs have copied something."""
         return 0 if self.head is None else self.head.number
 
+    def last_files(self) -> dict[tuple[str, int], OffloadedFile]:
+        """By topic and log id: the file with the last message that is copied."""
+        found: dict[tuple[str, int], OffloadedFile] = {}
+        for file in self.files:
+            last = found.setdefault((file.topic, file.log_id), file)
+            if file.end_index > last.end_index:
+                found[file.topic, file.log_id] = file
+        return found
+
     def next_indexes(self) -> dict[tuple[str, int], int]:
         """By topic and log id: the first message that is not copied yet."""
-        ends: dict[tuple[str, int], int] = {}
-        for file in self.files:
-            log = file.topic, file.log_id
-            ends[log] = max(ends.get(log, 0), file.end_index)
-        return ends
+        return {log: file.end_index for log, file in self.last_files().items()}
 
 
 def file_name(topic: str, log_id: int, hour_ms: int, first_index: int, end_index: int) -> str:
     """The path of a file, relative to the place of the files."""
     hour = datetime.fromtimestamp(hour_ms / 1000, UTC).strftime("%Y-%m-%dT%H")
     name = f"{log_id}-{first_index:020d}-{end_index:020d}.parquet"
-    return f"topic={_folder_name(topic)}/hour={hour}/{name}"
+    return f"{topic_folder(topic)}/hour={hour}/{name}"
 
 
-def _folder_name(topic: str) -> str:
-    """A name for the topic's folder; long ones are cut, and their checksum keeps them apart."""
+def topic_folder(topic: str) -> str:
+    """The name of a topic's folder; long ones are cut, and their checksum keeps them apart."""
     name = quote(topic, safe="")
-    if len(name) <= _NAME_MAX:
-        return name
-    return f"{name[:_NAME_MAX]}-{crc32c(topic.encode()):08x}"
+    if len(name) > _NAME_MAX:
+        name = f"{name[:_NAME_MAX]}-{crc32c(topic.encode()):08x}"
+    return f"topic={name}"
 
 
 def load_manifest(place: Place, head: Head | None) -> Manifest:
@@ -127,7 +143,7 @@ def load_manifest(place: Place, head: Head | None) -> Manifest:
     while following is not None:
         content = _content(place, following)
         try:
-            files.append([OffloadedFile(**each) for each in content["files"]])
+            files.append([OffloadedFile.from_json(each) for each in content["files"]])
             columns = columns or tuple(content["columns"])
             number, previous = following.number, content["previous"]
             following = None if previous is None else Head(*previous)
@@ -150,7 +166,7 @@ def _content(place: Place, head: Head) -> dict[str, Any]:
         version = content["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise _bad(place, head, "is damaged") from error
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise _bad(place, head, f"has version {version!r}; this program knows {VERSION}")
     return dict(content)
 

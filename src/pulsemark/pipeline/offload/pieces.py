@@ -8,15 +8,14 @@ where its log ended.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...finder import Finder
 from ...ledger.local.folder_reader import FolderLog
 from ...ledger.local.io.folder import SegmentId
-from ..errors import DataLossError
-from ..options import Bound, BoundKind, ReadOptions
-from ..plan import Slice, entry_of, row_of, segments_of, slice_of
+from ..marks import Mark, mark_of
+from ..plan import Slice, entry_of, row_of, segments_of, slice_between
 from .manifest import HOUR_MS, LAST_HOUR_MS, file_name
 
 
@@ -30,32 +29,24 @@ class Piece:
     part: Slice
     segments: tuple[SegmentId, ...]
     """Those to open, so that a worker reads no headers of other topics."""
+    mark: Mark | None
+    """Of the entry with the last message."""
 
     def to_json(self) -> list[object]:
         """A list for JSON."""
-        return [self.path, self.log_id, self.hour_ms, self.segments, *self.part.to_json()]
+        mark = None if self.mark is None else self.mark.to_json()
+        return [self.path, self.log_id, self.hour_ms, self.segments, mark, *self.part.to_json()]
 
     @classmethod
     def from_json(cls, values: list[Any]) -> Piece:
         """The piece of such a list."""
-        path, log_id, hour_ms, segments, *part = values
+        path, log_id, hour_ms, segments, mark, *part = values
         ids = tuple((each[0], each[1]) for each in segments)
-        return cls(path, log_id, hour_ms, Slice.from_json(part), ids)
+        return cls(path, log_id, hour_ms, Slice.from_json(part), ids, Mark.from_json(mark))
 
 
-def pieces_of(
-    log: FolderLog, copied: int | None, options: ReadOptions, rows_per_file: int
-) -> Iterator[Piece]:
-    """The pieces of a topic from the first message that is not copied yet; None: from its first.
-
-    Raises:
-        DataLossError: messages that were not copied are gone.
-    """
-    first = log.first_index if copied is None else copied
-    if first < log.first_index:
-        reason = "the topic was trimmed before they were copied"
-        raise DataLossError(log.name, first, log.first_index, reason)
-    end = slice_of(log, options).end_index
+def pieces_of(log: FolderLog, first: int, end: int, rows_per_file: int) -> Iterator[Piece]:
+    """The pieces of the messages ``[first, end)`` of a topic."""
     finder = Finder(log)
     while first < end:
         hour_ms = min(_time_ms(log, first) // HOUR_MS * HOUR_MS, LAST_HOUR_MS)
@@ -63,20 +54,16 @@ def pieces_of(
         limit = (first // rows_per_file + 1) * rows_per_file
         piece_end = _entry_end(log, limit) if limit < hour_end else hour_end
         piece_end = max(piece_end, _entry_end(log, first + 1))
-        part = slice_of(log, replace(options, start=_index(first), end=_index(piece_end)))
+        part = slice_between(log, first, piece_end)
         path = file_name(log.name, log.topic_id, hour_ms, first, piece_end)
         (segments,) = segments_of([part], {log.name: log}).values()
-        yield Piece(path, log.topic_id, hour_ms, part, segments)
+        yield Piece(path, log.topic_id, hour_ms, part, segments, mark_of(log, piece_end))
         first = piece_end
 
 
 def _hour_end(finder: Finder, hour_ms: int, first: int, end: int) -> int:
     found = finder.by_time(hour_ms + HOUR_MS)
     return end if found.end else min(end, max(found.first_index, first))
-
-
-def _index(index: int) -> Bound:
-    return Bound(BoundKind.INDEX, index)
 
 
 def _time_ms(log: FolderLog, index: int) -> int:

@@ -4,12 +4,14 @@ A check reads the table back: every file of the manifest from its place, its siz
 number of its rows, and its indexes, which must rise within the file's range. The table must have
 these files and no others. If others have rewritten a Delta or Iceberg table (compacted it, say),
 its rows are read instead, and must be the same ones, each once. The files of a topic must follow
-one another without a gap. Where the ledgers still have the messages, each file must have as many.
+one another without a gap. Where the ledgers still have the messages, each file must have as many,
+and the log must be the one that was copied (:mod:`..marks`). What is known to be lost in the
+ledgers, and is in no file, is a problem too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -18,6 +20,8 @@ from ...compaction.current_view import claim_kept
 from ...ledger import FolderReader, LocalStore, ManagedLedger, TopicNotFoundError
 from ...ledger.local.folder_reader import FolderLog
 from ..errors import OptionError
+from ..expected import Expected, expected_of
+from ..marks import Mark, loss_since
 from ..plan import entry_of
 from .manifest import OffloadedFile
 from .parquet_folder import ParquetFolder
@@ -56,7 +60,12 @@ def verify_offload(path: str | Path, target: OffloadTable | str | Path) -> list[
         OptionError: the target has no manifest, or a damaged one.
         ForeignFolderError, UnsupportedVersionError: the path is not a data folder of this version.
     """
-    table = table_of(target)
+    with FolderReader(path) as reader:
+        expected = expected_of(reader, Path(path))
+    return _verified(Path(path), table_of(target), expected)
+
+
+def _verified(path: Path, table: OffloadTable, expected: Expected) -> list[TopicCheck]:
     manifest = table.load()
     if manifest.head is None:
         raise OptionError("target", table.name, "has no manifest of an offload")
@@ -67,9 +76,9 @@ def verify_offload(path: str | Path, target: OffloadTable | str | Path) -> list[
         files.sort(key=lambda file: file.first_index)
     problems = _problems(table, by_log)
     with FolderReader(path) as reader:
-        logs = reader.logs({topic for topic, _ in by_log})
+        logs = reader.logs({topic for topic, _ in by_log}, lost=expected.lost_ledgers)
         return [
-            _check_log(log, files, _same_log(logs.get(log[0]), log[1]), problems)
+            _check_log(log, files, _same_log(logs.get(log[0]), log[1]), problems, expected)
             for log, files in sorted(by_log.items())
         ]
 
@@ -101,12 +110,16 @@ def _problems(table: OffloadTable, by_log: Mapping[_Log, Sequence[OffloadedFile]
 
 
 def _check_log(
-    log: _Log, files: Sequence[OffloadedFile], ledger: FolderLog | None, known: _Problems
+    log: _Log,
+    files: Sequence[OffloadedFile],
+    ledger: FolderLog | None,
+    known: _Problems,
+    expected: Expected,
 ) -> TopicCheck:
-    problems: list[str] = []
+    problems = list(_losses(log[0], files, ledger, expected))
     first = end = files[0].first_index
     for file in files:
-        problem = known.get(file) or _problem_beside(file, end, ledger)
+        problem = known.get(file) or _problem_beside(file, end, ledger, expected)
         if problem is not None:
             problems.append(f"{file.path}: {problem}")
         elif not problems:
@@ -115,7 +128,27 @@ def _check_log(
     return TopicCheck(*log, len(files), rows, first, end, tuple(problems))
 
 
-def _problem_beside(file: OffloadedFile, end: int, ledger: FolderLog | None) -> str | None:
+def _losses(
+    topic: str, files: Sequence[OffloadedFile], ledger: FolderLog | None, expected: Expected
+) -> Iterator[str]:
+    """What the ledgers are known to have lost and no file has."""
+    first, end = files[0].first_index, files[-1].end_index
+    if ledger is None:
+        reason = expected.why_lost(topic)
+        if reason is not None:
+            yield f"messages from {end} on may be missing: {reason}"
+        return
+    reason = expected.lost_before(ledger)
+    if reason is not None and first >= ledger.first_index:
+        yield f"messages before {first} are missing: {reason}"
+    reason = expected.lost_after(ledger)
+    if reason is not None:
+        yield f"messages from {max(end, ledger.next_index)} on may be missing: {reason}"
+
+
+def _problem_beside(
+    file: OffloadedFile, end: int, ledger: FolderLog | None, expected: Expected
+) -> str | None:
     """What is wrong between a file and the one before it, and between it and the ledgers."""
     from .file_checks import missing_in
 
@@ -123,6 +156,10 @@ def _problem_beside(file: OffloadedFile, end: int, ledger: FolderLog | None) -> 
         return f"messages [{end}, {file.first_index}) are in no file"
     if file.first_index < end:
         return f"messages [{file.first_index}, {end}) are in two files"
+    if ledger is not None:
+        other = loss_since(ledger, file.end_index, Mark.from_json(file.mark), expected)
+        if other is not None and not expected.lost_after(ledger):
+            return other
     missing = missing_in(file, ledger)
     return f"{missing} messages of the ledger are not in it" if missing else None
 
@@ -139,12 +176,14 @@ def truncate_offloaded(path: str | Path, target: OffloadTable | str | Path) -> d
 
     Raises:
         FolderLockedError: a broker or another process uses the folder.
-        The errors of `verify_offload`.
+        OptionError, ForeignFolderError, UnsupportedVersionError: see `verify_offload`.
     """
     table = table_of(target)
+    with FolderReader(path) as reader:
+        expected = expected_of(reader, Path(path))  # opening the store puts its catalog in order
     with LocalStore.open(Path(path)) as store, table.lock():
         left = {}
-        for check in verify_offload(path, table):
+        for check in _verified(Path(path), table, expected):
             ledger = _ledger_of(store, check)
             if check.good and ledger is not None:
                 left[check.topic] = _truncate(ledger, check)

@@ -86,11 +86,17 @@ class PieceWriter:
             rows,
             size_bytes,
             checksum,
+            None if piece.mark is None else tuple(piece.mark.to_json()),
         )
 
     def _identity(self, piece: Piece) -> bytes:
-        part = piece.part
-        names = [part.topic, piece.log_id, part.first_index, part.end_index, self._schema.names]
+        """What the file's footer must say, so that a later run may use the file as it is.
+
+        A run that leaves lost messages out writes other files than one that does not.
+        """
+        part, mark = piece.part, None if piece.mark is None else piece.mark.to_json()
+        names = [part.topic, piece.log_id, part.first_index, part.end_index, mark]
+        names += [self._schema.names, self._options.fail_on_data_loss]
         return json.dumps(names).encode()
 
     def _rows_if_complete(self, piece: Piece, identity: bytes) -> int | None:

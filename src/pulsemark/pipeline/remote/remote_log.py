@@ -1,7 +1,8 @@
 """A topic as a seek service shows it: its indexes, where its entries are, and the entries.
 
 The service's answers are those of a folder's own finder. It does not tell which files should be
-there, so a loss at a topic's ends is not noticed; gaps in the indexes are.
+there, so a loss at a topic's ends is not noticed; gaps in the indexes are. A lost ledger is taken
+for the end of a trimmed log.
 """
 
 from __future__ import annotations

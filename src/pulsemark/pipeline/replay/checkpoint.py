@@ -20,6 +20,7 @@ from typing import Any
 
 from ..durable_files import write_durably
 from ..errors import OptionError
+from ..marks import Mark
 from ..run_lock import run_lock
 
 __all__ = ["Checkpoint", "Part", "Progress", "ReplayPlan"]
@@ -38,6 +39,14 @@ class Part:
     """The id of the topic's log: a topic that is created again has another one."""
     first_index: int
     end_index: int
+    mark: Mark | None = None
+    """Of the last message; None: an earlier version made the plan, or the part is empty."""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Part:
+        """The part of `asdict`, through JSON. Raises TypeError, ValueError."""
+        mark = values.get("mark")
+        return cls(**{**values, "mark": None if mark is None else Mark(**mark)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +108,9 @@ class Checkpoint:
         if content is None:
             return None
         try:
-            parts = tuple(Part(**each) for each in content["parts"])
+            parts = tuple(Part.from_json(each) for each in content["parts"])
             return ReplayPlan(content["replay_id"], content["settings"], parts)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(_PLAN, error) from error
 
     def begin(self, plan: ReplayPlan) -> None:

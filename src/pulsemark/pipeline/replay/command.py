@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..arguments import check_folder
-from ..job_arguments import TOKEN_VARIABLE, add_range, check_range, range_of, rate, token_of
+from ..job_arguments import (
+    TOKEN_VARIABLE,
+    add_fail_on_data_loss,
+    add_range,
+    check_range,
+    range_of,
+    rate,
+    token_of,
+)
 from .function import load_function, packed
 from .job import replay
 from .options import ReplayOptions
@@ -26,6 +34,7 @@ SCHEMA = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the job."""
     add_range(parser, offsets=True)
+    add_fail_on_data_loss(parser)
     _add_target(parser)
     _add_limits(parser)
 
@@ -106,7 +115,13 @@ def check(given: argparse.Namespace) -> None:
 def run(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """Replay, and one row for each topic."""
     done = replay(
-        spark, given.path, options_of(given), given.checkpoint, given.topic, **range_of(given)
+        spark,
+        given.path,
+        options_of(given),
+        given.checkpoint,
+        given.topic,
+        fail_on_data_loss=given.fail_on_data_loss,
+        **range_of(given),
     )
     rows = [
         (

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from ...client import ClientError, RequestRefusedError
-from ...ledger import FolderReader, TopicNotFoundError
+from ...ledger import FolderReader
 from ...proto import pulsar_api_pb2 as pb
 from ..arguments import Range, check_folder, checked_options
-from ..errors import JobFailedError, OptionError, ReplayError
-from ..expected import expected_of
-from ..options import ReadOptions, select_topics
-from ..plan import Slice, entry_of, slice_of
+from ..errors import DataLossError, JobFailedError, OptionError, ReplayError
+from ..marks import loss_since, mark_of
+from ..options import Bound, BoundKind, ReadOptions
+from ..plan import Selected, Slice, entry_of, report, selected, slice_of
 from ..registration import require_spark
 from .checkpoint import Checkpoint, Part, Progress, ReplayPlan
 from .function import name_of, packed
@@ -90,7 +90,8 @@ def replay(
         ForeignFolderError, UnsupportedVersionError: the path is not a data folder of this version.
         TopicNotFoundError: a named topic does not exist.
         ReplayError: a range that begins or ends inside an entry.
-        DataLossError: messages of the range are missing.
+        DataLossError: messages of the range are missing, or a topic's log is not the one that the
+            replay began with.
         JobFailedError: the target cannot be reached.
     """
     require_spark()
@@ -103,42 +104,80 @@ def replay(
     settings = settings_of(path, names, texts, options, function)
     place = Checkpoint(checkpoint)
     with place.lock():
-        plan = _plan(place, settings, ReadOptions.parse(texts), options)
-        return _replayed(spark, texts, plan, place, options)
+        read = ReadOptions.parse(texts)
+        with FolderReader(read.path) as reader:
+            found = selected(reader, read)
+            for error in found.lost_topics():
+                report(error, read.fail_on_data_loss)
+            plan = _plan(place, settings, found, read, options)
+            left = _left(plan, found, place, read)
+        lost = sorted(found.expected.lost_ledgers)
+        return replayed(spark, texts, plan, left, lost, place, options)
+
+
+def _left(
+    plan: ReplayPlan, found: Selected, place: Checkpoint, read: ReadOptions
+) -> dict[int, int]:
+    """The parts that are not done, by number, and how many messages each has left.
+
+    Raises:
+        DataLossError: a log is not the one that the plan was made for, or messages are lost (see
+            ``fail_on_data_loss``).
+    """
+    left = {}
+    for number, part in enumerate(plan.parts):
+        progress = place.progress(number, part)
+        if progress.done:
+            continue
+        log = found.logs.get(part.topic)
+        if log is None or log.topic_id != part.log_id:
+            if read.fail_on_data_loss:
+                left[number] = 0  # its task names the topic, after the others are done
+                continue
+            reason = "the topic was deleted in the source"
+            report(DataLossError(part.topic, progress.next_index, part.end_index, reason), False)
+            continue
+        other = loss_since(log, part.end_index, part.mark, found.expected)
+        if other is not None:
+            error = DataLossError(part.topic, progress.next_index, part.end_index, other)
+            report(error, read.fail_on_data_loss)
+        start, end = (Bound(BoundKind.INDEX, n) for n in (progress.next_index, part.end_index))
+        rest = slice_of(log, replace(read, start=start, end=end), found.expected)
+        left[number] = rest.message_count
+    return left
 
 
 def _plan(
-    place: Checkpoint, settings: dict[str, object], read: ReadOptions, options: ReplayOptions
+    place: Checkpoint,
+    settings: dict[str, object],
+    found: Selected,
+    read: ReadOptions,
+    options: ReplayOptions,
 ) -> ReplayPlan:
     """The plan in the checkpoint, or a new one."""
-    found = place.load()
-    if found is not None:
+    known = place.load()
+    if known is not None:
         for name, value in settings.items():
-            if found.settings.get(name) != value:
-                reason = f"is of a replay with {name} = {found.settings.get(name)!r}, not {value!r}"
+            if known.settings.get(name) != value:
+                reason = f"is of a replay with {name} = {known.settings.get(name)!r}, not {value!r}"
                 raise OptionError("checkpoint", str(place.path), reason)
-        return found
-    plan = ReplayPlan.new(settings, _parts(read, options))
-    _check_targets(plan, options)
+        return known
+    plan = ReplayPlan.new(settings, _parts(found, read, options))
+    check_targets(plan, options)
     place.begin(plan)
     return plan
 
 
-def _parts(read: ReadOptions, options: ReplayOptions) -> tuple[Part, ...]:
-    with FolderReader(read.path) as reader:
-        expected = expected_of(reader, read.path)
-        names, absent = select_topics(read.topics, reader.topics())
-        if absent:
-            raise TopicNotFoundError(absent[0])
-        parts = []
-        for log in reader.logs(names, lost=expected.lost_ledgers).values():
-            part = slice_of(log, read, expected)
-            if options.function is None and part.message_count:
-                _check_whole_entries(part, *_entry_bounds(log, part.first_index, part.end_index))
-            target = target_topic_of(log.name, options)
-            indexes = part.first_index, part.end_index
-            parts.append(Part(log.name, target, log.topic_id, *indexes))
-        return tuple(parts)
+def _parts(topics: Selected, read: ReadOptions, options: ReplayOptions) -> tuple[Part, ...]:
+    parts = []
+    for log in topics.logs.values():
+        part = slice_of(log, read, topics.expected)
+        if options.function is None and part.message_count:
+            _check_whole_entries(part, *_entry_bounds(log, part.first_index, part.end_index))
+        target = target_topic_of(log.name, options)
+        mark = mark_of(log, part.end_index)
+        parts.append(Part(log.name, target, log.topic_id, part.first_index, part.end_index, mark))
+    return tuple(parts)
 
 
 def _entry_bounds(log: TopicLog, first_index: int, end_index: int) -> tuple[int, int]:
@@ -151,7 +190,7 @@ def _entry_bounds(log: TopicLog, first_index: int, end_index: int) -> tuple[int,
     return first, end_index
 
 
-def _check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
+def check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
     """Check that the target answers, and that no target is the name of a partitioned topic."""
     try:
         with service_of(options) as service:
@@ -171,18 +210,19 @@ def _check_targets(plan: ReplayPlan, options: ReplayOptions) -> None:
         raise JobFailedError(f"{options.service_url}: {error}") from error
 
 
-def _replayed(
+def replayed(
     spark: SparkSession,
     texts: dict[str, str],
     plan: ReplayPlan,
+    left: dict[int, int],
+    lost: list[int],
     place: Checkpoint,
     options: ReplayOptions,
 ) -> ReplayResult:
     progress = {n: place.progress(n, part) for n, part in enumerate(plan.parts)}
-    left = {n: plan.parts[n].end_index - p.next_index for n, p in progress.items() if not p.done}
     if left:
         tasks = divided(left, spark.sparkContext.defaultParallelism)
-        content = _content(plan, place, options, tasks)
+        content = {**_content(plan, place, options, tasks), "lost": lost}
         from .source import PLAN_OPTION, REPLAY_FORMAT, TOKEN_OPTION, ReplaySource
 
         spark.dataSource.register(ReplaySource)

@@ -79,9 +79,10 @@ class ReplayReader(DataSourceReader):
                 options,
                 Checkpoint(plan["checkpoint"]),
                 number,
-                Part(**plan["parts"][number]),
+                Part.from_json(plan["parts"][number]),
                 plan["names"][number],
                 paces,
                 function,
+                frozenset(plan["lost"]),
             )
             yield number, json.dumps(asdict(replay.run()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from ...client import (
@@ -20,7 +20,7 @@ from ...client import (
     UnreachableError,
     WaitTimeoutError,
 )
-from ...ledger import FolderReader, TopicLog, TopicNotFoundError
+from ...ledger import FolderReader, TopicLog
 from ..errors import ReplayError
 from ..options import ReadOptions
 from ..plan import Slice, entry_of
@@ -84,6 +84,8 @@ class PartReplay:
     producer_name: str
     paces: Paces
     function: ReplayFunction | None
+    lost: Collection[int] = ()
+    """Ledgers that the driver found to be lost."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _progress: Progress = field(init=False)
@@ -147,10 +149,9 @@ class PartReplay:
                 self._save(target)
 
     def _log(self, reader: FolderReader) -> TopicLog:
-        try:
-            log = reader.log(self.part.topic)
-        except TopicNotFoundError as error:
-            raise ReplayError(self.part.topic, "was deleted in the source") from error
+        log = reader.logs([self.part.topic], lost=self.lost).get(self.part.topic)
+        if log is None:
+            raise ReplayError(self.part.topic, "was deleted in the source")
         if log.topic_id != self.part.log_id:
             raise ReplayError(self.part.topic, "was deleted in the source and created again")
         return log

@@ -4,6 +4,7 @@
 missing    the folder has these messages, the other tier does not
 extra      the other tier has them, the folder does not, though it reaches so far back
 doubled    the other tier has them more often than once
+lost       the folder itself has lost them, or files of the topic; the other tier may have them
 pending    an offload has not come so far yet; this is no problem
 =========  =====================================================================================
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from .others import Counts, TopicIndexes
 from .ranges import IndexRun, Range, merged, size, text, without
 
-__all__ = ["Difference", "compare_counts", "compare_indexes"]
+__all__ = ["Difference", "compare_counts", "compare_indexes", "losses_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Difference:
     what: str
     messages: int
     indexes: str | None
-    """As ``4-9,12``; None: only counts are known."""
+    """As ``4-9,12``, or the reason why they are not known; None: only counts are known."""
     count: int | None
     """The folder's count of the bucket."""
     other_count: int | None
@@ -42,6 +43,16 @@ class Difference:
     def is_problem(self) -> bool:
         """Whether something is wrong."""
         return self.what != "pending"
+
+
+def losses_of(gaps: Mapping[str, Sequence[Range]], reasons: Mapping[str, str]) -> list[Difference]:
+    """What the folder itself has lost: indexes without an entry, and files."""
+    found = []
+    for topic in sorted({*gaps, *reasons}):
+        ranges, _ = merged(gaps.get(topic, ()))
+        indexes = text(ranges) if ranges else reasons.get(topic)
+        found.append(Difference(topic, None, "lost", size(ranges), indexes, None, None))
+    return found
 
 
 def compare_indexes(

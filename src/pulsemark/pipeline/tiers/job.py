@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,9 +15,10 @@ from ..errors import OptionError
 from ..offload.table import OffloadTable
 from ..options import ReadOptions, select_topics
 from ..registration import require_spark
-from .compare import Difference, compare_counts, compare_indexes
+from .compare import Difference, compare_counts, compare_indexes, losses_of
 from .others import TopicIndexes, kind_of, read_counts, table_indexes
 from .ranges import IndexRun, merged
+from .ranges import Range as IndexRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,16 +116,31 @@ def compare_tiers(
         counts = read_counts(against, bucket_ms, only)
         if topics is not None:
             counts.by_topic = {n: c for n, c in counts.by_topic.items() if n in names}
-        ours = _runs(spark, options, bucket_ms)
-        differences = compare_counts(ours, counts)
+        found = _found(spark, options, bucket_ms)
+        differences = [*compare_counts(found.runs, counts), *found.losses()]
         return TierComparison(tier, counts.tier, bucket_ms, tuple(differences))
-    ours = _runs(spark, options, bucket_ms)
+    found = _found(spark, options, bucket_ms)
+    ours = found.runs
     if kind == "table" or not isinstance(against, str | Path):
         theirs = table_indexes(against, _log_ids(path, ours))
     else:
         theirs = _folder_indexes(spark, against, names if topics is not None else None, by_source)
     theirs = _inside(ours, theirs, is_whole=not any(value is not None for value in bounds.values()))
-    return TierComparison(tier, name, bucket_ms, tuple(compare_indexes(ours, theirs)))
+    differences = [*compare_indexes(ours, theirs), *found.losses()]
+    return TierComparison(tier, name, bucket_ms, tuple(differences))
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a folder has of its topics, and what it has lost."""
+
+    runs: dict[str, list[IndexRun]] = field(default_factory=dict)
+    gaps: dict[str, list[IndexRange]] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def losses(self) -> list[Difference]:
+        """As differences."""
+        return losses_of(self.gaps, self.reasons)
 
 
 def _topics_of(options: dict[str, str]) -> list[str]:
@@ -134,10 +150,10 @@ def _topics_of(options: dict[str, str]) -> list[str]:
     return list(names)
 
 
-def _runs(
+def _found(
     spark: SparkSession, options: dict[str, str], bucket_ms: int, *, by_source: bool = False
-) -> dict[str, list[IndexRun]]:
-    """The runs of a folder by topic, counted by Spark's tasks."""
+) -> _Found:
+    """The runs of a folder by topic, and its losses, found by Spark's tasks."""
     from ..audit_source import BUCKET_OPTION
     from .ledger import RUNS_FORMAT, SOURCE_OPTION, RunsSource
 
@@ -145,11 +161,17 @@ def _runs(
     reader: Any = spark.read.format(RUNS_FORMAT).options(**options)
     reader = reader.option(BUCKET_OPTION, str(bucket_ms))
     reader = reader.option(SOURCE_OPTION, json.dumps(by_source))
-    found: dict[str, list[IndexRun]] = {}
+    found = _Found()
     for row in reader.load().collect():
-        runs = found.setdefault(row["topic"], [])
-        if row["first_index"] is not None:
+        topic = row["topic"]
+        if row["loss"] is not None:
+            found.reasons[topic] = row["loss"]
+            continue
+        runs = found.runs.setdefault(topic, [])
+        if row["bucket_start_ms"] is not None:
             runs.append(IndexRun(row["bucket_start_ms"], row["first_index"], row["end_index"]))
+        elif row["first_index"] is not None:
+            found.gaps.setdefault(topic, []).append((row["first_index"], row["end_index"]))
     return found
 
 
@@ -165,7 +187,7 @@ def _folder_indexes(
     options = checked_options(path, names)
     found = {}
     # One bucket: the other folder's times do not matter.
-    for topic, runs in _runs(spark, options, 1 << 60, by_source=by_source).items():
+    for topic, runs in _found(spark, options, 1 << 60, by_source=by_source).runs.items():
         ranges, doubled = merged((run.first_index, run.end_index) for run in runs)
         found[topic] = TopicIndexes(tuple(ranges), doubled)
     return found

@@ -18,17 +18,17 @@ from pyspark.sql.types import StructType
 
 from ...ledger import CorruptEntryError
 from ...metadata import PrefixError, peek
-from ..audit_source import BUCKET_OPTION, AuditReader
+from ..audit_source import BUCKET_OPTION, AuditPartition, AuditReader
 from ..decode.entries import EntryTable
 from ..decode.octets import Ints
 from ..decode.runs import read_tables
 from ..option_values import MAX_TIME_MS
 from ..options import ReadOptions
-from ..tasks import LedgerPartition, opened_slices, spare_the_collector
+from ..tasks import opened_slices, spare_the_collector
 
 RUNS_FORMAT = "pulsemark-runs"
 SOURCE_OPTION = "sourceIndexes"
-_SCHEMA = "topic string, bucket_start_ms bigint, first_index bigint, end_index bigint"
+_SCHEMA = "topic string, bucket_start_ms bigint, first_index bigint, end_index bigint, loss string"
 
 
 class RunsSource(DataSource):
@@ -40,7 +40,10 @@ class RunsSource(DataSource):
         return RUNS_FORMAT
 
     def schema(self) -> str:
-        """One row for each run of a task; a topic of the plan has one without indexes too."""
+        """One row for each run of a task; a topic of the plan has one without indexes too.
+
+        A row without a bucket is of indexes that no entry has; ``loss`` says why some are lost.
+        """
         return _SCHEMA
 
     def reader(self, schema: StructType) -> RunsReader:
@@ -62,22 +65,40 @@ class RunsReader(AuditReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The runs of one task's slices."""
-        assert isinstance(partition, LedgerPartition), "the partitions are our own"
+        assert isinstance(partition, AuditPartition), "the partitions are our own"
         spare_the_collector()
         schema = to_arrow_schema(self._schema, timezone="UTC")
+        for topic, reason in partition.losses:
+            yield _batch(topic, {"loss": [reason]}, schema)
         for part, log in opened_slices(self._options, partition):
-            yield _batch(part.topic, {name: [None] for name in schema.names[1:]}, schema)
-            if log is None:
-                continue
-            for table in read_tables(
-                log, part.start, part.end, bodies=False, on_damage=_missing_by_damage
-            ):
+            yield _batch(part.topic, {"loss": [None]}, schema)
+            following = part.first_index
+            tables = (
+                ()
+                if log is None
+                else read_tables(
+                    log, part.start, part.end, bodies=False, on_damage=_missing_by_damage
+                )
+            )
+            for table in tables:
+                yield _batch(part.topic, gaps_before(table, following), schema)
+                following = int(table.indexes[-1]) + 1
                 columns = index_runs(table, self._bucket_ms, by_source=self._by_source)
                 yield _batch(part.topic, columns, schema)
+            if following < part.end_index:
+                rest = {"first_index": [following], "end_index": [part.end_index]}
+                yield _batch(part.topic, rest, schema)
 
 
 def _missing_by_damage(damage: CorruptEntryError) -> None:
-    """A damaged entry is in no run; the audit itself says that it is missing."""
+    """A damaged entry is in no run, so its indexes are a gap."""
+
+
+def gaps_before(table: EntryTable, following: int) -> dict[str, Any]:
+    """The indexes that no entry has, from ``following`` on: columns after ``topic``."""
+    ends = np.append(following, table.indexes[:-1] + 1)
+    gaps = np.flatnonzero(table.first_indexes > ends)
+    return {"first_index": ends[gaps], "end_index": table.first_indexes[gaps]}
 
 
 def index_runs(table: EntryTable, bucket_ms: int, *, by_source: bool = False) -> dict[str, Any]:
@@ -120,7 +141,7 @@ def _as_in_source(table: EntryTable, times: Ints, lasts: Ints) -> tuple[Ints, In
 
 
 def _batch(topic: str, columns: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
-    count = len(columns["first_index"])
+    count = len(next(iter(columns.values())))
     given = {"topic": [topic] * count, **columns}
-    arrays = [pa.array(given[field.name], field.type) for field in schema]
+    arrays = [pa.array(given.get(field.name, [None] * count), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

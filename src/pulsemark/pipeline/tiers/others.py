@@ -13,7 +13,7 @@ from typing import Any
 from ...ledger.local.io.folder import MARKER_NAME
 from ..errors import MissingExtraError, OptionError
 from ..offload import DeltaTarget
-from ..offload.manifest import MANIFEST_FOLDER
+from ..offload.manifest import MANIFEST_FOLDER, topic_folder
 from ..offload.parquet_folder import ParquetFolder
 from ..offload.places import LocalPlace, Place, place_of
 from ..offload.table import OffloadTable
@@ -74,7 +74,7 @@ def _place(name: str | Path) -> Place:
 def table_indexes(
     place: str | Path | OffloadTable, log_ids: Mapping[str, int]
 ) -> dict[str, TopicIndexes]:
-    """What a table has of each topic: the files that its manifest lists, or what it says itself.
+    """What a table has of each topic: the files in its folder, or what it says itself.
 
     Only the column ``__index`` is read. ``log_ids`` are those of the topics' logs: files of a topic
     that was deleted and created again do not count.
@@ -93,6 +93,12 @@ def table_indexes(
     for file in manifest.files:
         if log_ids.get(file.topic) == file.log_id:
             by_topic[file.topic].append(file.path)
+    # Who reads the folder sees files that no manifest lists, too.
+    topics = {topic_folder(topic): topic for topic in log_ids}
+    for path in table.data_paths() - {file.path for file in manifest.files}:
+        topic = topics.get(path.partition("/")[0])
+        if topic is not None and path.endswith(".parquet"):
+            by_topic[topic].append(path)
     found = {}
     for topic, names in by_topic.items():
         ranges, doubled = _indexes_of_files(table, names)

@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..audit import GAPS
 from ..durable_files import write_durably
 from ..errors import OptionError
 from .job import TierComparison
@@ -47,8 +48,6 @@ svg { width: 100%; height: auto; display: block; } svg .bar { fill: var(--bar); 
 svg .gap { fill: var(--bad); } svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
 svg line { stroke: var(--line); } summary { cursor: pointer; color: var(--dim); }
 """
-
-_GAPS = ("missing", "missing_before", "missing_after")
 
 
 def write_report(
@@ -111,7 +110,7 @@ def _cards(rows: Sequence[Mapping[str, Any]], comparison: TierComparison | None)
 
 
 def _missing(row: Mapping[str, Any]) -> int:
-    return sum(row[name] or 0 for name in _GAPS)
+    return sum(row[name] or 0 for name in GAPS)
 
 
 def _compared(comparison: TierComparison) -> Iterable[str]:
