@@ -4,7 +4,7 @@
 
 A store in a temporary folder gets an hour of batches. The audit counts them from their stamps
 alone. Then one of its minutes is read as a DataFrame, by broker time. This needs
-`pulsemark[spark]`, which finds or installs a Java.
+the extra `spark`, which finds or installs a Java.
 """
 
 from __future__ import annotations
