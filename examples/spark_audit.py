@@ -38,7 +38,7 @@ def publish(folder: Path) -> None:
         ]
         body = batched_message(orders, publish_time_ms=clock.now_ms() - 5)
         appended = topic.append(body, message_count=len(orders))
-        clock.advance(10 * SECOND_MS)
+        clock.advance(by_ms=10 * SECOND_MS)
     appended.commit.wait()  # durable
     store.close()
 

@@ -311,7 +311,7 @@ def test_from_a_broker(folder: Any, tools: Any, tmp_path: Path, shows: bool) -> 
     topics = [folder.topic("a"), folder.topic("b", partition=0), folder.topic("b", partition=1)]
     for topic in topics:
         for number in range(10):
-            folder.clock.advance(1000)
+            folder.clock.advance(by_ms=1000)
             topic.single(b"value %d" % number, compression=number % 5)
     folder.store.catalog.put("partitioned-topic", f"{T}b", b"2")
     folder.store.close()
