@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-import pulsemark
+from pulsemark.extras import install_command
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "pulsemark"
@@ -352,4 +352,4 @@ def test_nothing_tells_to_install_from_an_index() -> None:
     wrong = re.compile(r"pulsemark\[|pip install ['\"]?pulsemark")
     told = [str(path) for path in texts if wrong.search(path.read_text(encoding="utf-8"))]
     assert told == []
-    assert pulsemark.install_command("kafka") == "pip install '/path/to/checkout[kafka]'"
+    assert install_command("kafka") == "pip install '/path/to/checkout[kafka]'"

@@ -266,14 +266,6 @@ __all__ = [
 ]
 
 
-def install_command(extra: str) -> str:
-    """The command that installs an optional part, for error messages.
-
-    It names a checkout because pulsemark is on no package index.
-    """
-    return f"pip install '/path/to/checkout[{extra}]'"
-
-
 def __getattr__(name: str) -> Any:
     """Import a re-exported name when it is first used (PEP 562)."""
     if name == "__version__":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .. import install_command
+from ..extras import install_command
 from .configuration.config import BrokerConfig
 from .errors import ConfigError
 from .listening import Listening

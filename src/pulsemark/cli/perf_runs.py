@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .. import install_command
+from ..extras import install_command
 from .errors import CliError
 
 __all__ = ["Limits", "Measured", "PerfClient", "consume", "produce", "seek"]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-from .. import install_command
+from ..extras import install_command
 from .errors import (
     ConnectionLossError,
     CoordinationClosedError,

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from .. import install_command
+from ..extras import install_command
 from ..proto.pulsar_api_pb2 import CompressionType
 from .buffers import Buffer
 

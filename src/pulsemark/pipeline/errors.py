@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .. import install_command
+from ..extras import install_command
 from ..ledger import Position
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from .. import install_command
+from ..extras import install_command
 from ..ledger import FolderReader
 from ..ledger.bookkeeper.address import StoreAddress, StoreAddressError, is_store_address
 from .errors import OptionError

@@ -11,6 +11,7 @@ It runs `pulsemark standalone` on free ports with a temporary data folder.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -52,7 +53,7 @@ class BrokerProcess(BrokerLife, Looking):
     def __init__(
         self,
         *options: str,
-        data_dir: str | Path | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
         kafka: bool = False,
     ) -> None:
         self._options = options

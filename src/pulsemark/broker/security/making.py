@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ... import install_command
+from ...extras import install_command
 from ..configuration.security_config import PROVIDERS, SecurityConfig
 from ..errors import ConfigError
 from .authentication import Authenticator, Provider

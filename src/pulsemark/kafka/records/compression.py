@@ -26,7 +26,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ... import install_command
+from ...extras import install_command
 from ...metadata import Buffer
 from .errors import CodecError, InvalidRecordSetError, RecordSetTooLargeError
 from .lz4_frames import check_frame, header_for_cramjam, header_for_magic_0

@@ -102,7 +102,7 @@ class FolderLog(TopicLog):
 class FolderReader:
     """Read-only access to all topics of a data folder."""
 
-    def __init__(self, path: Path | str, *, files: Files | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, files: Files | None = None) -> None:
         """Raises ForeignFolderError, UnsupportedVersionError."""
         self._folder = Path(path)
         self._files = files or OsFiles()

@@ -7,6 +7,7 @@ copied. To move a folder that is in use, stop its broker first.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,8 +60,8 @@ class MigrateResult:
 
 
 def check_migration(
-    source: str | Path,
-    target: str | Path,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
     entry_format: str,
     topics: Sequence[str] | None,
     namespaces: Sequence[str] | None,
@@ -107,8 +108,8 @@ def check_migration(
 
 def migrate(
     spark: SparkSession,
-    source: str | Path,
-    target: str | Path,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
     *,
     entry_format: str = EntryFormat.STAMPED,
     topics: Sequence[str] | None = None,

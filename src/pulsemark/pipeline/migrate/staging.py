@@ -12,6 +12,7 @@ run that was killed goes on with what is staged.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -34,7 +35,7 @@ SUFFIX = ".migrating"
 class Staging:
     """The folder beside a target."""
 
-    def __init__(self, target: str | Path) -> None:
+    def __init__(self, target: str | os.PathLike[str]) -> None:
         self.target = Path(target).absolute()
         self.path = self.target.with_name(self.target.name + SUFFIX)
         self.data = self.path / "data"

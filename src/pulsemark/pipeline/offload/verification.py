@@ -9,6 +9,7 @@ one another without a gap. Where the ledgers still have the messages, each file 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,9 @@ class TopicCheck:
         return not self.problems
 
 
-def verify_offload(path: str | Path, target: OffloadTable | str | Path) -> list[TopicCheck]:
+def verify_offload(
+    path: str | os.PathLike[str], target: OffloadTable | str | os.PathLike[str]
+) -> list[TopicCheck]:
     """Check a target against its manifest and against the data folder.
 
     Files of topics that no longer exist in the folder are checked against the manifest alone.
@@ -127,7 +130,9 @@ def _problem_beside(file: OffloadedFile, end: int, ledger: FolderLog | None) -> 
     return f"{missing} messages of the ledger are not in it" if missing else None
 
 
-def truncate_offloaded(path: str | Path, target: OffloadTable | str | Path) -> dict[str, int]:
+def truncate_offloaded(
+    path: str | os.PathLike[str], target: OffloadTable | str | os.PathLike[str]
+) -> dict[str, int]:
     """Remove from each topic's head what is verified in the target, and no further.
 
     Whole segments are removed, and only messages that every durable subscription has acknowledged
