@@ -118,7 +118,7 @@ def test_a_delayed_send_times_out_and_is_stored(broker, client):
 def test_sends_fail_so_many_times(broker, client):
     """Of messages that are on their way together the first ones fail, and the others are stored."""
     producer = client.create_producer(TOPIC, batching_enabled=False)
-    done = queue.Queue()
+    done: queue.Queue[object] = queue.Queue()
     with broker.faults.failing_sends(TOPIC, times=2):
         for number in range(5):
             producer.send_async(b"%d" % number, lambda result, _: done.put(result))
