@@ -66,7 +66,7 @@ def fill(folder: Path, entries: int) -> LocalStore:
     topic.stampers = StamperChain.from_names(["broker-time", "index"])
     for _ in range(entries):
         last = topic.append(BODY)
-        clock.advance(STEP_MS)
+        clock.advance(by_ms=STEP_MS)
     last.commit.wait()
     return store
 

@@ -42,7 +42,7 @@ def fill(topic: ManagedLedger, clock: SettableClock, entries: int) -> None:
     appended = None
     for number in range(entries):
         if number % PER_MS == 0:
-            clock.advance(1)
+            clock.advance(by_ms=1)
         appended = topic.append(body)
     if appended is not None:
         appended.commit.wait()

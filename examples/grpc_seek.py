@@ -35,7 +35,7 @@ def publish(folder: Path) -> None:
     topic.stampers = StamperChain.from_names(["broker-time", "index"])
     for number in range(1000):
         appended = topic.append(f"batch {number}".encode(), message_count=10)
-        clock.advance(SECOND_MS)
+        clock.advance(by_ms=SECOND_MS)
     appended.commit.wait()  # durable
     store.close()
 

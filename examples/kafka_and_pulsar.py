@@ -2,9 +2,10 @@
 
     python examples/kafka_and_pulsar.py
 
-It needs `pip install 'pulsemark[kafka]'`. A broker serves both protocols. Each client publishes
-two orders, and each reads all four: keys, values, headers (Pulsar's properties) and the order are
-the same. The offset that Kafka's client shows is the index in the stamp of Pulsar's entry.
+It needs `pip install '/path/to/checkout[kafka]'`. A broker serves both protocols. Each client
+publishes two orders, and each reads all four: keys, values, headers (Pulsar's properties) and the
+order are the same. The offset that Kafka's client shows is the index in the stamp of Pulsar's
+entry.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 A store in a temporary folder gets an hour of batches. The audit counts them from their stamps
 alone. Then one of its minutes is read as a DataFrame, by broker time. This needs
-`pulsemark[spark]`, which finds or installs a Java.
+the extra `spark`, which finds or installs a Java.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def publish(folder: Path) -> None:
         ]
         body = batched_message(orders, publish_time_ms=clock.now_ms() - 5)
         appended = topic.append(body, message_count=len(orders))
-        clock.advance(10 * SECOND_MS)
+        clock.advance(by_ms=10 * SECOND_MS)
     appended.commit.wait()  # durable
     store.close()
 

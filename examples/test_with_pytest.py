@@ -54,7 +54,7 @@ def test_hours_take_no_time() -> None:
         with RawClient.from_url(broker.service_url) as client:
             producer = client.create_producer(topic)
             producer.send(b"nine o'clock", publish_time_ms=0)
-            clock.advance(3_600_000)
+            clock.advance(by_ms=3_600_000)
             producer.send(b"ten o'clock", publish_time_ms=0)
         with SeekClient(broker.grpc_url) as finder:
             assert finder.by_time(topic, 1_700_000_000_001).index == 1

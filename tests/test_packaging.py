@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pulsemark.extras import install_command
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "pulsemark"
 LINKS = ("finder", "ledger", "metadata", "proto")
@@ -340,3 +342,14 @@ def test_every_module_has_its_essay() -> None:
     """Each module begins with what it is for."""
     for path in handwritten():
         assert path.read_text(encoding="utf-8").lstrip().startswith(('"""', 'r"""')), path
+
+
+def test_nothing_tells_to_install_from_an_index() -> None:
+    """pulsemark is on no index, so every text names a checkout, as `install_command` does."""
+    texts = [ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    for folder, kinds in (("src", "*.py"), ("docs", "*.md"), ("examples", "*")):
+        texts += [path for path in (ROOT / folder).rglob(kinds) if path.suffix in {".py", ".md"}]
+    wrong = re.compile(r"pulsemark\[|pip install ['\"]?pulsemark")
+    told = [str(path) for path in texts if wrong.search(path.read_text(encoding="utf-8"))]
+    assert told == []
+    assert install_command("kafka") == "pip install '/path/to/checkout[kafka]'"

@@ -70,7 +70,7 @@ def fill_topics(store: LocalStore, clock: SettableClock) -> None:
     orders.stampers = stamps("broker-time", "index")
     mixed.stampers = stamps("broker-time", "index", "property-tags:region")
     for number in range(6):
-        now_ms = clock.advance(1000)
+        now_ms = clock.advance(by_ms=1000)
         members = [b"order %d.%d" % (number, n) for n in range(number % 3 + 1)]
         batch = batched_message(members, publish_time_ms=now_ms - 60_000, sequence_id=number)
         orders.append(batch, message_count=len(members))
@@ -114,7 +114,7 @@ def fill_ledgers(store: LocalStore, clock: SettableClock) -> None:
     orders = store.open_topic(ORDERS)
     for number in range(40):
         # Client times that go back and forth, to test the running maximum.
-        time_ms = clock.advance(10) + (-1) ** number * 25
+        time_ms = clock.advance(by_ms=10) + (-1) ** number * 25
         orders.append(
             unbatched_message(b"order %d" % number, publish_time_ms=time_ms),
             message_count=number % 2 + 1,
@@ -126,7 +126,7 @@ def fill_ledgers(store: LocalStore, clock: SettableClock) -> None:
             orders.stampers = stamps("broker-time", "index")
     orders.trim(orders.read(EARLIEST)[6].position)
     orders.truncate_head(orders.read(EARLIEST)[3].position)
-    clock.advance(-300_000)
+    clock.advance(by_ms=-300_000)
     orders.roll()  # so that a ledger id is skipped: ids need not follow one another
     orders.truncate_tail(orders.segments()[-1].first_index, epoch=5)
     orders.append(unbatched_message(b"after", publish_time_ms=clock.now_ms())).commit.wait()
@@ -136,7 +136,7 @@ def fill_chunks(store: LocalStore, clock: SettableClock) -> None:
     """More entries than one chunk of an index file holds, and a second segment."""
     orders = store.open_topic(ORDERS)
     for number in range(1034):
-        clock.advance(number % 2)
+        clock.advance(by_ms=number % 2)
         last = orders.append(b"%d" % (number % 10))
     last.commit.wait()
 
@@ -146,7 +146,7 @@ def fill_base(store: LocalStore, clock: SettableClock) -> None:
     orders, audit = store.open_topic(ORDERS), store.open_topic(AUDIT)
     orders.stampers = stamps("broker-time", "index")
     for number in range(12):
-        now_ms = clock.advance(1000)
+        now_ms = clock.advance(by_ms=1000)
         body = unbatched_message(b"order %d" % number, publish_time_ms=now_ms - 5)
         orders.append(body, message_count=2)
         audit.append(unbatched_message(b"audit %d" % number, publish_time_ms=now_ms)).commit.wait()

@@ -54,7 +54,7 @@ def main() -> None:
             client.subscribe(TOPIC, "billing")
             producer = client.create_producer(TOPIC, producer_name="shop")
             for number in range(40):
-                clock.advance(9_000 + 2_000 * (number % 7) ** 2)
+                clock.advance(by_ms=9_000 + 2_000 * (number % 7) ** 2)
                 producer.send(
                     f"order {number}".encode(),
                     key=f"customer-{number % 5}",

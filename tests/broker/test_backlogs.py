@@ -84,7 +84,7 @@ def test_producers_are_closed_and_refused(
     """Until the backlog is small again: then a producer can be opened at once."""
     place.quota(kind, policy, 500 if kind == "destination_storage" else 60)
     receipts = [place.producer.send(b"x" * 100) for _ in range(6)]
-    place.clock.advance(61_000)
+    place.clock.advance(by_ms=61_000)
     place.check()
     assert place.facts() == (0, 6)
     with pytest.raises(RequestRefusedError) as caught:
@@ -112,11 +112,11 @@ def test_eviction_by_age(place: Place) -> None:
     """What is too old is skipped, and only that."""
     place.quota("message_age", EVICT, 60)
     place.producer.send(b"old")
-    place.clock.advance(59_000)
+    place.clock.advance(by_ms=59_000)
     place.producer.send(b"new")
     place.check()
     assert place.facts() == (1, 2)
-    place.clock.advance(2_000)
+    place.clock.advance(by_ms=2_000)
     place.check()
     assert place.facts() == (1, 1)
 

@@ -79,7 +79,7 @@ def test_without_kafka_python_the_setting_says_what_is_missing(monkeypatch):
     monkeypatch.delitem(sys.modules, "pulsemark.broker.kafka_bridge", raising=False)
     monkeypatch.setitem(sys.modules, "kafka.protocol", None)
     with (
-        pytest.raises(ConfigError, match=r"pulsemark\[kafka\]"),
+        pytest.raises(ConfigError, match=r"checkout\[kafka\]"),
         running_broker(storage="memory", kafka_port=0, http_port=None),
     ):
         pass

@@ -87,10 +87,10 @@ def test_inactive_topics(
         }
         set_policy(broker, INACTIVE_TOPICS, policy)
         work(broker, "check_topics")
-        clock.advance(59_000)
+        clock.advance(by_ms=59_000)
         work(broker, "check_topics")
         assert topics(broker) == everything
-        clock.advance(1_000)
+        clock.advance(by_ms=1_000)
         work(broker, "check_topics")
         assert topics(broker) == left
 
@@ -104,14 +104,14 @@ def test_a_topic_that_is_used_again_starts_a_new_wait(
     with RawClient.from_url(broker.service_url) as client:
         client.create_producer(NAME.format("t")).close()
         work(broker, "check_topics")
-        clock.advance(50_000)
+        clock.advance(by_ms=50_000)
         producer = client.create_producer(NAME.format("t"))
         work(broker, "check_topics")
         producer.close()
-        clock.advance(50_000)
+        clock.advance(by_ms=50_000)
         work(broker, "check_topics")
         assert topics(broker) == {"t"}
-        clock.advance(60_000)
+        clock.advance(by_ms=60_000)
         work(broker, "check_topics")
         assert topics(broker) == set()
 
@@ -139,9 +139,9 @@ def test_subscriptions_expire(broker: BrokerThread, clock: SettableClock) -> Non
             found: set[str] = broker.call(run)
             return found
 
-        clock.advance(59_000)
+        clock.advance(by_ms=59_000)
         work(broker, "check_subscriptions")
         assert subscriptions() == {"gone", "used"}
-        clock.advance(1_000)
+        clock.advance(by_ms=1_000)
         work(broker, "check_subscriptions")
         assert subscriptions() == {"used"}

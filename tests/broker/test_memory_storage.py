@@ -58,7 +58,7 @@ def test_produce_consume_restart_and_seek():
         assert stats["numberOfEntries"] == 20
         assert admin(broker, "persistent/public/default/orders/stats")["msgInCounter"] == 20
         client.close()
-    clock.advance(60_000)
+    clock.advance(by_ms=60_000)
     later_ms = clock.now_ms()
     second = [b"second %d" % n for n in range(5)]
     with running_broker(storage="memory", memory=memory, clock=clock, grpc_port=0) as broker:

@@ -92,7 +92,7 @@ def sent(broker, clock, raw, topic):
     producer = raw.create_producer(topic)
     messages = []
     for number, (stampers, skew_ms) in enumerate(SCRIPT):
-        now_ms = clock.advance(1000)
+        now_ms = clock.advance(by_ms=1000)
         switch(broker, topic, stampers)
         payload = b"%d" % number
         producer.send(payload, publish_time_ms=now_ms + skew_ms, properties={"region": "eu"})

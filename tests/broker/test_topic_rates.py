@@ -44,14 +44,14 @@ def test_tokens() -> None:
     assert bucket.available() == 10
     bucket.take(35)
     assert (bucket.available(), bucket.wait_ms()) == (-25, 2600)
-    clock.advance(2600)
+    clock.advance(by_ms=2600)
     assert (bucket.available(), bucket.wait_ms()) == (1, 0)
-    clock.advance(1_000_000)
+    clock.advance(by_ms=1_000_000)
     assert bucket.available() == 10
     bucket.take(10)
-    clock.advance(-5_000)
+    clock.advance(by_ms=-5_000)
     assert bucket.available() == 0
-    clock.advance(100)
+    clock.advance(by_ms=100)
     assert bucket.available() == 1
 
 
@@ -134,7 +134,7 @@ def test_publishing_pauses(broker: BrokerThread, clock: SettableClock, rate: Any
         for _ in range(100):
             if paused(broker) == 0 and stored(broker) == 21:
                 break
-            clock.advance(1_000)
+            clock.advance(by_ms=1_000)
             time.sleep(0.05)
         assert stored(broker) == 21
 
@@ -189,7 +189,7 @@ def test_dispatch_waits(
         eventually(lambda: received(5), "5 messages")
         time.sleep(0.3)
         assert not received(6)
-        clock.advance(2_000)
+        clock.advance(by_ms=2_000)
         eventually(lambda: received(10), "10 messages")
         time.sleep(0.3)
         assert not received(11)
@@ -267,7 +267,7 @@ def test_what_is_delivered_again_keeps_the_rate(
         consumer.redeliver()
         again = drain(consumer)
         assert len(again) == 5
-        clock.advance(2_000)
+        clock.advance(by_ms=2_000)
         eventually(lambda: again.extend(consumer.drain()) or len(again) >= 10, "10 messages")
         assert (len(again), drain(consumer)) == (10, [])
 
@@ -303,6 +303,6 @@ def test_chunks_that_waited_for_their_consumer_keep_the_rate(
         first.flow(100)
         got = drain(first)
         assert len(got) == 5
-        clock.advance(2_000)
+        clock.advance(by_ms=2_000)
         eventually(lambda: got.extend(first.drain()) or len(got) >= 10, "10 chunks")
         assert (len(got), drain(first)) == (10, [])

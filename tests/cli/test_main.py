@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import pytest
 
-from pulsemark.cli import COMMANDS, main
+from pulsemark.cli import COMMANDS, GROUPS, main
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +42,6 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], "COMMAND"),
         (["frobnicate"], "frobnicate"),
         (["--frobnicate"], "COMMAND"),
         (["seek"], "TOPIC"),
@@ -106,3 +105,20 @@ def test_reader_that_goes_away_is_no_traceback() -> None:
     process.stderr.close()
     process.wait(30)
     assert b"Traceback" not in said
+
+
+def test_the_command_alone_lists_all_commands_in_groups(pulsemark, capsys):
+    """So does `help`, and `help COMMAND` is the command's --help."""
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    shown = pulsemark().out
+    assert shown == pulsemark("help").out
+    assert all(f"{heading}:" in shown for heading in GROUPS)
+    with pytest.raises(SystemExit, match="0"):
+        main(["help", "seek"])
+    assert capsys.readouterr().out.startswith("usage: pulsemark seek ")
+
+
+def test_the_option_of_another_protocol_leads_to_the_right_one(pulsemark):
+    """Which option has the broker's address depends on the protocol; the error names it."""
+    assert "this command has --admin-url" in pulsemark("stats", "--service-url", "x").err
+    assert "this command has --service-url" in pulsemark("consume", "x", "--admin-url", "y").err

@@ -12,7 +12,7 @@ def aged(broker, clock, pulsemark, topic="orders"):
     connect = ("--service-url", broker.service_url)
     assert pulsemark("produce", topic, "-m", "old", "-n", "10", *connect).status == 0
     broker.admin.create_subscription(TOPIC.replace("orders", topic), "s", at="earliest")
-    clock.advance(2 * 3_600_000)
+    clock.advance(by_ms=2 * 3_600_000)
     assert pulsemark("produce", topic, "-m", "new", *connect).status == 0
     broker.admin.skip_all(TOPIC.replace("orders", topic), "s")
 
@@ -49,7 +49,7 @@ def test_a_folder(tmp_path, pulsemark):
     clock = SettableClock()
     with running_broker(data_dir=tmp_path / "data", clock=clock) as broker:
         keep_an_hour(broker)
-        clock.advance(-4 * 3_600_000)
+        clock.advance(by_ms=-4 * 3_600_000)
         aged(broker, clock, pulsemark)
         error = pulsemark("retain", "--data-dir", tmp_path / "data").error()
         assert "in use" in error

@@ -58,9 +58,15 @@ def test_messages_there_and_back(connect, ask, broker):
     assert (one["value"], two["value"], one["key"]) == ("one", "two", "42")
     assert one["properties"] == {"shop": "north"}
     assert broker.backlog("orders", "s") == 0
-    assert "of 1 messages came" in connect("consume", "orders", "-s", "s", "--timeout", "0.2").err
+    waited = connect("consume", "orders", "-s", "s", "--timeout", "0.2").err
+    assert "of 1 messages came" in waited
+    assert "--from earliest shows what is there" in waited
     assert "key=42" in connect("consume", "orders", "--peek", "--from", "earliest").out
     assert ask("subscriptions", "reset", "orders", "s", "-1h").status == 0
+    assert broker.backlog("orders", "s") == 2
+    assert ask("subscriptions", "reset", "orders", "s", "latest").status == 0
+    assert broker.backlog("orders", "s") == 0
+    assert ask("subscriptions", "reset", "orders", "s", "earliest").status == 0
     assert broker.backlog("orders", "s") == 2
     assert ask("subscriptions", "skip", "orders", "s").status == 0
     (row,) = ask("subscriptions", "list", "orders", "--json").json()

@@ -423,7 +423,7 @@ def test_model(steps, options):
         for step in steps:
             if not isinstance(step, tuple):
                 topic.stampers = STAMPS if step.stamped else NO_STAMPS
-                clock.advance(7)
+                clock.advance(by_ms=7)
                 step.append(topic, clock.now_ms())
                 store.committer.flush()
                 model.appended.append(step)
@@ -654,7 +654,7 @@ def test_chunks_across_the_horizon(topic, clock):
     late = put_chunk(topic, 0, 2, uuid="p-9")
     compact(topic)
     assert positions(compacted_log(topic)) == [first, second, late]
-    clock.advance(INCOMPLETE_CHUNKS_AGE_MS + 1)
+    clock.advance(by_ms=INCOMPLETE_CHUNKS_AGE_MS + 1)
     other = put(topic, "b", b"1")
     compact(topic)
     assert positions(compacted_log(topic)) == [first, second, other]

@@ -61,7 +61,7 @@ class Topics:
         topic.stampers = StamperChain(stampers)
         for body in bodies:
             last = topic.append(body, message_count=message_count)
-            self.clock.advance(10)
+            self.clock.advance(by_ms=10)
         last.commit.wait(10)
         return topic
 

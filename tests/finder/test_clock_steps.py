@@ -23,7 +23,9 @@ def test_ten_thousand_searches_equal_a_look_at_every_entry(tmp_path):
             topic = store.open_topic(ORDERS)
             topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
             for _ in range(1000):
-                clock.advance(random.choice(STEPS_MS[:5] if random.random() < 0.98 else STEPS_MS))
+                clock.advance(
+                    by_ms=random.choice(STEPS_MS[:5] if random.random() < 0.98 else STEPS_MS)
+                )
                 last = topic.append(b"x", message_count=random.randint(1, 3))
             last.commit.wait(30)
         clock.set(SettableClock(A_TIME_MS).now_ms() + 1000 * life - 3_600_000)

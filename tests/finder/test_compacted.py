@@ -54,7 +54,7 @@ commands = st.sampled_from(["compact", "compact", "trim"])
 
 def append(topic, clock, put):
     """Append as `put` says, durably."""
-    clock.advance(put.late_ms)
+    clock.advance(by_ms=put.late_ms)
     topic.stampers = STAMPS if put.stamped else StamperChain()
     if put.count > 1:
         members = [BatchMember(payload=b"x", key=put.key)] * put.count
@@ -140,7 +140,7 @@ def topic(tmp_path):
             append(ledger, clock, Put("abc"[number % 3], 1, 0, 1, stamped=True))
             if number == 49:
                 compact(ledger)
-            clock.advance(1000)
+            clock.advance(by_ms=1000)
         yield ledger
 
 

@@ -76,10 +76,10 @@ def publish(client: pulsar.Client, topic: str, clock: SettableClock) -> list[tup
             batching.send_async(data, None)
             sent.append((data, clock.now_ms()))
         batching.flush()
-        clock.advance(1000)
+        clock.advance(by_ms=1000)
         single.send(b"single %d" % batch)
         sent.append((b"single %d" % batch, clock.now_ms()))
-        clock.advance(1000)
+        clock.advance(by_ms=1000)
     return sent
 
 

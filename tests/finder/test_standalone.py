@@ -32,7 +32,7 @@ for line in sys.stdin:
     topic.stampers = StamperChain.from_names(["broker-time", "index"])
     for _ in range(int(count)):
         appended = topic.append(b"x" * 50)
-        clock.advance(10)
+        clock.advance(by_ms=10)
     appended.commit.wait()
     if what == "roll":
         topic.roll()

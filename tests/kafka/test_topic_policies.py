@@ -99,7 +99,7 @@ def test_a_publish_rate_throttles_the_client(
     client.send(ApiVersionsRequest, 0)
     with RawKafka.from_url(broker.kafka_url) as other:
         assert len(records_of(other.fetch("t", 0).records)) == 20
-    clock.advance(1_200)
+    clock.advance(by_ms=1_200)
     assert client.receive(ApiVersionsRequest, 0)[1].error_code == 0
     assert throttled(broker) == 0
     apply(broker, PUBLISH_RATE, None)

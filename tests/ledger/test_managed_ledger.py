@@ -119,7 +119,7 @@ def test_stamps_on_and_off_mix_without_a_gap(topic, clock):
     """Entries while stamps are off have no prefix and count all the same."""
     for number in range(6):
         topic.stampers = STAMPS if number % 2 else StamperChain()
-        clock.advance(10)
+        clock.advance(by_ms=10)
         topic.append(b"entry", message_count=2).commit.wait(10)
     for number, entry in enumerate(everything(topic)):
         assert entry.index == 2 * number + 1
@@ -152,7 +152,7 @@ def test_time_never_goes_back(topic, clock):
     random = Random(1)
     last = 0
     for _ in range(200):
-        clock.advance(random.choice([5, 1, 0, -300_000, 86_400_000, -86_400_000]))
+        clock.advance(by_ms=random.choice([5, 1, 0, -300_000, 86_400_000, -86_400_000]))
         appended = topic.append(b"x")
         assert appended.time_ms == max(clock.now_ms(), last)
         last = appended.time_ms
@@ -332,11 +332,11 @@ def test_ledgers_end_by_age_after_the_clock_jumped_ahead_and_back(open_store, cl
     """While stamps do not advance, a ledger's age still grows with the clock."""
     store = open_store(ledger_age_ms=1000)
     topic = store.open_topic(ORDERS)
-    clock.advance(86_400_000)
+    clock.advance(by_ms=86_400_000)
     ledgers = [topic.append(b"x").position.ledger_id]
-    clock.advance(-86_400_000)
+    clock.advance(by_ms=-86_400_000)
     for _ in range(20):
-        clock.advance(300)
+        clock.advance(by_ms=300)
         ledgers.append(topic.append(b"x").position.ledger_id)
     assert len(set(ledgers)) == 5
 
@@ -352,12 +352,12 @@ def test_ledgers_end_by_entries_size_and_age(open_store, clock):
     store = open_store(folder=topic.store.folder.with_name("age"), ledger_age_ms=60_000)
     topic = store.open_topic(ORDERS)
     first = topic.append(b"x").position.ledger_id
-    clock.advance(59_999)
+    clock.advance(by_ms=59_999)
     assert topic.append(b"x").position.ledger_id == first
-    clock.advance(1)
+    clock.advance(by_ms=1)
     second = topic.append(b"x").position.ledger_id
     assert second > first
-    clock.advance(-(10**9))
+    clock.advance(by_ms=-(10**9))
     assert topic.append(b"x").position.ledger_id == second
 
 
@@ -551,11 +551,11 @@ def test_indexes_and_times_go_on_after_a_removed_head(memory_folder, clock, left
     simulated = SimulatedStore(memory_folder / "data", clock=clock)
     topic = simulated.open().open_topic(ORDERS)
     topic.stampers = STAMPS
-    clock.advance(1000)
+    clock.advance(by_ms=1000)
     last = append_all(topic, [b"a", b"b", b"c"], message_count=4)[-1]
     assert topic.truncate_head(Position(last.position.ledger_id, 3 - left)) == 3 - left
     simulated.kill()
-    clock.advance(-10_000)
+    clock.advance(by_ms=-10_000)
     topic = simulated.open().open_topic(ORDERS)
     assert [bytes(entry.body) for entry in topic.read(EARLIEST)] == [b"c"][:left]
     assert (topic.first_index, topic.next_index) == (12 - 4 * left, 12)

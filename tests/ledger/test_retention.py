@@ -35,7 +35,7 @@ options = st.sampled_from([StoreOptions(ledger_entries=6), StoreOptions(segment_
 def fill(topic, clock, entries):
     """Append the entries, durably."""
     for late_ms, published_ms, stamped, size in entries:
-        clock.advance(late_ms)
+        clock.advance(by_ms=late_ms)
         topic.stampers = STAMPS if stamped else StamperChain()
         topic.append(unbatched_message(b"x" * size, publish_time_ms=published_ms))
     topic.store.committer.flush()
@@ -103,7 +103,7 @@ def topic(open_store, clock):
     ledger = open_store(ledger_entries=6).open_topic(TOPIC)
     for number in range(10):
         fill(ledger, clock, [(0, 1, True, number)])
-        clock.advance(10)
+        clock.advance(by_ms=10)
     return ledger
 
 

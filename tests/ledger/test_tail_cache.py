@@ -215,7 +215,7 @@ class TailMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, MAX_AGE_MS // 2, MAX_AGE_MS + 1]))
     def time_passes(self, ms):
         """Entries grow old."""
-        self.clock.advance(ms)
+        self.clock.advance(by_ms=ms)
         self.store.tail_cache.evict_old()
 
     @precondition(lambda self: self.number % 4 == 0)
@@ -425,10 +425,10 @@ def test_large_entries_are_kept_one_by_one(topic):
 def test_old_entries_are_dropped(topic, store, clock):
     """After a second nothing is kept; nor is anything kept after the clock was set back."""
     append(topic, b"old")
-    clock.advance(MAX_AGE_MS)
+    clock.advance(by_ms=MAX_AGE_MS)
     store.tail_cache.evict_old()
     assert store.tail_cache.entry_count == 1
-    clock.advance(1)
+    clock.advance(by_ms=1)
     store.tail_cache.evict_old()
     assert store.tail_cache.entry_count == 0
     append(topic, b"new")

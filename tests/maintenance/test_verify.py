@@ -39,7 +39,7 @@ def fill(store, clock, stamped, count=24):
     orders, audit = store.open_topic(ORDERS), stamped(store.open_topic(AUDIT))
     random = Random(5)
     for number in range(count):
-        clock.advance(random.randint(0, 50))
+        clock.advance(by_ms=random.randint(0, 50))
         if number == count // 3:
             orders.roll()
         if number == count // 2:

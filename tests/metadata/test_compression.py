@@ -139,9 +139,7 @@ def test_missing_library(compression, monkeypatch):
         lambda: decompress(compression, b"x", 1, LIMIT_BYTES),
         lambda: compress(compression, b"x"),
     ):
-        with pytest.raises(
-            CompressionUnavailableError, match=r"pulsemark\[compression\]"
-        ) as caught:
+        with pytest.raises(CompressionUnavailableError, match=r"checkout\[compression\]") as caught:
             call()
         assert caught.value.compression == compression
         copy = pickle.loads(pickle.dumps(caught.value))

@@ -305,7 +305,7 @@ def fill(topic: TopicWriter, clock: SettableClock, *, rounds: int = 1) -> None:
     """Entries of every kind: all compressions, single and batched, stamped and not, and control."""
     for number in range(rounds):
         for compression in range(5):
-            clock.advance(400)
+            clock.advance(by_ms=400)
             topic.ledger.stampers = NO_STAMPS if compression == 2 else STAMPS
             topic.single(b"single %d" % number, key=f"k{number}", compression=compression)
             topic.single(
@@ -407,7 +407,7 @@ def mixed_folder(path: Path) -> list[str]:
     names: list[str] = []
     for life in range(3):
         folder = Folder(path / "data" if life == 2 else path / f"life-{life}")
-        folder.clock.advance(3_600_000 * life)
+        folder.clock.advance(by_ms=3_600_000 * life)
         topics = [folder.topic("a"), folder.topic("b"), folder.topic("trimmed")]
         topics += [folder.topic("parts", partition=number) for number in range(2)]
         names = [topic.name for topic in topics]

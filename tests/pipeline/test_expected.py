@@ -50,7 +50,7 @@ def shelf_at(path: Path, tools: Any) -> Shelf:
     folder = tools.Folder(path)
     topic = folder.topic("a")
     for number in range(5):
-        folder.clock.advance(60_000)
+        folder.clock.advance(by_ms=60_000)
         for half in range(2):
             topic.batch([BatchMember(payload=b"%d.%d" % (number, half))] * (PER_LEDGER // 2))
         topic.ledger.roll()

@@ -92,5 +92,5 @@ def test_a_missing_extra_is_named(
     err = io.StringIO()
     assert run_job("offload", [str(folder.path), "--format", kind, *target], err=err) == 1
     assert f"{module} is not installed: install the extra '{kind}'" in err.getvalue()
-    assert f"pip install 'pulsemark[{kind}]'" in err.getvalue()
+    assert f"pip install '/path/to/checkout[{kind}]'" in err.getvalue()
     assert issubclass(MissingExtraError, ImportError)

@@ -287,7 +287,7 @@ def test_the_audit_opens_no_payload(spark: Any, folder: Any) -> None:
     """With every payload destroyed it says the same; with a head destroyed it misses that one."""
     topic = folder.topic("a")
     for n in range(6):
-        folder.clock.advance(60_000)
+        folder.clock.advance(by_ms=60_000)
         topic.batch([BatchMember(payload=b"poison %d" % n)] * 10)
         topic.single(b"x" * 50_000)
     columns = ("count", "min_index", "max_index", "missing", "missing_before", "bytes")
@@ -340,7 +340,7 @@ def test_the_audit_finds_what_is_lost_at_the_edges(spark: Any, folder: Any) -> N
     """First and last records, the first and the last ledger file, one in the middle, a topic."""
     topics = [folder.topic(name) for name in ("ends", "first", "last", "middle", "none", "whole")]
     for number in range(3):
-        folder.clock.advance(60_000)
+        folder.clock.advance(by_ms=60_000)
         for topic in topics:
             for _ in range(2):
                 topic.batch([BatchMember(payload=b"%d" % number)] * 5)
@@ -395,7 +395,7 @@ def test_the_audit_of_a_time_range_and_its_labels(spark: Any, folder: Any) -> No
     """Only entries between two moments; the labels say where they were counted."""
     topic, other = folder.topic("a"), folder.topic("b")
     for _ in range(10):
-        folder.clock.advance(60_000)
+        folder.clock.advance(by_ms=60_000)
         topic.single(b"x")
         other.single(b"y")
     start_ms = 1_700_000_000_000
@@ -511,7 +511,7 @@ def test_the_skew_of_producers(spark: Any, folder: Any, tmp_path: Path) -> None:
     topic = folder.topic("a")
     sent: dict[str, list[int]] = {"fast": [], "slow": []}
     for number in range(200):
-        folder.clock.advance(1_000)
+        folder.clock.advance(by_ms=1_000)
         name, lead_ms = ("fast", 60_000 + number) if number % 2 else ("slow", -5_000)
         lead_ms -= 9_000 if number in (51, 150) else 0
         publish_time_ms = folder.clock.now_ms() + lead_ms
@@ -584,7 +584,7 @@ def test_an_offload_is_a_table_for_spark(spark: Any, folder: Any, tmp_path: Path
     for topic in topics:
         for number in range(30):
             topic.batch([BatchMember(payload=b"%d-%d" % (number, place)) for place in range(3)])
-            folder.clock.advance(10 * 60_000)
+            folder.clock.advance(by_ms=10 * 60_000)
         topic.ledger.roll()
         topic.single(b"last")
     truth = sorted((row["__topic"], row["__index"], row["value"]) for t in topics for row in t.rows)

@@ -140,7 +140,7 @@ def world(
     folder.clock.set(FIRST_MS)
     topic = folder.topic("orders")
     for number in range(300):
-        folder.clock.advance(300_000)
+        folder.clock.advance(by_ms=300_000)
         topic.single(b'{"id": %d, "price": %d}' % (number, number), key=f"k{number % 5}")
     prices = folder.topic("prices")
     for number in range(60):

@@ -34,7 +34,7 @@ def data(spark: Any, tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
         for topic in topics:
             tools.fill(topic, folder.clock)
             for number in range(40):
-                folder.clock.advance(700)
+                folder.clock.advance(by_ms=700)
                 now = folder.clock.now_ms()
                 skew = (number % 7 - 3) * 1000 * (generation + 1)
                 name = f"producer-{number % 3}"
@@ -210,7 +210,7 @@ def test_a_mirror_is_compared_by_its_source(tools: Any, spark: Any, tmp_path: Pa
     folder = tools.Folder(tmp_path / "west")
     topic = folder.topic("a")
     for number in range(20):
-        folder.clock.advance(1000)
+        folder.clock.advance(by_ms=1000)
         topic.batch([BatchMember(payload=b"m%d" % number)] * 3)
         topic.control()
     folder.store.close()

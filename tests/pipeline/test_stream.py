@@ -172,7 +172,7 @@ def test_where_a_stream_begins(folder: Any, tools: Any) -> None:
     """At the end by default, as from Kafka; else at an index or a time."""
     topic = folder.topic("a")
     fill(topic, 4)
-    folder.clock.advance(60_000)
+    folder.clock.advance(by_ms=60_000)
     time_ms = folder.clock.now_ms()
     fill(topic, 4)
     for options, first in (

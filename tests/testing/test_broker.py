@@ -156,7 +156,7 @@ def test_a_clock_of_the_test_moves_the_broker_too():
         times = [each.broker_time_ms for each in broker.messages("orders")]
         assert times == [1_000_000_000_000, 1_000_086_400_000]
     assert clock.watchers == []
-    clock.advance(1)
+    clock.advance(by_ms=1)
 
 
 def test_brokers_leave_nothing(recwarn):

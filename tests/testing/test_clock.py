@@ -32,7 +32,7 @@ def test_set():
 def test_advance(by_ms, expected):
     """The clock moves by steps, also backwards, and returns the new time."""
     clock = SettableClock(100)
-    assert clock.advance(by_ms) == expected
+    assert clock.advance(by_ms=by_ms) == expected
     assert clock.now_ms() == expected
 
 
@@ -42,7 +42,7 @@ def test_no_step_is_lost_between_threads():
 
     def step():
         for _ in range(5000):
-            clock.advance(1)
+            clock.advance(by_ms=1)
 
     threads = [threading.Thread(target=step) for _ in range(4)]
     for thread in threads:
@@ -87,11 +87,16 @@ def test_other_times_are_refused(wrong, error):
         SettableClock(5).set(wrong)
 
 
-@pytest.mark.parametrize("wrong", [1.5, "1h", None, True])
-def test_other_steps_are_refused(wrong):
-    """A step is whole milliseconds or a timedelta."""
-    with pytest.raises(TypeError, match="timedelta"):
-        SettableClock(5).advance(wrong)
+@pytest.mark.parametrize("wrong", [5, 1.5, "1h", None, True])
+def test_steps_without_a_unit_are_refused(wrong):
+    """A step is a timedelta, or has its unit as the argument's name."""
+    clock = SettableClock(5)
+    with pytest.raises(TypeError, match="has no unit: write seconds="):
+        clock.advance(wrong)
+    if wrong != 5:
+        with pytest.raises(TypeError, match="must be whole milliseconds"):
+            clock.advance(by_ms=wrong)
+    assert clock.now_ms() == 5
 
 
 def test_a_running_clock_goes_on():
@@ -117,6 +122,6 @@ def test_watchers_are_called_before_and_after():
         after_move = before_move
 
     clock.watchers.append(Watcher())
-    clock.advance(2)
+    clock.advance(by_ms=2)
     clock.set(1)
     assert seen == [5, 7, 7, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import time
 
 import pulsar
@@ -75,6 +76,84 @@ def test_failing_sends_are_refused_and_not_stored(broker, raw):
     assert values(broker) == [b"the second"]
     with pytest.raises(ValueError, match="'Nonsense': must be one of"):
         broker.faults.failing_sends(error="Nonsense").__enter__()
+
+
+FAILING_SENDS = [
+    pytest.param("failing_sends", {}, pulsar.ChecksumError, id="refused"),
+    pytest.param("failing_sends", {"times": 1}, pulsar.ChecksumError, id="refused-once"),
+    pytest.param(
+        "failing_sends", {"error": "TopicTerminatedError"}, pulsar.ChecksumError, id="terminated"
+    ),
+    pytest.param("full_disk", {}, pulsar.Timeout, id="full-disk"),
+    pytest.param("failing_disk", {}, pulsar.Timeout, id="failing-disk"),
+    pytest.param("refusing_connections", {}, pulsar.Timeout, id="refused-connections"),
+]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(("fault", "arguments", "error"), FAILING_SENDS)
+def test_a_send_fails_in_the_official_client(fault, arguments, error, batched):
+    """`send` raises what docs/testing.md says, and the message is not stored."""
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    with running_broker(storage="memory") as broker:
+        client = pulsar.Client(broker.service_url, logger=logger)
+        producer = client.create_producer(TOPIC, batching_enabled=batched, send_timeout_millis=1000)
+        with getattr(broker.faults, fault)(**arguments), pytest.raises(error):
+            producer.send(b"never stored")
+        if fault != "failing_disk":
+            client.create_producer(TOPIC).send(b"after the fault")
+            assert values(broker) == [b"after the fault"]
+        client.close()
+
+
+def test_a_delayed_send_times_out_and_is_stored(broker, client):
+    """The official client gives up before the message is handled, which is then stored."""
+    producer = client.create_producer(TOPIC, send_timeout_millis=500)
+    with broker.faults.delaying_sends(), pytest.raises(pulsar.Timeout):
+        producer.send(b"too late")
+    broker.wait_for_messages(TOPIC, 1)
+    assert values(broker) == [b"too late"]
+
+
+def test_sends_fail_so_many_times(broker, client):
+    """Of messages that are on their way together the first ones fail, and the others are stored."""
+    producer = client.create_producer(TOPIC, batching_enabled=False)
+    done: queue.Queue[object] = queue.Queue()
+    with broker.faults.failing_sends(TOPIC, times=2):
+        for number in range(5):
+            producer.send_async(b"%d" % number, lambda result, _: done.put(result))
+        results = [done.get(timeout=30) for _ in range(5)]
+    assert results == [pulsar.Result.ChecksumError] * 2 + [pulsar.Result.Ok] * 3
+    assert values(broker) == [b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "answered", "sequence_id"),
+    [
+        ("Pulsar-Java-v4.0.8", "PersistenceError", "NotAllowedError", 9),
+        ("Pulsar-Java-v4.0.8", "TopicTerminatedError", "TopicTerminatedError", 9),
+        ("Pulsar Go 0.17.0", "PersistenceError", "PersistenceError", 5),
+    ],
+)
+def test_a_refusal_is_one_that_the_client_passes_on(broker, version, asked, answered, sequence_id):
+    """A Java client gets an error after which it gives up, with the batch's last sequence id."""
+    with RawClient.from_url(broker.service_url, client_version=version) as raw:
+        producer = raw.create_producer(TOPIC)
+        with (
+            broker.faults.failing_sends(TOPIC, error=asked),
+            pytest.raises(SendRefusedError) as refusal,
+        ):
+            producer.send_batch([b"v"] * 5, sequence_id=5)
+    assert (refusal.value.error_name, refusal.value.sequence_id) == (answered, sequence_id)
+
+
+def test_every_receipt_is_lost_once(broker, client):
+    """Without `times` each message loses its receipt once: the client's `send` returns."""
+    producer = client.create_producer(TOPIC, batching_enabled=False)
+    with broker.faults.losing_receipts(TOPIC):
+        producer.send(b"a")
+        producer.send(b"b")
+    assert values(broker) == [b"a", b"a", b"b", b"b"]
 
 
 def test_a_lost_receipt_doubles_a_message(broker, client):

@@ -121,7 +121,20 @@ def test_assert_published(broker, client):
     assert "key='b'" in text
     with pytest.raises(AssertionError, match="has 2 messages, not 1, with anything"):
         broker.assert_published("asserted", count=1)
+    client.create_producer("silent")
     with pytest.raises(AssertionError, match="the topic has no messages"):
-        broker.assert_published("nothing-here")
+        broker.assert_published("silent")
     with pytest.raises(AssertionError, match="does not have 3 messages"):
         broker.wait_for_messages("asserted", 3, timeout_s=0.1)
+
+
+def test_an_absent_topic_is_named_as_such():
+    """A typo in the name is told from a topic without messages, and the topics are listed."""
+    with running_broker(storage="memory") as broker:
+        with pytest.raises(AssertionError, match="does not exist; the broker has no topics"):
+            broker.assert_published("ordres")
+        broker.admin.create_topic("orders", partitions=2)
+        with pytest.raises(AssertionError, match="has persistent://public/default/orders-partit"):
+            broker.assert_published("ordres")
+        with pytest.raises(AssertionError, match="the topic has no messages"):
+            broker.assert_published("orders")

@@ -48,7 +48,7 @@ def fill(data: Path, hours: int = 4) -> None:
             topic = store.open_topic(f"persistent://public/default/{name}")
             topic.stampers = StamperChain.from_names(["broker-time", "index"])
             for number in range(hours * 10):
-                clock.advance(HOUR_MS // 10)
+                clock.advance(by_ms=HOUR_MS // 10)
                 body = batched_message(
                     [
                         BatchMember(payload=b"v%d" % place if place else None, key=f"k{number % 7}")

@@ -110,7 +110,7 @@ def _control_token(config: BrokerConfig) -> str | None:
         reason = "is not used with authentication: roles decide who may append"
         raise ConfigError("grpc_control_token_file", str(path), reason)
     try:
-        return read_token(path)
+        return read_token(Path(path))
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
         raise ConfigError("grpc_control_token_file", str(path), reason) from error

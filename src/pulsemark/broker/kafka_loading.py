@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ..extras import install_command
 from .configuration.config import BrokerConfig
 from .errors import ConfigError
 from .listening import Listening
@@ -37,7 +38,7 @@ def make_kafka_server(
         with importing_kafka():
             from .kafka_bridge import KafkaServer
     except ImportError as error:
-        reason = f"needs kafka-python (pip install 'pulsemark[kafka]'): {error}"
+        reason = f"needs kafka-python ({install_command('kafka')}): {error}"
         raise ConfigError("kafka_port", config.kafka_port, reason) from error
     tls = None if config.security.kafka_tls_port is None else listening.tls
     return KafkaServer(config, has_room, tls, listening.per_address)

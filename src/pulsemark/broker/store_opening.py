@@ -53,7 +53,7 @@ def open_store(
         )
     if config.bookkeeper.store_address is not None:
         return _open_in_bookkeeper(config, config.bookkeeper.store_address, notify)
-    folder = config.data_dir or temporary
+    folder = temporary if config.data_dir is None else config.data_dir
     assert folder is not None, "a broker on files has a folder"
     return LocalStore.open(
         folder, clock=config.clock, options=config.store_options, notify=notify, files=files

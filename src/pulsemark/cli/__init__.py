@@ -61,6 +61,27 @@ COMMANDS = {
 }
 
 
+#: The overview that `pulsemark` alone prints.
+GROUPS = {
+    "Run a broker": ("standalone", "config", "token", "finder"),
+    "Publish, receive, administrate": (
+        "topics", "subscriptions", "namespaces", "schemas", "policies", "produce", "consume",
+        "stats", "perf",
+    ),
+    "Search and look": ("seek", "dump", "control", "audit", "pipeline"),
+    "Keep data": ("verify", "backup", "restore", "retain", "rebuild-catalog", "mirror"),
+    "More": ("completion",),
+}  # fmt: skip
+
+
+def _overview() -> str:
+    """The commands in groups."""
+    lines = ["usage: pulsemark COMMAND ..."]
+    for heading, names in GROUPS.items():
+        lines += ["", f"{heading}:", *(f"  {name:<16} {COMMANDS[name]}" for name in names)]
+    return "\n".join([*lines, "", "`pulsemark help COMMAND` has its options and examples."])
+
+
 class Command(Protocol):
     """The functions of a command's module."""
 
@@ -134,6 +155,11 @@ def _protect_times(arguments: Sequence[str]) -> list[str]:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    if not arguments or list(arguments) == ["help"]:
+        print(_overview())
+        return 0
+    if arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     called = _command_of(arguments)
     args = _parser(called).parse_args(_protect_times(arguments))
     command = _load(args.command)

@@ -116,7 +116,7 @@ def _refuse_workers_folder(config: BrokerConfig) -> None:
     if config.data_dir is None:
         return
     # Also one worker's own folder: a broker alone does not know the tenants that all share.
-    folder = config.data_dir.resolve()
+    folder = Path(config.data_dir).resolve()
     for each in (folder, folder.parent):
         if (each / "workers.json").exists() and (each == folder or WORKER.fullmatch(folder.name)):
             raise CliError(

@@ -44,6 +44,7 @@ def with_default_folder(loaded: Loaded, overrides: dict[str, Any]) -> BrokerConf
     elif loaded.broker.get("data_dir") is None:
         overrides.setdefault("data_dir", DEFAULT_DATA_DIR)
     config = loaded.config(**overrides)
-    if config.data_dir is not None and config.data_dir.exists() and not config.data_dir.is_dir():
+    folder = None if config.data_dir is None else Path(config.data_dir)
+    if folder is not None and folder.exists() and not folder.is_dir():
         raise CliError(f"data folder {config.data_dir} is a file, not a folder")
     return config

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"one of {', '.join(SUB_TYPES)} (default: exclusive)",
     )  # fmt: skip
     parser.add_argument(
-        "--from", choices=("earliest", "latest"), default="latest", dest="start",
+        "--from", choices=("earliest", "latest"), dest="start",
         help="where a new subscription, or --peek, begins (default: latest)",
     )  # fmt: skip
     parser.add_argument(
@@ -76,6 +76,10 @@ def run(args: argparse.Namespace) -> int:
     wanted, printed = args.num_messages or sys.maxsize, 0
     with service_of(args) as service:
         logs = logs_of(service, topic, create=not args.peek)
+        if args.start is None:
+            what = "--peek begins" if args.peek else "a new subscription begins"
+            note = f"pulsemark: {what} at the end and waits; --from earliest shows what is there"
+            print(note, file=sys.stderr)
         consumers = [_subscribed(service, log, args) for log in logs]
         for consumer, received in _received(consumers, args.timeout):
             for message in messages_of(received.headers_and_payload):

@@ -20,6 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "pulsemark subscriptions list orders",
         "pulsemark subscriptions create orders billing --at earliest",
         "pulsemark subscriptions reset orders billing -15m",
+        "pulsemark subscriptions reset orders billing earliest",
         "pulsemark subscriptions skip orders billing",
         "pulsemark subscriptions delete orders billing",
     ),

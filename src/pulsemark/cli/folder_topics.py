@@ -31,7 +31,8 @@ def data_dir_of(args: argparse.Namespace, target: str) -> Path:
         raise CliError(f"{target} does not exist")
     raise CliError(
         f"there is neither a path {target} nor a data folder ./{folder}; name the folder of a topic"
-        " with --data-dir"
+        " with --data-dir; messages of a broker in memory: pulsemark consume TOPIC --peek --from"
+        " earliest"
     )
 
 

@@ -16,10 +16,18 @@ from .examples import EXAMPLES
 __all__ = ["Parser", "closest"]
 
 
+#: Options that say where a broker is. Which one a command has depends on the protocol it speaks.
+ADDRESSES = ("--admin-url", "--service-url", "--grpc", "--url", "--broker", "--grpc-url")
+
+
 def closest(text: str, known: Iterable[str]) -> str:
     """`; did you mean X?` for the closest known word; "" if none is close."""
     import difflib
 
+    known = list(known)
+    if text in ADDRESSES:
+        there = next((each for each in ADDRESSES if each in known), None)
+        return f"; this command has {there} for the broker's address" if there else ""
     near = difflib.get_close_matches(text, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ..extras import install_command
 from .errors import CliError
 
 __all__ = ["Limits", "Measured", "PerfClient", "consume", "produce", "seek"]
@@ -62,7 +63,7 @@ class PerfClient:
             import pulsar
         except ImportError as error:
             raise CliError(
-                "perf needs the official client: pip install 'pulsemark[perf]' (or pulsar-client)"
+                f"perf needs the official client: {install_command('perf')} (or pulsar-client)"
             ) from error
         self.pulsar = pulsar
         self._service_url = service_url

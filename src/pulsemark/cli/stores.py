@@ -41,7 +41,13 @@ def open_store_reader(address: str) -> BookKeeperReader:
 def reader_of(args: argparse.Namespace) -> FolderReader | BookKeeperReader:
     """The reader of `--store`, else of `--data-dir`. Raises as `FolderReader` does, CliError."""
     if args.store is None:
-        return FolderReader(args.data_dir or DEFAULT_DATA_DIR)
+        folder = args.data_dir or DEFAULT_DATA_DIR
+        if not folder.is_dir() and hasattr(args, "grpc"):
+            raise CliError(
+                f"{folder} is not a folder; a running broker, also one in memory, is asked with"
+                " --grpc HOST:PORT"
+            )
+        return FolderReader(folder)
     if args.data_dir is not None:
         raise CliError("--data-dir and --store are two places: give one of them")
     return open_store_reader(args.store)

@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action.add_argument("subscription", metavar="SUBSCRIPTION")
         if name == "reset":
             action.add_argument(
-                "time", metavar="TIME", help="unix milliseconds, ISO 8601, 14:05, or -15m"
+                "time",
+                metavar="TIME",
+                help="earliest, latest, unix milliseconds, ISO 8601, 14:05, or -15m",
             )
         if name == "create":
             action.add_argument("--at", choices=("earliest", "latest"), default="latest")
@@ -50,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what was asked for."""
     topic = full_topic(args.topic)
-    time_ms = parse_time(args.time) if args.action == "reset" else 0
+    time_ms = 0  # before the first message
+    if args.action == "reset" and args.time not in ("earliest", "latest"):
+        time_ms = parse_time(args.time)
     admin = admin_client(args)
     if args.action == "list":
         stats = admin.stats(topic)["subscriptions"]
@@ -71,8 +75,12 @@ def run(args: argparse.Namespace) -> int:
         admin.create_subscription(topic, name, at=args.at)
         done = f"created {name} on {topic}, at {args.at}"
     elif args.action == "reset":
-        admin.reset_cursor(topic, name, time_ms)
-        done = f"reset {name} on {topic} to {show_time(time_ms)}"
+        if args.time == "latest":
+            admin.skip_all(topic, name)
+        else:
+            admin.reset_cursor(topic, name, time_ms)
+        place = args.time if args.time in ("earliest", "latest") else show_time(time_ms)
+        done = f"reset {name} on {topic} to {place}"
     elif args.action == "skip":
         admin.skip_all(topic, name)
         done = f"skipped all messages of {name} on {topic}"

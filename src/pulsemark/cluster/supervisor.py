@@ -136,7 +136,7 @@ class Supervisor:
         self.config = config
         self.workers = workers
         self._log_level = log_level
-        self._folder = WorkersFolder(config.data_dir, workers)
+        self._folder = WorkersFolder(Path(config.data_dir), workers)
         self._runtime: Path | None = None
         self._tree: DurableTree | None = None
         self._server: LocalServer | None = None

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
+from ..extras import install_command
 from .errors import (
     ConnectionLossError,
     CoordinationClosedError,
@@ -95,7 +96,7 @@ class ZooKeeperCoordination(Coordination):
             from kazoo.client import KazooClient
             from kazoo.retry import KazooRetry
         except ImportError as error:
-            reason = f"needs kazoo (pip install 'pulsemark[bookkeeper]'): {error}"
+            reason = f"needs kazoo ({install_command('bookkeeper')}): {error}"
             raise CoordinationUnavailableError("", reason) from error
         client = KazooClient(
             hosts=hosts,

@@ -7,6 +7,7 @@ refuse the same arguments. Times are unix milliseconds or a `datetime` with a zo
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,9 +42,9 @@ class ClientTls:
     checked against the server's certificate instead of the target's host.
     """
 
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
+    ca: str | os.PathLike[str] | None = None
+    certificate: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
     server_name: str | None = None
 
     def __post_init__(self) -> None:
@@ -98,9 +99,9 @@ def channel_options(tls: ClientTls | None) -> list[tuple[str, str | int]]:
 def channel_credentials(tls: ClientTls) -> grpc.ChannelCredentials:
     """The certificates of a channel with TLS. Raises OSError for a file that cannot be read."""
     return grpc.ssl_channel_credentials(
-        root_certificates=tls.ca.read_bytes() if tls.ca else None,
-        private_key=tls.key.read_bytes() if tls.key else None,
-        certificate_chain=tls.certificate.read_bytes() if tls.certificate else None,
+        root_certificates=Path(tls.ca).read_bytes() if tls.ca else None,
+        private_key=Path(tls.key).read_bytes() if tls.key else None,
+        certificate_chain=Path(tls.certificate).read_bytes() if tls.certificate else None,
     )
 
 

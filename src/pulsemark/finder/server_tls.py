@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import time
 from collections.abc import Callable
@@ -25,9 +26,9 @@ class ServerTls:
     files that have changed are read again, at a handshake, at most once in so many seconds.
     """
 
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
+    certificate: str | os.PathLike[str]
+    key: str | os.PathLike[str]
+    client_ca: str | os.PathLike[str] | None = None
     refresh_check_s: float | None = None
 
 
@@ -40,8 +41,8 @@ def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
             first, _renewing(tls, tls.refresh_check_s), needs_certificate
         )
     return grpc.ssl_server_credentials(
-        [(tls.key.read_bytes(), tls.certificate.read_bytes())],
-        root_certificates=None if tls.client_ca is None else tls.client_ca.read_bytes(),
+        [(Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes())],
+        root_certificates=None if tls.client_ca is None else Path(tls.client_ca).read_bytes(),
         require_client_auth=needs_certificate,
     )
 
@@ -53,8 +54,8 @@ def _configuration(tls: ServerTls) -> Any:
     if tls.client_ca is not None:
         context.load_verify_locations(tls.client_ca)
     return grpc.ssl_server_certificate_configuration(
-        [(tls.key.read_bytes(), tls.certificate.read_bytes())],
-        root_certificates=None if tls.client_ca is None else tls.client_ca.read_bytes(),
+        [(Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes())],
+        root_certificates=None if tls.client_ca is None else Path(tls.client_ca).read_bytes(),
     )
 
 
@@ -86,7 +87,7 @@ def _look(tls: ServerTls) -> list[object]:
     marks: list[object] = []
     for path in (tls.certificate, tls.key, tls.client_ca):
         try:
-            found = None if path is None else path.stat()
+            found = None if path is None else Path(path).stat()
         except OSError:
             found = None
         marks.append(found and (found.st_mtime_ns, found.st_size, found.st_ino))

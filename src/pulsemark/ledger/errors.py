@@ -31,6 +31,7 @@ Each has its facts as attributes, so that a caller need not parse the message.
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ class CatalogError(LedgerError):
     The text names the place as it was given: a path would lose a slash of `zk://...`.
     """
 
-    def __init__(self, path: Path | str, reason: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
         self.path = Path(path)
         self.reason = reason
         super().__init__(f"{path}: {reason}")

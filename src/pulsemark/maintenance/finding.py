@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from pathlib import Path
@@ -27,7 +28,7 @@ class Finding:
     """What was found, with the fields' names in braces."""
     topic: str | None = None
     #: A file or folder, or the address of a store.
-    path: Path | str | None = None
+    path: str | os.PathLike[str] | None = None
 
     @property
     def severity(self) -> Severity:

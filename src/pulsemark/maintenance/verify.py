@@ -14,6 +14,7 @@ newest entries together with every file that refers to them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -41,7 +42,7 @@ _REMOVED = "a segment that was removed; the next opening removes its file"
 
 
 def verify_folder(
-    path: Path | str,
+    path: str | os.PathLike[str],
     *,
     files: Files | None = None,
     topics: Collection[str] | None = None,
@@ -66,21 +67,21 @@ def verify_folder(
 
 
 def verify_topics(
-    path: Path | str, topics: Collection[str], *, checked: Checked | None = None
+    path: str | os.PathLike[str], topics: Collection[str], *, checked: Checked | None = None
 ) -> Iterator[Finding]:
     """The findings of `verify_folder` in some topics; those that no longer exist are left out."""
     view, _ = _view_of(Path(path), OsFiles(), checked or Checked())
     yield from _in_topics(view, topics)
 
 
-def verify_around_topics(path: Path | str) -> Iterator[Finding]:
+def verify_around_topics(path: str | os.PathLike[str]) -> Iterator[Finding]:
     """The findings of `verify_folder` that are in no topic's log."""
     view, catalog_findings = _view_of(Path(path), OsFiles(), Checked())
     yield from _before_topics(view, catalog_findings)
     yield from _after_topics(view)
 
 
-def sizes_of_topics(path: Path | str) -> dict[str, int]:
+def sizes_of_topics(path: str | os.PathLike[str]) -> dict[str, int]:
     """All topics of a folder, the store's own too, with the size of their segments in bytes."""
     view, _ = _view_of(Path(path), OsFiles(), Checked())
     sizes = dict.fromkeys(_topics(view), 0)

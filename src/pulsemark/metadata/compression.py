@@ -26,6 +26,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from ..extras import install_command
 from ..proto.pulsar_api_pb2 import CompressionType
 from .buffers import Buffer
 
@@ -66,7 +67,7 @@ class CompressionUnavailableError(ImportError):
 
     def __str__(self) -> str:
         name = compression_name(self.compression)
-        return f"{name} needs a library that is not installed: pip install 'pulsemark[{EXTRA}]'"
+        return f"{name} needs a library that is not installed: {install_command(EXTRA)}"
 
 
 def compression_name(compression: int) -> str:

@@ -68,7 +68,7 @@ def messages_of(
         DecompressionError: the payload cannot be decompressed to the size it states, or is larger
             than `max_bytes`.
         CompressionUnavailableError: the library for its compression is not installed
-            (``pip install 'pulsemark[compression]'``).
+            (the extra `compression`).
     """
     metadata = read_message_metadata(headers_and_payload)
     payload = payload_of(headers_and_payload)

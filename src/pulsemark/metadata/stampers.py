@@ -29,6 +29,7 @@ from .message import MessageHeader
 from .prefix import has_prefix, pack, pack_stamp
 from .prefix_fields import field_numbers
 from .stamp_context import Sender, StampContext, Stamper
+from .stamper_names import split_stamper_names
 from .stamper_plugins import load_stampers
 from .tags import APPLICATION_TAGS_FIELD, add_application_tags, application_tags
 
@@ -76,9 +77,12 @@ class StamperChain:
         self.is_plain_stamp = kinds == {BrokerTimeStamper, IndexStamper}
 
     @classmethod
-    def from_names(cls, names: Iterable[str]) -> StamperChain:
-        """The chain that a configuration names; raises as `load_stampers` and the class itself."""
-        return cls(load_stampers(names))
+    def from_names(cls, names: Iterable[str] | str) -> StamperChain:
+        """The chain that a configuration names, or a line as on the command line.
+
+        Raises as `load_stampers` and the class itself.
+        """
+        return cls(load_stampers(split_stamper_names(names) if isinstance(names, str) else names))
 
     def at_broker(self, broker_name: str) -> StamperChain:
         """The same stampers, with this broker name."""

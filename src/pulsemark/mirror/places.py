@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ class Options:
     without_deduplication: bool = False
     source_token: str | None = None
     target_token: str | None = None
-    trusted_certificates: Path | None = None
+    trusted_certificates: str | os.PathLike[str] | None = None
 
 
 def folder_of(place: str) -> Path | None:

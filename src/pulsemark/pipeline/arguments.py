@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -42,7 +43,7 @@ _OPTIONS = {
 
 
 def checked_options(
-    path: str | Path, topics: str | Sequence[str] | None = None, **bounds: Unpack[Range]
+    path: str | os.PathLike[str], topics: str | Sequence[str] | None = None, **bounds: Unpack[Range]
 ) -> dict[str, str]:
     """The source's options for a job's arguments. Raises the errors of `audit`."""
     names = [topics] if isinstance(topics, str) else topics
@@ -68,7 +69,7 @@ def _check(options: ReadOptions) -> None:
         raise TopicNotFoundError(absent[0])
 
 
-def check_folder(option: str, folder: Path, data: str | Path) -> None:
+def check_folder(option: str, folder: Path, data: str | os.PathLike[str]) -> None:
     """Check before a long job that a folder is outside the data folder, and exists or can be made.
 
     A broker would take strange files in its folder for what a crash left.

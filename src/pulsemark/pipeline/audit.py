@@ -43,11 +43,11 @@ reader can read it. Payloads are not read, so damage to only the payload is not 
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from ..audit.errors import AuditInputError
@@ -83,7 +83,7 @@ class AuditLabels:
 
 def audit(
     spark: SparkSession,
-    path: str | Path,
+    path: str | os.PathLike[str],
     topics: str | Sequence[str] | None = None,
     *,
     bucket: str = "1 minute",

@@ -6,8 +6,8 @@ tags. docs/control-entries.md describes control entries.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from .arguments import Range, checked_options
@@ -21,7 +21,7 @@ __all__ = ["control_entries"]
 
 def control_entries(
     spark: SparkSession,
-    path: str | Path,
+    path: str | os.PathLike[str],
     topics: str | Sequence[str] | None = None,
     **bounds: Unpack[Range],
 ) -> DataFrame:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..extras import install_command
 from ..ledger import Position
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ class MissingExtraError(PipelineError, ImportError):
         self.extra = extra
         self.module = module
         super().__init__(
-            f"{module} is not installed: install the extra {extra!r}"
-            f" (pip install 'pulsemark[{extra}]')"
+            f"{module} is not installed: install the extra {extra!r} ({install_command(extra)})"
         )
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
@@ -54,7 +54,7 @@ class JavaNotFoundError(PipelineError):
         places = "; ".join(f"{place}: {reason}" for place, reason in self.tried)
         super().__init__(
             f"Spark needs Java {minimum_version} or newer, but none was found ({places})."
-            " Set JAVA_HOME, or pip install 'pulsemark[spark]', which contains a Java"
+            f" Set JAVA_HOME, or {install_command('spark')}, which contains a Java"
         )
 
     def __reduce__(self) -> tuple[type[JavaNotFoundError], tuple[int, tuple[tuple[str, str], ...]]]:

@@ -111,7 +111,7 @@ def check_range(given: argparse.Namespace) -> None:
     checked_options(given.path, given.topic, **range_of(given))
 
 
-def check_file(option: str, file: str | Path) -> None:
+def check_file(option: str, file: str | os.PathLike[str]) -> None:
     """Check before a long job that a file can be written. Raises OptionError."""
     path = Path(file).absolute()
     try:

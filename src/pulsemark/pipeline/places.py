@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from ..extras import install_command
 from ..ledger import FolderReader
 from ..ledger.bookkeeper.address import StoreAddress, StoreAddressError, is_store_address
 from .errors import OptionError
@@ -57,6 +58,6 @@ def opened_store(store: StoreAddress) -> BookKeeperReader:
     try:
         from ..ledger.bookkeeper.reader import BookKeeperReader
     except ImportError as error:
-        reason = f"needs pip install 'pulsemark[bookkeeper]': {error}"
+        reason = f"needs {install_command('bookkeeper')}: {error}"
         raise OptionError("store", str(store), reason) from error
     return BookKeeperReader.open(str(store))

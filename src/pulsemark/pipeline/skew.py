@@ -11,6 +11,7 @@ Reads only headers. Entries without a stamp are left out: they have no broker ti
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -39,7 +40,7 @@ _ACCURACY = 10_000
 
 def skew(
     spark: SparkSession,
-    path: str | Path,
+    path: str | os.PathLike[str],
     topics: str | Sequence[str] | None = None,
     **bounds: Unpack[Range],
 ) -> DataFrame:
@@ -95,7 +96,7 @@ def _report(rows: DataFrame) -> DataFrame:
     return report.select(*SKEW_COLUMNS).orderBy("topic", "producer")
 
 
-def draw_skew(report: DataFrame, image: Path, *, max_producers: int = 40) -> None:
+def draw_skew(report: DataFrame, image: str | os.PathLike[str], *, max_producers: int = 40) -> None:
     """Draw each producer's skew from its 1st to its 99th percentile, the widest first.
 
     Raises:
@@ -120,8 +121,8 @@ def draw_skew(report: DataFrame, image: Path, *, max_producers: int = 40) -> Non
     axes.set_xlabel("publish time - broker time, ms (1st to 99th percentile; line: median)")
     picture = io.BytesIO()
     try:
-        figure.savefig(picture, dpi=120, format=image.suffix[1:] or None)
-        write_durably(image.absolute(), picture.getvalue())
+        figure.savefig(picture, dpi=120, format=Path(image).suffix[1:] or None)
+        write_durably(Path(image).absolute(), picture.getvalue())
     except (OSError, ValueError) as error:
         reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
         raise OptionError("--plot", str(image), reason) from error

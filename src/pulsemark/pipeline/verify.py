@@ -7,8 +7,8 @@ by their size, and one more task looks at everything else in the folder. One tas
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ledger import TopicNotFoundError
@@ -33,7 +33,7 @@ _TASKS_PER_CORE = 4
 
 
 def verify(
-    spark: SparkSession, path: str | Path, topics: str | Sequence[str] | None = None
+    spark: SparkSession, path: str | os.PathLike[str], topics: str | Sequence[str] | None = None
 ) -> DataFrame:
     """The findings, and one row of the kind `Summary` for each task, with what it has read.
 

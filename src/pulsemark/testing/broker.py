@@ -19,7 +19,6 @@ from ..broker import Broker, BrokerConfig, BrokerThread
 from ..broker.errors import BrokerStateError
 from ..broker.moved_clock import before_clock_moves, clock_moved
 from ..ledger import MemoryFolder, TopicLog
-from ..metadata.partition_names import partition_of
 from ..wire import TopicName
 from .clock import SettableClock
 from .faults import Faults
@@ -149,18 +148,22 @@ class PulsarBroker(BrokerLife, BrokerThread, Looking):
 
         Nothing is consumed or acknowledged. A topic that does not exist has no messages.
         """
-        name = TopicName.parse(topic)
+        names = self._logs_of(topic)
 
         async def read(broker: Broker) -> list[StoredMessage]:
-            topics = broker.services.topics
             found: list[StoredMessage] = []
-            for full in topics.names.snapshot():
-                if str(name) in (full, partition_of(full)[0]):
-                    log = (await topics.open(TopicName.parse(full), create=False)).ledger
-                    found += await broker.services.run_blocking(_all_messages, log)
+            for full in names:
+                opened = await broker.services.topics.open(TopicName.parse(full), create=False)
+                found += await broker.services.run_blocking(_all_messages, opened.ledger)
             return sorted(found, key=lambda each: (each.broker_time_ms, each.topic, each.index))
 
         return self.call(read)
+
+    def _topic_names(self) -> list[str]:
+        async def names(broker: Broker) -> list[str]:
+            return list(broker.services.topics.names.snapshot())
+
+        return self.call(names)
 
     # -- the clock's calls ----------------------------------------------------------------------
 

@@ -79,34 +79,36 @@ class SettableClock:
 
     def advance(
         self,
-        by_ms: int | timedelta = 0,
+        by: timedelta = timedelta(0),
+        /,
         *,
         days: float = 0,
         hours: float = 0,
         minutes: float = 0,
         seconds: float = 0,
+        by_ms: int = 0,
     ) -> int:
         """Move the clock (backwards if negative), and return the new time in milliseconds.
 
-        No step is lost if several threads advance at the same time.
+        No step is lost if several threads advance at the same time. All arguments are added up.
 
         Args:
-            by_ms: milliseconds, or a timedelta; all arguments are added up.
+            by: a timedelta. A number without its unit is refused.
             days: days.
             hours: hours.
             minutes: minutes.
             seconds: seconds.
+            by_ms: whole milliseconds.
 
         Raises:
-            TypeError: `by_ms` is neither a whole number nor a timedelta.
+            TypeError: `by` is no timedelta, or `by_ms` no whole number.
         """
-        step = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        if isinstance(by_ms, timedelta):
-            step += by_ms
-        elif isinstance(by_ms, bool) or not isinstance(by_ms, int):
-            raise TypeError(f"by_ms must be whole milliseconds or a timedelta, not {by_ms!r}")
-        else:
-            step += timedelta(milliseconds=by_ms)
+        if not isinstance(by, timedelta):
+            raise TypeError(f"advance({by!r}) has no unit: write seconds={by!r} or by_ms={by!r}")
+        if isinstance(by_ms, bool) or not isinstance(by_ms, int):
+            raise TypeError(f"by_ms must be whole milliseconds, not {by_ms!r}")
+        step = by + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        step += timedelta(milliseconds=by_ms)
         step_ms = step // timedelta(milliseconds=1)
         self._move(lambda: self._now_ms + step_ms)
         return self.now_ms()

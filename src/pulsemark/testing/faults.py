@@ -98,13 +98,16 @@ class Faults:
     ) -> Iterator[None]:
         """Answer messages with SEND_ERROR, and store none of them.
 
-        What an application sees depends on its client. The Python client connects again and sends
-        again, until its send timeout; a Java client fails at once for some errors.
+        The `send` of an official client fails at once. The clients for Python, Node.js and C++
+        then always raise ChecksumError, as this is the only error that they pass on. A Java client
+        raises TopicTerminatedException if that was asked for, else NotAllowedException. Every
+        other client gets the error that was asked for, and may send again: that is another
+        message here.
 
         Args:
             topic: None: of all topics.
             error: the name of a `ServerError`.
-            times: so many messages; None: all.
+            times: so many messages; None: all. A batch counts once.
 
         Raises:
             ValueError: there is no such error.
@@ -120,7 +123,12 @@ class Faults:
     ) -> Iterator[None]:
         """Store messages, and break the connection before the receipt.
 
-        The client sends such a message again. So it is stored twice, unless deduplication is on.
+        The client sends such a message again, and then its receipt arrives. So it is stored twice,
+        unless deduplication is on.
+
+        Args:
+            topic: None: of all topics.
+            times: so many messages; None: all. A batch counts once.
         """
         with self._fault(SendFault(_full(topic), loses_receipt=True, times=times)):
             yield

@@ -30,11 +30,18 @@ class SendFault:
     """Messages are stored, and then the connection is closed without a receipt."""
     times: int | None = None
     """After so many messages it is over; None: it goes on."""
+    lost: set[tuple[str, str, bytes]] = field(default_factory=set)
+    """Topic, producer and bytes of messages whose receipt was lost. When they are sent again,
+    their receipt arrives: a client whose every receipt is lost sends for ever."""
 
-    def takes(self, topic: str) -> bool:
+    def takes(self, topic: str, message: tuple[str, str, bytes]) -> bool:
         """Whether it holds for a message of this topic; counts it."""
         if self.times == 0 or self.topic not in (None, topic, partition_of(topic)[0]):
             return False
+        if message in self.lost:
+            return False
+        if self.loses_receipt:
+            self.lost.add(message)
         if self.times is not None:
             self.times -= 1
         return True
@@ -60,6 +67,15 @@ class SendFaults:
         self.delay_s = None
         for session in tuple(self.waiting):
             session.go_on()
+
+
+#: How the version of a client begins; the errors of a SEND_ERROR that make its `send` fail, the
+#: first in place of all others. For any other error these clients connect again and send again, and
+#: each new connection begins their send timeout anew: `send` would never return.
+FINAL_ERRORS = {
+    "Pulsar-CPP": (ServerError.ChecksumError,),
+    "Pulsar-Java": (ServerError.NotAllowedError, ServerError.TopicTerminatedError),
+}
 
 
 class FaultySession(Session):
@@ -108,21 +124,36 @@ class FaultySession(Session):
     def handle_send(self, event: Send) -> None:
         """A message: store it, or do what a fault says."""
         entry = self.producers.get(event.command.producer_id)
-        topic = "" if entry is None else entry[1].name
-        fault = next((each for each in self._faults.active if each.takes(topic)), None)
-        if fault is None or entry is None:
+        if entry is None:
             handle_send(self, event)
-        elif fault.error is not None:
-            answer = commands.send_error(
-                event.command.producer_id,
-                event.command.sequence_id,
-                cast("ServerError", fault.error),
-                f"a test lets sends fail with {ServerError.Name(fault.error)}",
-            )
-            self.receipts.answer_in_turn(entry[0], answer)
-        else:
-            handle_send(self, event)
+            return
+        producer, opened = entry
+        message = opened.name, producer.name, bytes(event.headers_and_payload)
+        fault = next((f for f in self._faults.active if f.takes(opened.name, message)), None)
+        if fault is not None and fault.error is not None:
+            self.receipts.answer_in_turn(producer, self._refusal(event, fault.error))
+            return
+        handle_send(self, event)
+        if fault is not None:
             self.abort()
+
+    def _refusal(self, event: Send, error: int) -> bytes:
+        """A SEND_ERROR after which the client gives the message up."""
+        command = event.command
+        name = ServerError.Name(cast("ServerError", error))
+        sequence_id = command.sequence_id
+        for client, final in FINAL_ERRORS.items():
+            if self.client_version.startswith(client):
+                error = error if error in final else final[0]
+        if self.client_version.startswith("Pulsar-Java"):
+            # It knows a batch by its last message.
+            sequence_id = max(sequence_id, command.highest_sequence_id)
+        return commands.send_error(
+            command.producer_id,
+            sequence_id,
+            cast("ServerError", error),
+            f"a test lets sends fail with {name}",
+        )
 
 
 class FaultyBroker(Broker):

@@ -13,7 +13,8 @@ from ..client.errors import AdminError
 from ..ledger import EARLIEST, Entry, EntryKind, Position, TopicLog
 from ..metadata import Message, MessageFormatError, messages_of, peek
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
-from ..metadata.partition_names import partition_name
+from ..metadata.partition_names import partition_name, partition_of
+from ..wire import TopicName
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
@@ -27,6 +28,8 @@ MAX_SET_BYTES = 64 * 1024 * 1024
 #: Messages that a failed assertion shows.
 SHOWN_MESSAGES = 10
 SHOWN_BYTES = 80
+#: Topics that a failed assertion shows if its own does not exist.
+SHOWN_TOPICS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,15 @@ class Looking(ABC):
 
         Nothing is consumed or acknowledged. A topic that does not exist has no messages.
         """
+
+    @abstractmethod
+    def _topic_names(self) -> Iterable[str]:
+        """The full names of all topics."""
+
+    def _logs_of(self, topic: str) -> list[str]:
+        """The full names of a topic, or of its partitions; none if it does not exist."""
+        name = str(TopicName.parse(topic))
+        return [full for full in self._topic_names() if name in (full, partition_of(full)[0])]
 
     def backlog(self, topic: str, subscription: str) -> int:
         """How many messages a subscription has not acknowledged.
@@ -222,6 +234,9 @@ class Looking(ABC):
 
     def _last(self, topic: str) -> str:
         found = self.messages(topic)
+        if not found and not self._logs_of(topic):
+            others = ", ".join(sorted(self._topic_names())[:SHOWN_TOPICS]) or "no topics"
+            return f"the topic does not exist; the broker has {others}"
         if not found:
             return "the topic has no messages"
         shown: Iterable[StoredMessage] = found[-SHOWN_MESSAGES:]

@@ -9,7 +9,7 @@
 - `pulsar_client`: an official client of `pulsar_broker`, closed after the test.
 - `pulsar_admin`: its admin interface (`AdminClient`).
 - `kafka_bootstrap_servers`: its address for Kafka's clients, whose topics are those of
-  public/default. Asking for it starts the endpoint (`pip install 'pulsemark[kafka]'`).
+  public/default. Asking for it starts the endpoint (the extra `kafka`).
 
 Both brokers are a `PulsarBroker` in a thread of this process, on free ports, with HTTP, without
 gRPC. They keep everything in memory; with `pulsemark_storage = files` in pytest's configuration, in

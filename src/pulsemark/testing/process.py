@@ -11,6 +11,7 @@ It runs `pulsemark standalone` on free ports with a temporary data folder.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError, BrokerStateError
 from ..ledger import FolderReader
-from ..metadata.partition_names import partition_of
-from ..wire import TopicName
 from .life import BrokerLife
 from .looking import Looking, StoredMessage, messages_in
 
@@ -54,7 +53,7 @@ class BrokerProcess(BrokerLife, Looking):
     def __init__(
         self,
         *options: str,
-        data_dir: str | Path | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
         kafka: bool = False,
     ) -> None:
         self._options = options
@@ -178,13 +177,15 @@ class BrokerProcess(BrokerLife, Looking):
 
         They are read from the data folder, so this works after `kill`, too.
         """
-        name = str(TopicName.parse(topic))
         found: list[StoredMessage] = []
         with FolderReader(self.data_dir) as reader:
-            for full in reader.topics():
-                if name in (full, partition_of(full)[0]):
-                    found += messages_in(reader.log(full))
+            for full in self._logs_of(topic):
+                found += messages_in(reader.log(full))
         return sorted(found, key=lambda each: (each.broker_time_ms, each.topic, each.index))
+
+    def _topic_names(self) -> list[str]:
+        with FolderReader(self.data_dir) as reader:
+            return list(reader.topics())
 
     # -- inside ---------------------------------------------------------------------------------
 

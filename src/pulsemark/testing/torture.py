@@ -249,7 +249,7 @@ class _Cycle:
         random, steps = self.random, self._steps()
         step = random.choices(list(steps), list(steps.values()))[0]
         name = random.choice(_TOPICS)
-        self.clock.advance(random.choice(_CLOCK_STEPS_MS))
+        self.clock.advance(by_ms=random.choice(_CLOCK_STEPS_MS))
         try:
             step(store, store.open_topic(name))
         except Exception as error:

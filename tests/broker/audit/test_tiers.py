@@ -37,7 +37,7 @@ def broker(clock: SettableClock) -> Iterator[BrokerThread]:
             for number in range(8):
                 batching.send_async(b"b%d" % number, lambda *_: None)
             batching.flush()
-            clock.advance(60_000)
+            clock.advance(by_ms=60_000)
             for number in range(4):
                 single.send(b"s%d" % number)
         finally:
@@ -112,7 +112,7 @@ def test_what_is_received_late_is_counted_as_late(
     broker: BrokerThread, clock: SettableClock
 ) -> None:
     """By the broker's time of the entry and the consumer's clock."""
-    clock.advance(30_000)
+    clock.advance(by_ms=30_000)
     with SeekClient(broker.grpc_url) as seek:
         stamps = MessageStamps(seek)
         receive(broker, clock, left_out=b"", again=b"", stamps=stamps, late_after_ms=60_000)

@@ -175,14 +175,14 @@ def test_a_reader_from_before_sees_every_keys_latest(place):
     reader.flow(3)
     found = reader.receive_many(3)  # of the log: there is no view yet
     place.compact()
-    place.clock.advance(MINUTE_MS * 5)
+    place.clock.advance(by_ms=MINUTE_MS * 5)
     place.retention(1)
     wait_until(lambda: not place.stored())
     place.send("k1", "k7")
     reader.flow(4)
     found += reader.receive_many(4)  # k0..k3 of the view
     place.compact()
-    place.clock.advance(MINUTE_MS * 5)
+    place.clock.advance(by_ms=MINUTE_MS * 5)
     place.retention(2)
     wait_until(lambda: not place.stored())
     place.send("k2")
@@ -229,7 +229,7 @@ def test_a_durable_place_in_the_view_is_kept(tmp_path, clock):
 def test_seeking_in_the_view(place):
     """By id and by time a compacted reader lands in the view, where the log's head is gone."""
     place.send("a", "b", "a")
-    place.clock.advance(MINUTE_MS)
+    place.clock.advance(by_ms=MINUTE_MS)
     place.send("c")
     place.compact()
     place.change("DELETE", "truncate")
@@ -270,7 +270,7 @@ def test_a_topic_is_never_cleaned_and_compacted_at_once(place):
     place.send("a", "b", "a")
     other = "persistent://public/default/other"
     place.client.create_producer(other).send(b"x")
-    place.clock.advance(MINUTE_MS * 2)
+    place.clock.advance(by_ms=MINUTE_MS * 2)
     begun, go_on, held = hold_compactions(place)
     with held:
         place.change("PUT", "compaction")

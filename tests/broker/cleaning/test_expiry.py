@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 def fill(place: Place, **message) -> None:
     """Three old messages and two new ones."""
     place.send("a", "b", "c", **message)
-    place.clock.advance(60_000)
+    place.clock.advance(by_ms=60_000)
     place.send("d", "e", **message)
 
 
@@ -48,7 +48,7 @@ def test_a_producers_clock_decides_nothing(clock, stampers, producer_ahead_ms):
         place.client.subscribe(NAME, "s", earliest=True)
         for _ in range(2):
             place.send("a", "b", publish_time_ms=clock.now_ms() + producer_ahead_ms)
-            clock.advance(60_000)
+            clock.advance(by_ms=60_000)
         place.change("POST", "messageTTL?messageTTL=90")
         wait_until(lambda: place.backlog("s") == 2)
         place.client.close()
@@ -62,7 +62,7 @@ def test_a_round_comes_by_itself(clock):
         place.client.subscribe(NAME, "s", earliest=True)
         place.send("a", "b")
         assert place.backlog("s") == 2
-        clock.advance(31_000)
+        clock.advance(by_ms=31_000)
         wait_until(lambda: place.backlog("s") == 0)
         place.client.close()
 
@@ -82,7 +82,7 @@ def test_expired_is_kept_over_a_restart(tmp_path, clock):
         place = Place(broker, clock)
         assert place.get("messageTTL") == 30
         assert place.backlog("s") == 2
-        clock.advance(31_000)
+        clock.advance(by_ms=31_000)
         wait_until(lambda: place.backlog("s") == 0)
         place.client.close()
 
@@ -151,7 +151,7 @@ def test_partitions(place):
         name = f"persistent://public/default/parts-partition-{index}"
         place.client.subscribe(name, "s", earliest=True)
         place.client.create_producer(name).send(b"x")
-    place.clock.advance(2_000)
+    place.clock.advance(by_ms=2_000)
     assert place.ask("POST", f"{path}/subscription/s/expireMessages", {})[0] == 405
     place.change("POST", f"{path}/subscription/s/expireMessages/1")
     for index in range(2):
@@ -165,7 +165,7 @@ def test_compacted_reading_does_not_expire(place):
     place.compact()
     reading = place.client.subscribe(NAME, "s", earliest=True, read_compacted=True)
     place.client.subscribe(NAME, "other", earliest=True)
-    place.clock.advance(HOUR_MS)
+    place.clock.advance(by_ms=HOUR_MS)
     place.change("POST", "messageTTL?messageTTL=1")
     wait_until(lambda: place.backlog("other") == 0)
     reading.flow(10)
@@ -178,10 +178,10 @@ def test_clock_set_back(clock: SettableClock):
         place = Place(broker, clock)
         place.client.subscribe(NAME, "s", earliest=True)
         place.send("a")
-        clock.advance(-HOUR_MS)
+        clock.advance(by_ms=-HOUR_MS)
         place.send("b")
         place.change("POST", "messageTTL?messageTTL=30")
-        clock.advance(HOUR_MS)
+        clock.advance(by_ms=HOUR_MS)
         assert place.ask("POST", "subscription/s/expireMessages/30")[0] == 409
         assert place.backlog("s") == 2
         assert place.client.subscribe(NAME, "t", earliest=True).get_last_message_id()[

@@ -39,7 +39,7 @@ def test_given_up_messages_do_not_block_their_holder(
         consumer.flow(100)
         place.send(*"abcdef")
         held = consumer.receive_many(6)
-        clock.advance(60_000)
+        clock.advance(by_ms=60_000)
         place.change(method, path)
         wait_until(lambda: place.backlog("s") == 0)
         place.send("new")

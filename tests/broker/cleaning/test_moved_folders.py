@@ -58,7 +58,7 @@ def original(tmp_path: Path, clock: SettableClock) -> Path:
         place.client.subscribe(NAME, "s", earliest=True)
         for number in range(MESSAGES):
             place.send(f"k{number}")
-            clock.advance(MINUTE_MS)
+            clock.advance(by_ms=MINUTE_MS)
         place.client.close()
     return folder
 
@@ -81,7 +81,7 @@ def test_what_is_cleaned_depends_on_append_times(
 ) -> None:
     """Expiry and retention take what is old by its append, also after the copy has lain a while."""
     folder = moved(original, change)
-    clock.advance(aged_minutes * MINUTE_MS)
+    clock.advance(by_ms=aged_minutes * MINUTE_MS)
     young = max(0, KEPT_MINUTES - aged_minutes)
     with running_broker(clock=clock, data_dir=folder, store_options=SMALL) as broker:
         place = Place(broker, clock)
@@ -108,7 +108,7 @@ def test_ledgers_roll_by_the_stamps_of_their_entries(
         place = Place(broker, clock)
         for _ in range(25):
             place.send("x")
-            clock.advance(MINUTE_MS)
+            clock.advance(by_ms=MINUTE_MS)
         ledgers = {row["ledgerId"] for row in place.get("internalStats")["ledgers"]}
         place.client.close()
     assert len(ledgers) == before + 3

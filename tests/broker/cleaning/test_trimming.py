@@ -16,7 +16,7 @@ def fill(place: Place, count: int = 4) -> None:
     """One message a minute."""
     for number in range(count):
         place.send(f"k{number}")
-        place.clock.advance(MINUTE_MS)
+        place.clock.advance(by_ms=MINUTE_MS)
 
 
 def names(place: Place) -> list[str]:
@@ -29,7 +29,7 @@ def test_by_time_inside_the_open_ledger(place, publish_time_ms):
     """A limit is in force at once, entry by entry, and no producer's clock changes what goes."""
     for number in range(4):
         place.send(f"k{number}", publish_time_ms=publish_time_ms)
-        place.clock.advance(MINUTE_MS)
+        place.clock.advance(by_ms=MINUTE_MS)
     place.retention(2)
     wait_until(lambda: names(place) == ["k2", "k3"])
     found = place.get("stats?ownFigures=true")
@@ -117,7 +117,7 @@ def test_over_a_restart_also_without_a_client_of_the_topic(tmp_path, clock):
         place.send("a", "b")
         place.retention(10)
         place.client.close()
-    clock.advance(11 * MINUTE_MS)
+    clock.advance(by_ms=11 * MINUTE_MS)
     with running_broker(clock=clock, data_dir=tmp_path, retention_check_interval_ms=20) as broker:
         wait_until(lambda: not FolderReader(tmp_path).log(NAME).segments())
         assert broker.call(open_names) == [NAME]

@@ -40,7 +40,7 @@ def test_rounds_ask_nothing_of_the_loop(clock, topics):
 
         cleaning = broker.call(make)
         place = Place(broker, clock)
-        clock.advance(MINUTE_MS * 5)
+        clock.advance(by_ms=MINUTE_MS * 5)
         whole = Cleaning._on_loop
 
         def counted(self, work):
@@ -68,7 +68,7 @@ def test_what_is_counted_is_shown(place):
     place.client.subscribe(NAME, "s", earliest=True)
     place.send("a", "b", "a")
     place.compact()
-    place.clock.advance(MINUTE_MS * 5)
+    place.clock.advance(by_ms=MINUTE_MS * 5)
     place.change("POST", "messageTTL?messageTTL=60")
     wait_until(lambda: place.backlog("s") == 0)
     place.retention(1)
@@ -97,7 +97,7 @@ def test_one_topics_failure_leaves_the_others_alone(clock):
         place.send("a")
         other = "persistent://public/default/a-first"
         place.client.create_producer(other).send(b"x")
-        clock.advance(MINUTE_MS * 5)
+        clock.advance(by_ms=MINUTE_MS * 5)
         whole = retention.apply_retention
 
         def fails(ledger, **limits):

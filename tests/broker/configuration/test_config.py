@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.broker import BrokerConfig, ConfigError
+from pulsemark.metadata import StamperChain
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ from pulsemark.broker import BrokerConfig, ConfigError
         ("data_dir", "a\0b"),
         ("host", "a\0b"),
         ("clock", lambda: 5),
-        ("stampers", "index"),
+        ("stampers", (5,)),
         ("stampers", (1,)),
         ("max_message_size_bytes", 0),
         ("max_message_size_bytes", 1000),
@@ -75,3 +76,25 @@ def test_what_may_be_left_out_or_zero():
     assert config == replace(config)
     with pytest.raises(FrozenInstanceError):
         config.port = 1  # type: ignore[misc]
+
+
+def test_stampers_in_one_line() -> None:
+    """A line as on the command line is the same as a tuple of names."""
+    line = "broker-time,index,property-tags:region,app"
+    expected = ("broker-time", "index", "property-tags:region,app")
+    assert BrokerConfig(stampers=line).stampers == expected
+    assert StamperChain.from_names(line).names == StamperChain.from_names(expected).names
+
+
+def test_paths_of_any_kind(tmp_path: Path) -> None:
+    """Text and any `os.PathLike` become a path; anything else is refused with the field's name."""
+
+    class Place:
+        def __fspath__(self) -> str:
+            return str(tmp_path)
+
+    assert BrokerConfig(data_dir=str(tmp_path)).data_dir == tmp_path
+    assert BrokerConfig(data_dir=Place()).data_dir == tmp_path
+    assert BrokerConfig(grpc_control_token_file=Place()).grpc_control_token_file == tmp_path
+    with pytest.raises(ConfigError, match="data_dir"):
+        BrokerConfig(data_dir=5)  # type: ignore[arg-type]

@@ -587,7 +587,7 @@ def test_a_subscription_may_begin_some_seconds_ago(topic):
         producer = client.create_producer(topic)
         for _ in range(10):
             producer.send(b"x")
-            clock.advance(1000)
+            clock.advance(by_ms=1000)
         consumer = client.subscribe(
             topic,
             "r",

@@ -179,7 +179,7 @@ def test_expired_credentials_are_asked_for_again(serve, token, clock):
     with connect(broker, "token", data, feature_flags=REFRESH, protocol_version=19) as client:
         producer = client.create_producer("persistent://public/default/refreshed")
         for turn in (10, 20):
-            clock.advance(10_000)
+            clock.advance(by_ms=10_000)
             found = challenge(client)
             assert not found.HasField("server_version")
             assert found.protocol_version == 19
@@ -196,7 +196,7 @@ def test_a_client_that_does_not_answer_well_is_closed(serve, token, clock, answe
     broker = serve()
     data = token({"sub": "ann", "exp": NOW_S + 10})
     with connect(broker, "token", data, feature_flags=REFRESH) as client:
-        clock.advance(10_000)
+        clock.advance(by_ms=10_000)
         challenge(client)
         method, given = {
             "none": (None, b""),
@@ -223,7 +223,7 @@ def test_a_client_that_cannot_answer_is_closed(serve, token, clock):
         feature_flags=REFRESH,
     )
     staying = connect(broker, "token", token({"sub": "bob"}))
-    clock.advance(10_000)
+    clock.advance(by_ms=10_000)
     with old, behind, staying:
         old.wait_closed()
         behind.wait_closed()

@@ -149,7 +149,7 @@ def test_a_token_is_renewed_while_messages_go_on(
         producer.send(b"before")
         sessions = {id(each) for each in broker.broker.services.sessions}
         before = len(asked)
-        clock.advance(120_000)
+        clock.advance(by_ms=120_000)
         for number in range(200):
             producer.send(b"%d" % number)
             if len(asked) > before:

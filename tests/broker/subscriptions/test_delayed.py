@@ -75,7 +75,7 @@ def test_shared_subscriptions_wait_and_others_do_not(topic, drain_of):
         assert shared.receive().message_id.entry_id == 1
         assert [m.message_id.entry_id for m in exclusive.receive_many(2)] == [0, 1]
         assert drain_of(broker)(shared) == []
-        clock.advance(200)
+        clock.advance(by_ms=200)
         late = shared.receive()
         assert (late.message_id.entry_id, late.command.HasField("redelivery_count")) == (0, False)
 
@@ -91,7 +91,7 @@ def test_a_delayed_message_survives_its_consumer_and_a_restart(tmp_path, topic):
             consumer = client.subscribe(topic, "s", sub_type=Shared, earliest=True)
             consumer.flow(10)
             if generation:
-                clock.advance(10_000)
+                clock.advance(by_ms=10_000)
                 assert consumer.receive().message_id.entry_id == 0
             else:
                 client.create_producer(topic).send(b"x", deliver_at_time=clock.now_ms() + 10_000)
@@ -114,7 +114,7 @@ def test_the_number_of_waiting_entries_is_limited(topic, drain_of):
             producer.send(b"later", deliver_at_time=clock.now_ms() + 500)
         producer.send(b"now")
         assert drain_of(broker)(consumer) == []
-        clock.advance(500)
+        clock.advance(by_ms=500)
         consumer.flow(10)
         assert {0, 1, 2, 3} == {m.message_id.entry_id for m in consumer.receive_many(4)}
 
@@ -150,7 +150,7 @@ def test_the_limit_of_waiting_entries_is_looked_at_all_along(topic):
             return len(subscription.dispatcher.delayed)
 
         assert 50 <= broker.call(waiting) <= 250
-        clock.advance(60_000)
+        clock.advance(by_ms=60_000)
         assert len(consumer.receive_many(1000)) == 1000
 
 

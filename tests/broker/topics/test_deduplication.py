@@ -255,10 +255,10 @@ def test_producers_that_are_gone_are_forgotten(deduplicating):
         gone.send(b"x", sequence_id=1)
         gone.close()
         assert set(store()) == {"stays", "gone"}
-        clock.advance(61_000)
+        clock.advance(by_ms=61_000)
         assert set(store()) == {"stays"}
         for name in ("a", "b"):
-            clock.advance(1)
+            clock.advance(by_ms=1)
             client.create_producer(TOPIC, producer_name=name).send(b"x", sequence_id=1)
         assert set(store()) == {"a", "b"}
 

@@ -167,6 +167,8 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cramjam", None)
     assert decompress(Codec.GZIP, compress(Codec.GZIP, TEXT, 2, Work()), 2, LIMIT, Work()) == TEXT
     for codec in (Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
-        with pytest.raises(CodecError, match=r"pip install 'pulsemark\[kafka\]'") as missing:
+        with pytest.raises(
+            CodecError, match=r"pip install '/path/to/checkout\[kafka\]'"
+        ) as missing:
             compress(codec, TEXT, 2, Work())
         assert missing.value.code == 76

@@ -491,7 +491,7 @@ def test_index_of_a_fenced_segment_can_be_made_again_identical(memory_folder, fa
     assert isinstance(clock, SettableClock)
     for number in range(1300):
         topic.append(b"%d" % number)
-        clock.advance(1)
+        clock.advance(by_ms=1)
     settle(store)
     path = as_segment(topic.segments()[0]).path
     # The journal is written first, then the segment.
@@ -499,7 +499,7 @@ def test_index_of_a_fenced_segment_can_be_made_again_identical(memory_folder, fa
     with store.committer.lock:
         for number in range(20):
             failed = topic.append(b"failed %d" % number)
-            clock.advance(1000)
+            clock.advance(by_ms=1000)
     settle(store)
     assert failed.commit.error is not None
     files.heal()

@@ -457,7 +457,7 @@ def _make_example(path: Path) -> bytes:
         for _ in range(3):
             store.next_ledger_id()
         orders = store.open_topic(ORDERS)
-        clock.advance(1)
+        clock.advance(by_ms=1)
         for number in range(12):
             count = 1 if number else 31
             orders.append(message(b"hello", START_MS), message_count=count).commit.wait(10)

@@ -38,7 +38,7 @@ def fill(topic: Any, folder: Any, seed: int, entries: int = 150) -> None:
         return {"key": made.choice([None, *"abcdefgh", "ä", "k" * 40]), "value": value}
 
     for number in range(entries):
-        folder.clock.advance(1000)
+        folder.clock.advance(by_ms=1000)
         if made.random() < 0.4:
             one = member()
             topic.single(one["value"], key=one["key"], compression=made.choice([0, 0, 1, 2, 3, 4]))

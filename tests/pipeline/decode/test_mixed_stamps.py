@@ -29,7 +29,7 @@ def test_broker_times_and_indexes_of_mixed_entries(tmp_path: Path, bodies: bool)
         topic = store.open_topic(TOPIC)
         for pair in permutations(CHAINS, 2):
             for names in pair:
-                now_ms = clock.advance(7)
+                now_ms = clock.advance(by_ms=7)
                 topic.stampers = StamperChain.from_names(names)
                 body = unbatched_message(b"x", publish_time_ms=1, properties={"region": "eu"})
                 done = topic.append(body, message_count=1 + len(expected) % 3)

@@ -39,7 +39,7 @@ def fill(topic: Any, folder: Any, hours: int, each: int = 6) -> None:
         for number in range(each):
             topic.batch([BatchMember(payload=b"b%d" % place) for place in range(4)])
             topic.single(b"s%d" % number, key="k")
-            folder.clock.advance(HOUR_MS // each)
+            folder.clock.advance(by_ms=HOUR_MS // each)
         topic.control()
 
 

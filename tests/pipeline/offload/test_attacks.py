@@ -44,7 +44,7 @@ def test_a_clock_that_was_wrong_by_years(folder: Any, run: Any, make_table: Any)
         folder.clock.set(moment)
         for _ in range(3):
             topic.raw(unbatched_message(b"x", publish_time_ms=1))
-            folder.clock.advance(HOUR_MS)
+            folder.clock.advance(by_ms=HOUR_MS)
             messages += 1
     columns = ["__topic", "__index", "value"]
     done = run.copy(folder, make_table(), columns=columns)
@@ -59,7 +59,7 @@ def test_many_hours_are_few_tasks(folder: Any, run: Any, make_table: Any) -> Non
     topic = folder.topic("a")
     for number in range(60):
         topic.single(b"%d" % number)
-        folder.clock.advance(HOUR_MS)
+        folder.clock.advance(by_ms=HOUR_MS)
     spark = folder.in_process()
     done = run.copy(folder, make_table(), spark=spark)
     assert len(done.files) == 60

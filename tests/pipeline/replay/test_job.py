@@ -69,7 +69,7 @@ def test_a_range_to_another_topic(
     topic = folder.topic("a", partition=1)
     times = []
     for number in range(20):
-        folder.clock.advance(1000)
+        folder.clock.advance(by_ms=1000)
         times.append(folder.clock.now_ms())
         topic.single(b"%d" % number)
     run = {"target_topic": "copy"}
@@ -125,7 +125,7 @@ def test_a_function_maps_messages(
     """Key, properties, event and publish time come along; what it leaves out does not arrive."""
     topic = folder.topic("a")
     for number in range(10):
-        folder.clock.advance(10)
+        folder.clock.advance(by_ms=10)
         topic.single(b"one", key=f"k{number}", event_time_ms=folder.clock.now_ms() - 3)
         topic.batch(
             [BatchMember(payload=b"m%d" % place, key="b") for place in range(5)],

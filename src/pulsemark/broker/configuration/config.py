@@ -7,20 +7,21 @@ wrong value raises `ConfigError` with the field's name, so that a command line c
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
 from ...audit.errors import AuditInputError
 from ...audit.rows import MAX_BUCKET_MS, parse_tags
 from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
+from ...metadata.stamper_names import split_stamper_names
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig
 from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
 from .security_config import SecurityConfig, check_no_nul
-from .storage_place import check_storage
+from .storage_place import check_storage, path_of
 
 __all__ = ["BrokerConfig"]
 
@@ -59,7 +60,7 @@ class BrokerConfig(PolicyDefaults):
     #: Where entries are kept: in "files", or in "memory", which ends with the process.
     storage: str = "files"
     #: Data folder. None: a temporary folder, removed when the broker closes. Not with "memory".
-    data_dir: Path | None = None
+    data_dir: str | os.PathLike[str] | None = None
     #: The content with which a broker in memory starts, and which the next broker can take over.
     #: None: it starts empty.
     memory: MemoryFolder | None = None
@@ -75,7 +76,7 @@ class BrokerConfig(PolicyDefaults):
     #: Port of the seek service; None: no gRPC (and grpc is not imported).
     grpc_port: int | None = None
     #: File with the bearer token that callers of AppendControl must send; None: the call is off.
-    grpc_control_token_file: Path | None = None
+    grpc_control_token_file: str | os.PathLike[str] | None = None
     #: Port for Kafka's clients; None: not served (and kafka-python is not imported).
     kafka_port: int | None = None
     #: The namespace whose topics Kafka's clients see, by their local names.
@@ -95,8 +96,9 @@ class BrokerConfig(PolicyDefaults):
     max_message_size_bytes: int = 5 * MIB
     #: Send an entry's broker time and index to clients that ask for them (PIP-90).
     exposing_broker_entry_metadata_to_client_enabled: bool = False
-    #: Names of the stampers, in order; () writes entries without a prefix.
-    stampers: tuple[str, ...] = ("broker-time", "index")
+    #: Names of the stampers, in order, or in one line as on the command line; () writes entries
+    #: without a prefix.
+    stampers: tuple[str, ...] | str = ("broker-time", "index")
     #: Clusters from which topics accept mirrors; "*" is every cluster (docs/mirror.md).
     mirror_sources: tuple[str, ...] = ()
     #: When an entry is acknowledged. 0: after it is synced. N > 0: after it is written; it is
@@ -337,8 +339,10 @@ def _synced_at(interval_ms: Any, config: BrokerConfig) -> StoreOptions:
 
 def _check_control(config: BrokerConfig) -> None:
     path: Any = config.grpc_control_token_file
-    if path is not None and not isinstance(path, Path):
-        raise ConfigError("grpc_control_token_file", path, "must be a pathlib.Path or None")
+    if path is not None:
+        object.__setattr__(
+            config, "grpc_control_token_file", path_of("grpc_control_token_file", path)
+        )
 
 
 def _check_audit(config: BrokerConfig) -> None:
@@ -370,6 +374,9 @@ def _check_texts(config: BrokerConfig) -> None:
             raise ConfigError(name, text, "must be a name without spaces and slashes")
     for name, what in NAME_LISTS:
         names: Any = getattr(config, name)
+        if name == "stampers" and isinstance(names, str):  # as on the command line
+            names = split_stamper_names(names)
+            object.__setattr__(config, name, names)
         if isinstance(names, str) or not all(isinstance(each, str) for each in names):
             raise ConfigError(name, names, f"must be a sequence of {what} names")
 

@@ -5,10 +5,10 @@ These are the names in a TOML file, and, in capitals after ``PULSEMARK_``, in th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from .settings import PARTS, all_settings
@@ -23,8 +23,9 @@ _TYPES: dict[Any, str] = {
     int | None: "whole number",
     str: "text",
     str | None: "text",
-    Path | None: "path",
+    str | os.PathLike[str] | None: "path",
     tuple[str, ...]: "list of names",
+    tuple[str, ...] | str: "list of names",
 }
 
 
@@ -53,7 +54,7 @@ class SettingField:
     @property
     def is_optional(self) -> bool:
         """Whether it may have no value."""
-        return self.kind in (int | None, str | None, Path | None)
+        return self.kind in (int | None, str | None, str | os.PathLike[str] | None)
 
 
 @cache

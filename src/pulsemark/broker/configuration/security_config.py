@@ -6,8 +6,8 @@ Python's spelling. What a class name in `authentication_providers` means is in `
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from ..errors import ConfigError
@@ -131,7 +131,7 @@ class SecurityConfig:
 
 def check_no_nul(name: str, value: Any) -> None:
     """Raise ConfigError for a text or path that the system cannot take: with a NUL byte."""
-    if isinstance(value, str | Path) and "\0" in str(value):
+    if isinstance(value, str | os.PathLike) and "\0" in str(value):
         raise ConfigError(name, value, "must be without NUL bytes")
 
 

@@ -22,6 +22,7 @@ An empty value means the default, as in Pulsar. Three settings are different: an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -225,7 +226,7 @@ _KIND_OF_TYPE: dict[Any, tuple[Kind, tuple[Any, ...]]] = {
     bool: (BOOLEAN, ()),
     str: (TEXT, ()),
     str | None: (TEXT, (None,)),
-    Path | None: (Kind(Path), ()),
+    str | os.PathLike[str] | None: (Kind(Path), ()),
 }
 
 

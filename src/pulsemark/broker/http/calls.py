@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import h11
@@ -35,7 +35,7 @@ async def call_broker(
     body: bytes = b"",
     *,
     headers: Mapping[str, str] | None = None,
-    cafile: str | Path | None = None,
+    cafile: str | os.PathLike[str] | None = None,
 ) -> bytes:
     """The body of the answer. Redirects are followed. Raises CallFailedError.
 
@@ -58,7 +58,11 @@ async def call_broker(
 
 
 async def _exchange(
-    url: str, method: str, headers: list[tuple[str, str]], body: bytes, cafile: str | Path | None
+    url: str,
+    method: str,
+    headers: list[tuple[str, str]],
+    body: bytes,
+    cafile: str | os.PathLike[str] | None,
 ) -> tuple[int, str, bytes]:
     parts = urlsplit(url)
     tls = ssl.create_default_context(cafile=cafile) if parts.scheme == "https" else None

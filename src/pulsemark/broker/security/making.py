@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...extras import install_command
 from ..configuration.security_config import PROVIDERS, SecurityConfig
 from ..errors import ConfigError
 from .authentication import Authenticator, Provider
@@ -40,7 +41,7 @@ def _provider(method: str, config: SecurityConfig, now_ms: Callable[[], int]) ->
 
             return BasicProvider(config)
     except ImportError as error:
-        reason = f"needs a library (pip install 'pulsemark[security]'): {error}"
+        reason = f"needs a library ({install_command('security')}): {error}"
         raise ConfigError("authentication_providers", method, reason) from error
     from .certificate import CertificateProvider
 

@@ -116,7 +116,7 @@ class Topics:
         config, store = self.config, self.policy_store
         self.policies = Policies(POLICIES, config, store)
         places = (store, self.open_topics, self.names, self.partitioned, self.turns)
-        default = StampPolicy(config.stampers, stampers)
+        default = StampPolicy(tuple(config.stampers), stampers)
         self.stamp_policies = StampPolicies(default, *places, broker_name=broker_name)
         self.entry_formats = EntryFormats(store, self.open_topics, self.partitioned)
         self.mirror_policies = MirrorPolicies(MIRRORS, list(config.mirror_sources), store)

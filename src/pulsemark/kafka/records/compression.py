@@ -26,6 +26,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from ...extras import install_command
 from ...metadata import Buffer
 from .errors import CodecError, InvalidRecordSetError, RecordSetTooLargeError
 from .lz4_frames import check_frame, header_for_cramjam, header_for_magic_0
@@ -191,7 +192,7 @@ def _cramjam(codec: Codec) -> Any:
     except ImportError as error:
         raise CodecError(
             f"{codec.name.lower()} needs a library that is not installed: "
-            "pip install 'pulsemark[kafka]'"
+            f"{install_command('kafka')}"
         ) from error
     module: ModuleType = cramjam
     return module

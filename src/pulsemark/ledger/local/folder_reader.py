@@ -108,7 +108,7 @@ class FolderLog(TopicLog):
 class FolderReader:
     """Read-only access to all topics of a data folder."""
 
-    def __init__(self, path: Path | str, *, files: Files | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, files: Files | None = None) -> None:
         """Raises ForeignFolderError, UnsupportedVersionError.
 
         The reader stays with the folder that it has opened: also if that is moved, or if ``path``

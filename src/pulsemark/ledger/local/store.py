@@ -9,6 +9,7 @@ journal's files, release the lock. A store that was closed needs no recovery.
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class LocalStore(TopicStore):
     @classmethod
     def open(
         cls,
-        folder: Path,
+        folder: str | os.PathLike[str],
         *,
         clock: Clock | None = None,
         options: StoreOptions | None = None,

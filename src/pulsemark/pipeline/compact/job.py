@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ class LatestFile:
 
 def estimate_compaction(
     spark: SparkSession,
-    path: str | Path,
+    path: str | os.PathLike[str],
     topics: str | Sequence[str] | None = None,
     *,
     tombstone_stage: int = 1,
@@ -77,8 +78,8 @@ def estimate_compaction(
 
 def compact_to_table(
     spark: SparkSession,
-    path: str | Path,
-    target: DeltaTarget | str | Path,
+    path: str | os.PathLike[str],
+    target: DeltaTarget | str | os.PathLike[str],
     topics: str | Sequence[str] | None = None,
     *,
     columns: Sequence[str] = DEFAULT_COLUMNS,

@@ -7,6 +7,7 @@ views of a folder that no process uses are made here, by the same code.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ _REQUEST_S = 30
 
 
 def compact_folder(
-    path: str | Path,
+    path: str | os.PathLike[str],
     topics: str | Sequence[str] | None = None,
     *,
     tombstone_stage: int = 1,
@@ -60,7 +61,7 @@ def compact_folder(
         ]
 
 
-def topics_of(path: str | Path, topics: str | Sequence[str] | None) -> list[str]:
+def topics_of(path: str | os.PathLike[str], topics: str | Sequence[str] | None) -> list[str]:
     """The chosen topics of a folder. Raises TopicNotFoundError, OptionError."""
     options = ReadOptions.parse(checked_options(path, topics))
     with FolderReader(options.path) as reader:
@@ -77,7 +78,7 @@ def check_admin_url(url: str) -> None:
 
 def compact_by_broker(
     admin_url: str,
-    path: str | Path,
+    path: str | os.PathLike[str],
     topics: str | Sequence[str] | None = None,
     *,
     token: str | None = None,

@@ -8,13 +8,13 @@ that begin with the same version, Delta lets only one commit.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError, OptionError
@@ -43,7 +43,7 @@ class DeltaTarget:
     constants = False
 
     def __init__(
-        self, target: str | Path, *, storage_options: Mapping[str, str] | None = None
+        self, target: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
     ) -> None:
         if find_spec("deltalake") is None:
             raise MissingExtraError("delta", "deltalake")

@@ -18,9 +18,9 @@ So a run that was killed and repeated gives the same table as one that was not.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import FolderReader, TopicLog
@@ -68,8 +68,8 @@ class OffloadResult:
 
 def offload(
     spark: SparkSession,
-    path: str | Path,
-    target: OffloadTable | str | Path,
+    path: str | os.PathLike[str],
+    target: OffloadTable | str | os.PathLike[str],
     topics: str | Sequence[str] | None = None,
     *,
     ending_time: str | int | None = None,

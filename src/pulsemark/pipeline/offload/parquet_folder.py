@@ -9,10 +9,10 @@ they see the files of a run one by one, each of them whole.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import OptionError
@@ -31,7 +31,7 @@ class ParquetFolder:
 
     constants = False
 
-    def __init__(self, target: str | Path) -> None:
+    def __init__(self, target: str | os.PathLike[str]) -> None:
         self.name = str(target)
 
     @cached_property

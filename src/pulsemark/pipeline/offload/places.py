@@ -62,7 +62,7 @@ class Place(Protocol):
         """Remove a file, if it exists."""
 
 
-def place_of(name: str | Path) -> Place:
+def place_of(name: str | os.PathLike[str]) -> Place:
     """The place of a path or URI. Raises OptionError for one that cannot be used."""
     text = str(name)
     if "://" not in text and not text.startswith("file:"):

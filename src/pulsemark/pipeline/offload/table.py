@@ -6,9 +6,9 @@ a part of it, all files of a run at once, together with the head of the manifest
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ..errors import PipelineError
@@ -73,9 +73,9 @@ class OffloadTable(Protocol):
         """The column ``__index`` of a topic's rows, as the table's readers see them, unsorted."""
 
 
-def table_of(target: OffloadTable | str | Path) -> OffloadTable:
+def table_of(target: OffloadTable | str | os.PathLike[str]) -> OffloadTable:
     """The table of an argument: a path or a URI is a folder of Parquet files."""
-    if isinstance(target, str | Path):
+    if isinstance(target, str | os.PathLike):
         from .parquet_folder import ParquetFolder
 
         return ParquetFolder(target)

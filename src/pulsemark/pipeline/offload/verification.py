@@ -11,6 +11,7 @@ ledgers, and is in no file, is a problem too.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,9 @@ class TopicCheck:
         return not self.problems
 
 
-def verify_offload(path: str | Path, target: OffloadTable | str | Path) -> list[TopicCheck]:
+def verify_offload(
+    path: str | os.PathLike[str], target: OffloadTable | str | os.PathLike[str]
+) -> list[TopicCheck]:
     """Check a target against its manifest and against the data folder.
 
     Files of topics that no longer exist in the folder are checked against the manifest alone.
@@ -164,7 +167,9 @@ def _problem_beside(
     return f"{missing} messages of the ledger are not in it" if missing else None
 
 
-def truncate_offloaded(path: str | Path, target: OffloadTable | str | Path) -> dict[str, int]:
+def truncate_offloaded(
+    path: str | os.PathLike[str], target: OffloadTable | str | os.PathLike[str]
+) -> dict[str, int]:
     """Remove from each topic's head what is verified in the target, and no further.
 
     Whole segments are removed, and only messages that every durable subscription has acknowledged

@@ -11,6 +11,7 @@ be visible to all of them under its path.
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -95,7 +96,7 @@ class Progress:
 class Checkpoint:
     """A checkpoint's folder."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
 
     def lock(self) -> AbstractContextManager[None]:

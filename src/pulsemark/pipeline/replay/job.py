@@ -8,6 +8,7 @@ published by one task in its order; topics are divided among the tasks by their 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -65,9 +66,9 @@ class ReplayResult:
 
 def replay(
     spark: SparkSession,
-    path: str | Path,
+    path: str | os.PathLike[str],
     options: ReplayOptions,
-    checkpoint: str | Path,
+    checkpoint: str | os.PathLike[str],
     topics: str | Sequence[str] | None = None,
     *,
     fail_on_data_loss: bool = True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,7 +80,7 @@ def target_topic_of(topic: str, options: ReplayOptions) -> str:
 
 
 def settings_of(
-    path: str | Path,
+    path: str | os.PathLike[str],
     topics: Sequence[str] | None,
     bounds: Mapping[str, str],
     options: ReplayOptions,

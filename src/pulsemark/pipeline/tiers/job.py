@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ...ledger import FolderReader
@@ -74,8 +74,8 @@ class TierComparison:
 
 def compare_tiers(
     spark: SparkSession,
-    path: str | Path,
-    against: str | Path | OffloadTable,
+    path: str | os.PathLike[str],
+    against: str | os.PathLike[str] | OffloadTable,
     topics: str | Sequence[str] | None = None,
     *,
     bucket: str = "1 minute",
@@ -110,8 +110,8 @@ def compare_tiers(
         raise OptionError("bySource", "true", "is for another data folder only")
     options = checked_options(path, topics, **bounds)
     names = _topics_of(options)
-    name = str(against) if isinstance(against, str | Path) else against.name
-    if isinstance(against, str | Path) and kind == "counts":
+    name = str(against) if isinstance(against, str | os.PathLike) else against.name
+    if isinstance(against, str | os.PathLike) and kind == "counts":
         only = names[0] if topics is not None and len(names) == 1 else None
         counts = read_counts(against, bucket_ms, only)
         if topics is not None:
@@ -121,7 +121,7 @@ def compare_tiers(
         return TierComparison(tier, counts.tier, bucket_ms, tuple(differences))
     found = _found(spark, options, bucket_ms)
     ours = found.runs
-    if kind == "table" or not isinstance(against, str | Path):
+    if kind == "table" or not isinstance(against, str | os.PathLike):
         theirs = table_indexes(against, _log_ids(path, ours))
     else:
         theirs = _folder_indexes(spark, against, names if topics is not None else None, by_source)
@@ -176,7 +176,7 @@ def _found(
 
 
 def _folder_indexes(
-    spark: SparkSession, path: str | Path, names: list[str] | None, by_source: bool
+    spark: SparkSession, path: str | os.PathLike[str], names: list[str] | None, by_source: bool
 ) -> dict[str, TopicIndexes]:
     with FolderReader(path) as folder:
         there = folder.topics()
@@ -193,7 +193,9 @@ def _folder_indexes(
     return found
 
 
-def _log_ids(path: str | Path, topics: Sequence[str] | dict[str, Any]) -> dict[str, int]:
+def _log_ids(
+    path: str | os.PathLike[str], topics: Sequence[str] | dict[str, Any]
+) -> dict[str, int]:
     with FolderReader(path) as folder:
         return {topic: log.topic_id for topic, log in folder.logs(topics).items()}
 

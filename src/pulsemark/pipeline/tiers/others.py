@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -37,9 +38,9 @@ class TopicIndexes:
     """It is not expected to have messages from this index on yet; None: it has no such place."""
 
 
-def kind_of(place: str | Path | OffloadTable) -> str:
+def kind_of(place: str | os.PathLike[str] | OffloadTable) -> str:
     """``folder``, ``table`` or ``counts``. Raises OptionError for anything else."""
-    if not isinstance(place, str | Path):
+    if not isinstance(place, str | os.PathLike):
         return "table"
     found = _place(place)
     try:
@@ -64,7 +65,7 @@ def kind_of(place: str | Path | OffloadTable) -> str:
     raise OptionError(OPTION, str(place), reason)
 
 
-def _place(name: str | Path) -> Place:
+def _place(name: str | os.PathLike[str]) -> Place:
     try:
         return place_of(name)
     except OptionError as error:
@@ -72,7 +73,7 @@ def _place(name: str | Path) -> Place:
 
 
 def table_indexes(
-    place: str | Path | OffloadTable, log_ids: Mapping[str, int]
+    place: str | os.PathLike[str] | OffloadTable, log_ids: Mapping[str, int]
 ) -> dict[str, TopicIndexes]:
     """What a table has of each topic: the files in its folder, or what it says itself.
 
@@ -82,9 +83,9 @@ def table_indexes(
     Raises:
         OptionError: the manifest or a file cannot be read, or the files have no column `__index`.
     """
-    if isinstance(place, str | Path) and _place(place).names(_DELTA_LOG):
+    if isinstance(place, str | os.PathLike) and _place(place).names(_DELTA_LOG):
         place = DeltaTarget(str(place))
-    if not isinstance(place, str | Path):
+    if not isinstance(place, str | os.PathLike):
         return _indexes_by_table(place, log_ids)
     table = ParquetFolder(str(place))
     manifest = table.load()
@@ -153,7 +154,7 @@ class Counts:
     by_topic: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
-def read_counts(place: str | Path, bucket_ms: int, topic: str | None) -> Counts:
+def read_counts(place: str | os.PathLike[str], bucket_ms: int, topic: str | None) -> Counts:
     """The counts in a file of JSON, lines of JSON or CSV, or in a folder of CSV of `--out`.
 
     Each row has ``count`` and ``bucket_start`` (ISO-8601) or ``bucket_start_ms``; ``topic``, unless

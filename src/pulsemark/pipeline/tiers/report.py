@@ -6,6 +6,7 @@ follow the reader's light or dark setting. It is written as a whole, or not at a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -51,7 +52,7 @@ svg line { stroke: var(--line); } summary { cursor: pointer; color: var(--dim); 
 
 
 def write_report(
-    file: str | Path,
+    file: str | os.PathLike[str],
     title: str,
     rows: Sequence[Mapping[str, Any]],
     comparison: TierComparison | None = None,

@@ -49,7 +49,7 @@ class StoreMachine(RuleBasedStateMachine):
     def append(self, name: str, size: int, messages: int, wait: bool) -> None:
         """Append an entry, and sometimes wait for it."""
         ledger, model = self._topic(name)
-        self.engine.clock.advance(3 - messages * 2)
+        self.engine.clock.advance(by_ms=3 - messages * 2)
         model.append(ledger, b"x" * size, messages)
         if wait:
             self.store.committer.flush()

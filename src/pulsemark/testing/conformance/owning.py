@@ -52,7 +52,7 @@ class Owning(EngineTests):
                 ledger = store.open_topic(TOPIC)
                 for _ in range(4):
                     filled(ledger, 1)
-                    engine.clock.advance(600)
+                    engine.clock.advance(by_ms=600)
                 assert len({e.position.ledger_id for e in entries_of(ledger)}) == 2
         finally:
             engine.end()
@@ -66,7 +66,7 @@ class Owning(EngineTests):
         other = store.open_topic(OTHER)
         filled(other, 3)
         expected, index = facts_of(entries_of(ledger)), ledger.next_index
-        engine.clock.advance(-5000)
+        engine.clock.advance(by_ms=-5000)
         store.close() if ending == "close" else engine.kill()
         with engine.open() as store:
             assert store.topic_names() == [TOPIC, OTHER]

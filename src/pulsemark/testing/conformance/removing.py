@@ -103,7 +103,7 @@ class Removing(EngineTests):
         with engine.open() as store:
             ledger = store.open_topic(TOPIC)
             old = filled(ledger, 10)
-            engine.clock.advance(10_000)
+            engine.clock.advance(by_ms=10_000)
             new = filled(ledger, 10)
             cursor = ledger.open_cursor("billing", initial=EARLIEST)
             cursor.ack_cumulative(old[4].position)
@@ -134,7 +134,7 @@ class Removing(EngineTests):
         with engine.open() as store:
             ledger = stamped(store.open_topic(TOPIC))
             old = filled(ledger, 5)
-            engine.clock.advance(1000)
+            engine.clock.advance(by_ms=1000)
             filled(ledger, 5)
             now_ms = engine.clock.now_ms()
             assert expire_position(ledger, now_ms=now_ms, ttl_ms=500) == old[-1].position

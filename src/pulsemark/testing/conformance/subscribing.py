@@ -101,7 +101,7 @@ class Subscribing(EngineTests):
             stamped(ledger)
         start_ms = engine.clock.now_ms()
         for _ in range(60):
-            engine.clock.advance(chance.randrange(3) * 10)
+            engine.clock.advance(by_ms=chance.randrange(3) * 10)
             publish_ms = engine.clock.now_ms() - chance.randrange(100)
             body = unbatched_message(b"x", publish_time_ms=publish_ms)
             ledger.append(body, message_count=chance.randrange(3)).commit.wait(10)

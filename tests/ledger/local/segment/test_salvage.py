@@ -33,7 +33,7 @@ def fill(store, clock):
     orders, audit = store.open_topic(ORDERS), store.open_topic(AUDIT)
     random = Random(3)
     for number in range(36):
-        clock.advance(random.randint(0, 50))
+        clock.advance(by_ms=random.randint(0, 50))
         if number == 14:
             orders.roll()
         if number == 25:
