@@ -38,6 +38,7 @@ from .message import (
     partition_key_of,
     payload_of,
     read_message_metadata,
+    sound_count,
     verify_checksum,
 )
 from .message_index import message_index
@@ -50,6 +51,7 @@ from .prefix import (
     pack,
     pack_for_client,
     pack_stamp,
+    pack_stamps,
     peek,
     prefix_size_bytes,
     split,
@@ -123,6 +125,7 @@ __all__ = [
     "pack_for_client",
     "pack_message",
     "pack_stamp",
+    "pack_stamps",
     "partition_key_of",
     "payload_of",
     "peek",
@@ -130,6 +133,7 @@ __all__ = [
     "prefix_size_bytes",
     "printable",
     "read_message_metadata",
+    "sound_count",
     "split",
     "strip",
     "tags_of",

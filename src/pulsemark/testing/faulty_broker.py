@@ -8,11 +8,11 @@ from typing import cast
 
 from ..broker import Broker, BrokerConfig
 from ..broker.connection.session import Session
-from ..broker.handlers import handle_send
+from ..broker.handlers import handle_sends
 from ..broker.services import Services
 from ..metadata.partition_names import partition_of
 from ..proto.pulsar_api_pb2 import ServerError
-from ..wire import Send, commands
+from ..wire import Sends, commands
 from .faulty_files import FaultyFiles
 
 __all__ = ["FaultyBroker", "SendFault", "SendFaults"]
@@ -105,23 +105,31 @@ class FaultySession(Session):
             self._waiting = None
         super().close_state()
 
-    def handle_send(self, event: Send) -> None:
-        """A message: store it, or do what a fault says."""
-        entry = self.producers.get(event.command.producer_id)
+    def handle_sends(self, event: Sends) -> None:
+        """Messages: store each, or do what a fault says."""
+        if not self._faults.active:
+            handle_sends(self, event)
+            return
+        for number in range(len(event)):
+            if not self.is_closed:
+                self._handle_one(event.alone(number))
+
+    def _handle_one(self, event: Sends) -> None:
+        entry = self.producers.get(event.producer_id)
         topic = "" if entry is None else entry[1].name
         fault = next((each for each in self._faults.active if each.takes(topic)), None)
         if fault is None or entry is None:
-            handle_send(self, event)
+            handle_sends(self, event)
         elif fault.error is not None:
             answer = commands.send_error(
-                event.command.producer_id,
-                event.command.sequence_id,
+                event.producer_id,
+                event.sequence_ids[0],
                 cast("ServerError", fault.error),
                 f"a test lets sends fail with {ServerError.Name(fault.error)}",
             )
             self.receipts.answer_in_turn(entry[0], answer)
         else:
-            handle_send(self, event)
+            handle_sends(self, event)
             self.abort()
 
 

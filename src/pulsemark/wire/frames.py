@@ -28,6 +28,7 @@ Rules:
 from __future__ import annotations
 
 import struct
+from re import Pattern
 from typing import TypeAlias
 
 from .errors import CommandTooLargeError, FrameSizeError, FrameTooLargeError
@@ -177,6 +178,56 @@ class FrameBuffer:
             return command, _NO_PAYLOAD
         self._has_views = True
         return command, self._readable[payload_at:end]
+
+    def next_run(
+        self, pattern: Pattern[bytes], most: int
+    ) -> tuple[list[tuple[bytes, ...]], list[memoryview]] | None:
+        """The next whole frames whose commands match, with the same first group, at most so many.
+
+        None if the next frame is not whole, or its command does not match; `next_frame` reads it
+        then, and finds what is wrong. The commands are returned as the pattern's groups, the rest
+        as views. Only commands in the usual encoding match: their fourth byte says how many bytes
+        follow it.
+        """
+        block, readable, match, sizes_at = (
+            self._block,
+            self._readable,
+            pattern.fullmatch,
+            _SIZES.unpack_from,
+        )
+        start, end = self._start, self._end
+        groups: list[tuple[bytes, ...]] = []
+        payloads: list[memoryview] = []
+        kind = None
+        while end - start >= 8:
+            total, command_size = sizes_at(block, start)
+            command_at = start + 8
+            payload_at = command_at + command_size
+            start += 4 + total
+            if (
+                start > end
+                or not 4 < command_size < 132
+                or payload_at > start
+                or total + 4 > self.max_frame_size_bytes
+                or command_size > self.max_command_size_bytes
+                or block[command_at + 3] != command_size - 4
+                or (found := match(block, command_at, payload_at)) is None
+            ):
+                break
+            fields = found.groups()
+            if fields[0] != kind:
+                if kind is not None:
+                    break
+                kind = fields[0]
+            groups.append(fields)
+            payloads.append(readable[payload_at:start])
+            self._start = start
+            if len(groups) == most:
+                break
+        if not groups:
+            return None
+        self._has_views = True
+        return groups, payloads
 
     def _check_sizes(self, total: int, command_size: int | None) -> None:
         """Raise an error if the sizes are wrong."""

@@ -75,22 +75,51 @@ def pack_record_head(
     """Record header and prefix in one piece. The body follows unchanged, then ``pack_body_crc`` if
     ``body_check`` is BODY_CRC_OURS.
     """
-    core = (
-        RECORD_CORE.pack(
-            len(prefix) + len(body),
-            len(prefix),
-            kind,
-            body_check,
-            entry_id,
-            message_count,
-            append_time_ms,
-            index,
-        )
-        + prefix
+    first = index - message_count + 1
+    heads = pack_record_heads(
+        key, entry_id, kind, (message_count,), append_time_ms, first, (prefix,), (body,), body_check
     )
+    return heads[0]
+
+
+def pack_record_heads(
+    key: RecordKey,
+    first_entry_id: int,
+    kind: int,
+    message_counts: Sequence[int],
+    append_time_ms: int,
+    next_index: int,
+    prefixes: Sequence[bytes],
+    bodies: Sequence[Buffer],
+    body_check: int,
+) -> list[bytes]:
+    """As ``pack_record_head``, for consecutive entries of the same kind, time and body check.
+
+    ``next_index`` is the index of the first entry's first message.
+    """
     marker, seed = key
-    crc = crc32c(core + body[:CHECKED_BODY_BYTES], seed)
-    return RECORD_LEAD.pack(marker, crc) + core
+    pack_core, pack_lead, crc_of = RECORD_CORE.pack, RECORD_LEAD.pack, crc32c
+    heads: list[bytes] = []
+    entry_id, index = first_entry_id, next_index - 1
+    for prefix, body, count in zip(prefixes, bodies, message_counts, strict=True):
+        index += count
+        prefix_size = len(prefix)
+        core = (
+            pack_core(
+                prefix_size + len(body),
+                prefix_size,
+                kind,
+                body_check,
+                entry_id,
+                count,
+                append_time_ms,
+                index,
+            )
+            + prefix
+        )
+        heads.append(pack_lead(marker, crc_of(core + body[:CHECKED_BODY_BYTES], seed)) + core)
+        entry_id += 1
+    return heads
 
 
 def pack_body_crc(body: Buffer) -> bytes:
