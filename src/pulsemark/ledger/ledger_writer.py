@@ -279,15 +279,16 @@ class LedgerWriter(TopicLog):
         sender: Sender | None,
     ) -> NewEntries:
         """As many of the first entries as may be appended together. Raises for the first one."""
-        if not kind and base is None and min(counts) > 0 and max(counts) <= MAX_MESSAGE_COUNT:
+        if len(bodies) > 1 and not kind and base is None and self._builder.is_plain:
             count = sound_count(bodies)
-            if count == len(bodies):
+            if count > 1 and min(counts) > 0 and max(counts) <= MAX_MESSAGE_COUNT:
+                if count < len(bodies):
+                    bodies, counts = bodies[:count], counts[:count]
                 return bodies, BODY_CRC_PRODUCER, counts, kind, None, sender
-            if count:
-                return bodies[:count], BODY_CRC_PRODUCER, counts[:count], kind, None, sender
-        message_count = check_count(self.name, counts[0])
-        body_check = body_check_of(self.name, bodies[0])
-        return bodies[:1], body_check, (message_count,), kind, base, sender
+        body, message_count = bodies[0], counts[0]
+        if not 0 <= message_count <= MAX_MESSAGE_COUNT:
+            message_count = check_count(self.name, message_count)
+        return (body,), body_check_of(self.name, body), (message_count,), kind, base, sender
 
     def _add(
         self, tail: Tail, records: Records, group: Group | None = None, *, wakes: bool = True
@@ -310,14 +311,14 @@ class LedgerWriter(TopicLog):
                 assert run is not None
                 group = self._group = pending.group(self, run, tail.offset, wakes)
         batch = group.batch
-        append_time_ms, entry_time_ms, _, end = rows[-ROW_FIELDS:]
-        added_bytes, entry_count = end - tail.offset, len(rows) // ROW_FIELDS
-        last_id = tail.entry_id + entry_count - 1
-        appended = Appended(tail.ledger_id, last_id, next_index - 1, append_time_ms, group)
+        append_time_ms, entry_time_ms, _, end = rows if len(rows) == ROW_FIELDS else rows[-4:]
+        added_bytes, end_id = end - tail.offset, tail.entry_id + len(rows) // ROW_FIELDS
+        entry_count = end_id - tail.entry_id
+        appended = Appended(tail.ledger_id, end_id - 1, next_index - 1, append_time_ms, group)
         # No call from here on: nothing can interrupt this (see `pending`).
         group.buffers += parts
         group.rows += rows
-        tail.entry_id += entry_count
+        tail.entry_id = end_id
         tail.offset = end
         tail.next_index = next_index
         tail.stamp_floor_ms = append_time_ms

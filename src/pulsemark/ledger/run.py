@@ -190,13 +190,14 @@ class Run(ABC):
         prefixes: Sequence[bytes],
         bodies: Sequence[Buffer],
         body_check: int,
+        offset: int,
     ) -> tuple[list[Buffer], list[int]]:
-        """As ``pack``, for consecutive entries; and the size of each as it is written.
+        """As ``pack``, for consecutive entries from ``offset`` on; and where each of them ends.
 
         ``next_index`` is the index of the first entry's first message.
         """
         parts: list[Buffer] = []
-        sizes = []
+        ends = []
         entry_id, index = first_entry_id, next_index - 1
         for prefix, body, count in zip(prefixes, bodies, message_counts, strict=True):
             index += count
@@ -204,9 +205,10 @@ class Run(ABC):
                 entry_id, kind, count, append_time_ms, index, prefix, body, body_check
             )
             parts += packed
-            sizes.append(sum(map(len, packed)))
+            offset += sum(map(len, packed))
+            ends.append(offset)
             entry_id += 1
-        return parts, sizes
+        return parts, ends
 
     @abstractmethod
     def unpacker(self) -> Callable[[bytes], list[Entry]]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
-from operator import add
 
 from ....metadata.crc import crc32c
 from ...entry import LAST_KIND, Entry, EntryKind
@@ -23,7 +21,8 @@ from .record_format import (
     BadRecordError,
     RecordTuple,
     pack_body_crc,
-    pack_record_heads,
+    pack_record_head,
+    pack_records,
     record_size,
     split_records,
     whole_record,
@@ -52,11 +51,13 @@ class Segment(SegmentRows):
         body_check: int,
     ) -> tuple[Buffer, ...]:
         """The entry's record, in parts: header and prefix, body, and our checksum, if any."""
-        first = index - message_count + 1
-        parts, _ = self.pack_run(
-            entry_id, kind, (message_count,), append_time_ms, first, (prefix,), (body,), body_check
-        )
-        return tuple(parts)
+        head = pack_record_head(
+            self.record_key, entry_id, kind, message_count, append_time_ms, index, prefix, body,
+            body_check,
+        )  # fmt: skip
+        if body_check == BODY_CRC_OURS:
+            return head, body, pack_body_crc(body)
+        return head, body
 
     def pack_run(
         self,
@@ -68,25 +69,13 @@ class Segment(SegmentRows):
         prefixes: Sequence[bytes],
         bodies: Sequence[Buffer],
         body_check: int,
+        offset: int,
     ) -> tuple[list[Buffer], list[int]]:
         """As ``Run.pack_run``, with one loop over the records."""
-        heads = pack_record_heads(
-            self.record_key,
-            first_entry_id,
-            kind,
-            message_counts,
-            append_time_ms,
-            next_index,
-            prefixes,
-            bodies,
-            body_check,
-        )
-        sizes = map(add, map(len, heads), map(len, bodies))
-        if body_check == BODY_CRC_OURS:
-            crcs = list(map(pack_body_crc, bodies))
-            sizes = map(add, sizes, map(len, crcs))
-            return [*chain.from_iterable(zip(heads, bodies, crcs, strict=True))], list(sizes)
-        return [*chain.from_iterable(zip(heads, bodies, strict=True))], list(sizes)
+        return pack_records(
+            self.record_key, first_entry_id, kind, message_counts, append_time_ms, next_index,
+            prefixes, bodies, body_check, offset,
+        )  # fmt: skip
 
     def unpacker(self) -> Callable[[bytes], list[Entry]]:
         return partial(_unpack_entries, self.ledger_id)
