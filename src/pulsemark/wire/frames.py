@@ -184,6 +184,8 @@ class FrameBuffer:
     ) -> tuple[list[tuple[bytes, ...]], list[memoryview]] | None:
         """The next whole frames whose commands match, with the same first group, at most so many.
 
+        The group stands at the same place in all of them, and is a varint.
+
         None if the next frame is not whole, or its command does not match; `next_frame` reads it
         then, and finds what is wrong. The commands are returned as the pattern's groups, the rest
         as views. Only commands in the usual encoding match: their fourth byte says how many bytes
@@ -198,7 +200,7 @@ class FrameBuffer:
         start, end = self._start, self._end
         groups: list[tuple[bytes, ...]] = []
         payloads: list[memoryview] = []
-        kind = None
+        first, first_at = b"", 0
         while end - start >= 8:
             total, command_size = sizes_at(block, start)
             command_at = start + 8
@@ -211,14 +213,14 @@ class FrameBuffer:
                 or total + 4 > self.max_frame_size_bytes
                 or command_size > self.max_command_size_bytes
                 or block[command_at + 3] != command_size - 4
+                or (first and not block.startswith(first, command_at + first_at))
                 or (found := match(block, command_at, payload_at)) is None
             ):
                 break
             fields = found.groups()
-            if fields[0] != kind:
-                if kind is not None:
-                    break
-                kind = fields[0]
+            if not groups:
+                # No number's bytes are the beginning of another number's.
+                first, first_at = fields[0], found.start(1) - command_at
             groups.append(fields)
             payloads.append(readable[payload_at:start])
             self._start = start
