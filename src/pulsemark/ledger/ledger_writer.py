@@ -17,7 +17,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from ..metadata import BrokerEntryMetadata, Buffer, Sender, StamperChain, sound_count
+from ..metadata import BrokerEntryMetadata, Buffer, Sender, StamperChain
+from ..metadata.message import sound_count
 from .admission import body_check_of, check_count, check_kind, check_place, plain_body
 from .commit.commit import ROW_FIELDS, Appended, Group
 from .commit.pending import MAX_BATCH_BYTES

@@ -38,7 +38,6 @@ from .message import (
     partition_key_of,
     payload_of,
     read_message_metadata,
-    sound_count,
     verify_checksum,
 )
 from .message_index import message_index
@@ -51,7 +50,6 @@ from .prefix import (
     pack,
     pack_for_client,
     pack_stamp,
-    pack_stamps,
     peek,
     prefix_size_bytes,
     split,
@@ -125,7 +123,6 @@ __all__ = [
     "pack_for_client",
     "pack_message",
     "pack_stamp",
-    "pack_stamps",
     "partition_key_of",
     "payload_of",
     "peek",
@@ -133,7 +130,6 @@ __all__ = [
     "prefix_size_bytes",
     "printable",
     "read_message_metadata",
-    "sound_count",
     "split",
     "strip",
     "tags_of",

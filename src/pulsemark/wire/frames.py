@@ -191,13 +191,8 @@ class FrameBuffer:
         as views. Only commands in the usual encoding match: their fourth byte says how many bytes
         follow it.
         """
-        block, readable, match, sizes_at = (
-            self._block,
-            self._readable,
-            pattern.fullmatch,
-            _SIZES.unpack_from,
-        )
-        start, end = self._start, self._end
+        block, start, end = self._block, self._start, self._end
+        match, sizes_at = pattern.fullmatch, _SIZES.unpack_from
         groups: list[tuple[bytes, ...]] = []
         payloads: list[memoryview] = []
         first, first_at = b"", 0
@@ -222,7 +217,7 @@ class FrameBuffer:
                 # No number's bytes are the beginning of another number's.
                 first, first_at = fields[0], found.start(1) - command_at
             groups.append(fields)
-            payloads.append(readable[payload_at:start])
+            payloads.append(self._readable[payload_at:start])
             self._start = start
             if len(groups) == most:
                 break

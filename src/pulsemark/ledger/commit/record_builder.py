@@ -15,8 +15,8 @@ from ...metadata import (
     StamperChain,
     pack,
     pack_stamp,
-    pack_stamps,
 )
+from ...metadata.prefix import pack_stamps
 from ..admission import raise_too_large
 from ..entry import EntryKind
 from ..entry_time import time_of_unstamped
@@ -28,6 +28,8 @@ from .commit import ROW_FIELDS
 from .tail import LEDGER, Tail, what_begins
 
 _PLAIN_TIME_END_MS = 2**63
+_MANY_MAX_BYTES = 1 << 20
+"""Larger records are not built together: they cost enough alone, and a batch has a limit."""
 
 
 NewEntries: TypeAlias = tuple[
@@ -108,9 +110,7 @@ class RecordBuilder:
         time_ms = now_ms
         if not (self.stamps_time and prefix):
             time_ms = time_of_unstamped(header or MessageHeader(body), now_ms)
-        if time_ms < tail.entry_time_max_ms:
-            time_ms = tail.entry_time_max_ms
-        rows = [now_ms, time_ms, index - run.first_index, start + size]
+        rows = [now_ms, max(time_ms, tail.entry_time_max_ms), index - run.first_index, start + size]
         return parts, rows, size, index, age_ms, clock_ms
 
     def _build_many(self, entries: NewEntries, tail: Tail, run: Run) -> Records | None:
@@ -128,7 +128,9 @@ class RecordBuilder:
             return None
         size = sum(map(len, bodies)) + sum(map(len, prefixes))
         size += entry_count * run.overhead_bytes[body_check]
-        if what_begins(tail, size, messages, age_ms, self._options, entry_count):
+        if size > _MANY_MAX_BYTES or what_begins(
+            tail, size, messages, age_ms, self._options, entry_count
+        ):
             return None
         parts, ends = run.pack_run(
             tail.entry_id, kind, counts, now_ms, tail.next_index, prefixes, bodies, body_check,
