@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -164,7 +165,7 @@ Event: TypeAlias = Command | Send | Message | Unsupported
 RunEvent: TypeAlias = Command | Sends | Unsupported
 
 RUN_MAX = 32
-"""The most SENDs in one `Sends`: the caller decides between two events whether to go on."""
+"""The most SENDs in one `Sends`: between two events the caller decides whether to go on."""
 
 _T = BaseCommand.Type
 _SEND = int(_T.SEND)
@@ -225,6 +226,7 @@ class Connection:
     """
 
     __slots__ = (
+        "_ahead",
         "_error",
         "_established",
         "_fast_parsers",
@@ -252,6 +254,8 @@ class Connection:
         self._error: ProtocolError | None = None
         self._fast_parsers = _FAST_PARSERS[role]
         self._frames = FrameBuffer(0, 0)
+        #: Runs that were read together with the one before them, and are still to be yielded.
+        self._ahead: deque[Sends] = deque()
         self._set_limits(max_message_size_bytes)
 
     @property
@@ -280,6 +284,7 @@ class Connection:
 
     def discard(self) -> None:
         """Drop received bytes that were not read, and free their memory: the connection ended."""
+        self._ahead.clear()
         self._frames.discard()
 
     def withdraw_handshake(self) -> None:
@@ -351,13 +356,17 @@ class Connection:
         An event has at most `RUN_MAX` SENDs; none of them is in another event.
         """
         self._raise_if_dead()
-        frames = self._frames
+        frames, ahead = self._frames, self._ahead
         try:
             while True:
-                run = frames.next_run(_ORDINARY_SEND, RUN_MAX) if self._established else None
-                if run is not None:
-                    yield _sends(*run)
-                    continue
+                while ahead:
+                    yield ahead.popleft()
+                # Before the handshake, and for what is not an ordinary SEND, there is no run.
+                if self._established:
+                    matching = frames.next_matching(_ORDINARY_SEND, RUN_MAX)
+                    if matching[0]:
+                        ahead.extend(_runs(*matching))
+                        continue
                 frame = frames.next_frame()
                 if frame is None:
                     return
@@ -450,18 +459,33 @@ class Connection:
             self._max_message_size_bytes = body.max_message_size
 
 
-def _sends(groups: list[tuple[bytes, ...]], bodies: list[memoryview]) -> Sends:
-    """The event of SENDs whose fields were found by `_ORDINARY_SEND`."""
-    sequence_ids, highest, counts = [], [], []
-    for _, sequence_id, count, highest_id in groups:
-        if len(sequence_id) == 3:  # as `_number`, without a call
-            low, middle, high = sequence_id
-            sequence_ids.append(low & 0x7F | (middle & 0x7F) << 7 | high << 14)
+def _runs(commands: list[tuple[bytes | Any, ...]], bodies: list[memoryview]) -> Iterator[Sends]:
+    """The events of SENDs whose fields were found by `_ORDINARY_SEND`."""
+    first, total = 0, len(commands)
+    while first < total:
+        producer = commands[first][0]
+        end = first + 1
+        while end < total and commands[end][0] == producer:
+            end += 1
+        if end - first == 1:
+            _, sequence, count, highest = commands[first]
+            yield Sends(
+                _number(producer),
+                [_number(sequence)],
+                [-1 if highest is None else _number(highest)],
+                [1 if count is None else _number(count)],
+                [bodies[first]],
+            )
         else:
-            sequence_ids.append(_number(sequence_id))
-        counts.append(1 if count is None else _number(count))
-        highest.append(-1 if highest_id is None else _number(highest_id))
-    return Sends(_number(groups[0][0]), sequence_ids, highest, counts, bodies)
+            _, sequences, counts, highest_ids = zip(*commands[first:end], strict=True)
+            yield Sends(
+                _number(producer),
+                [*map(_number, sequences)],
+                [-1 if number is None else _number(number) for number in highest_ids],
+                [1 if number is None else _number(number) for number in counts],
+                bodies[first:end],
+            )
+        first = end
 
 
 def _whole_send(send: Send) -> Sends:
@@ -480,8 +504,14 @@ def _whole_send(send: Send) -> Sends:
 
 def _number(varint: bytes) -> int:
     """The number that a varint stands for."""
-    number = shift = 0
-    for byte in varint:
-        number |= (byte & 0x7F) << shift
-        shift += 7
+    size = len(varint)
+    if size == 1:
+        return varint[0]
+    if size == 2:
+        return varint[0] & 0x7F | varint[1] << 7
+    if size == 3:
+        return varint[0] & 0x7F | (varint[1] & 0x7F) << 7 | varint[2] << 14
+    number = 0
+    for byte in reversed(varint):
+        number = number << 7 | byte & 0x7F
     return number

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import struct
 from re import Pattern
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from .errors import CommandTooLargeError, FrameSizeError, FrameTooLargeError
 
@@ -179,24 +179,20 @@ class FrameBuffer:
         self._has_views = True
         return command, self._readable[payload_at:end]
 
-    def next_run(
+    def next_matching(
         self, pattern: Pattern[bytes], most: int
-    ) -> tuple[list[tuple[bytes, ...]], list[memoryview]] | None:
-        """The next whole frames whose commands match, with the same first group, at most so many.
+    ) -> tuple[list[tuple[bytes | Any, ...]], list[memoryview]]:
+        """The next whole frames whose commands match, at most so many; there may be none.
 
-        The group stands at the same place in all of them, and is a varint.
-
-        None if the next frame is not whole, or its command does not match; `next_frame` reads it
-        then, and finds what is wrong. The commands are returned as the pattern's groups, the rest
-        as views. Only commands in the usual encoding match: their fourth byte says how many bytes
-        follow it.
+        The commands are returned as the pattern's groups, the rest as views. Only commands in the
+        usual encoding are looked at: their fourth byte says how many bytes follow it. What is not
+        whole, does not match or is wrong is left to `next_frame`.
         """
         block, start, end = self._block, self._start, self._end
-        match, sizes_at = pattern.fullmatch, _SIZES.unpack_from
-        groups: list[tuple[bytes, ...]] = []
+        match, sizes_at, readable = pattern.fullmatch, _SIZES.unpack_from, self._readable
+        commands: list[tuple[bytes | Any, ...]] = []
         payloads: list[memoryview] = []
-        first, first_at = b"", 0
-        while end - start >= 8:
+        while end - start >= 8 and len(commands) < most:
             total, command_size = sizes_at(block, start)
             command_at = start + 8
             payload_at = command_at + command_size
@@ -208,23 +204,15 @@ class FrameBuffer:
                 or total + 4 > self.max_frame_size_bytes
                 or command_size > self.max_command_size_bytes
                 or block[command_at + 3] != command_size - 4
-                or (first and not block.startswith(first, command_at + first_at))
                 or (found := match(block, command_at, payload_at)) is None
             ):
                 break
-            fields = found.groups()
-            if not groups:
-                # No number's bytes are the beginning of another number's.
-                first, first_at = fields[0], found.start(1) - command_at
-            groups.append(fields)
-            payloads.append(self._readable[payload_at:start])
+            commands.append(found.groups())
+            payloads.append(readable[payload_at:start])
             self._start = start
-            if len(groups) == most:
-                break
-        if not groups:
-            return None
-        self._has_views = True
-        return groups, payloads
+        if commands:
+            self._has_views = True
+        return commands, payloads
 
     def _check_sizes(self, total: int, command_size: int | None) -> None:
         """Raise an error if the sizes are wrong."""

@@ -49,7 +49,7 @@ def test_what_is_refused_within_a_run_is_answered_in_its_turn(raw, topic):
         commands.send(producer.producer_id, number, bad.get(number, GOOD)) for number in range(60)
     ]
     raw.write(b"".join(part for send in sends for part in send))
-    answers = []
+    answers: list[tuple[int, int | str]] = []
     while len(answers) < 60:
         try:
             (receipt,) = producer.receipts(1)

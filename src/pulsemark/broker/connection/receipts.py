@@ -231,17 +231,19 @@ class Receipts:
         # Most publishes go into the same run as the one before them.
         if run is None or run.commit is not appended.commit or run.answers:
             run, begun = self._begin_run(producer, counters, appended)
-        entries, size_bytes = len(sequence_ids), sum(sizes_bytes)
+        entries = len(sequence_ids)
         if max(highest_sequence_ids) >= 0:
             # Below the first sequence id: as in Pulsar the SEND then has none.
             highest_sequence_ids = [
                 highest if sequence_id <= highest < NEGATIVE else -1
                 for sequence_id, highest in zip(sequence_ids, highest_sequence_ids, strict=True)
             ]
-        end = appended.entry_id + 1
-        run.publishes += zip(
-            sequence_ids, highest_sequence_ids, range(end - entries, end), strict=True
-        )
+        if entries == 1:
+            (size_bytes,) = sizes_bytes
+            run.publishes.append((sequence_ids[0], highest_sequence_ids[0], appended.entry_id))
+        else:
+            size_bytes, end = sum(sizes_bytes), appended.entry_id + 1
+            run.publishes += zip(sequence_ids, highest_sequence_ids, range(end - entries, end))  # noqa: B905
         run.sizes_bytes += sizes_bytes
         run.size_bytes += size_bytes
         run.messages += message_counts
