@@ -53,6 +53,9 @@ def main() -> int:
             report = torture(seed, cycles, folder)
             show("power cuts, kills and failing calls", report)
             good = good and not report.problems
+            report = torture(seed, cycles, folder, interval=True)
+            show("interval mode, with failing calls of the catalog", report)
+            good = good and not report.problems
         report = torture(seed, min(cycles, 20), folder, syncs=False, faults=False, survival="none")
         show("control: without syncs", report)
         if not report.problems:

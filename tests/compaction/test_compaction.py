@@ -7,7 +7,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from pulsemark.ledger import (
     EARLIEST,
     Entry,
     EntryKind,
+    LedgerError,
     LocalStore,
     ManagedLedger,
     Position,
@@ -62,6 +63,7 @@ from pulsemark.proto.broker_entry_pb2 import CONTROL_CHECKPOINT, SOURCE_KAFKA_MA
 from pulsemark.proto.pulsar_api_pb2 import CompressionType, EncryptionKeys, SingleMessageMetadata
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 
 TOPIC = "persistent://public/default/prices"
 STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])
@@ -933,23 +935,34 @@ def test_newer_version(topic, open_store):
     assert (caught.value.found, caught.value.supported) == (2, 1)
 
 
-def test_interval_mode(open_store, monkeypatch):
-    """Where commits do not wait for the disk, all is synced before the new view counts."""
-    store = open_store(sync_interval_ms=1000)
+def test_interval_mode(memory_folder, monkeypatch):
+    """Where commits do not wait for the disk, a power cut takes no view that counts."""
+    options = StoreOptions(
+        checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS, sync_interval_ms=60_000
+    )
+    simulated = SimulatedStore(
+        memory_folder / "data", survival="none", options=options, threaded=True
+    )
+    store = simulated.open()
     topic = store.open_topic(TOPIC)
-    body = unbatched_message(b"1", publish_time_ms=1, key="a")
-    topic.append(body).commit.wait()
-    order = []
-    monkeypatch.setattr(store, "checkpoint", lambda: order.append("synced"))
+    for number in range(3):
+        put(topic, f"k{number}", bytes(600_000))
     put_property = store.catalog.put
 
-    def put_in_order(*values):
-        order.append(values[0])
+    def put_and_cut_the_power(*values):
         put_property(*values)
+        simulated.disk.power_off()
 
-    monkeypatch.setattr(store.catalog, "put", put_in_order)
-    compact(topic)
-    assert order == ["synced", "compaction"]
+    monkeypatch.setattr(store.catalog, "put", put_and_cut_the_power)
+    with suppress(OSError, LedgerError):
+        compact(topic)
+    simulated.power_off()
+    view = current_view(simulated.open().open_topic(TOPIC))
+    assert view is not None
+    first = view.find(Key.POSITION, EARLIEST)
+    assert first is not None
+    assert len(view.read(first, 10, 1 << 30)) == 3
+    simulated.close()
 
 
 def test_a_closed_store_is_named(tmp_path):

@@ -46,6 +46,15 @@ def test_a_seed_gives_the_same_again(folder):
         assert getattr(whole, name) == sum(getattr(part, name) for part in parts)
 
 
+def test_in_interval_mode_cleaning_removes_nothing_that_is_needed(folder, caplog):
+    """A power cut takes only what was acknowledged since the last sync, whatever was cleaned."""
+    caplog.set_level(logging.CRITICAL)
+    report = torture(7_000_022, 2, folder, interval=True, survival="none")
+    assert report.problems == []
+    assert report.power_cuts
+    assert report.acknowledged
+
+
 def test_control_without_syncs_must_lose(folder, caplog):
     """With syncs that do nothing the campaign reports losses: its checks bite."""
     caplog.set_level(logging.CRITICAL)
@@ -60,8 +69,8 @@ def test_tool_prints_figures_and_seeds():
         check=True, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert [line["problems"] for line in lines[:2]] == [0, 0]
-    assert lines[2]["problems"] > 0
+    assert [line["problems"] for line in lines[:3]] == [0, 0, 0]
+    assert lines[3]["problems"] > 0
     assert {line["seed"] for line in lines} == {5}
 
 

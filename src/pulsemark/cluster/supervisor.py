@@ -24,6 +24,8 @@ from typing import Any, Self
 from ..broker import BrokerConfig
 from ..coordination.local_server import LocalServer
 from ..coordination.memory import DurableTree
+from ..ledger.local.io.files import OsFiles
+from ..ledger.local.io.folder import make_folder_durably
 from .errors import WorkersError
 from .worker import WorkerSpec
 
@@ -53,7 +55,7 @@ class WorkersFolder:
         if not 1 <= workers <= MAX_WORKERS:
             raise WorkersError(f"--workers {workers}: there can be 1 to {MAX_WORKERS} workers")
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder_durably(OsFiles(), folder)  # the workers find it made
         facts = folder / FACTS
         others = [path.name for path in folder.iterdir() if path.name not in (FACTS, LOCK)]
         if not facts.exists() and others:

@@ -239,9 +239,8 @@ class _Compaction:
             self._copy(latest, writer)
             summary = self._finish(writer)
             log.close()
-            if store.options.sync_interval_ms:
-                # The catalog is durable at once, entries are later: so entries come first.
-                store.checkpoint()
+            # The catalog is durable at once, entries may be later: so entries come first.
+            store.sync_acknowledged()
             switch_view(ledger, CompactedView(log, ledger.name, generation, summary))
         except BaseException:
             if newest_generation(ledger) != generation:

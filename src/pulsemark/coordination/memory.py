@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from ..sqlite_transactions import DoubtfulCommitError, transaction
 from .errors import (
     ConnectionLossError,
     CoordinationClosedError,
@@ -267,6 +268,7 @@ class DurableTree(MemoryTree):
     def __init__(self, file: Path) -> None:
         """Open or create the file. Raises CoordinationUnavailableError: it cannot be used."""
         super().__init__()
+        self._doubt: DoubtfulCommitError | None = None
         try:
             self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
@@ -294,23 +296,27 @@ class DurableTree(MemoryTree):
             self.restore(path, data, version, created)
 
     def keep(self, paths: Iterable[str]) -> None:
-        """Store what became of these nodes. Raises sqlite3.Error; then nothing is stored."""
-        self._database.execute("BEGIN IMMEDIATE")
+        """Store what became of these nodes. Raises sqlite3.Error; then nothing is stored.
+
+        After a DoubtfulCommitError nothing can be stored until the file is opened again.
+        """
+        if self._doubt is not None:
+            raise DoubtfulCommitError(f"nothing is stored any more: {self._doubt}")
         try:
-            for path in sorted(set(paths)):
-                facts = self.facts(path)
-                if facts is None:
-                    self._database.execute("DELETE FROM nodes WHERE path = ?", (path,))
-                else:
-                    row = (path, *facts, _checksum(path, *facts))
-                    self._database.execute(
-                        "INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?)", row
-                    )
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
+            with transaction(self._database):
+                self._put(paths)
+        except DoubtfulCommitError as error:
+            self._doubt = error
             raise
+
+    def _put(self, paths: Iterable[str]) -> None:
+        for path in sorted(set(paths)):
+            facts = self.facts(path)
+            if facts is None:
+                self._database.execute("DELETE FROM nodes WHERE path = ?", (path,))
+            else:
+                row = (path, *facts, _checksum(path, *facts))
+                self._database.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?)", row)
 
     def close(self) -> None:
         """Close the file."""

@@ -96,6 +96,8 @@ class ManagedLedger(EpochWriter):
         return self.store.uninterrupted.run(partial(self._truncate_head, before))
 
     def _announce_removal(self, before: Position) -> None:
+        # Entries are removed because of something newer: another view, a subscription's place.
+        self.store.sync_acknowledged()
         for call in self.before_removal:
             call(before)
 

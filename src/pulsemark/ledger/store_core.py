@@ -76,6 +76,14 @@ class StoreCore:
         """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
         self.committer.thread.wake()
 
+    def sync_acknowledged(self) -> None:
+        """Have everything that was acknowledged on the disk: in interval mode it may not be yet.
+
+        The rule for all that removes the old after writing the new. Blocks. Raises OSError, after
+        which the old must stay.
+        """
+        self.uninterrupted.run(self.committer.sync_acknowledged)
+
     def reads_are_due(self) -> bool:
         """Whether readers of old entries must take turns now (`ReadTurns`)."""
         return self.committer.read_turns.are_due()

@@ -221,6 +221,7 @@ class TopicStore(StoreCore):
             ledger = self._open_topic(name, create=False)
             with ledger.refusing_appends():
                 self.committer.flush()
+                self.committer.sync_acknowledged()
                 give_back_space = self.engine.remove_topic(
                     ledger.topic_id, ledger.all_segments(), (DELETING_KIND, str(ledger.topic_id))
                 )
@@ -242,6 +243,7 @@ class TopicStore(StoreCore):
             self.catalog.delete(kind, str(topic_id))
         for commit in forgotten:
             commit.wait()
+        self.committer.sync_acknowledged()
         self.catalog.delete(DELETING_KIND, str(topic_id))
 
     def _end_deletions(self) -> None:

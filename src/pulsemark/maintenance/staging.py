@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..ledger.errors import LedgerError
+from ..ledger.local.io.files import OsFiles
+from ..ledger.local.io.folder import make_folder_durably
 
 __all__ = ["TargetError", "fill_at_once", "sync_file", "sync_folder"]
 
@@ -35,14 +37,14 @@ class TargetError(LedgerError):
 def fill_at_once(target: Path) -> Iterator[Path]:
     """An empty folder to fill in the ``with`` block; after the block it is ``target``.
 
-    The files in it must be synced by the block; the folders are synced here. If the block fails,
-    nothing is left.
+    The files in it must be synced by the block; the folders are synced here, new parents of the
+    target included. If the block fails, nothing is left.
 
     Raises TargetError: ``target`` has something in it, or another process fills it now. OSError.
     """
     target = target.absolute()
     check_empty(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_durably(OsFiles(), target.parent)
     staging = target.with_name(f".{target.name}.unfinished")
     lock_fd = _claim(staging, target)
     try:

@@ -17,14 +17,17 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from ..ledger.local.io.files import Buffer, Files, OsFiles
+from .faulty_sqlite import SQLITE_STEPS, FaultyConnection
 from .simulated_disk import DiskProcess
 
 T = TypeVar("T")
@@ -33,7 +36,7 @@ OPERATIONS = (
     "open", "close", "pread", "map", "pwritev", "fdatasync", "fsync", "ftruncate", "punch_hole",
     "size", "rename", "unlink", "mkdir", "listdir", "exists", "names_stamp", "sync_folder",
     "try_lock",
-    "try_lock_folder",
+    "try_lock_folder", "connect",
 )  # fmt: skip
 """The operations that can fail: every method of `Files`."""
 
@@ -109,7 +112,7 @@ class FaultyFiles:
         """Let ``times`` calls of ``operation`` fail, beginning with the ``call``-th from now.
 
         Args:
-            operation: a name of OPERATIONS.
+            operation: a name of OPERATIONS, or a step of an SQLite connection (SQLITE_STEPS).
             call: 1 is the next call.
             error: an errno, or `Short`.
             times: None: until `heal`.
@@ -117,8 +120,9 @@ class FaultyFiles:
 
         Raises ValueError for an operation that does not exist.
         """
-        if operation not in OPERATIONS:
-            raise ValueError(f"no operation {operation!r}; use one of {', '.join(OPERATIONS)}")
+        known = OPERATIONS + SQLITE_STEPS
+        if operation not in known:
+            raise ValueError(f"no operation {operation!r}; use one of {', '.join(known)}")
         with self._lock:
             first = self.calls[operation] + call
             self._faults.append(_Fault(operation, first, times, error, path_part))
@@ -168,6 +172,17 @@ class FaultyFiles:
             if partly is not None and operation == "pwritev" and fault.error != errno.EINTR:
                 partly()
         raise OSError(fault.error, os.strerror(fault.error), str(path or ""))
+
+    def _next_sqlite_error(self, path: Path, step: str) -> int | None:
+        """The errno with which this step of SQLite fails. It is no call: `at_call` passes it."""
+        with self._lock:
+            self.calls[step] += 1
+            hits = [f for f in self._faults if f.operation == step]
+            fault = next((f for f in hits if f.hits(self.calls[step], path)), None)
+            if fault is None:
+                return None
+            self.failed_calls += 1
+            return errno.EIO if isinstance(fault.error, type) else fault.error
 
     def _path(self, fd: int) -> Path | None:
         return self._paths.get(fd)
@@ -297,3 +312,11 @@ class FaultyFiles:
     def try_lock_folder(self, path: Path) -> int | None:
         """As `Files.try_lock_folder`."""
         return self._call("try_lock_folder", path, lambda: self._files.try_lock_folder(path))
+
+    def connect(self, path: Path) -> sqlite3.Connection:
+        """As `Files.connect`. Its commits and reads can fail, too (SQLITE_STEPS)."""
+        try:
+            self._call("connect", path, lambda: None)
+        except OSError as error:
+            raise sqlite3.OperationalError(f"unable to open database file: {error}") from error
+        return FaultyConnection(path, partial(self._next_sqlite_error, path))

@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from ..ledger.local.io.files import Buffer
+from ..ledger.local.io.files import Buffer, OsFiles
 from .disk_contents import Folder, Inode, Survival
 
 
@@ -299,3 +300,8 @@ class DiskProcess:
 
     def try_lock_folder(self, path: Path) -> None:
         """None: this disk locks no folders."""
+
+    def connect(self, path: Path) -> sqlite3.Connection:
+        """A connection to a real file: SQLite is not simulated."""
+        self._alive()
+        return OsFiles().connect(path)

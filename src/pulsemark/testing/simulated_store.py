@@ -14,7 +14,7 @@ import logging
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from ..ledger import LocalStore, StoreOptions
@@ -60,7 +60,7 @@ class SimulatedStore:
         )
         self._syncs = syncs
         self.threaded = threaded
-        self._catalog: bytes | None = None
+        self._catalog: dict[str, bytes] = {}
         self._ended = False
         self.store: LocalStore | None = None
         """The open store."""
@@ -110,17 +110,18 @@ class SimulatedStore:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _keep_catalog(self) -> None:
-        path = self.folder / CATALOG_NAME
         self._ended = True
-        self._catalog = None
+        self._catalog = {}
+        path = self.folder / CATALOG_NAME
         if path.exists():
-            source, copy = sqlite3.connect(path), sqlite3.connect(":memory:")
-            try:
-                source.backup(copy)
-                self._catalog = copy.serialize()
-            finally:
-                source.close()
-                copy.close()
+            # The files' bytes, not what a connection sees: after a commit that failed, the WAL may
+            # have more. While this connection reads, no checkpoint changes them.
+            with closing(sqlite3.connect(path)) as reading:
+                reading.execute("BEGIN")
+                reading.execute("SELECT 1 FROM sqlite_master").fetchall()
+                for name in (path.name, f"{path.name}-wal"):
+                    with suppress(FileNotFoundError):
+                        self._catalog[name] = path.with_name(name).read_bytes()
 
     def _bury(self) -> None:
         """End the threads of a store whose process has ended, and restore the catalog."""
@@ -133,8 +134,8 @@ class SimulatedStore:
             path = self.folder / CATALOG_NAME
             for suffix in ("", "-wal", "-shm"):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
-            if self._catalog is not None:
-                path.write_bytes(self._catalog)
+            for name, content in self._catalog.items():
+                path.with_name(name).write_bytes(content)
 
 
 @contextmanager

@@ -51,6 +51,8 @@ class Sent:
     index: int
     time_ms: int
     state: str = PENDING
+    is_synced: bool = False
+    """It survives a power cut, also in interval mode."""
 
     def settle(self, error: BaseException | None) -> None:
         """Note the result of the commit."""
@@ -94,6 +96,13 @@ class CursorModel:
     """None: the cursor need not exist."""
     attempts: list[CursorState | None] = field(default_factory=list)
     """Later states that may have become durable."""
+    unsynced: list[CursorState | None] = field(default_factory=list)
+    """Earlier states, the last one that was synced first: a power cut may bring them back."""
+
+    def acknowledged(self, state: CursorState | None) -> None:
+        """A state was stored."""
+        self.unsynced.append(self.durable)
+        self.durable = state
 
 
 @dataclass(slots=True)
@@ -146,6 +155,7 @@ class TopicModel:
         for sent in dropped:
             sent.state = GONE
         self.sent[begun.position] = Sent(b"", 1, begun.position, begun.index, begun.time_ms, ACKED)
+        self.sent[begun.position].is_synced = True  # also in interval mode
 
     # Cursors
 
@@ -165,7 +175,7 @@ class TopicModel:
 
         def settle(error: BaseException | None) -> None:
             if error is None and state in model.attempts:
-                model.durable = state
+                model.acknowledged(state)
                 del model.attempts[: model.attempts.index(state)]
 
         cursor.persist().add_done_callback(settle)
@@ -177,7 +187,7 @@ class TopicModel:
 
         def settle(error: BaseException | None) -> None:
             if error is None:
-                model.durable = None
+                model.acknowledged(None)
                 if None in model.attempts:  # later requests are still in progress
                     del model.attempts[: model.attempts.index(None)]
 
@@ -275,7 +285,25 @@ class TopicModel:
             allowed = [model.durable, *model.attempts]
             if _acked(state, there) not in [_acked(other, there) for other in allowed]:
                 found.append(f"{self.name}: cursor {name} is not as it was last persisted")
-            model.durable, model.attempts = state, []
+            model.durable, model.attempts, model.unsynced = state, [], []
+
+    def synced(self) -> None:
+        """What was acknowledged until now survives a power cut."""
+        for sent in self.sent.values():
+            sent.is_synced = sent.is_synced or sent.state in _MUST_BE_THERE
+        for cursor in self.cursors.values():
+            cursor.unsynced.clear()
+
+    def power_lost(self) -> None:
+        """In interval mode: what was acknowledged and not synced may be lost."""
+        for sent in self.sent.values():
+            if sent.state in _MUST_BE_THERE and not sent.is_synced:
+                sent.state = FAILED
+        for cursor in self.cursors.values():
+            if cursor.unsynced:
+                synced, *later = cursor.unsynced
+                cursor.attempts = [*later, cursor.durable, *cursor.attempts]
+                cursor.durable, cursor.unsynced = synced, []
 
 
 def _acked(
@@ -301,7 +329,8 @@ class StoreModel:
         try:
             store.delete_topic(name)
         finally:
-            self.forget_deleted(store)
+            if not store.state.has_failed:  # else the next opening shows it
+                self.forget_deleted(store)
 
     def forget_deleted(self, store: TopicStore) -> None:
         """Forget the topics that were to be deleted and that the store no longer has."""

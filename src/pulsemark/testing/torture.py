@@ -12,6 +12,10 @@ makes checkpoints, and moves the clock forwards and backwards. Some calls fail. 
 closing, by a kill or by a power cut, at any call, also during opening. After each life the store is
 opened on a good disk and compared with the model (see `store_model`).
 
+`interval=True` is the campaign in interval mode, where a power cut may take what was acknowledged
+since the last sync, and nothing older, whatever was cleaned meanwhile. Its lives compact
+subscriptions and topics, too, and commits of the catalog fail.
+
 `syncs=False` is the control run: syncs do nothing, and the campaign must report losses.
 """
 
@@ -19,11 +23,14 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 
+from ..compaction.compaction import compact
+from ..compaction.current_view import current_view, is_view_lost
 from ..ledger import (
     EARLIEST,
     FolderReader,
@@ -55,6 +62,10 @@ _FAULTS: dict[str, list[int | type[Short]]] = {
     "ftruncate": [errno.EIO],
     "unlink": [errno.EIO],
     "size": [errno.EIO],
+}
+_SQLITE_FAULTS: dict[str, list[int | type[Short]]] = {
+    "commit_write": [errno.EIO, errno.ENOSPC],
+    "commit_sync": [errno.EIO, errno.ENOSPC],
 }
 _CLOCK_STEPS_MS = [0, 1, 10, 1000, -1, -300_000, 86_400_000]
 
@@ -94,6 +105,7 @@ def torture(
     syncs: bool = True,
     faults: bool = True,
     survival: Survival = "some",
+    interval: bool = False,
 ) -> TortureReport:
     """Run a campaign.
 
@@ -104,11 +116,13 @@ def torture(
         syncs: False for a control run.
         faults: whether calls fail, in addition to kills and power cuts.
         survival: how much unsynced data survives a power cut.
+        interval: whether entries are acknowledged before they are synced.
     """
     report = TortureReport(seed)
     began = time.monotonic()
     for number in range(cycles):
-        cycle = _Cycle(folder, cycle_seed(seed, number), report, syncs, faults, survival)
+        kind = _Cycle if not interval else _IntervalCycle
+        cycle = kind(folder, cycle_seed(seed, number), report, syncs, faults, survival)
         cycle.run()
         report.cycles += 1
     report.seconds = time.monotonic() - began
@@ -117,6 +131,12 @@ def torture(
 
 class _Cycle:
     """One data folder."""
+
+    sync_interval_ms = 0
+    segment_sizes: tuple[int, ...] = (400, 2000, 100_000)
+    ledger_sizes: tuple[int, ...] = (5, 50, 10_000)
+    snapshots_at_once = _cursor_store.SNAPSHOTS_AT_ONCE
+    faults_of = _FAULTS
 
     def __init__(
         self,
@@ -134,6 +154,7 @@ class _Cycle:
         self.clock = SettableClock(A_TIME_MS)
         self.model = StoreModel()
         self.store: LocalStore | None = None
+        self._power_cuts = 0
         self.simulated = SimulatedStore(
             folder / f"cycle-{seed}",
             seed=random.getrandbits(32),
@@ -141,26 +162,28 @@ class _Cycle:
             syncs=syncs,
             clock=self.clock,
             options=StoreOptions(
-                segment_size_bytes=random.choice([400, 2000, 100_000]),
-                ledger_entries=random.choice([5, 50, 10_000]),
+                segment_size_bytes=random.choice(self.segment_sizes),
+                ledger_entries=random.choice(self.ledger_sizes),
                 ledger_age_ms=random.choice([1000, 4 * 60 * 60 * 1000]),
                 checkpoint_interval_ms=NEVER_MS,
                 journal_size_bytes=NEVER_MS,
                 fd_limit=random.choice([4, 64]),
+                sync_interval_ms=self.sync_interval_ms,
             ),
         )
 
     def run(self) -> None:
         """Run all lives, and check the store after each."""
-        kept = _cursor_store.COMPACT_MIN_RECORDS
+        kept = _cursor_store.COMPACT_MIN_RECORDS, _cursor_store.SNAPSHOTS_AT_ONCE
         _cursor_store.COMPACT_MIN_RECORDS = 20
+        _cursor_store.SNAPSHOTS_AT_ONCE = self.snapshots_at_once
         try:
             for _ in range(LIVES_PER_CYCLE):
                 self._live()
                 if not self._check():
                     return
         finally:
-            _cursor_store.COMPACT_MIN_RECORDS = kept
+            _cursor_store.COMPACT_MIN_RECORDS, _cursor_store.SNAPSHOTS_AT_ONCE = kept
             self.report.acknowledged += self.model.acknowledged
             self.report.power_cuts += self.simulated.disk.power_cuts
             self.simulated.end()
@@ -206,21 +229,24 @@ class _Cycle:
             self.simulated.kill()
 
     def _break_something(self, files: FaultyFiles) -> None:
-        operation = self.random.choice(list(_FAULTS))
+        operation = self.random.choice(list(self.faults_of))
         files.fail(
             operation,
             call=self.random.randint(1, 4),
-            error=self.random.choice(_FAULTS[operation]),
+            error=self.random.choice(self.faults_of[operation]),
             times=self.random.choice([1, 1, 1, 3]),
         )
 
-    def _step(self, store: LocalStore) -> None:
-        random = self.random
-        steps = {
+    def _steps(self) -> dict[Callable[[LocalStore, ManagedLedger], None], float]:
+        """What can be done, and how often."""
+        return {
             self._append: 12, self._acknowledge: 6, self._roll: 1, self._trim: 1,
             self._truncate_head: 0.5, self._truncate_tail: 0.5, self._checkpoint: 2,
             self._delete_cursor: 0.5, self._delete_topic: 0.3, self._read: 2,
         }  # fmt: skip
+
+    def _step(self, store: LocalStore) -> None:
+        random, steps = self.random, self._steps()
         step = random.choices(list(steps), list(steps.values()))[0]
         name = random.choice(_TOPICS)
         self.clock.advance(random.choice(_CLOCK_STEPS_MS))
@@ -306,9 +332,8 @@ class _Cycle:
                 self._verify("as the crash left it")
             store = self.simulated.open()
             self.model.forget_deleted(store)
-            for name, model in self.model.topics.items():
-                for problem in model.problems(store.open_topic(name), reopened=True):
-                    self._problem(problem)
+            for name in self.model.topics:
+                self._check_topic(store.open_topic(name))
             if self.model.topics:
                 self._check_reader()
             self.simulated.close()
@@ -316,6 +341,10 @@ class _Cycle:
         except Exception as error:  # noqa: BLE001 - on a good disk nothing may fail
             self._problem(f"on a good disk: {type(error).__name__}: {error}")
         return len(self.report.problems) == before
+
+    def _check_topic(self, topic: ManagedLedger) -> None:
+        for problem in self.model.topic(topic.name).problems(topic, reopened=True):
+            self._problem(problem)
 
     def _verify(self, state: str) -> None:
         """Verify finds no damage: the disk had failures, but no bytes on it were changed."""
@@ -330,3 +359,52 @@ class _Cycle:
             for name in set(reader.topics()) & self.model.topics.keys():
                 for problem in self.model.topic(name).problems(reader.log(name)):
                     self._problem(f"read by a folder reader: {problem}")
+
+
+class _IntervalCycle(_Cycle):
+    """One data folder whose entries are synced only now and then, with all that cleans it."""
+
+    sync_interval_ms = 60_000
+    segment_sizes = (2000, 100_000)  # a segment's first block is synced in this mode, too
+    ledger_sizes = (10_000,)
+    snapshots_at_once = 1  # so that a compaction takes several batches
+    faults_of = _FAULTS | _SQLITE_FAULTS
+
+    def _steps(self) -> dict[Callable[[LocalStore, ManagedLedger], None], float]:
+        return {**super()._steps(), self._compact_cursors: 2, self._compact_topic: 1}
+
+    def _compact_cursors(self, store: LocalStore, _: ManagedLedger) -> None:
+        store.cursors.compact()
+        while store.cursors.is_compacting:
+            settle(store)
+            store.cursors.compact_further()
+        settle(store)
+
+    def _compact_topic(self, _: LocalStore, topic: ManagedLedger) -> None:
+        compact(topic)
+
+    def _checkpoint(self, store: LocalStore, topic: ManagedLedger) -> None:
+        super()._checkpoint(store, topic)
+        store.sync_acknowledged()  # raises if a sync has failed
+        for model in self.model.topics.values():
+            model.synced()
+
+    def _check(self) -> bool:
+        if self.simulated.disk.power_cuts > self._power_cuts:
+            self._power_cuts = self.simulated.disk.power_cuts
+            for model in self.model.topics.values():
+                model.power_lost()
+        is_good = super()._check()
+        for model in self.model.topics.values():
+            model.synced()  # the check has closed the store in order
+        return is_good
+
+    def _verify(self, state: str) -> None:
+        # Of what was not synced any piece may be missing: only the opening knows what that is.
+        if state == "recovered":
+            super()._verify(state)
+
+    def _check_topic(self, topic: ManagedLedger) -> None:
+        super()._check_topic(topic)
+        if current_view(topic) is None and is_view_lost(topic):
+            self._problem(f"{topic.name}: its compacted view is lost")

@@ -10,6 +10,8 @@ import pytest
 from pulsemark.kafka.errors import KafkaError
 from pulsemark.kafka.groups import offsets as module
 from pulsemark.kafka.groups.offsets import Committed, Offsets
+from pulsemark.ledger import FencedError, StoreOptions
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 
 
 async def run_blocking(function, *arguments):
@@ -118,3 +120,83 @@ async def test_rewriting_keeps_the_log_short_and_the_offsets(opened, monkeypatch
     assert dict(again.of_group("g")) == {("t", 0): at(100), ("t", 1): at(29)}
     ledger = reopened.open_internal("kafka-groups")
     assert ledger.count_entries(ledger.first_position, ledger.end_position) <= 3
+
+
+@pytest.fixture
+def simulated(memory_folder):
+    """A store on a simulated disk that syncs only on request; a power cut takes all unsynced."""
+    simulated = SimulatedStore(
+        memory_folder / "data",
+        survival="none",
+        threaded=True,
+        options=StoreOptions(
+            checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS, sync_interval_ms=60_000
+        ),
+    )
+    yield simulated
+    simulated.end()
+
+
+def offsets_in(store, run=run_blocking):
+    """The offsets of a store; `run` runs what blocks."""
+    offsets = Offsets(store.open_internal("kafka-groups"), run, 10_000)
+    offsets.load()
+    return offsets
+
+
+async def test_a_rewrite_in_interval_mode_survives_a_power_cut(simulated):
+    """Offsets that were on the disk for long stay there when the log is made short."""
+    store = simulated.open()
+    offsets = offsets_in(store)
+    for number in range(100):
+        committed(offsets, f"g{number}", {("t", 0): at(number)})
+    store.checkpoint()
+    committed(offsets, "g0", {("t", 0): at(7)})  # a segment's first block is synced at once
+    await offsets.rewrite()
+    simulated.power_off()
+    assert len(offsets_in(simulated.open()).groups()) == 100
+
+
+async def test_a_rewrite_keeps_what_is_being_committed(open_store):
+    """Commits that are not durable when the rewrite begins, or come during it, are kept."""
+    loop = asyncio.get_running_loop()
+    store = open_store(notify=loop.call_soon_threadsafe)
+    offsets = offsets_in(store)
+    done: list[Any] = []
+    offsets.commit("g", "consumer", {("t", 0): at(0)}, done.append)
+    while not done:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    with store.committer.lock:
+        offsets.commit("g", "consumer", {("t", 0): at(1), ("t", 1): at(1)}, done.append)
+        rewriting = asyncio.ensure_future(offsets.rewrite())
+        await asyncio.sleep(0)
+        offsets.commit("g", "consumer", {("t", 0): at(2)}, done.append)
+        assert done == [None]
+    await rewriting
+    while len(done) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    assert done == [None, None, None]
+    await asyncio.to_thread(store.close)
+    assert dict(offsets_in(open_store()).of_group("g")) == {("t", 0): at(2), ("t", 1): at(1)}
+
+
+async def test_a_rewrite_that_failed_in_part_removes_nothing(memory_folder):
+    """If one entry of the rewrite is not durable, the log still has all that it had before."""
+    simulated = SimulatedStore(memory_folder / "data", threaded=True)
+    files = simulated.files()
+    store = simulated.open(files)
+
+    async def run_on_a_healthy_disk(function, *arguments):
+        settle(store)
+        files.heal()
+        return await run_blocking(function, *arguments)
+
+    offsets = offsets_in(store, run_on_a_healthy_disk)
+    for number in range(3):
+        committed(offsets, f"g{number}", {("t", 0): at(number)})
+    files.fail("fdatasync", times=None)
+    with pytest.raises(FencedError):
+        await offsets.rewrite()
+    simulated.kill()
+    assert len(offsets_in(simulated.open()).groups()) == 3
+    simulated.close()

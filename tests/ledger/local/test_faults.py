@@ -1,4 +1,5 @@
 import errno
+import itertools
 import os
 import threading
 from typing import Any
@@ -20,6 +21,7 @@ from pulsemark.testing.store_model import StoreModel, is_expected
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"
+OLD = "persistent://public/default/old"
 OPTIONS = StoreOptions(
     segment_size_bytes=600,
     ledger_entries=9,
@@ -41,6 +43,10 @@ FAULTS: dict[str, list[Any]] = {
     "listdir": [errno.EIO],
     "try_lock": [errno.EIO],
     "try_lock_folder": [errno.EIO],
+    "connect": [errno.EIO],
+    "read": [errno.EIO],
+    "commit_write": [errno.EIO, errno.ENOSPC],
+    "commit_sync": [errno.EIO, errno.ENOSPC],
 }
 
 
@@ -87,7 +93,7 @@ def acknowledge(store, model, count):
     settle(store)
 
 
-def story(simulated, files, model):
+def story(simulated, files, model, *, ends_with_failure=False):
     """A store's life in steps, each of which may fail; returns the errors."""
     failures: list[Any] = []
     store = attempt(lambda: simulated.open(files), failures)
@@ -111,9 +117,14 @@ def story(simulated, files, model):
         for place in there[-2:-1]:
             model.topic(AUDIT).truncate_tail(ledger, sent[place], ledger.epoch + 1)
 
+    def set_policies(number):
+        store.catalog.put("policies", str(number % 2), b"%d" % number)
+
     steps = [
         lambda: burst(store, model, ORDERS, 5),
         lambda: burst(store, model, AUDIT, 2),
+        lambda: burst(store, model, OLD, 2),
+        lambda: set_policies(1),
         lambda: acknowledge(store, model, 2),
         lambda: check_now(store, model, ORDERS),
         store.checkpoint,
@@ -127,6 +138,9 @@ def story(simulated, files, model):
         lambda: burst(store, model, ORDERS, 4),
         store.checkpoint,
         lambda: burst(store, model, AUDIT, 4),
+        lambda: set_policies(2),
+        lambda: model.delete_topic(store, OLD),
+        lambda: set_policies(3),
         cut_head,
         cut_tail,
         lambda: burst(store, model, ORDERS, 2),
@@ -139,6 +153,8 @@ def story(simulated, files, model):
         attempt(step, failures)
         if len(failures) > seen:
             attempt(lambda: check_all(store, model), failures)
+            if ends_with_failure:
+                break
     return failures
 
 
@@ -149,8 +165,8 @@ def check_all(store, model):
 
 
 def shown(store):
-    """What memory says of each topic: its epoch, and its entries with their places and indexes."""
-    topics = {}
+    """What memory says: values, and of each topic its epoch, and its entries with their places."""
+    topics: dict[str, Any] = {"": (store.catalog.items("policies"), 0, [])}
     for name in store.topic_names():
         topic = store.open_topic(name, create=False)
         entries = topic.read(EARLIEST, max_entries=10_000)
@@ -229,9 +245,10 @@ def test_any_single_failing_call_loses_nothing(memory_folder, operation, ending)
     assert not [t for t in threading.enumerate() if t.name.startswith("pulsemark-")]
 
 
+@pytest.mark.parametrize("ending", ["kill", "power_off"])
 @pytest.mark.parametrize("operation", ["open", "pwritev", "fdatasync", "sync_folder", "size"])
-def test_after_a_failure_memory_and_a_reopened_folder_agree(memory_folder, operation):
-    """Once each topic has one acknowledged entry more, both have the same entries and epochs."""
+def test_after_a_failure_memory_and_a_reopened_folder_agree(memory_folder, operation, ending):
+    """Once each topic has one entry more, both have the same topics, values, entries and epochs."""
     total = count_calls(memory_folder).calls[operation]
     for number, (error, call) in enumerate(chosen(operation, total)):
         simulated = SimulatedStore(memory_folder / str(number), seed=number, options=OPTIONS)
@@ -244,7 +261,26 @@ def test_after_a_failure_memory_and_a_reopened_folder_agree(memory_folder, opera
         for name in simulated.store.topic_names():
             burst(simulated.store, model, name, 1)
         in_memory = shown(simulated.store)
-        simulated.power_off()
+        getattr(simulated, ending)()
+        assert agree(in_memory, shown(simulated.open())), (error, call)
+        check_after(simulated, model)
+
+
+@pytest.mark.parametrize("step", ["commit_write", "commit_sync", "read"])
+def test_after_a_failed_commit_of_the_catalog_memory_and_a_killed_folder_agree(memory_folder, step):
+    """Whichever change of the catalog fails: entries follow, then a kill, and it never happened."""
+    total = count_calls(memory_folder).calls[step]
+    for number, (error, call) in enumerate(itertools.product(FAULTS[step], range(1, total + 1))):
+        simulated = SimulatedStore(memory_folder / str(number), seed=number, options=OPTIONS)
+        model, files = StoreModel(), simulated.files()
+        files.fail(step, call=call, error=error)
+        story(simulated, files, model, ends_with_failure=True)
+        if simulated.store is None:
+            continue
+        for name in simulated.store.topic_names():
+            burst(simulated.store, model, name, 1)
+        in_memory = shown(simulated.store)
+        simulated.kill()
         assert agree(in_memory, shown(simulated.open())), (error, call)
         check_after(simulated, model)
 

@@ -12,12 +12,12 @@ from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 ORDERS = [f"persistent://public/default/orders-{number}" for number in range(3)]
 
 
-def options(sync_interval_ms):
+def options(sync_interval_ms, segment_size_bytes=4000):
     """No checkpoint but on demand, small segments."""
     return StoreOptions(
         checkpoint_interval_ms=NEVER_MS,
         journal_size_bytes=NEVER_MS,
-        segment_size_bytes=4000,
+        segment_size_bytes=segment_size_bytes,
         sync_interval_ms=sync_interval_ms,
     )
 
@@ -142,4 +142,80 @@ def test_failed_sync_of_the_interval_fences(memory_folder):
     assert files.violations == []
     simulated.close()
     assert simulated.open().open_topic(ORDERS[0]).next_index == 3
+    simulated.close()
+
+
+def subscriptions_after_a_power_cut(simulated, topic):
+    """The places of all subscriptions, as a new process finds them."""
+    simulated.power_off()
+    cursors = simulated.open().open_topic(topic).cursors
+    return {name: cursor.mark_delete for name, cursor in cursors.items()}
+
+
+def with_old_subscriptions(simulated, files, count):
+    """A topic with subscriptions that have been on the disk for long."""
+    store = simulated.open(files)
+    topic = store.open_topic(ORDERS[0])
+    for _ in range(3):
+        topic.append(b"x").commit.wait(10)
+    for number in range(count):
+        topic.open_cursor(f"s{number}", initial=EARLIEST)
+    settle(store)
+    store.checkpoint()
+    return store, topic
+
+
+def test_compaction_keeps_subscriptions_that_were_durable_before(memory_folder):
+    """The ledgers of old snapshots go when the new are synced, not when they are acknowledged."""
+    simulated = SimulatedStore(
+        memory_folder / "data", survival="none", options=options(60_000, 100_000), threaded=True
+    )
+    store, topic = with_old_subscriptions(simulated, simulated.files(), 150)
+    old = store.cursors.ledger.first_position
+    store.cursors.compact()
+    for _ in range(3):  # each change writes some of the other cursors' snapshots
+        topic.cursors["s0"].ack(topic.cursors["s0"].first_unacked)
+        topic.cursors["s0"].persist()
+        settle(store)
+    while store.cursors.ledger.first_position == old:
+        time.sleep(0.01)
+    left = subscriptions_after_a_power_cut(simulated, ORDERS[0])
+    assert len(left) == 150
+    simulated.close()
+
+
+def test_nothing_is_removed_after_a_sync_failed_until_a_checkpoint(memory_folder):
+    """What was acknowledged and could not be synced may be lost: what it replaces must stay."""
+    simulated = SimulatedStore(
+        memory_folder / "data", survival="none", options=options(60_000, 100_000), threaded=True
+    )
+    files = simulated.files()
+    store, topic = with_old_subscriptions(simulated, files, 3)
+    for _ in range(2):  # a segment's first block is synced at once, even in this mode
+        topic.append(b"new").commit.wait(10)
+    files.fail("fdatasync", path_part="journal")
+    with pytest.raises(OSError, match="could not be synced"):
+        topic.truncate_head(topic.end_position)
+    with pytest.raises(OSError, match="could not be synced"):
+        store.delete_topic(ORDERS[0])
+    assert topic.first_index == 0
+    store.checkpoint()
+    assert topic.truncate_head(topic.end_position) == 5
+    assert files.violations == []
+    simulated.power_off()
+    assert simulated.open().open_topic(ORDERS[0]).next_index == 5
+    simulated.close()
+
+
+def test_a_deleted_topics_subscriptions_stay_deleted(memory_folder):
+    """The note of a deletion goes when the subscriptions' deletions are synced."""
+    simulated = SimulatedStore(
+        memory_folder / "data", survival="none", options=options(60_000, 100_000), threaded=True
+    )
+    store, topic = with_old_subscriptions(simulated, simulated.files(), 3)
+    topic.cursors["s0"].ack(topic.first_position)
+    topic.cursors["s0"].persist().wait(10)  # a segment's first block is synced at once
+    store.delete_topic(ORDERS[0])
+    simulated.power_off()
+    assert simulated.open().cursors.names(topic.topic_id) == []
     simulated.close()

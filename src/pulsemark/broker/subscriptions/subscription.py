@@ -102,7 +102,9 @@ class Subscription:
         return self.cursor.backlog_entries
 
     async def stored(self) -> None:
-        """Return when the subscription is durable; `RefusedError` if that failed."""
+        """Return when the subscription is durable; `RefusedError` if that failed: then the topic
+        does not have it.
+        """
         if not self._is_stored:
             await durable(self.cursor.persist())
             self._is_stored = True

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import chain
 
 from ...compaction.compacted_log import CompactedLog
@@ -24,6 +26,7 @@ from ...ledger import (
     CorruptEntryError,
     Entry,
     EntryKind,
+    LedgerError,
     ManagedLedger,
     Position,
 )
@@ -97,6 +100,8 @@ class Topic:
             name: Subscription(self, name, cursor, durable=True, is_stored=True)
             for name, cursor in ledger.cursors.items()
         }
+        #: New ones that are not durable yet: they are shown to nobody.
+        self._creating: dict[str, Subscription] = {}
         self.is_open = True
         #: When the broker opened it; when it was created is not stored.
         self.opened_ms = config.clock.now_ms()
@@ -251,13 +256,16 @@ class Topic:
         durable: bool = True,
         properties: dict[str, str] | None = None,
     ) -> Subscription:
-        """Create a subscription whose first entry is at `start`; see `Subscription.stored`.
+        """Create a subscription whose first entry is at `start`.
 
-        Raises `RefusedError`.
+        It exists once `Subscription.stored` returns; if that fails, it never did. Raises
+        `RefusedError`.
         """
         self.check_is_open()
+        if name in self._creating:
+            return self._creating[name]
         limit = self.rules.max_subscriptions or self.config.max_subscriptions_per_topic
-        if len(self.subscriptions) >= limit:
+        if len(self.subscriptions) + len(self._creating) >= limit:
             raise LimitReachedError(
                 ServerError.NotAllowedError,
                 f"Exceed the maximum number of subscriptions of the topic: {self.name}",
@@ -266,9 +274,22 @@ class Topic:
             name, initial=start, durable=durable, subscription_properties=properties
         )
         subscription = Subscription(self, name, cursor, durable=durable, is_stored=not durable)
-        self.subscriptions[name] = subscription
         subscription.rules_changed()
+        if durable:
+            self._creating[name] = subscription
+            cursor.persist().add_done_callback(partial(self._created, subscription))
+        else:
+            self.subscriptions[name] = subscription
         return subscription
+
+    def _created(self, subscription: Subscription, error: BaseException | None) -> None:
+        """A new subscription is durable, or failed."""
+        del self._creating[subscription.name]
+        if error is not None:
+            with suppress(LedgerError):  # the store is closed
+                self.ledger.delete_cursor(subscription.name)
+        elif self.is_open:
+            self.subscriptions[subscription.name] = subscription
 
     def start_of(
         self, command: CommandSubscribe, compacted: CompactedLog | None = None

@@ -9,7 +9,8 @@ shares the group commit with all topics, and is shown once it is durable. An ent
 
 The last entry about an offset counts. When the log has many more entries than there are offsets,
 all offsets are written once more and the entries before that are removed. A crash in between only
-leaves entries that say the same twice.
+leaves entries that say the same twice. What is committed while the last entries before that become
+durable waits a moment, so that it comes after what is written once more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...ledger import CorruptEntryError, Entry, LedgerError, ManagedLedger, Position
+from ...ledger import Appended, CorruptEntryError, Entry, LedgerError, ManagedLedger, Position
 from ..errors import Code, KafkaError
 
 __all__ = ["Committed", "Offsets", "Partition"]
@@ -70,6 +71,11 @@ class Offsets:
         self.count = 0
         self._entries = 0
         self._is_rewriting = False
+        self._pending = 0
+        """Entries that are not known to be durable."""
+        self._all_settled: asyncio.Future[None] | None = None
+        """Done when there is no such entry; the entries that come meanwhile are held."""
+        self._held: list[tuple[dict[str, Any], Done]] = []
 
     @property
     def _ledger(self) -> ManagedLedger:
@@ -161,16 +167,28 @@ class Offsets:
             await each
 
     def _append(self, record: dict[str, Any], done: Done) -> None:
-        body = json.dumps(record, separators=(",", ":")).encode()
-        commit = self._ledger.append(body, message_count=0).commit
-        self._entries += 1
+        if self._all_settled is not None:
+            self._held.append((record, done))
+            return
+        appended = self._write(record)
+        self._pending += 1
 
-        def settled(error: BaseException | None) -> None:
+        def settled(_: BaseException | None) -> None:
+            error = appended.error
             if error is None:
                 self._take(record)
+            self._pending -= 1
+            if not self._pending and self._all_settled is not None:
+                _settle(self._all_settled, None)
             done(error)
 
-        commit.add_done_callback(settled)
+        appended.commit.add_done_callback(settled)
+
+    def _write(self, record: dict[str, Any]) -> Appended:
+        body = json.dumps(record, separators=(",", ":")).encode()
+        appended = self._ledger.append(body, message_count=0)
+        self._entries += 1
+        return appended
 
     def _take(self, record: dict[str, Any]) -> None:
         """Show what an entry says."""
@@ -219,26 +237,40 @@ class Offsets:
         """
         self._is_rewriting = True
         try:
-            self._entries = 0
-            first: Position | None = None
-            for group, offsets in tuple(self._by_group.items()):
-                items = tuple(offsets.items())
-                for start in range(0, len(items), OFFSETS_PER_ENTRY):
-                    part = items[start : start + OFFSETS_PER_ENTRY]
-                    record = _record(group, self.types[group], part)
-                    body = json.dumps(record, separators=(",", ":")).encode()
-                    appended = self._ledger.append(body, message_count=0)
-                    self._entries += 1
-                    first = first or appended.position
-            before = first or self._ledger.end_position
-            await self._run_blocking(self._truncate, before)
+            before, written = await self._write_all_again()
+            await self._run_blocking(self._truncate, before, written)
         finally:
             self._is_rewriting = False
 
-    def _truncate(self, before: Position) -> None:
+    async def _write_all_again(self) -> tuple[Position, list[Appended]]:
+        """Write all offsets once more; returns where that begins, and what was written."""
+        self._all_settled = asyncio.get_running_loop().create_future()
+        try:
+            if self._pending:
+                await self._all_settled
+            # No wait from here on: what is shown is what the log says before this place.
+            before, self._entries = self._ledger.end_position, 0
+            written = []
+            for group, offsets in self._by_group.items():
+                items = tuple(offsets.items())
+                for start in range(0, len(items), OFFSETS_PER_ENTRY):
+                    part = items[start : start + OFFSETS_PER_ENTRY]
+                    written.append(self._write(_record(group, self.types[group], part)))
+            return (written[0].position if written else before), written
+        finally:
+            self._all_settled = None
+            held, self._held = self._held, []
+            for record, done in held:
+                try:
+                    self._append(record, done)
+                except LedgerError as error:
+                    done(error)
+
+    def _truncate(self, before: Position, written: list[Appended]) -> None:
         """After all that was written is durable: only durable entries can be removed. Blocks."""
-        body = json.dumps({"group": "", "dropped": []}).encode()
-        self._ledger.append(body, message_count=0).commit.wait()
+        written.append(self._write({"group": "", "dropped": []}))
+        for each in written:
+            each.commit.wait()
         self._ledger.truncate_head(before)
 
 

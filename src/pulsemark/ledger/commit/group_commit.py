@@ -23,6 +23,7 @@ power cut can lose that much, a crash of the process nothing. It is off unless i
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -387,6 +388,20 @@ class GroupCommit:
         group.show()
         self._confirmed[id(group.owner)] = group.owner
 
+    def sync_acknowledged(self) -> None:
+        """Have everything that was acknowledged on the disk; blocks only in interval mode.
+
+        Whoever removes the old after writing the new calls this in between. Raises OSError if some
+        of it could not be synced, and is in no checkpoint yet: then the old must stay.
+        """
+        if not self.interval_ms:
+            return
+        with self.between_batches():
+            self.sync_if_due(at_once=True)
+            if self.unsynced.failures > self.unsynced.repaired:
+                reason = "acknowledged entries could not be synced, so nothing older is removed"
+                raise OSError(errno.EIO, reason)
+
     def sync_if_due(self, *, at_once: bool) -> None:
         """In interval mode: sync what was acknowledged without. Ledgers are fenced on failure."""
         left_s = self.unsynced.seconds_left()
@@ -396,5 +411,6 @@ class GroupCommit:
         try:
             self._writer.sync()
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
+            self.unsynced.failures += 1
             _log.error("acknowledged entries of the last interval may be lost: %s", error)
             self._show_or_fence(Outcome(error=error), owners)

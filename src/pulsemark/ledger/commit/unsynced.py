@@ -15,6 +15,10 @@ class Unsynced:
         self._interval_s = interval_ms / 1000
         self._owners: dict[int, Owner] = {}
         self._since_s = 0.0
+        self.failures = 0
+        """How many syncs of what was acknowledged have failed."""
+        self.repaired = 0
+        """After so many of these failures everything was synced in its own place."""
 
     def add(self, groups: Collection[Group]) -> None:
         """These were written without a sync."""

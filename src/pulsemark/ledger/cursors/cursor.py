@@ -238,11 +238,22 @@ class Cursor(AckedPlace):
         return commit
 
     def set_subscription_properties(self, properties: dict[str, str]) -> Commit:
-        """Replace the subscription's properties; durable when the returned commit is done."""
-        self.subscription_properties = dict(properties)
+        """Replace the subscription's properties; durable when the returned commit is done.
+
+        If it fails, the properties are those from before.
+        """
+        before, new = self.subscription_properties, dict(properties)
+        self.subscription_properties = new
         self._snapshot_due = True
         self._touch()
-        return self.persist()
+        commit = self.persist()
+
+        def written(error: BaseException | None) -> None:
+            if error is not None and self.subscription_properties is new:
+                self.subscription_properties = before
+
+        commit.add_done_callback(written)
+        return commit
 
     def _written(self, error: BaseException | None) -> None:
         if error is not None:

@@ -5,8 +5,8 @@ share the entries' group commit, checksums and recovery. Its records are snapsho
 single cursors; a cursor's last snapshot and the changes after it make its state. When much more has
 been written than there are cursors, or the store was opened many times (each opening begins a
 ledger), every cursor writes a snapshot into a new ledger. Once those are durable, the older ledgers
-are removed. A few snapshots are written along with each record that is written anyway, so that no
-single acknowledgement waits for all of them.
+are removed; in interval mode the removal waits for the sync. A few snapshots are written along with
+each record that is written anyway, so that no single acknowledgement waits for all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from ...proto.cursor_pb2 import CursorRecord
 from ..commit.commit import DONE, Appended, Commit
 from ..entry import Entry, EntryKind
-from ..errors import CorruptEntryError, InvalidCursorError
+from ..errors import CorruptEntryError, InvalidCursorError, LedgerError
 from ..ledger_writer import LedgerWriter
 from ..options import StoreOptions
 from ..position import EARLIEST, Position
@@ -255,7 +255,7 @@ class CursorStore:
         self._records += 1
         is_long = self._records > max(COMPACT_MIN_RECORDS, COMPACT_RATIO * self._count)
         if self._to_snapshot or self._snapshots:
-            self._compact_further()
+            self.compact_further()
         elif is_long or self._is_scattered:
             self.compact()
         return self.ledger.append(record.SerializeToString(), kind=EntryKind.CONTROL).commit
@@ -269,9 +269,14 @@ class CursorStore:
         self._to_snapshot.extend(
             cursor for of_topic in self._stored.values() for cursor in of_topic.values()
         )
-        self._compact_further()
+        self.compact_further()
 
-    def _compact_further(self) -> None:
+    @property
+    def is_compacting(self) -> bool:
+        """Whether there are snapshots to be written."""
+        return bool(self._to_snapshot)
+
+    def compact_further(self) -> None:
         """Write some more snapshots; after the last one the older ledgers can be removed."""
         cursors = max(SNAPSHOTS_AT_ONCE, self._count // _COMPACTION_STEPS)
         ranges = _RANGES_AT_ONCE
@@ -298,7 +303,10 @@ class CursorStore:
     def _trim_after(self, commits: list[Commit], start: Position) -> None:
         """Trim once all of these are durable. If one fails, the older ledgers are still needed."""
         if not commits:
-            self.ledger.trim(start)
+            try:
+                self.ledger.trim(start)
+            except (OSError, LedgerError) as error:
+                _log.warning("old ledgers of subscriptions stay for now: %s", error)
             return
 
         def then(error: BaseException | None) -> None:

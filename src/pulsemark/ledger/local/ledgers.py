@@ -56,7 +56,7 @@ class LocalLedgers:
         self._fds = FdCache(files, limit=options.fd_limit)
         with ExitStack() as on_failure:
             on_failure.callback(self._fds.close)
-            self.metadata = Catalog(folder / CATALOG_NAME)
+            self.metadata = Catalog(folder / CATALOG_NAME, files)
             on_failure.callback(self.metadata.close)
             files.sync_folder(folder)
             self.filer = Filer(files, self._fds, folder)
@@ -69,6 +69,13 @@ class LocalLedgers:
 
     def start(self, committer: GroupCommit) -> None:
         """Begin to make checkpoints."""
+
+        def stop_store(error: CatalogError) -> None:
+            _log.critical("the store stops: %s", error)
+            self._state.fail(error)
+            committer.wake_all()
+
+        self.metadata.on_doubt = stop_store
         self._checkpointer = Checkpointer(
             self.filer,
             self.metadata,

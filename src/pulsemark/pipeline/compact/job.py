@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import FolderReader
+from ...ledger.local.io.files import OsFiles
+from ...ledger.local.io.folder import make_folder_durably
 from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..durable_files import sync_folder
@@ -129,7 +131,7 @@ def _new_folder(
         for left in folder.parent.glob(f"{unfinished}*"):
             shutil.rmtree(left)
         temporary = folder.with_name(f"{unfinished}{uuid.uuid4().hex}")
-        temporary.mkdir(parents=True)
+        make_folder_durably(OsFiles(), temporary)
     except OSError as error:
         raise OptionError("target", str(folder), f"cannot be written: {error.strerror}") from error
     try:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
+from ...ledger.local.io.files import OsFiles
+from ...ledger.local.io.folder import make_folder_durably
 from ...metadata import crc32c
 from ..durable_files import sync_folder
 from ..errors import OptionError
@@ -112,7 +114,7 @@ class LocalPlace:
         import pyarrow as pa
 
         final = self.folder / path
-        made = _make_folder(final.parent)
+        make_folder_durably(OsFiles(), final.parent)
         temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}")
         try:
             with temporary.open("wb") as file:
@@ -126,8 +128,7 @@ class LocalPlace:
                 temporary.replace(final)
         finally:
             temporary.unlink(missing_ok=True)
-        for folder in [final.parent, *made]:
-            sync_folder(folder)
+        sync_folder(final.parent)
         return result
 
     def open(self, path: str) -> pa.NativeFile:
@@ -146,14 +147,3 @@ class LocalPlace:
     def remove(self, path: str) -> None:
         """See `Place`."""
         (self.folder / path).unlink(missing_ok=True)
-
-
-def _make_folder(folder: Path) -> list[Path]:
-    """Make a folder; returns the folders whose lists of names have changed."""
-    missing = []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-    return [each.parent for each in missing]

@@ -4,7 +4,8 @@ It has the topics with their ids, the list of each topic's segments, the segment
 removed, and a small key-value part for the broker (namespaces, partitioned topics, schemas). Every
 change is one transaction, durable when the call returns (WAL, synchronous=FULL). Calls block, so
 the broker makes them outside its loop. If SQLite fails, CatalogError is raised and nothing has
-changed.
+changed, also after the next opening. If the disk leaves that in doubt, ``on_doubt`` is called, and
+the catalog takes no more changes (`sqlite_transactions`).
 
 Each segment names its own topic; the lists here only save reading every header at start. New
 segments that are not listed yet are found in the journal. A catalog that is lost, or older than the
@@ -15,11 +16,12 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ....sqlite_transactions import DoubtfulCommitError, transaction
 from ...errors import (
     CatalogError,
     CatalogFullError,
@@ -27,6 +29,7 @@ from ...errors import (
     UnsupportedVersionError,
 )
 from ...store import DELETING_KIND, MetadataStore
+from ..io.files import Files, OsFiles
 from ..io.folder import SegmentId
 from .checksums import add_checksums, damage_of_properties, lacks_checksums, write_checksum
 
@@ -57,7 +60,7 @@ _NO_SHARED_MEMORY = (
 class Catalog(MetadataStore):
     """One connection, one user at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Files | None = None) -> None:
         """Open or create the catalog.
 
         Raises CorruptCatalogError, UnsupportedVersionError, and CatalogError if it cannot be used
@@ -65,8 +68,11 @@ class Catalog(MetadataStore):
         """
         self._path = path
         self._lock = threading.RLock()
+        self._doubt: DoubtfulCommitError | None = None
+        self.on_doubt: Callable[[CatalogError], None] = lambda _: None
+        """Called when a change failed that the next opening may find made."""
         try:
-            self.db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self.db = (files or OsFiles()).connect(path)
         except sqlite3.Error as error:
             raise catalog_error(path, error) from error
         try:
@@ -104,21 +110,17 @@ class Catalog(MetadataStore):
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            if self._doubt is not None:
+                raise self._error(self._doubt)
             try:
-                self.db.execute("BEGIN IMMEDIATE")
-                yield self.db
-                self.db.execute("COMMIT")
+                with transaction(self.db):
+                    yield self.db
             except (sqlite3.Error, UnicodeDecodeError) as error:
-                self._roll_back()
-                raise self._error(error) from error
-            except BaseException:
-                self._roll_back()
-                raise
-
-    def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):  # nothing that was not committed counts
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
+                failure = self._error(error)
+                if isinstance(error, DoubtfulCommitError):
+                    self._doubt = error
+                    self.on_doubt(failure)
+                raise failure from error
 
     def _rows(self, query: str, *values: object) -> list[Any]:
         with self._lock:

@@ -107,6 +107,7 @@ class Checkpointer:
             removed = filer.removed()
             with self._committer.all_durable():
                 last_id, written = self._writer.rotate()
+                failures = self._committer.unsynced.failures
             kept_before, self._kept_up_to = self._kept_up_to, last_id  # until everything is synced
             with self._committer.lock:
                 due = filer.take_due()
@@ -117,6 +118,8 @@ class Checkpointer:
             except BaseException:
                 filer.put_back(due)
                 raise
+            if self.complete:
+                self._committer.unsynced.repaired = failures
             filer.seal(due.ended, threaded=self._threaded)
             try:
                 self._journal.free(self._kept_up_to + 1, last_id)

@@ -1,7 +1,7 @@
 """All calls to the operating system.
 
 Everything the ledger does to files goes through a :class:`Files`, so that tests can put a
-faulty disk in its place. (The SQLite catalog is the exception: whole-process tests cover it.)
+faulty disk in its place. (SQLite makes its own calls, through a connection that comes from here.)
 Methods are thin: one system call each, raising ``OSError`` as the kernel gives it. What needs
 more than one call (short reads and writes, interrupted calls) is a function below.
 """
@@ -13,6 +13,7 @@ import errno
 import fcntl
 import mmap
 import os
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -103,6 +104,11 @@ class Files(Protocol):
         None: its file system locks no folders. Raises BlockingIOError: it is taken.
         """
 
+    def connect(self, path: Path) -> sqlite3.Connection:
+        """A connection to an SQLite database, for all threads, which begins no transaction by
+        itself. Raises sqlite3.Error.
+        """
+
 
 class OsFiles(Files):
     """The operating system's own files."""
@@ -186,6 +192,9 @@ class OsFiles(Files):
                 return None
             raise
         return fd
+
+    def connect(self, path: Path) -> sqlite3.Connection:
+        return sqlite3.connect(path, check_same_thread=False, isolation_level=None)
 
 
 WRITE_BYTES = 1 << 20

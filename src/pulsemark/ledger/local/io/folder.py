@@ -127,7 +127,7 @@ def prepare_folder(files: Files, folder: Path) -> None:
     Raises ForeignFolderError for a folder with something else in it.
     """
     try:
-        _make_durably(files, folder.absolute())
+        make_folder_durably(files, folder)
         names = set(files.listdir(folder))
     except (FileExistsError, NotADirectoryError) as error:
         raise ForeignFolderError(folder, "it is not a folder") from error
@@ -147,8 +147,12 @@ def prepare_folder(files: Files, folder: Path) -> None:
     files.mkdir(journal_folder(folder))
 
 
-def _make_durably(files: Files, folder: Path) -> None:
-    """Make a folder with its parents, and make the names of new ones durable."""
+def make_folder_durably(files: Files, folder: Path) -> None:
+    """Make a folder with its parents, unless it is there, and make the names of new ones durable.
+
+    Raises OSError.
+    """
+    folder = folder.absolute()
     missing = []
     while not files.exists(folder) and folder != folder.parent:
         missing.append(folder)
