@@ -12,10 +12,6 @@ from ..limits import MAX_RUN_MESSAGES
 from ..options import StoreOptions
 from ..run import Run
 
-MAX_PENDING_ENTRIES = 128 * 1024
-"""Appends wait while more entries than this are not durable: recovery may have to read them."""
-
-
 @dataclass(slots=True)
 class Tail:
     """The end of a topic, including entries that are not yet durable."""
