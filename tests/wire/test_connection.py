@@ -30,11 +30,13 @@ from pulsemark.wire import (
     ProtocolError,
     Role,
     Send,
+    Sends,
     UnexpectedCommandError,
     UnknownCommandError,
     Unsupported,
     commands,
 )
+from pulsemark.wire.connection import RUN_MAX
 
 T = pb.BaseCommand.Type
 HELLO = {
@@ -338,6 +340,102 @@ def test_leaving_the_events_loses_none() -> None:
 
     assert [consumer_of(event) for event in (first, *rest)] == [0, 1, 2, 3, 4]
     assert connection.pending_bytes == 0
+
+
+# ---- runs --------------------------------------------------------------------------------------
+
+
+def singles(event: Any) -> list[tuple[Any, ...]]:
+    """An event of `runs` as values; those of a run one by one."""
+    if not isinstance(event, Sends):
+        return [plain(event)]
+    assert len(event) == len(event.bodies) <= RUN_MAX
+    found = []
+    for number, body in enumerate(event.bodies):
+        command = event.command(number)
+        highest = command.highest_sequence_id if command.HasField("highest_sequence_id") else -1
+        assert event.producer_id == command.producer_id
+        assert event.sequence_ids[number] == command.sequence_id
+        assert event.message_counts[number] == command.num_messages
+        assert event.highest_sequence_ids[number] == highest
+        # Written out, for not every SEND says how many messages it has.
+        command.num_messages = command.num_messages
+        found.append(("Send", command.SerializeToString(), bytes(body)))
+    return found
+
+
+_SENDS = st.builds(
+    pb.CommandSend,
+    producer_id=st.sampled_from([0, 1, 300, 2**63, 2**64 - 1]),
+    sequence_id=st.sampled_from([0, 1, 127, 128, 16_383, 2**21, 2**62, 2**63, 2**64 - 1]),
+    num_messages=st.sampled_from([None, 1, 0, -1, 127, 128, 2**27, 2**28, 2**31 - 1]),
+    highest_sequence_id=st.sampled_from([None, 0, 5, 2**63 - 1, 2**63]),
+    is_chunk=st.sampled_from([None, None, True]),
+    txnid_most_bits=st.sampled_from([None, None, 0]),
+)
+_FRAMES = st.one_of(
+    st.tuples(_SENDS, st.binary(max_size=9)).map(lambda x: long_frame(T.SEND, x[0], x[1])),
+    st.just(commands.flow(1, 1)),
+)
+
+
+@given(st.lists(_FRAMES, max_size=12), st.binary(max_size=9), st.integers(1, 400))
+@settings(max_examples=300, deadline=None)
+def test_runs_are_the_events_and_nothing_else(frames: list[bytes], tail: bytes, cut: int) -> None:
+    """SENDs by runs are the SENDs one by one, up to the same end, wherever the stream is cut."""
+    stream = b"".join(frames) + tail
+
+    def outcome(read: Any) -> tuple[list[Any], str]:
+        connection = open_connection()
+        found: list[Any] = []
+        try:
+            for at in range(0, len(stream), cut):
+                connection.receive_data(stream[at : at + cut])
+                found += [one for event in getattr(connection, read)() for one in singles(event)]
+        except ProtocolError as error:
+            return found, f"{type(error).__name__}: {error}"
+        return found, f"{connection.pending_bytes} bytes pending"
+
+    events, end = outcome("events")
+    for number, (kind, *rest) in enumerate(events):
+        if kind == "Send":
+            command = pb.CommandSend.FromString(rest[0])
+            command.num_messages = command.num_messages
+            events[number] = (kind, command.SerializeToString(), rest[1])
+    assert outcome("runs") == (events, end)
+
+
+def test_the_sends_of_one_producer_in_a_read_are_one_event() -> None:
+    """A run ends at another producer, at another command and after `RUN_MAX` SENDs."""
+    frames = [(1, n) for n in range(RUN_MAX + 2)] + [(2, 5)] + [(1, 200), (1, 16_384)]
+    stream = b"".join(b"".join(commands.send(who, n, b"body")) for who, n in frames)
+    connection = open_connection()
+    connection.receive_data(stream + commands.ping() + b"".join(commands.send(1, 9, b"body")))
+
+    found = [
+        (event.producer_id, len(event)) if isinstance(event, Sends) else type(event)
+        for event in connection.runs()
+    ]
+
+    assert found == [(1, RUN_MAX), (1, 2), (2, 1), (1, 2), Command, (1, 1)]
+
+
+def test_leaving_the_runs_loses_none() -> None:
+    """An iteration of runs that was left goes on with the first SEND after the run."""
+    connection = open_connection()
+    for who in (1, 2):
+        for number in range(3):
+            connection.receive_data(b"".join(commands.send(who, number, b"body")))
+
+    first = next(iter(connection.runs()))
+    (second,) = connection.runs()
+
+    assert isinstance(first, Sends)
+    assert isinstance(second, Sends)
+    assert [(run.producer_id, run.sequence_ids) for run in (first, second)] == [
+        (1, [0, 1, 2]),
+        (2, [0, 1, 2]),
+    ]
 
 
 # ---- the handshake -----------------------------------------------------------------------------

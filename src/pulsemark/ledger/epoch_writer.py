@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..metadata import BrokerEntryMetadata, Buffer, ControlError, MessageHeader, control_metadata
+from ..metadata import BrokerEntryMetadata, Buffer, ControlError, control_metadata
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, ControlType
 from .admission import checked
 from .commit.commit import Appended, Batch, Group
-from .commit.record_builder import NewEntry, Record
+from .commit.record_builder import NewEntries, Records
 from .commit.tail import Tail
 from .entry import EntryKind
 from .epochs import TailCut, check_epoch, check_highest, check_not_before, find_cut
@@ -147,13 +147,12 @@ class EpochWriter(LedgerWriter):
         """
         epoch = check_highest(epoch)
         body, check, count, kind = checked(self.name, body, message_count, kind)
-        header = None if self._builder.stamps_time else MessageHeader(body)
-        entry = body, check, count, kind, base, None, header
+        entry = (body,), check, (count,), kind, base, None
         return self.store.uninterrupted.run(
             partial(self._replace_tail, index, entry, epoch, is_new=False)
         )
 
-    def _replace_tail(self, index: int, entry: NewEntry, epoch: int, *, is_new: bool) -> Appended:
+    def _replace_tail(self, index: int, entry: NewEntries, epoch: int, *, is_new: bool) -> Appended:
         engine, committer = self._engine, self._committer
         with committer.between_batches(), committer.lock:
             committer.commit_all()  # and nothing is appended until this is done
@@ -173,7 +172,7 @@ class EpochWriter(LedgerWriter):
                 engine.void(tail.run)
                 raise
             self._make_cut(cut, tail)
-            if entry[3] is EntryKind.CONTROL and entry[2]:
+            if entry[3] is EntryKind.CONTROL and entry[2][0]:
                 self.controls.add(appended.position)
         self._drop(cut.dropped)
         return appended
@@ -215,12 +214,12 @@ class EpochWriter(LedgerWriter):
 
     def _first_of(
         self,
-        entry: NewEntry,
+        entry: NewEntries,
         epoch: int,
         index: int,
         kept: Sequence[Run],
         last_count: int | None = None,
-    ) -> tuple[Tail, Record]:
+    ) -> tuple[Tail, Records]:
         """A new ledger of ``epoch`` after ``kept``, and its first entry.
 
         Changes nothing except that it uses up a ledger id, and notes the ledger for a control
@@ -241,6 +240,6 @@ class EpochWriter(LedgerWriter):
         return tail, record
 
 
-def _mark(base: BrokerEntryMetadata) -> NewEntry:
+def _mark(base: BrokerEntryMetadata) -> NewEntries:
     """The control entry with these fields."""
-    return b"", BODY_CRC_OURS, 1, EntryKind.CONTROL, base, None, None
+    return (b"",), BODY_CRC_OURS, (1,), EntryKind.CONTROL, base, None

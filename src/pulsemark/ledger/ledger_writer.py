@@ -17,17 +17,18 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from ..metadata import BrokerEntryMetadata, Buffer, MessageHeader, Sender, StamperChain
+from ..metadata import BrokerEntryMetadata, Buffer, Sender, StamperChain
+from ..metadata.message import sound_count
 from .admission import body_check_of, check_count, check_kind, check_place, plain_body
-from .commit.commit import Appended, Group
+from .commit.commit import ROW_FIELDS, Appended, Group
 from .commit.pending import MAX_BATCH_BYTES
-from .commit.record_builder import NewEntry, Record, RecordBuilder
+from .commit.record_builder import NewEntries, RecordBuilder, Records
 from .commit.tail import LEDGER, Tail
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind
 from .entry_time import checked_ms
 from .errors import CatalogError, StoreClosedError
-from .limits import MAX_MESSAGE_COUNT
+from .limits import BODY_CRC_PRODUCER, MAX_MESSAGE_COUNT
 from .position import Position
 from .run import Run, RunHeader
 from .store_core import StoreCore
@@ -193,6 +194,8 @@ class LedgerWriter(TopicLog):
     ) -> Appended:
         """Add an entry. Returns at once; it is durable when the returned ``commit`` is done.
 
+        This is an `append_run` of one.
+
         ``body`` is a producer's headers-and-payload (or any contiguous buffer). It must not change
         until then. An entry with ``message_count`` 0 or below takes no index and gets no prefix, as
         in Pulsar. ``base`` are prefix fields of the store itself, written even without stamps.
@@ -207,17 +210,48 @@ class LedgerWriter(TopicLog):
         a plugin: nothing is stored then. After an exception from a signal handler the entry may be
         stored or not.
         """
-        if self._state.is_over:
-            self._state.check()
         body = body if type(body) is bytes else plain_body(self.name, body)
         if kind is not EntryKind.DATA:
             kind = check_kind(self.name, kind)
-        if type(message_count) is not int or not 0 <= message_count <= MAX_MESSAGE_COUNT:
+        if type(message_count) is not int:
             message_count = check_count(self.name, message_count)
-        body_check = body_check_of(self.name, body)
-        # Without a stamp of time both the stampers and the time index may read the header.
-        header = None if self._builder.stamps_time else MessageHeader(body)
-        entry = body, body_check, message_count, kind, base, sender, header
+        appended, _ = self.append_run(
+            (body,),
+            (message_count,),
+            kind=kind,
+            base=base,
+            epoch=epoch,
+            sender=sender,
+            follows=follows,
+            wakes=wakes,
+        )
+        return appended
+
+    def append_run(
+        self,
+        bodies: Sequence[Buffer],
+        message_counts: Sequence[int],
+        *,
+        kind: EntryKind = EntryKind.DATA,
+        base: BrokerEntryMetadata | None = None,
+        epoch: int | None = None,
+        sender: Sender | None = None,
+        follows: Appended | None = None,
+        wakes: bool = True,
+    ) -> tuple[Appended, int]:
+        """Add entries that follow one another: as many of the first ones as can be added at once.
+
+        Returns what ``append`` does for the last one that was added, and how many were. They have
+        consecutive positions in one ledger, the same time and the same commit. The caller goes on
+        with the rest. A run ends before a segment or a ledger begins, before a body whose checksum
+        is missing or wrong, before an entry without messages, and at a limit; with stampers other
+        than time and index, and with ``base``, after each entry.
+
+        Bodies are bytes or views of single bytes. Raises what ``append`` raises for the first one.
+        """
+        if self._state.is_over:
+            self._state.check()
+        entries = self._admitted(bodies, message_counts, kind, base, sender)
         pending = self._pending
         if pending.size_bytes > pending.max_bytes or pending.entry_count > pending.max_entries:
             self._committer.wait_for_room()
@@ -228,19 +262,42 @@ class LedgerWriter(TopicLog):
                 tail = self.tail
                 if epoch is not None or follows is not None:
                     check_place(self.name, tail, epoch, follows)
-                record = self._builder.build(entry, tail)
-                if type(record) is tuple and (not kind or self.controls.is_noted(tail.ledger_id)):
-                    appended = self._add(tail, record, wakes=wakes)
-                    if kind and message_count:
+                records = self._builder.build(entries, tail)
+                if type(records) is tuple and (not kind or self.controls.is_noted(tail.ledger_id)):
+                    appended = self._add(tail, records, wakes=wakes)
+                    if kind and entries[2][0]:
                         self.controls.add(appended.position)
-                    return appended
-            self.store.uninterrupted.run(partial(self._make_room, entry))
+                    return appended, len(records[1]) // ROW_FIELDS
+            self.store.uninterrupted.run(partial(self._make_room, entries))
+
+    def _admitted(
+        self,
+        bodies: Sequence[Buffer],
+        counts: Sequence[int],
+        kind: EntryKind,
+        base: BrokerEntryMetadata | None,
+        sender: Sender | None,
+    ) -> NewEntries:
+        """As many of the first entries as may be appended together. Raises for the first one."""
+        if len(bodies) > 1 and not kind and base is None and self._builder.is_plain:
+            count = sound_count(bodies)
+            if count > 1 and min(counts) > 0 and max(counts) <= MAX_MESSAGE_COUNT:
+                if count < len(bodies):
+                    bodies, counts = bodies[:count], counts[:count]
+                return bodies, BODY_CRC_PRODUCER, counts, kind, None, sender
+        body, message_count = bodies[0], counts[0]
+        if not 0 <= message_count <= MAX_MESSAGE_COUNT:
+            message_count = check_count(self.name, message_count)
+        return (body,), body_check_of(self.name, body), (message_count,), kind, base, sender
 
     def _add(
-        self, tail: Tail, record: Record, group: Group | None = None, *, wakes: bool = True
+        self, tail: Tail, records: Records, group: Group | None = None, *, wakes: bool = True
     ) -> Appended:
-        """Under the lock: append a record that was built at ``tail`` to the group that gathers."""
-        parts, row, size_bytes, next_index, age_ms, clock_ms = record
+        """Under the lock: append records that were built at ``tail`` to the group that gathers.
+
+        Returns what was appended last.
+        """
+        parts, rows, size_bytes, next_index, age_ms, clock_ms = records
         pending = self._pending
         run = tail.run
         if group is None:
@@ -254,13 +311,14 @@ class LedgerWriter(TopicLog):
                 assert run is not None
                 group = self._group = pending.group(self, run, tail.offset, wakes)
         batch = group.batch
-        append_time_ms, entry_time_ms, _, end = row
-        added_bytes = end - tail.offset
-        appended = Appended(tail.ledger_id, tail.entry_id, next_index - 1, append_time_ms, group)
+        append_time_ms, entry_time_ms, _, end = rows if len(rows) == ROW_FIELDS else rows[-4:]
+        added_bytes, end_id = end - tail.offset, tail.entry_id + len(rows) // ROW_FIELDS
+        entry_count = end_id - tail.entry_id
+        appended = Appended(tail.ledger_id, end_id - 1, next_index - 1, append_time_ms, group)
         # No call from here on: nothing can interrupt this (see `pending`).
         group.buffers += parts
-        group.rows += row
-        tail.entry_id += 1
+        group.rows += rows
+        tail.entry_id = end_id
         tail.offset = end
         tail.next_index = next_index
         tail.stamp_floor_ms = append_time_ms
@@ -270,7 +328,7 @@ class LedgerWriter(TopicLog):
         tail.clock_ms = clock_ms
         batch.size_bytes += added_bytes
         pending.size_bytes += added_bytes
-        pending.entry_count += 1
+        pending.entry_count += entry_count
         return appended
 
     def _check_open(self) -> None:
@@ -280,14 +338,14 @@ class LedgerWriter(TopicLog):
 
     # Ledgers and segments
 
-    def _make_room(self, entry: NewEntry) -> None:
-        """Begin a run, or a ledger, if this entry is to be the first one in it."""
-        if entry[3]:  # a control entry
+    def _make_room(self, entries: NewEntries) -> None:
+        """Begin a run, or a ledger, if the first of these is to be the first one in it."""
+        if entries[3]:  # a control entry
             self.controls.note(self.tail.ledger_id, self.tail.ledger_id, self._segments)
         with self._committer.lock:
             self._check_open()
             tail = self.tail
-            begins = self._builder.build(entry, tail)
+            begins = self._builder.build(entries, tail)
             if isinstance(begins, tuple):
                 return  # another thread has begun one meanwhile
             run = tail.run

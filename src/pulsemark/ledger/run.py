@@ -175,6 +175,36 @@ class Run(ABC):
         guards the body.
         """
 
+    def pack_run(
+        self,
+        first_entry_id: int,
+        kind: EntryKind,
+        message_counts: Sequence[int],
+        append_time_ms: int,
+        next_index: int,
+        prefixes: Sequence[bytes],
+        bodies: Sequence[Buffer],
+        body_check: int,
+        offset: int,
+    ) -> tuple[list[Buffer], list[int]]:
+        """As ``pack``, for consecutive entries from ``offset`` on; and where each of them ends.
+
+        ``next_index`` is the index of the first entry's first message.
+        """
+        parts: list[Buffer] = []
+        ends = []
+        entry_id, index = first_entry_id, next_index - 1
+        for prefix, body, count in zip(prefixes, bodies, message_counts, strict=True):
+            index += count
+            packed = self.pack(
+                entry_id, kind, count, append_time_ms, index, prefix, body, body_check
+            )
+            parts += packed
+            offset += sum(map(len, packed))
+            ends.append(offset)
+            entry_id += 1
+        return parts, ends
+
     @abstractmethod
     def unpacker(self) -> Callable[[bytes], list[Entry]]:
         """A function that turns packed bytes of this run's ledger into entries, which are views on

@@ -32,7 +32,7 @@ Rules:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from google.protobuf.message import DecodeError, EncodeError
 
@@ -216,6 +216,41 @@ def pack_stamp(broker_timestamp_ms: int, index: int) -> bytes:
             groups,
         )
     )
+
+
+def pack_stamps(
+    broker_timestamp_ms: int, next_index: int, message_counts: Sequence[int]
+) -> list[bytes]:
+    """The prefixes of consecutive entries with the same time, each as `pack_stamp` makes it.
+
+    Args:
+        broker_timestamp_ms: milliseconds since the epoch.
+        next_index: the index of the first entry's first message.
+        message_counts: the messages of each entry, at least one.
+
+    Raises:
+        ValueError: a number is not a uint64.
+    """
+    stamps: list[bytes] = []
+    index = next_index - 1
+    # The bytes before the index's lowest group, and those after it, stay the same for a while.
+    head = tail = b""
+    shared = -1
+    for count in message_counts:
+        index += count
+        if index >> 7 != shared or not tail:
+            if index < 1 << _LOW_GROUPS_BITS:
+                stamps.append(pack_stamp(broker_timestamp_ms, index))
+                continue
+            shared = index >> 7
+            high = index >> _LOW_GROUPS_BITS
+            tail = _GROUP_MORE[shared & 127] + (_high_groups.get(high) or _cache_high_groups(high))
+            time_ms, time_field = _last_time
+            if time_ms != broker_timestamp_ms:
+                time_field = _cache_time(broker_timestamp_ms)
+            head = _HEADERS[len(time_field) + 1 + len(tail)] + time_field
+        stamps.append(head + _GROUP_MORE[index & 127] + tail)
+    return stamps
 
 
 def _cache_time(time_ms: int) -> bytes:

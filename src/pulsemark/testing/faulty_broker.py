@@ -8,11 +8,11 @@ from typing import cast
 
 from ..broker import Broker, BrokerConfig
 from ..broker.connection.session import Session
-from ..broker.handlers import handle_send
+from ..broker.handlers import handle_sends
 from ..broker.services import Services
 from ..metadata.partition_names import partition_of
 from ..proto.pulsar_api_pb2 import ServerError
-from ..wire import Send, commands
+from ..wire import Sends, commands
 from .faulty_files import FaultyFiles
 
 __all__ = ["FaultyBroker", "SendFault", "SendFaults"]
@@ -121,35 +121,42 @@ class FaultySession(Session):
             self._waiting = None
         super().close_state()
 
-    def handle_send(self, event: Send) -> None:
-        """A message: store it, or do what a fault says."""
-        entry = self.producers.get(event.command.producer_id)
+    def handle_sends(self, event: Sends) -> None:
+        """Messages: store each, or do what a fault says."""
+        if not self._faults.active:
+            handle_sends(self, event)
+            return
+        for number in range(len(event)):
+            if not self.is_closed:
+                self._handle_one(event.alone(number))
+
+    def _handle_one(self, event: Sends) -> None:
+        entry = self.producers.get(event.producer_id)
         if entry is None:
-            handle_send(self, event)
+            handle_sends(self, event)
             return
         producer, opened = entry
-        message = opened.name, producer.name, bytes(event.headers_and_payload)
+        message = opened.name, producer.name, bytes(event.bodies[0])
         fault = next((f for f in self._faults.active if f.takes(opened.name, message)), None)
         if fault is not None and fault.error is not None:
             self.receipts.answer_in_turn(producer, self._refusal(event, fault.error))
             return
-        handle_send(self, event)
+        handle_sends(self, event)
         if fault is not None:
             self.abort()
 
-    def _refusal(self, event: Send, error: int) -> bytes:
+    def _refusal(self, event: Sends, error: int) -> bytes:
         """A SEND_ERROR after which the client gives the message up."""
-        command = event.command
         name = ServerError.Name(cast("ServerError", error))
-        sequence_id = command.sequence_id
+        sequence_id = event.sequence_ids[0]
         for client, final in FINAL_ERRORS.items():
             if self.client_version.startswith(client):
                 error = error if error in final else final[0]
         if self.client_version.startswith("Pulsar-Java"):
             # It knows a batch by its last message.
-            sequence_id = max(sequence_id, command.highest_sequence_id)
+            sequence_id = max(sequence_id, event.highest_sequence_ids[0])
         return commands.send_error(
-            command.producer_id,
+            event.producer_id,
             sequence_id,
             cast("ServerError", error),
             f"a test lets sends fail with {name}",

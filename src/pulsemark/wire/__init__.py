@@ -17,6 +17,7 @@ from .connection import (
     Message,
     Role,
     Send,
+    Sends,
     Unsupported,
 )
 from .errors import (
@@ -76,6 +77,7 @@ __all__ = [
     "ProtocolError",
     "Role",
     "Send",
+    "Sends",
     "TopicName",
     "UnexpectedCommandError",
     "UnknownCommandError",

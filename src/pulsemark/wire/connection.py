@@ -5,6 +5,9 @@
     for event in conn.events():        # Command | Send | Message | Unsupported
         ...
 
+A broker reads `runs()` instead: there the SENDs of one producer that follow one another are one
+event, so that what has to be done once for all of them is done once.
+
 Rules (the order of commands is Pulsar's, as its brokers enforce it):
 
 1. A server must receive CONNECT first, a client CONNECTED. Before that only PING and PONG are
@@ -31,6 +34,8 @@ cannot make a server reserve memory.
 from __future__ import annotations
 
 import enum
+import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -100,6 +105,48 @@ class Send:
 
 
 @dataclass(slots=True)
+class Sends:
+    """SENDs of one producer that followed one another, at least one, in columns."""
+
+    producer_id: int
+    sequence_ids: list[int]
+    #: -1: the SEND has none.
+    highest_sequence_ids: list[int]
+    message_counts: list[int]
+    #: Read-only views, as `Send.headers_and_payload`.
+    bodies: list[memoryview]
+    #: The only SEND's command, if it has other fields than these or is in an unusual encoding.
+    whole: CommandSend | None = None
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def alone(self, number: int) -> Sends:
+        """One of them as a run of one."""
+        return Sends(
+            self.producer_id,
+            [self.sequence_ids[number]],
+            [self.highest_sequence_ids[number]],
+            [self.message_counts[number]],
+            [self.bodies[number]],
+            self.whole,
+        )
+
+    def command(self, number: int) -> CommandSend:
+        """The command of one of them."""
+        if self.whole is not None:
+            return self.whole
+        command = CommandSend(
+            producer_id=self.producer_id,
+            sequence_id=self.sequence_ids[number],
+            num_messages=self.message_counts[number],
+        )
+        if self.highest_sequence_ids[number] >= 0:
+            command.highest_sequence_id = self.highest_sequence_ids[number]
+        return command
+
+
+@dataclass(slots=True)
 class Message:
     """MESSAGE: the entry's bytes, possibly with a broker entry metadata prefix (PIP-90)."""
 
@@ -115,6 +162,10 @@ class Unsupported:
 
 
 Event: TypeAlias = Command | Send | Message | Unsupported
+RunEvent: TypeAlias = Command | Sends | Unsupported
+
+RUN_MAX = 32
+"""The most SENDs in one `Sends`: between two events the caller decides whether to go on."""
 
 _T = BaseCommand.Type
 _SEND = int(_T.SEND)
@@ -152,6 +203,13 @@ _HOT: dict[Role, tuple[bytes, Callable[[bytearray], Any], type[Send | Message]]]
     Role.SERVER: (b"\x08\x06\x32", _fast_parser(CommandSend), Send),
     Role.CLIENT: (b"\x08\x09\x4a", _fast_parser(CommandMessage), Message),
 }
+# An ordinary SEND: producer, sequence id; number of messages and highest sequence id, if any.
+_NUMBER = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
+_ORDINARY_SEND = re.compile(
+    rb"\x08\x06\x32.\x08%b\x10%b(?:\x18([\x80-\xff]{0,3}[\x00-\x7f]))?(?:\x30%b)?"
+    % (_NUMBER, _NUMBER, _NUMBER),
+    re.DOTALL,
+)
 # The commands that come once per acknowledgement or per some messages.
 _FAST_PARSERS: dict[Role, dict[int, Callable[[bytearray], Any]]] = {
     Role.SERVER: {_T.ACK: _fast_parser(CommandAck), _T.FLOW: _fast_parser(CommandFlow)},
@@ -168,6 +226,7 @@ class Connection:
     """
 
     __slots__ = (
+        "_ahead",
         "_error",
         "_established",
         "_fast_parsers",
@@ -195,6 +254,8 @@ class Connection:
         self._error: ProtocolError | None = None
         self._fast_parsers = _FAST_PARSERS[role]
         self._frames = FrameBuffer(0, 0)
+        #: Runs that were read together with the one before them, and are still to be yielded.
+        self._ahead: deque[Sends] = deque()
         self._set_limits(max_message_size_bytes)
 
     @property
@@ -223,6 +284,7 @@ class Connection:
 
     def discard(self) -> None:
         """Drop received bytes that were not read, and free their memory: the connection ended."""
+        self._ahead.clear()
         self._frames.discard()
 
     def withdraw_handshake(self) -> None:
@@ -284,6 +346,32 @@ class Connection:
                     yield event(body, payload)
                 else:
                     yield decode(command, payload)
+        except ProtocolError as error:
+            self._error = error
+            raise
+
+    def runs(self) -> Iterator[RunEvent]:
+        """As `events`, for a server: SENDs of one producer that follow one another are one event.
+
+        An event has at most `RUN_MAX` SENDs; none of them is in another event.
+        """
+        self._raise_if_dead()
+        frames, ahead = self._frames, self._ahead
+        try:
+            while True:
+                while ahead:
+                    yield ahead.popleft()
+                # Before the handshake, and for what is not an ordinary SEND, there is no run.
+                if self._established:
+                    matching = frames.next_matching(_ORDINARY_SEND, RUN_MAX)
+                    if matching[0]:
+                        ahead.extend(_runs(*matching))
+                        continue
+                frame = frames.next_frame()
+                if frame is None:
+                    return
+                event = self._decode(*frame)
+                yield _whole_send(event) if type(event) is Send else event  # type: ignore[misc]
         except ProtocolError as error:
             self._error = error
             raise
@@ -369,3 +457,61 @@ class Connection:
         """A client takes over the broker's limit of a message."""
         if isinstance(body, CommandConnected) and body.max_message_size > 0:
             self._max_message_size_bytes = body.max_message_size
+
+
+def _runs(commands: list[tuple[bytes | Any, ...]], bodies: list[memoryview]) -> Iterator[Sends]:
+    """The events of SENDs whose fields were found by `_ORDINARY_SEND`."""
+    first, total = 0, len(commands)
+    while first < total:
+        producer = commands[first][0]
+        end = first + 1
+        while end < total and commands[end][0] == producer:
+            end += 1
+        if end - first == 1:
+            _, sequence, count, highest = commands[first]
+            yield Sends(
+                _number(producer),
+                [_number(sequence)],
+                [-1 if highest is None else _number(highest)],
+                [1 if count is None else _number(count)],
+                [bodies[first]],
+            )
+        else:
+            _, sequences, counts, highest_ids = zip(*commands[first:end], strict=True)
+            yield Sends(
+                _number(producer),
+                [*map(_number, sequences)],
+                [-1 if number is None else _number(number) for number in highest_ids],
+                [1 if number is None else _number(number) for number in counts],
+                bodies[first:end],
+            )
+        first = end
+
+
+def _whole_send(send: Send) -> Sends:
+    """The same SEND as a run of one."""
+    command = send.command
+    highest = command.highest_sequence_id if command.HasField("highest_sequence_id") else -1
+    return Sends(
+        command.producer_id,
+        [command.sequence_id],
+        [highest],
+        [command.num_messages],
+        [send.headers_and_payload],
+        command,
+    )
+
+
+def _number(varint: bytes) -> int:
+    """The number that a varint stands for."""
+    size = len(varint)
+    if size == 1:
+        return varint[0]
+    if size == 2:
+        return varint[0] & 0x7F | varint[1] << 7
+    if size == 3:
+        return varint[0] & 0x7F | (varint[1] & 0x7F) << 7 | varint[2] << 14
+    number = 0
+    for byte in reversed(varint):
+        number = number << 7 | byte & 0x7F
+    return number

@@ -28,7 +28,8 @@ Rules:
 from __future__ import annotations
 
 import struct
-from typing import TypeAlias
+from re import Pattern
+from typing import Any, TypeAlias
 
 from .errors import CommandTooLargeError, FrameSizeError, FrameTooLargeError
 
@@ -177,6 +178,41 @@ class FrameBuffer:
             return command, _NO_PAYLOAD
         self._has_views = True
         return command, self._readable[payload_at:end]
+
+    def next_matching(
+        self, pattern: Pattern[bytes], most: int
+    ) -> tuple[list[tuple[bytes | Any, ...]], list[memoryview]]:
+        """The next whole frames whose commands match, at most so many; there may be none.
+
+        The commands are returned as the pattern's groups, the rest as views. Only commands in the
+        usual encoding are looked at: their fourth byte says how many bytes follow it. What is not
+        whole, does not match or is wrong is left to `next_frame`.
+        """
+        block, start, end = self._block, self._start, self._end
+        match, sizes_at, readable = pattern.fullmatch, _SIZES.unpack_from, self._readable
+        commands: list[tuple[bytes | Any, ...]] = []
+        payloads: list[memoryview] = []
+        while end - start >= 8 and len(commands) < most:
+            total, command_size = sizes_at(block, start)
+            command_at = start + 8
+            payload_at = command_at + command_size
+            start += 4 + total
+            if (
+                start > end
+                or not 4 < command_size < 132
+                or payload_at > start
+                or total + 4 > self.max_frame_size_bytes
+                or command_size > self.max_command_size_bytes
+                or block[command_at + 3] != command_size - 4
+                or (found := match(block, command_at, payload_at)) is None
+            ):
+                break
+            commands.append(found.groups())
+            payloads.append(readable[payload_at:start])
+            self._start = start
+        if commands:
+            self._has_views = True
+        return commands, payloads
 
     def _check_sizes(self, total: int, command_size: int | None) -> None:
         """Raise an error if the sizes are wrong."""

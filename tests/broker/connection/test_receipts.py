@@ -14,7 +14,6 @@ from pulsemark.ledger import Appended, FencedError
 from pulsemark.proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandProducer,
-    CommandSend,
     ServerError,
 )
 from pulsemark.wire import Connection, Role, commands
@@ -94,9 +93,11 @@ class Publishing:
         self.receipts.appended(
             self.producers[number],
             self.counters[number],
-            CommandSend(producer_id=number, sequence_id=sequence_id),
+            [sequence_id],
+            [-1],
+            [1],
+            [SIZE_BYTES],
             Appended(7, sequence_id, sequence_id, 0, cast("Any", commit)),
-            SIZE_BYTES,
         )
 
     def refuse(self, number: int, sequence_id: int) -> None:

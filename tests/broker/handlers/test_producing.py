@@ -10,6 +10,7 @@ from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandSend
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError, SendRefusedError
 from pulsemark.testing.raw_messages import unbatched_message, with_wrong_checksum
+from pulsemark.wire import commands
 
 GOOD = unbatched_message(b"x", publish_time_ms=1)
 STAMPED = pack(BrokerEntryMetadata(broker_timestamp=1, index=7)) + GOOD
@@ -38,6 +39,26 @@ def test_a_refused_send_is_answered_in_its_turn(raw, topic, body, error):
     consumer.flow(10)
     assert [0, receipt.entry_id] == [m.message_id.entry_id for m in consumer.receive_many(2)]
     assert receipt.entry_id == 1
+
+
+def test_what_is_refused_within_a_run_is_answered_in_its_turn(raw, topic):
+    """Of SENDs that arrive together only the bad ones are refused, each between its neighbours."""
+    producer = raw.create_producer(topic)
+    bad = {3: with_wrong_checksum(GOOD), 4: STAMPED, 9: with_wrong_checksum(GOOD)}
+    sends = [
+        commands.send(producer.producer_id, number, bad.get(number, GOOD)) for number in range(60)
+    ]
+    raw.write(b"".join(part for send in sends for part in send))
+    answers: list[tuple[int, int | str]] = []
+    while len(answers) < 60:
+        try:
+            (receipt,) = producer.receipts(1)
+            answers.append((receipt.sequence_id, receipt.entry_id))
+        except SendRefusedError as refused:
+            answers.append((refused.sequence_id, refused.error_name))
+    errors = {3: "ChecksumError", 4: "NotAllowedError", 9: "ChecksumError"}
+    entry_ids = iter(range(60))
+    assert answers == [(number, errors.get(number) or next(entry_ids)) for number in range(60)]
 
 
 def test_receipts_keep_the_order_of_the_sends(raw, topic):

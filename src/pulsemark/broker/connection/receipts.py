@@ -21,11 +21,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
 from ...ledger import Appended, Batch, Commit, FencedError
-from ...proto.pulsar_api_pb2 import CommandSend, ServerError
+from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import commands
 from ..configuration.config import BrokerConfig
 from ..statistics.counters import TopicCounters
@@ -216,28 +217,37 @@ class Receipts:
         self,
         producer: Producer,
         counters: TopicCounters,
-        command: CommandSend,
+        sequence_ids: Sequence[int],
+        highest_sequence_ids: Sequence[int],
+        message_counts: Sequence[int],
+        sizes_bytes: Sequence[int],
         appended: Appended,
-        size_bytes: int,
     ) -> None:
-        """A SEND is in the ledger; its receipt goes out when its commit is done."""
+        """SENDs are in the ledger, in a row; their receipts go out when their commit is done.
+
+        `highest_sequence_ids` has -1 for a SEND without one. `appended` is the last of them.
+        """
         run, begun = producer.run, None
         # Most publishes go into the same run as the one before them.
         if run is None or run.commit is not appended.commit or run.answers:
             run, begun = self._begin_run(producer, counters, appended)
-        sequence_id, highest = command.sequence_id, command.highest_sequence_id
-        if (
-            highest < sequence_id
-            or highest >= NEGATIVE
-            or not (highest or command.HasField("highest_sequence_id"))
-        ):
-            # Not set, or below the first sequence id: as in Pulsar the SEND then has none.
-            highest = -1
-        run.publishes.append((sequence_id, highest, appended.entry_id))
-        run.sizes_bytes.append(size_bytes)
+        entries = len(sequence_ids)
+        if max(highest_sequence_ids) >= 0:
+            # Below the first sequence id: as in Pulsar the SEND then has none.
+            highest_sequence_ids = [
+                highest if sequence_id <= highest < NEGATIVE else -1
+                for sequence_id, highest in zip(sequence_ids, highest_sequence_ids, strict=True)
+            ]
+        if entries == 1:
+            (size_bytes,) = sizes_bytes
+            run.publishes.append((sequence_ids[0], highest_sequence_ids[0], appended.entry_id))
+        else:
+            size_bytes, end = sum(sizes_bytes), appended.entry_id + 1
+            run.publishes += zip(sequence_ids, highest_sequence_ids, range(end - entries, end))  # noqa: B905
+        run.sizes_bytes += sizes_bytes
         run.size_bytes += size_bytes
-        run.messages.append(command.num_messages)
-        self.entries_in_flight += 1
+        run.messages += message_counts
+        self.entries_in_flight += entries
         self.bytes_in_flight += size_bytes
         self._budget.bytes_in_flight += size_bytes
         if begun is not None:

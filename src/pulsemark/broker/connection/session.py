@@ -21,8 +21,8 @@ import time
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from ...wire import Command, Connection, ProtocolError, Role, Send, Unsupported, commands
-from ..handlers import handle_command, handle_send, handle_unsupported
+from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported, commands
+from ..handlers import handle_command, handle_sends, handle_unsupported
 from ..services import Services
 from .draining import Draining
 from .gathering import Gathering
@@ -52,7 +52,7 @@ QUIET_S = 1.0
 class Session(Members, asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
 
-    handle_send = handle_send
+    handle_sends = handle_sends
 
     def __init__(self, services: Services) -> None:
         super().__init__(services.output)
@@ -169,22 +169,27 @@ class Session(Members, asyncio.BufferedProtocol):
         Return whether there was a complete frame.
         """
         handled, tasks, event = 0, len(self._requests), None
+        next_check = EVENTS_PER_CHECK
         until_s = time.monotonic() + turn_s
         self._has_rest = False
         try:
-            for event in self.connection.events():
-                handled += 1
-                if type(event) is Send:
-                    self.handle_send(event)
-                elif type(event) is Command:
-                    handle_command(self, event)
-                elif type(event) is Unsupported:
-                    handle_unsupported(self, event)
+            for event in self.connection.runs():
+                if type(event) is Sends:
+                    handled += len(event.bodies)
+                    self.handle_sends(event)
+                else:
+                    handled += 1
+                    if type(event) is Command:
+                        handle_command(self, event)
+                    elif type(event) is Unsupported:
+                        handle_unsupported(self, event)
                 if self.is_closed:
                     return True
-                if not handled % EVENTS_PER_CHECK and self._is_turn_over(until_s, tasks):
-                    self._has_rest = True
-                    break
+                if handled >= next_check:
+                    if self._is_turn_over(until_s, tasks):
+                        self._has_rest = True
+                        break
+                    next_check = handled + EVENTS_PER_CHECK
         except ProtocolError as violation:
             self.close_because(str(violation))
         except Exception:
@@ -192,7 +197,7 @@ class Session(Members, asyncio.BufferedProtocol):
             log.exception("%s: connection closed: handling a %s failed", self.address, command)
             self.close()
         else:
-            self._is_publishing = type(event) is Send
+            self._is_publishing = type(event) is Sends
             # Checked once for all commands of a read, so one read may go beyond a limit.
             self.publishes_changed()
             self._check_unsent()

@@ -27,13 +27,13 @@ from . import (
     watching,
 )
 from .authorizing import authorize, check_complete
-from .producing import handle_send
+from .producing import handle_sends
 from .table import CommandTable
 
 if TYPE_CHECKING:
     from ..connection.session import Session
 
-__all__ = ["COMMANDS", "handle_command", "handle_send", "handle_unsupported"]
+__all__ = ["COMMANDS", "handle_command", "handle_sends", "handle_unsupported"]
 
 log = logging.getLogger(__name__)
 

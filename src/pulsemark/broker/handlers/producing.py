@@ -22,7 +22,7 @@ from ...proto.pulsar_api_pb2 import (
     CommandSend,
     ServerError,
 )
-from ...wire import Send, TopicName, commands
+from ...wire import Sends, TopicName, commands
 from ..errors import RefusedError
 from ..topics.creation import creates
 from ..topics.deduplication import DuplicateMessageError
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..topics.non_persistent import NonPersistentTopic
     from ..topics.topic import Topic
 
-__all__ = ["COMMANDS", "handle_send"]
+__all__ = ["COMMANDS", "handle_sends"]
 
 log = logging.getLogger(__name__)
 
@@ -222,41 +222,85 @@ def _write_success(
     )
 
 
-def handle_send(session: Session, event: Send) -> None:
-    """Append an entry. Its receipt is written when the entry is durable."""
-    command = event.command
-    entry = session.producers.get(command.producer_id)
+def handle_sends(session: Session, event: Sends) -> None:
+    """Append entries. Their receipts are written when they are durable."""
+    done, count = 0, len(event)
+    while done < count and not session.is_closed:
+        # What was refused may have closed the producer: so it is looked up again.
+        done = _handle_from(session, event, done)
+
+
+def _handle_from(session: Session, event: Sends, first: int) -> int:
+    """Append or answer SENDs from the ``first`` one on; the number of the next one."""
+    count = len(event)
+    entry = session.producers.get(event.producer_id)
     if entry is None:
-        if command.producer_id not in session.producers_closed_by_broker:
-            session.close_because(f"SEND for unknown producer id {command.producer_id}")
-        return
+        if event.producer_id not in session.producers_closed_by_broker:
+            session.close_because(f"SEND for unknown producer id {event.producer_id}")
+        return count
     sender, topic = entry
     if sender.is_disconnected:
         session.close_producer(sender)  # notify its client now, before the others
-        return
+        return count
     if not sender.may_publish:
         session.close_because(f"SEND from {sender.name!r}, which is fenced or waits for the topic")
-        return
-    body = event.headers_and_payload
+        return count
+    sizes_bytes = [*map(len, event.bodies)] if not first else [*map(len, event.bodies[first:])]
+    if (
+        topic.admission is not None
+        or sender.mirror is not None
+        or event.whole is not None
+        or not topic.is_persistent
+        or min(sizes_bytes) < CHECKSUM_END
+    ):
+        _handle_alone(session, sender, topic, event, first)
+        return first + 1
+    bodies, counts = event.bodies, event.message_counts
+    if first:
+        bodies, counts = bodies[first:], counts[first:]
+    try:
+        appended, added = topic.ledger.append_run(bodies, counts, sender=sender.sender, wakes=False)
+    except SEND_FAILURES as error:
+        _append_failed(session, sender, topic, event.command(first), error)
+        return first + 1
+    ids, highest_ids, end = event.sequence_ids, event.highest_sequence_ids, first + added
+    if added < count:
+        ids, highest_ids = ids[first:end], highest_ids[first:end]
+        counts, sizes_bytes = counts[:added], sizes_bytes[:added]
+    session.receipts.appended(
+        sender, topic.counters, ids, highest_ids, counts, sizes_bytes, appended
+    )
+    return end
+
+
+def _handle_alone(
+    session: Session, sender: Producer, topic: Topic, event: Sends, number: int
+) -> None:
+    """Append or answer a SEND that must be looked at alone."""
+    body = event.bodies[number]
     if len(body) < CHECKSUM_END and _is_cut(body):
         session.close_because(f"SEND with {len(body)} bytes, which is not a message")
         return
+    command = event.command(number)
     if not topic.is_persistent:
         publish(session, sender, cast("NonPersistentTopic", topic), command, body)
         return
     try:
-        checked = topic.admission is not None or sender.mirror is not None
-        if not (checked or command.HasField("txnid_most_bits")):
-            appended: Appended | None = topic.ledger.append(
-                body, message_count=command.num_messages, sender=sender.sender, wakes=False
-            )
-        else:
-            appended = _append_checked(session, sender, topic, command, body)
+        appended = _append_checked(session, sender, topic, command, body)
     except SEND_FAILURES as error:
         _append_failed(session, sender, topic, command, error)
         return
     if appended is not None:
-        session.receipts.appended(sender, topic.counters, command, appended, len(body))
+        highest = event.highest_sequence_ids[number : number + 1]
+        session.receipts.appended(
+            sender,
+            topic.counters,
+            (command.sequence_id,),
+            highest,
+            (command.num_messages,),
+            (len(body),),
+            appended,
+        )
 
 
 def _append_checked(
@@ -269,7 +313,7 @@ def _append_checked(
     if sender.mirror is not None:
         return append_mirrored(session, topic, sender, command, body)
     admission = topic.admission
-    if sender.must_open_again:
+    if sender.must_open_again and admission is not None:
         raise RefusedError(ServerError.ServiceNotReady, REFUSED_BEFORE)
     try:
         follows = None if admission is None else admission.admit(sender, command, body)

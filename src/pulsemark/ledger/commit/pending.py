@@ -18,7 +18,9 @@ from ..run import Run
 from .beginning import Beginning
 from .bell import Bell
 from .commit import Batch, Committer, Group, Owner
-from .tail import MAX_PENDING_ENTRIES
+
+MAX_PENDING_ENTRIES = 128 * 1024
+"""Appends wait while more entries than this are not durable: recovery may have to read them."""
 
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 """A batch that has grown to this takes no more entries: recovery holds one batch in memory."""

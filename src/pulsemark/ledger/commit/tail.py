@@ -12,9 +12,6 @@ from ..limits import MAX_RUN_MESSAGES
 from ..options import StoreOptions
 from ..run import Run
 
-MAX_PENDING_ENTRIES = 128 * 1024
-"""Appends wait while more entries than this are not durable: recovery may have to read them."""
-
 
 @dataclass(slots=True)
 class Tail:
@@ -52,9 +49,12 @@ NOTHING, RUN, LEDGER = range(3)
 
 
 def what_begins(
-    tail: Tail, size_bytes: int, messages: int, age_ms: int, options: StoreOptions
+    tail: Tail, size_bytes: int, messages: int, age_ms: int, options: StoreOptions, entries: int = 1
 ) -> int:
-    """Whether an entry of that size is to begin a RUN or LEDGER, or NOTHING."""
+    """Whether an entry of that size is to begin a RUN or LEDGER, or NOTHING.
+
+    For several ``entries`` of that size together: whether one of them is.
+    """
     run = tail.run
     if run is None:
         return LEDGER
@@ -62,7 +62,7 @@ def what_begins(
     if offset == 0:  # it has just been begun for such an entry, however large that is
         return NOTHING
     if (
-        tail.entry_id >= options.ledger_entries
+        tail.entry_id + entries > options.ledger_entries
         or tail.ledger_bytes + size_bytes > options.ledger_size_bytes
         or age_ms >= options.ledger_age_ms
     ):

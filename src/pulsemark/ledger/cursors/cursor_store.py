@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -23,7 +23,6 @@ from ...proto.cursor_pb2 import CursorRecord
 from ..commit.commit import DONE, Appended, Commit
 from ..entry import Entry, EntryKind
 from ..errors import CorruptEntryError, InvalidCursorError, LedgerError
-from ..ledger_writer import LedgerWriter
 from ..options import StoreOptions
 from ..position import EARLIEST, Position
 from ..reading_on import read_on
@@ -31,6 +30,9 @@ from ..run import Run
 from ..store_state import StoreState
 from ..topic_log import ReadableLog, TopicLog
 from .cursor import Cursor, KeptProperties, RecordLimits, packed_properties
+
+if TYPE_CHECKING:
+    from ..ledger_writer import LedgerWriter
 
 _log = logging.getLogger(__name__)
 CURSOR_TOPIC = "cursors"

@@ -75,6 +75,57 @@ class Appending(EngineTests):
             assert stamp is not None
             assert (stamp.broker_timestamp, stamp.index) == (engine.clock.now_ms(), 0)
 
+    @pytest.mark.parametrize("is_stamped", [True, False])
+    def test_a_run_is_its_entries_one_by_one(self, engine: Engine, *, is_stamped: bool) -> None:
+        """A run gives the entries that appends of one would, over run and ledger ends, too."""
+        bodies = [unbatched_message(b"x" * (n % 50), publish_time_ms=n + 1) for n in range(60)]
+        bodies[20] = b"without a checksum"
+        counts = [n % 5 + 1 for n in range(60)]
+        counts[40] = 0
+        with engine.open() as store:
+            ledger, other = store.open_topic(TOPIC), store.open_topic(OTHER)
+            if is_stamped:
+                stamped(ledger)
+                stamped(other)
+            done, steps = 0, 0
+            while done < len(bodies):
+                appended, added = ledger.append_run(bodies[done:], counts[done:])
+                assert 1 <= added <= len(bodies) - done
+                done, steps = done + added, steps + 1
+                assert appended.index == sum(counts[:done]) - 1
+            for body, count in zip(bodies, counts, strict=True):
+                last = other.append(body, message_count=count)
+            appended.commit.wait(10)
+            last.commit.wait(10)
+            assert steps < 60 if is_stamped else steps == 60
+            facts = [
+                [
+                    (e.position.entry_id, e.message_count, e.index, bytes(e.prefix), bytes(e.body))
+                    for e in entries_of(each)
+                ]
+                for each in (ledger, other)
+            ]
+            assert facts[0] == facts[1]
+            assert [fact[-1] for fact in facts[0]] == bodies
+            check_chain(ledger)
+
+    def test_a_run_ends_before_what_is_refused(self, engine: Engine) -> None:
+        """What stands before a wrong checksum or a stamp is appended, and the rest is refused."""
+        good = unbatched_message(b"good", publish_time_ms=1)
+        with engine.open() as store:
+            ledger = stamped(store.open_topic(TOPIC))
+            ledger.append(good)
+            for bad, error in (
+                (good[:-1] + b"!", ChecksumError),
+                (b"\x0e\x02", AlreadyStampedError),
+            ):
+                appended, added = ledger.append_run([good, good, bad, good], [1, 1, 1, 1])
+                assert (added, appended.position.entry_id % 2) == (2, 0)
+                with pytest.raises(error):
+                    ledger.append_run([bad, good], [1, 1])
+            appended.commit.wait(10)
+            assert bodies_of(ledger) == [good] * 5
+
     def test_positions_and_indexes_have_no_gaps(self, engine: Engine) -> None:
         """Over many runs and ledgers, with a clock that is set back, time and index only grow."""
         with engine.open() as store:
