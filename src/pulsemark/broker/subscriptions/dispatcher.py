@@ -102,7 +102,7 @@ class Dispatcher(ABC):
         """Send `positions` again (None: everything the consumer has not acknowledged)."""
 
     @abstractmethod
-    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+    def acked(self, position: Position, remaining: int) -> None:
         """An entry was acknowledged; `remaining` of its messages were not."""
 
     def forget_count(self, position: Position) -> None:  # noqa: B027 - only some types count
@@ -112,16 +112,15 @@ class Dispatcher(ABC):
     def given_up(self, last: Position) -> None:
         """Everything up to ``last`` counts as acknowledged, though no consumer said so."""
 
+    def removed_before(self, first: Position) -> None:  # noqa: B027 - only some types remember
+        """Everything before ``first`` was removed from the log, acknowledged or not."""
+
     #: Consumers that have too many unacknowledged messages, and whether all have them together.
     blocked: Collection[Consumer] = ()
     all_blocked = False
-    #: Entries that wait for their time, and those that wait to be delivered again.
+    #: Entries that were read: those that wait for their time, and those that wait for a consumer.
     delayed: Sized = ()
-
-    @property
-    def replaying(self) -> Sized:
-        """Entries that were read, and wait for a consumer."""
-        return ()
+    waiting: Sized = ()
 
     def rules_changed(self) -> None:
         """The topic's policies have changed: go on by the new ones."""

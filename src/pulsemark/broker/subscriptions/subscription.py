@@ -332,7 +332,7 @@ class Subscription:
                 self.dispatcher.forget_count(position)
                 continue
             # For an entry that is not in the log this does nothing: no consumer holds it.
-            self.dispatcher.acked(consumer, position, remaining)
+            self.dispatcher.acked(position, remaining)
         if self.cursor.mark_delete != before:
             self.last_advanced_ms = consumer.last_acked_ms
 
@@ -360,6 +360,13 @@ class Subscription:
         self.cursor.ack_cumulative(last)
         if self.dispatcher is not None:
             self.dispatcher.given_up(last)
+            self.dispatcher.next_turn()
+
+    def entries_removed(self, first: Position) -> None:
+        """Everything before ``first`` was removed from the log, acknowledged or not."""
+        if self.dispatcher is not None:
+            self.dispatcher.removed_before(first)
+            self.dispatcher.next_turn()
 
     def when_persisted(self, callback: Persisted) -> None:
         """Call back once every acknowledgement made so far is durable (or has failed).
