@@ -30,6 +30,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
     },
     "a step is done at once that a timer or a thread would do": {
         "broker/connection/test_memory.py": {"_measure"},
+        "broker/connection/test_paused.py": {"_pauses"},
         "compaction/test_compaction.py": {"_cache", "_delete_belongings"},
         "compaction/test_view.py": {"_cache"},
         "ledger/local/io/test_reserve.py": {"_give_back", "_reserve"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pulsar
@@ -195,7 +196,7 @@ async def test_above_the_brokers_limit_each_subscription_has_a_share():
     clock, total = SettableClock(1000), DelayedTotal(3 * SHARE_ENTRIES)
     told: list[str] = []
     first, second = (
-        DelayedEntries(clock, lambda _: None, total, lambda name=name: told.append(name))
+        DelayedEntries(clock, lambda _: None, total, partial(told.append, name))
         for name in ("first", "second")
     )
     taken = 0

@@ -13,6 +13,7 @@ import os
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import hypothesis.strategies as st
@@ -30,7 +31,7 @@ from pulsemark.broker.subscriptions.sticky_keys import sticky_hash
 from pulsemark.broker.topics.topic import Topic
 from pulsemark.broker.topics.topic_rules import NO_RULES
 from pulsemark.ledger import EARLIEST, MemoryStore, Position
-from pulsemark.metadata.control import CONTROL_USER
+from pulsemark.proto.broker_entry_pb2 import CONTROL_USER
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import batched_message, unbatched_message
@@ -126,8 +127,8 @@ class Deliveries(RuleBasedStateMachine):
         self.topic.rules = replace(
             NO_RULES, max_unacked_per_consumer=UNACKED_MAX, max_unacked_per_subscription=UNACKED_MAX
         )
-        self.subscription = self.topic.create_subscription("s", EARLIEST)
-        self.consumers: list[Consumer] = []
+        self.subscription: Any = self.topic.create_subscription("s", EARLIEST)
+        self.consumers: list[Any] = []
         #: What was published: by position.
         self.published: dict[Position, Published] = {}
         #: Entries that are not gone, and so must reach a consumer.
@@ -205,7 +206,7 @@ class Deliveries(RuleBasedStateMachine):
         """Publish one entry."""
         ledger = self.topic.ledger
         self.sequence_id += 1
-        common = {"publish_time_ms": 1, "sequence_id": self.sequence_id}
+        common: dict[str, Any] = {"publish_time_ms": 1, "sequence_id": self.sequence_id}
         size, due_ms = 1, 0
         if kind == "control":
             self.loop.do(partial(ledger.append_control, CONTROL_USER, "x"))
@@ -214,7 +215,11 @@ class Deliveries(RuleBasedStateMachine):
             size = 3
             body = batched_message([b"x"] * size, **common)
         elif kind == "chunk":
-            chunk = {"uuid": f"u{n // 3}", "num_chunks_from_msg": 3, "chunk_id": n % 3}
+            chunk: dict[str, Any] = {
+                "uuid": f"u{n // 3}",
+                "num_chunks_from_msg": 3,
+                "chunk_id": n % 3,
+            }
             body = unbatched_message(b"x", total_chunk_msg_size=3, **chunk, **common)
         elif kind == "delayed":
             due_ms = self.clock.now_ms() + DELAY_MS * (1 + n % 3)

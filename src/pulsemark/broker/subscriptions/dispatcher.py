@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence, Sized
 from typing import TYPE_CHECKING
 
-from ...ledger import CorruptEntryError, Entry, EntryKind, Position
+from ...ledger import CorruptEntryError, Entry, EntryKind, LedgerError, Position
 from ...ledger.being_read import arrival
 from ...ledger.errors import BeingReadError
 from ...metadata import Buffer
@@ -298,6 +298,19 @@ class Dispatcher(ABC):
             return False
         self.cursor.ack(damage.position)
         return True
+
+    def charged(self, consumer: Consumer, position: Position) -> int:
+        """How many permits of a consumer an entry has taken; 0: none, or it is not at hand."""
+        if self.cursor.is_acked(position):
+            return 0
+        try:
+            found = self.read_log(position, 1)
+        except (LedgerError, OSError, BeingConvertedError):
+            return 0
+        if not found or found[0].position != position:
+            return 0
+        count = max(1, found[0].message_count)
+        return messages_in(found[0].body, count) if count > 1 else 1
 
     def frame_entry(
         self, consumer: Consumer, entry: Entry, redelivery_count: int

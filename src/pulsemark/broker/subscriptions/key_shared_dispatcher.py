@@ -94,10 +94,10 @@ class KeySharedDispatcher(SharedDispatcher):
         self._slots.clear()
         self._holders.clear()
 
-    def offered(self, consumer: Consumer) -> None:
-        """A consumer can take more than before."""
+    def may_take(self, consumer: Consumer) -> None:
+        """A consumer may have become ready."""
         self.waiting.can_take(consumer)
-        super().offered(consumer)
+        super().may_take(consumer)
 
     def dispatch(self) -> None:
         """Send waiting entries, then new ones, as far as the order allows."""
@@ -183,8 +183,10 @@ class KeySharedDispatcher(SharedDispatcher):
         while to_serve and sent_bytes < round_bytes and not self.waits_for_disk:
             if self.is_throttled():
                 break
+            if self.all_blocked:
+                break
             consumer = next(iter(to_serve))
-            if self.all_blocked or not self.is_ready(consumer):
+            if not self.is_ready(consumer):
                 del to_serve[consumer]
                 continue
             count = self.entries_within_rates(min(READ_ENTRIES, consumer.permits))

@@ -67,7 +67,7 @@ class SharedDispatcher(Dispatcher):
         if not self.consumers:
             self.rewind()
         self.consumers.add(consumer)
-        self.ready.add(consumer)
+        self.may_take(consumer)
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
         """Remove consumers; their entries are delivered again with unchanged counts."""
@@ -129,14 +129,18 @@ class SharedDispatcher(Dispatcher):
         self._leaving.clear()
         for consumer in self.consumers:
             consumer.release_all()
-            self.ready.add(consumer)
+            self.may_take(consumer)
         self.unacked_messages = 0
         self.blocked.clear()
         self.all_blocked = False
 
+    def may_take(self, consumer: Consumer) -> None:
+        """A consumer may have become ready: it has permits, room, or is blocked no more."""
+        self.ready.add(consumer)
+
     def offered(self, consumer: Consumer) -> None:
         """A consumer can take more than before."""
-        self.ready.add(consumer)
+        self.may_take(consumer)
         self.dispatch()
 
     def dispatch(self) -> None:
@@ -187,17 +191,21 @@ class SharedDispatcher(Dispatcher):
         if not remaining:
             self.forgotten(position)
 
+    def charged(self, consumer: Consumer, position: Position) -> int:
+        """See `Dispatcher`: what the consumer holds of the entry."""
+        return consumer.pending.get(position, 0)
+
     def forget_count(self, position: Position) -> None:
         """Forget how often an entry was delivered again: something of it was acknowledged."""
         self.redelivery_counts.pop(position, None)
 
     def given_up(self, last: Position) -> None:
-        """Nothing up to ``last`` waits any more, or is with a consumer, so that it blocks nobody."""
+        """Nothing up to ``last`` waits any more, or is with a consumer: it blocks nobody."""
         self.delayed.discard_up_to(last)
         self._leave([p for p in chain(self._holders_of, self.waiting) if p <= last])
 
     def removed_before(self, first: Position) -> None:
-        """Nothing before ``first`` waits any more. Consumers may still acknowledge what they hold."""
+        """Nothing before ``first`` waits any more. Consumers may acknowledge what they hold."""
         self.delayed.discard_up_to(Position(first.ledger_id, first.entry_id - 1))
         self._leave([position for position in self.waiting if position < first])
 
@@ -376,7 +384,7 @@ class SharedDispatcher(Dispatcher):
         for consumer in tuple(self.blocked):
             if consumer.unacked_messages < rules.max_unacked_per_consumer:
                 self.blocked.discard(consumer)
-                self.ready.add(consumer)
+                self.may_take(consumer)
         self.all_blocked &= self.unacked_messages >= rules.max_unacked_per_subscription
         if len(self.delayed) and not rules.delays_delivery:
             self.waiting.update(self.delayed.take_all(), ANY)
@@ -397,7 +405,7 @@ class SharedDispatcher(Dispatcher):
         resumes = False
         if consumer in self.blocked and consumer.unacked_messages <= limit // 2:
             self.blocked.discard(consumer)
-            self.ready.add(consumer)
+            self.may_take(consumer)
             resumes = True
         if self.all_blocked and self.unacked_messages <= limit_all // 2:
             self.all_blocked = False

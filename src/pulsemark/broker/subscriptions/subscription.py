@@ -336,6 +336,20 @@ class Subscription:
         if self.cursor.mark_delete != before:
             self.last_advanced_ms = consumer.last_acked_ms
 
+    def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
+        """A consumer's client could not open entries: it counts each as one message.
+
+        So it will never grant permits for the others that such an entry has claimed. The entries
+        are found in memory, or nothing is returned.
+        """
+        if self.dispatcher is None or self.is_fenced or consumer.subscription is not self:
+            return
+        for message_id in ids[:PIECE_IDS]:
+            consumer.permits += max(
+                self.dispatcher.charged(consumer, position_of(message_id)) - 1, 0
+            )
+        self.offered(consumer)
+
     def ack_cumulatively(self, consumer: Consumer, message_id: MessageIdData) -> None:
         """Acknowledge all messages up to and including this one; ignored by Shared types.
 
