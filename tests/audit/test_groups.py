@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.audit.groups import Grouping
+from pulsemark.audit.counts import Grouping
 from pulsemark.metadata import BrokerEntryMetadata, pack, tags_of
 from pulsemark.proto.broker_entry_pb2 import CONTROL
 

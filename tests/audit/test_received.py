@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pulsemark.audit.errors import AuditInputError
-from pulsemark.audit.received import Post, Received, of_tier
-from pulsemark.audit.snapshot import SnapshotError
+from pulsemark.audit.report import Post, Received, of_tier
+from pulsemark.audit.trail import SnapshotError
 
 
 def post(source: str, *counts: tuple[int, int], tier: str = "consumer") -> Post:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.audit.snapshot import SnapshotError, pack_trail, unpack_json, unpack_trail
-from pulsemark.audit.trail import Trail
+from pulsemark.audit.trail import SnapshotError, Trail, pack_trail, unpack_json, unpack_trail
 
 TAGS = ("producer_name",)
 

@@ -20,6 +20,7 @@ from pulsemark.client import (
     UnreachableError,
 )
 from pulsemark.client.link import Link
+from pulsemark.client.raw_producer import _Pending
 from pulsemark.metadata import headers_parsed
 from pulsemark.metadata.compression import compress, payloads_opened
 from pulsemark.proto.pulsar_api_pb2 import ZLIB, MessageMetadata
@@ -120,6 +121,8 @@ def test_what_cannot_be_published_is_not_sent(broker: BrokerThread) -> None:
     with RawProducer(broker.service_url, TOPIC) as producer:
         with pytest.raises(EntryRefusedError, match="0x0e02"):
             producer.publish(b"\x0e\x02" + message(1))
+        with pytest.raises(EntryRefusedError, match="no bytes"):
+            producer.publish(b"")
         with pytest.raises(EntryRefusedError, match="the broker takes"):
             producer.publish(bytes(6 * 1024 * 1024))
         with pytest.raises(EntryRefusedError, match="contiguous"):
@@ -202,6 +205,25 @@ def test_a_broker_that_is_gone_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match=broker.service_url):
         producer.send(message(1))
     assert slept == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
+    producer.close()
+
+
+def test_an_entry_that_ends_each_connection_is_given_up(
+    broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reconnection succeeds and the entry ends it: attempts count until a receipt comes."""
+    slept: list[float] = []
+    producer = RawProducer(broker.service_url, TOPIC, reconnect_attempts=3, sleep=slept.append)
+    producer.send(message(0))
+    # An entry without bytes; `publish` refuses it.
+    monkeypatch.setattr(
+        producer, "_checked", lambda *_: _Pending((b"",), 1, 1, None, False, False, 0)
+    )
+    producer.publish(b"")
+    with pytest.raises(ConnectionLostError):
+        producer.flush()
+    assert slept == [0.1, 0.2, 0.4]
+    assert producer.unacknowledged == [1]
     producer.close()
 
 

@@ -9,7 +9,7 @@ from typing import cast
 import pulsar
 import pytest
 
-from pulsemark.cluster.bundle_stores import BundleStores
+from pulsemark.cluster.store import BundleStores
 from pulsemark.ledger import TopicStore
 
 TOPIC = "persistent://public/default/orders"

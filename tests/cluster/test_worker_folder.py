@@ -4,7 +4,7 @@ import pytest
 
 from pulsemark.cluster.errors import WorkersError
 from pulsemark.cluster.placement import worker_of
-from pulsemark.cluster.worker_folder import FACTS, WorkersFolder
+from pulsemark.cluster.supervisor import FACTS, WorkersFolder
 
 
 def test_the_number_never_changes(tmp_path):

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pulsemark.compaction import compaction, view_writer
+from pulsemark.compaction import compaction
 from pulsemark.compaction import view as compacted_view
 from pulsemark.compaction.compacted_log import CompactedLog
 from pulsemark.compaction.compaction import compact
@@ -397,9 +397,8 @@ def check_moves(log: CompactedLog, model: Model, expected: list[Entry]) -> None:
 def small_parts() -> ExitStack:
     """Let few entries fill blocks, lots and reads, so that their borders are met."""
     stack = ExitStack()
-    stack.enter_context(patch.object(view_writer, "BLOCK_ROWS", 3))
     stack.enter_context(patch.object(compacted_view, "BLOCK_ROWS", 3))
-    stack.enter_context(patch.object(view_writer, "LOT_BYTES", 500))
+    stack.enter_context(patch.object(compacted_view, "LOT_BYTES", 500))
     stack.enter_context(patch.object(compaction, "READ_ENTRIES", 4))
     return stack
 
@@ -785,7 +784,7 @@ def test_records_larger_than_an_entry_may_be(open_store, limit_bytes):
         pack_stamp(topic.store.clock.now_ms(), 0)
     )
     stored = []
-    with patch.object(view_writer, "BLOCK_ROWS", 8), patch.object(compacted_view, "BLOCK_ROWS", 8):
+    with patch.object(compacted_view, "BLOCK_ROWS", 8):
         for number in range(20):
             key = f"{number:c}" if number else "a"
             stored += topic.read(put(topic, key, b"x" * (limit_bytes - around)))

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from pulsemark.compaction import view_writer as writer
+from pulsemark.compaction import view as writer
 from pulsemark.compaction.compaction import compact
 from pulsemark.compaction.current_view import compacted_log
 from pulsemark.ledger import EARLIEST, LedgerError, ManagedLedger, StoreOptions

@@ -8,12 +8,11 @@ from unittest.mock import patch
 
 import pytest
 
+from pulsemark.compaction import view
 from pulsemark.compaction import view as compacted_view
-from pulsemark.compaction import view_writer
 from pulsemark.compaction.compacted_log import CompactedLog
 from pulsemark.compaction.current_view import store_of
-from pulsemark.compaction.view import CompactedView, Key
-from pulsemark.compaction.view_writer import ViewWriter
+from pulsemark.compaction.view import CompactedView, Key, ViewWriter
 from pulsemark.ledger import (
     EARLIEST,
     LATEST,
@@ -56,7 +55,7 @@ def written(request, open_store) -> Iterator[tuple[ManagedLedger, CompactedView]
     rows, limit = request.param
     ledger = open_store(ledger_entries=11).open_view("compacted/1/1")
     with ExitStack() as stack:
-        stack.enter_context(patch.object(view_writer, "BLOCK_ROWS", rows))
+        stack.enter_context(patch.object(view, "BLOCK_ROWS", rows))
         stack.enter_context(patch.object(compacted_view, "BLOCK_ROWS", rows))
         writer = ViewWriter(ledger, limit)
         for each, (own_ms, max_ms) in zip(ENTRIES, TIMES, strict=True):

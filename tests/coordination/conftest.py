@@ -11,10 +11,9 @@ from bookkeeper_peer import BookKeeperPeer, free_port, missing
 from kazoo.client import KazooClient
 
 from pulsemark.coordination import connect
-from pulsemark.coordination.durable import DurableTree
 from pulsemark.coordination.local import LocalCoordination
 from pulsemark.coordination.local_server import LocalServer
-from pulsemark.coordination.memory import MemoryTree
+from pulsemark.coordination.memory import DurableTree, MemoryTree
 
 
 @pytest.fixture(scope="session")

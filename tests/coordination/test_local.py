@@ -12,9 +12,9 @@ from pulsemark.coordination import (
     NodeMissingError,
     State,
 )
-from pulsemark.coordination.durable import DurableTree
 from pulsemark.coordination.local import LocalCoordination
 from pulsemark.coordination.local_server import LocalServer
+from pulsemark.coordination.memory import DurableTree
 
 
 async def test_persistent_nodes_outlive_the_process(tmp_path):

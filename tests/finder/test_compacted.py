@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsemark.compaction import view
 from pulsemark.compaction import view as compacted_view
-from pulsemark.compaction import view_writer
 from pulsemark.compaction.compaction import compact
 from pulsemark.compaction.current_view import claim_of, compacted_log
 from pulsemark.compaction.finder import CompactedFinder
@@ -77,7 +77,7 @@ def test_agrees_with_the_full_log(steps, blocks):
     clock = SettableClock(1_000)
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(view_writer, "BLOCK_ROWS", blocks),
+        patch.object(view, "BLOCK_ROWS", blocks),
         patch.object(compacted_view, "BLOCK_ROWS", blocks),
         LocalStore.open(Path(folder), clock=clock, options=StoreOptions(ledger_entries=6)) as store,
     ):
@@ -183,7 +183,7 @@ def test_rows_of_one_time_across_blocks(topic):
         body = unbatched_message(b"x", publish_time_ms=1, key=f"k{number}")
         other.append(body).commit.wait()
     with (
-        patch.object(view_writer, "BLOCK_ROWS", 3),
+        patch.object(view, "BLOCK_ROWS", 3),
         patch.object(compacted_view, "BLOCK_ROWS", 3),
     ):
         compact(other)

@@ -406,14 +406,17 @@ def entry_of(scenario: str, step: str) -> tuple[str, str, str] | None:
 def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
     """Why two answers to bodies of all kinds may differ; None: they must not.
 
-    Only where the peer failed (500, or no answer), and this broker says that it is the client's
-    mistake; and where no client has used a bundle in the peer.
+    Where both refuse a body that cannot be read, each with its own text; where the peer failed
+    (500, or no answer), and this broker says that it is the client's mistake; and where no client
+    has used a bundle in the peer.
     """
-    if not scenario.startswith(("matrix_", "older_")) or not isinstance(ours, dict):
-        return None
-    if not isinstance(theirs, dict):
+    if not isinstance(ours, dict) or not isinstance(theirs, dict):
         return None
     body = theirs.get("body")
+    if ours.get("status") == theirs.get("status") == 400 and "[Source: REDACTED" in str(body):
+        return JAVA
+    if not scenario.startswith(("matrix_", "older_")):
+        return None
     reason = str(body.get("reason", "")) if isinstance(body, dict) else ""
     if reason.startswith("Failed to find ownership for ServiceUnit:"):
         return BUNDLE

@@ -33,9 +33,8 @@ from urllib.parse import quote, urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 from ..metadata import Clock, FieldValue, SystemClock
-from .counts import MAX_ROWS, Counts, Key
+from .counts import MAX_ROWS, Counts, Key, shown
 from .errors import AuditInputError, AuditPostError
-from .groups import shown
 from .report import Labels, row_of
 from .rows import (
     MAX_TIME_MS,

@@ -258,7 +258,7 @@ def _compare(args: argparse.Namespace, topic: str) -> int:
     from dataclasses import replace
 
     from ..audit.compare import compare
-    from ..audit.received import of_tier
+    from ..audit.report import of_tier
     from ..audit.rows import BROKER_TIER
 
     if args.data_dir is not None or args.store is not None or args.bucket is not None:

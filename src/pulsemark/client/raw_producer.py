@@ -15,10 +15,12 @@ at these limits.
 
 **Reconnecting.** If the connection is lost, or the broker closes the producer (the topic moves), it
 is opened again with the same name, at most `reconnect_attempts` times in a row, after 0.1 s, then
-twice as long each time up to 5 s. Entries without a receipt are sent again, in their order: as with
-Pulsar's clients an entry can then be stored twice, unless the broker deduplicates. A broker that
-does says how far it came. Entries up to there are not sent again; their receipts have the position
-(-1, -1). With 0 attempts ConnectionLostError is raised, and `unacknowledged` says what is open.
+twice as long each time up to 5 s. Attempts are in a row until a receipt comes: a broker that closes
+the connection because of an entry would otherwise be asked for ever. Entries without a receipt are
+sent again, in their order: as with Pulsar's clients an entry can then be stored twice, unless the
+broker deduplicates. A broker that does says how far it came. Entries up to there are not sent
+again; their receipts have the position (-1, -1). With 0 attempts ConnectionLostError is raised, and
+`unacknowledged` says what is open.
 
 **Refusals.** A SEND_ERROR is raised as SendRefusedError by the next call that looks at receipts.
 That entry is not sent again. Entries after it may be stored.
@@ -107,6 +109,8 @@ class RawProducer:
     _epoch = 0
     _is_closed = False
     _pending_bytes = 0
+    #: Reconnections since the last receipt.
+    _attempted = 0
     _last_used = -1
     _next_sequence_id: int | None = None
 
@@ -168,9 +172,9 @@ class RawProducer:
         be higher than the last one. `source` is for a mirror: the facts that the broker stores
         beside its stamp. Waits while the window is full.
 
-        Raises EntryRefusedError (nothing was sent) after `close`, for bytes that begin with a
-        broker's stamp, or that are larger than the broker takes; ValueError for a sequence id that
-        is not higher; and SendRefusedError for an earlier entry.
+        Raises EntryRefusedError (nothing was sent) after `close`, for no bytes, for bytes that
+        begin with a broker's stamp, or that are larger than the broker takes; ValueError for a
+        sequence id that is not higher; and SendRefusedError for an earlier entry.
         """
         if sequence_id is None:
             known = self._next_sequence_id
@@ -262,6 +266,8 @@ class RawProducer:
         view = memoryview(body)
         if view.ndim != 1 or view.itemsize != 1 or not view.c_contiguous:
             raise EntryRefusedError(self.topic, "the entry is not contiguous bytes")
+        if not view.nbytes:
+            raise EntryRefusedError(self.topic, "the entry has no bytes, not even its metadata")
         if has_prefix(view):
             raise EntryRefusedError(self.topic, "the entry begins with a broker's stamp (0x0e02)")
         connected = self._connection.connected
@@ -303,6 +309,7 @@ class RawProducer:
             if self._pending and self._pending[0].sequence_id == receipt.sequence_id:
                 self._pending_bytes -= self._pending.popleft().size_bytes
                 self._receipts.append(receipt)
+                self._attempted = 0
 
     def _taken(self) -> list[Receipt]:
         taken, self._receipts = self._receipts, []
@@ -329,10 +336,9 @@ class RawProducer:
             self._reconnect(error)
 
     def _reconnect(self, lost: Exception) -> None:
-        delay_s = BACKOFF_MIN_S
-        for _ in range(self._attempts):
-            self._sleep(delay_s)
-            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+        while self._attempted < self._attempts:
+            self._sleep(min(BACKOFF_MIN_S * 2**self._attempted, BACKOFF_MAX_S))
+            self._attempted += 1
             if not self._channel.is_closed or self._connection.is_closed:
                 self._connection.close()
             self._epoch += 1
@@ -346,7 +352,10 @@ class RawProducer:
                     raise
                 lost = error
             else:
+                if not self._pending:
+                    self._attempted = 0
                 return
+        self._attempted = 0
         raise lost
 
     def _resend(self) -> None:

@@ -10,9 +10,9 @@ from ..broker.store_opening import open_store
 from ..coordination import Coordination, connect
 from ..coordination.local import LocalCoordination
 from ..ledger import CatalogError, TopicStore
-from .bundle_stores import BundleStores, OneStore
 from .member import ClusterMember
 from .placement import Balanced, Fixed
+from .store import BundleStores, OneStore
 
 if TYPE_CHECKING:
     from ..broker.server import Broker

@@ -11,7 +11,7 @@ import json
 import logging
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..broker.ownership import Found, GrpcPlace, KafkaPlace
 from ..coordination import (
@@ -21,6 +21,39 @@ from ..coordination import (
     NodeMissingError,
     Watch,
 )
+
+if TYPE_CHECKING:
+    from ..broker.services import Services
+
+
+# The numbers that brokers have in Kafka's protocol.
+#
+# A worker's number is its own plus 1. Other brokers get theirs when they first join, and keep it:
+# the shared catalog has them all in one value, by the brokers' ids.
+
+
+KIND, KEY = "kafka", "node-ids"
+KEPT_NUMBERS = 1_000
+"""So many brokers' numbers are remembered; those that joined first are forgotten."""
+
+
+async def kafka_node_id(services: Services, broker_id: str, worker: int | None) -> int:
+    """This broker's number. Raises CatalogError."""
+    if worker is not None:
+        return worker + 1
+    writer = services.topics.catalog_writer
+
+    async def take() -> int:
+        stored = await writer.read(KIND, KEY)
+        numbers: dict[str, int] = {} if stored is None else json.loads(stored)
+        if broker_id not in numbers:
+            numbers[broker_id] = max(numbers.values(), default=0) + 1
+            kept = dict(list(numbers.items())[-KEPT_NUMBERS:])
+            await writer.write((KIND, KEY, json.dumps(kept).encode()))
+        return numbers[broker_id]
+
+    return await writer.revising(take)
+
 
 BROKERS = "/loadbalance/brokers"
 LEADER = "/loadbalance/leader"

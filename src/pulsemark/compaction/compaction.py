@@ -51,8 +51,7 @@ from .current_view import (
 )
 from .keys import LatestPerKey, PassCounts, is_batch
 from .record_sets import FLAG_OR_NULL, is_record_set, with_holes
-from .view import CompactedView, Key
-from .view_writer import CountingWriter, ViewWriter
+from .view import CompactedView, CountingWriter, Key, ViewWriter
 
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
 """Batches that are larger, decompressed, are kept whole. Far above what clients send."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import CoordinationError
-from .local_protocol import MAX_LINE_BYTES, bytes_of, line_of, text_of, unpacked
+from .local import MAX_LINE_BYTES, bytes_of, line_of, text_of, unpacked
 from .memory import MemoryCoordination, MemoryTree
 from .protocol import Watch
 

@@ -22,10 +22,9 @@ from .errors import (
     TargetRefusedError,
     TopicMissingError,
 )
-from .places import Options, folder_of, open_source, open_target
-from .report import Report, Totals
+from .places import Options, Selection, folder_of, open_source, open_target
 from .run import MirrorRun
-from .selection import Selection
+from .topic_mirror import Report, Totals
 from .verify import Comparison, compare
 
 __all__ = [

@@ -22,9 +22,8 @@ from ..client import (
 from .broker_target import COME_AGAIN
 from .entries import Source, Target
 from .errors import LostError, NoTopicsError
-from .report import Report
-from .selection import Selection
-from .topic_mirror import TopicMirror
+from .places import Selection
+from .topic_mirror import Report, TopicMirror
 
 __all__ = ["MirrorRun"]
 

@@ -10,18 +10,161 @@ missing in the source, and this is reported as a gap.
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ..client import Pace
+from ..metadata import headers_parsed
+from ..metadata.compression import payloads_opened
 from ..metadata.source_stamp import position_of_sequence_id
+from .broker_target import PulsarTopic
 from .entries import Gap, Place, Resume, Source, SourceEntry, Target, TopicSource, TopicTarget
-from .errors import OtherSourceError
-from .pulsar_target import PulsarTopic
-from .report import Report
-from .schemas import SchemaCarrier
+from .errors import OtherSourceError, SchemaVersionError
 
-__all__ = ["TopicMirror"]
+__all__ = ["Report", "TopicMirror", "Totals"]
+
+
+# What a mirror counts and says: progress, gaps, and the sum at the end.
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was mirrored of a topic, or of all."""
+
+    entries: int = 0
+    messages: int = 0
+    bytes: int = 0
+    gaps: int = 0
+    source_index: int | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts by topic, and says lines through `say`.
+
+    Attributes: topics (totals by topic), reconnections, headers_parsed and payloads_opened (by this
+    process since the report was made).
+    """
+
+    say: Callable[[str], None]
+    interval_s: float = 10.0
+    clock: Callable[[], float] = time.monotonic
+    topics: dict[str, Totals] = field(default_factory=dict)
+    reconnections: int = 0
+    _said_at_s: float = field(init=False)
+    _said: int = 0
+    _headers_before: int = field(default_factory=headers_parsed)
+    _payloads_before: int = field(default_factory=payloads_opened)
+
+    def __post_init__(self) -> None:
+        self._said_at_s = self.clock()
+
+    def of(self, topic: str) -> Totals:
+        """A topic's totals."""
+        return self.topics.setdefault(topic, Totals())
+
+    def mirrored(self, topic: str, entry: SourceEntry) -> None:
+        """An entry is durable in the target."""
+        totals = self.of(topic)
+        totals.entries += 1
+        totals.messages += entry.message_count
+        totals.bytes += 0 if entry.body is None else len(entry.body)
+        totals.source_index = entry.stamp.index
+
+    def gap(self, gap: Gap) -> None:
+        """Something of the source is missing."""
+        self.of(gap.topic).gaps += 1
+        self.say(f"gap: {gap.topic}: {gap.what}")
+
+    def lost(self, reason: str) -> None:
+        """A connection was lost, and will be made again."""
+        self.reconnections += 1
+        self.say(f"connection lost, trying again: {reason}")
+
+    @property
+    def headers_parsed(self) -> int:
+        """Headers of messages that were parsed."""
+        return headers_parsed() - self._headers_before
+
+    @property
+    def payloads_opened(self) -> int:
+        """Payloads that were compressed or decompressed: none, unless another part did it."""
+        return payloads_opened() - self._payloads_before
+
+    def sum(self) -> Totals:
+        """The totals of all topics."""
+        each = self.topics.values()
+        return Totals(
+            sum(totals.entries for totals in each),
+            sum(totals.messages for totals in each),
+            sum(totals.bytes for totals in each),
+            sum(totals.gaps for totals in each),
+        )
+
+    def line(self) -> str:
+        """The sum in words."""
+        total = self.sum()
+        return (
+            f"{len(self.topics)} topics, {total.entries} entries, {total.messages} messages, "
+            f"{total.bytes} bytes, {total.gaps} gaps; headers parsed: {self.headers_parsed}, "
+            f"payloads opened: {self.payloads_opened}"
+        )
+
+    def progress(self) -> None:
+        """Say the sum if the interval is over and something has changed."""
+        now_s = self.clock()
+        if now_s - self._said_at_s < self.interval_s:
+            return
+        self._said_at_s, before = now_s, self._said
+        self._said = self.sum().entries
+        if self._said != before:
+            self.say(self.line())
+
+
+# Brings a topic's schemas to the target, so that versions mean the same there.
+#
+# A message names its schema by the topic's version number, in bytes that a mirror does not change.
+# So the target must have the same schemas under the same numbers. Before the first entry with a
+# version goes, all versions up to it are registered in the target, in their order, and the number
+# that the target gives is compared. If it differs, mirroring stops: consumers would decode messages
+# with another schema.
+#
+# Pulsar's own replication registers the schema and writes the target's number into the message,
+# which needs a new header and checksum.
+
+
+_VERSION_SIZE_BYTES = 8
+
+
+class SchemaCarrier:
+    """The schemas of one topic."""
+
+    def __init__(self, topic: str, source: TopicSource, target: TopicTarget) -> None:
+        self._topic = topic
+        self._source = source
+        self._target = target
+        self._carried = -1
+
+    def carry(self, version: bytes) -> None:
+        """Bring the schema of this version, and those before it.
+
+        Bytes that name no version are left as they are. Raises SchemaVersionError.
+        """
+        if len(version) != _VERSION_SIZE_BYTES:
+            return
+        wanted = int.from_bytes(version, "big", signed=True)
+        while self._carried < wanted:
+            number = self._carried + 1
+            schema = self._source.schema(number)
+            if schema is None:
+                raise SchemaVersionError(self._topic, number, "the source does not have it")
+            given = self._target.add_schema(number, schema)
+            if given != number:
+                raise SchemaVersionError(self._topic, number, f"it is {given} in the target")
+            self._carried = number
+
 
 TAKE_ENTRIES = 500
 TAKE_BYTES = 4 * 1024 * 1024

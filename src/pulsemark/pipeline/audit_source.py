@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ..audit.groups import Group, Grouping
+from ..audit.counts import Group, Grouping
 from ..ledger import CorruptEntryError, EntryKind
 from .decode.entries import EntryTable
 from .decode.octets import Ints, once, spread

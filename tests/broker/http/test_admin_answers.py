@@ -264,20 +264,18 @@ def test_nothing_to_change_is_a_success(http, filled, method, path):
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "java"),
+    ("method", "path", "kind"),
     [
-        ("POST", "/subscription/s/analyzeBacklog", "impl.ResetCursorData"),
-        ("POST", "/s/dispatchRate", "impl.DispatchRateImpl"),
-        ("DELETE", "/subscribeRate", "SubscribeRate"),
-        ("DELETE", "/schemaCompatibilityStrategy", "SchemaCompatibilityStrategy"),
+        ("POST", "/subscription/s/analyzeBacklog", "an object"),
+        ("POST", "/s/dispatchRate", "an object"),
+        ("DELETE", "/subscribeRate", "an object"),
+        ("DELETE", "/schemaCompatibilityStrategy", "a text"),
     ],
 )
-def test_a_list_is_no_value(http, filled, method, path, java):
-    """The answer is Pulsar's, with the type that it reads."""
+def test_a_list_is_no_value(http, filled, method, path, kind):
+    """The answer is 400 and names the kind that the route reads, also where it uses no value."""
     answer = http(method, f"{filled}{path}", [])
-    assert answer.status == 400
-    assert java in answer.body.decode()
-    assert "from Array value" in answer.body.decode()
+    assert (answer.status, answer.body.decode()) == (400, f"the body must be {kind}, not a list")
 
 
 def test_tenants_and_namespaces_are_limited(http_of):

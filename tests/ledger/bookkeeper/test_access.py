@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pulsemark.ledger.bookkeeper import access
-from pulsemark.ledger.bookkeeper.access import LedgerAccess, UnreadableEntryError
+from pulsemark.ledger.bookkeeper import read_ahead
 from pulsemark.ledger.bookkeeper.client.errors import EntryMissingError
 from pulsemark.ledger.bookkeeper.loop_thread import LoopThread
+from pulsemark.ledger.bookkeeper.read_ahead import LedgerAccess, UnreadableEntryError
 
 
 class Ledgers:
@@ -124,7 +124,7 @@ def test_entries_that_are_lost(thread):
 
 def test_ledgers_that_are_read_at_once(thread, monkeypatch):
     """Only of a bounded number of ledgers something is kept ahead; the others are read as asked."""
-    monkeypatch.setattr(access, "AHEAD_MAX", 2)
+    monkeypatch.setattr(read_ahead, "AHEAD_MAX", 2)
     client: Any = Ledgers()
     reader = LedgerAccess(thread, client)
     for first in range(0, 40, 4):

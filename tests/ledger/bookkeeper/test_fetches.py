@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pulsemark.ledger.bookkeeper import fetches
-from pulsemark.ledger.bookkeeper.access import LedgerAccess, UnreadableEntryError
+from pulsemark.ledger.bookkeeper import read_ahead
 from pulsemark.ledger.bookkeeper.client.errors import EntryMissingError
 from pulsemark.ledger.bookkeeper.loop_thread import LoopThread
+from pulsemark.ledger.bookkeeper.read_ahead import LedgerAccess, UnreadableEntryError
 from pulsemark.ledger.errors import BeingReadError, StoreClosedError
 
 SIZE = 100
@@ -130,14 +130,14 @@ def test_what_cannot_be_read(access, client, monkeypatch):
     assert len(client.reads) == count
     assert ids(access, 6, 8) == [6, 7, 8]
     client.missing = set()
-    monkeypatch.setattr(fetches, "FAILURE_KEPT_S", 0.0)
+    monkeypatch.setattr(read_ahead, "FAILURE_KEPT_S", 0.0)
     assert ids(access, 5, 8) == [5, 6, 7, 8]
 
 
 def test_what_is_kept_is_bounded(access, client, monkeypatch):
     """What was used longest ago is dropped, and read again when it is wanted."""
-    cost = SIZE + fetches.ENTRY_COST_BYTES
-    monkeypatch.setattr(fetches, "KEPT_BYTES", 10 * cost)
+    cost = SIZE + read_ahead.ENTRY_COST_BYTES
+    monkeypatch.setattr(read_ahead, "KEPT_BYTES", 10 * cost)
     for entry_id in range(0, 60, 2):
         assert ids(access, entry_id, entry_id) == [entry_id]
         assert access.fetches.size_bytes <= 10 * cost
@@ -150,7 +150,7 @@ def test_what_is_kept_is_bounded(access, client, monkeypatch):
 
 def test_as_many_fetches_as_bytes(access, monkeypatch):
     """Also the number of fetches that are kept is bounded."""
-    monkeypatch.setattr(fetches, "KEPT_FETCHES", 5)
+    monkeypatch.setattr(read_ahead, "KEPT_FETCHES", 5)
     for entry_id in range(0, 60, 2):
         assert ids(access, entry_id, entry_id) == [entry_id]
     assert len(access.fetches) <= 5
@@ -160,12 +160,12 @@ def test_so_many_at_once(access, client, thread):
     """No more than so many reads are under way; the others follow."""
     client.is_stopped = True
     waits = []
-    for number in range(fetches.AT_ONCE + 10):
+    for number in range(read_ahead.AT_ONCE + 10):
         with pytest.raises(BeingReadError) as wait:
             access.read(1, 2 * number, 2 * number, 1000, until=999)
         waits.append(wait.value.done)
     thread.run(asyncio.sleep(0.01))
-    assert len(client.reads) == fetches.AT_ONCE
+    assert len(client.reads) == read_ahead.AT_ONCE
     client.is_stopped = False
     assert [len(wait.result(10)) for wait in waits] == [1] * len(waits)
 
@@ -199,7 +199,7 @@ def test_readers_that_go_on_at_once(access, client, monkeypatch):
     """For all readers together only so many fetches are begun ahead, also when some of them never
     come back; and none of what is kept is counted twice.
     """
-    monkeypatch.setattr(fetches, "AHEAD_MAX", 4)
+    monkeypatch.setattr(read_ahead, "AHEAD_MAX", 4)
     for first in range(0, 900, 10):
         for ledger_id in range(5):
             while True:

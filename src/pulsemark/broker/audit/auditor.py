@@ -26,8 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ...audit.errors import AuditInputError
-from ...audit.received import Post
-from ...audit.report import Labels, Report, report
+from ...audit.report import Labels, Post, Report, report
 from ...audit.rows import AuditRow
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError

@@ -16,9 +16,8 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from ...audit.received import Post, Received
-from ...audit.snapshot import SnapshotError, pack_trail, unpack_trail
-from ...audit.trail import Trail
+from ...audit.report import Post, Received
+from ...audit.trail import SnapshotError, Trail, pack_trail, unpack_trail
 from ...ledger import ManagedLedger, Position
 from ...ledger.store import MetadataStore
 from ..configuration.config import BrokerConfig

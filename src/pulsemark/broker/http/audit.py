@@ -12,8 +12,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ...audit.errors import AuditInputError
-from ...audit.received import Post, of_tier
-from ...audit.report import Report
+from ...audit.report import Post, Report, of_tier
 from ...audit.rows import ALL_TIERS, BROKER_TIER, MAX_TIME_MS, AuditRow, check_name, parse_tags
 from .messages import HttpError, Request, Response
 from .names import open_one_log

@@ -15,7 +15,7 @@ from ..statistics.stats import Pieces, topic_stats
 from ..topics.creation import check_room, creates, partitions_created
 from ..topics.registry import MAX_PARTITIONS, Topics
 from ..topics.topic import Topic, TopicInUseError
-from .java_bodies import EMPTY, METADATA_TYPE
+from .bodies import EMPTY, METADATA_TYPE
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import namespace_name, topic_name
 from .properties import properties_of, text_properties

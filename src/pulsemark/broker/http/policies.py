@@ -20,7 +20,7 @@ from ..policies.levels import Levels
 from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
 from ..policies.stored import OFFLOAD, PERSISTENCE, REPLICATION
 from ..policies.values import INT_MAX
-from .java_bodies import EMPTY
+from .bodies import EMPTY
 from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, existing_topic
 from .table import Route

@@ -44,8 +44,8 @@ from . import (
     web_page,
 )
 from .authorizing import authorize
+from .bodies import check_body
 from .elsewhere import elsewhere
-from .java_bodies import check_body
 from .messages import HttpError, Request, Response, UnservedError
 from .needs import need_of
 from .older_paths import current_path

@@ -145,7 +145,7 @@ def _check_tenant(request: Request, tenant: str) -> None:
 def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
     """The schema of the body: {"type": ..., "schema": ..., "properties": {...}}.
 
-    The body's types have been checked (`java_bodies`).
+    The body's types have been checked (`bodies`).
     """
     body = request.json()
     if body is None:

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING
 from ...coordination import Create, Delete, Operation, Set
 from ..chain import Link, chain_of
 from ..run import RunHeader
-from .access import UnreadableEntryError
-from .client.errors import LedgerMissingError
-from .failures import FAILURES
+from .client.errors import FAILURES, LedgerMissingError
 from .nodes import RunRecord, cut, ended, header_metadata, pack_log, unpack_log
+from .read_ahead import UnreadableEntryError
 from .stored_entry import BadEntryError, read_facts
 
 if TYPE_CHECKING:
-    from .access import LedgerAccess
     from .client import BookKeeperClient
     from .owned_tree import OwnedTree
+    from .read_ahead import LedgerAccess
     from .run import BookKeeperRun
 
 _log = logging.getLogger(__name__)

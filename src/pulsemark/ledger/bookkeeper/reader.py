@@ -19,14 +19,20 @@ from ..chain import chain_of
 from ..errors import CatalogError, TopicNotFoundError
 from ..run import Run, RunHeader
 from ..topic_log import TopicLog
-from .access import LedgerAccess
 from .address import DEFAULT_ROOT, StoreAddress
-from .client.errors import BookKeeperError, LedgerMissingError
-from .failures import FAILURES
+from .client.errors import FAILURES, BookKeeperError, LedgerMissingError
 from .loop_thread import LoopThread
 from .nodes import Paths, unpack_log
-from .pulsar_nodes import MANAGED_LEDGERS, cursor_info, ledger_info, name_of, topic_path
-from .pulsar_run import PulsarRun, stamp_of
+from .pulsar_ledgers import (
+    MANAGED_LEDGERS,
+    PulsarRun,
+    cursor_info,
+    ledger_info,
+    name_of,
+    stamp_of,
+    topic_path,
+)
+from .read_ahead import LedgerAccess
 from .run import BookKeeperRun
 from .stored_entry import own_facts, read_facts
 

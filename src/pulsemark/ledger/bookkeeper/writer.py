@@ -14,8 +14,7 @@ from ..commit.commit import Batch, Group, Owner
 from ..commit.entry_writer import EntryWriter, Outcome
 from ..errors import LedgerError, OwnershipLostError
 from ..run import Run
-from .client.errors import BackPressureError
-from .failures import FAILURES
+from .client.errors import FAILURES, BackPressureError
 from .run import BookKeeperRun
 from .stored_entry import payloads
 

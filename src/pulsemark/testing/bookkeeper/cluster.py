@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger.bookkeeper.client import BookKeeperClient, ClientOptions
-from pulsemark.ledger.bookkeeper.client.digests import DigestType, digest_of, master_key
 from pulsemark.ledger.bookkeeper.client.entries import pack_entry
 from pulsemark.ledger.bookkeeper.client.ledger_nodes import LAYOUT, LedgerNodes, VersionedMetadata
 from pulsemark.ledger.bookkeeper.client.metadata import LedgerMetadata, Segment
 from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
 
+from ...ledger.bookkeeper.client.entries import DigestType, digest_of, master_key
 from .fake_bookie import FakeBookie
 from .network import Network
 from .virtual_loop import VirtualLoop, run_virtually

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from pulsemark.ledger.bookkeeper.client.entries import HEADER
 from pulsemark.ledger.bookkeeper.client.metadata import LedgerMetadata
-from pulsemark.ledger.bookkeeper.client.metadata_codec import decode_metadata
 from pulsemark.proto.bookkeeper_wire_pb2 import Request
 
+from ...ledger.bookkeeper.client.metadata import decode_metadata
 from .fake_bookie import FakeBookie
 
 #: Header and CRC32C digest, before the payload.

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.ledger.bookkeeper.client.digests import DigestType, digest_of, master_key
-from pulsemark.ledger.bookkeeper.client.entries import pack_entry, unpack_entry
+from pulsemark.ledger.bookkeeper.client.entries import (
+    DigestType,
+    digest_of,
+    master_key,
+    pack_entry,
+    unpack_entry,
+)
 from pulsemark.ledger.bookkeeper.client.errors import DigestMismatchError
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.ledger.bookkeeper.client.adds import AddEncoder, AddRun
+from pulsemark.ledger.bookkeeper.client.connection import Exchange, Numbers
 from pulsemark.ledger.bookkeeper.client.errors import (
     BookieProtocolError,
     BookieRefusedError,
@@ -16,7 +17,6 @@ from pulsemark.ledger.bookkeeper.client.errors import (
     BookKeeperError,
     ClientClosedError,
 )
-from pulsemark.ledger.bookkeeper.client.exchange import Exchange, Numbers
 from pulsemark.ledger.bookkeeper.client.frames import FrameReader
 from pulsemark.proto.bookkeeper_wire_pb2 import Response
 

@@ -19,8 +19,7 @@ from pulsemark.ledger.bookkeeper.client.errors import (
     NotEnoughBookiesError,
     UnknownLayoutError,
 )
-from pulsemark.ledger.bookkeeper.client.ledger_nodes import LedgerNodes
-from pulsemark.ledger.bookkeeper.client.ledger_paths import ledger_path
+from pulsemark.ledger.bookkeeper.client.ledger_nodes import LedgerNodes, ledger_path
 from pulsemark.ledger.bookkeeper.client.registry import parse_service_info
 from pulsemark.proto.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
 from pulsemark.testing.bookkeeper.cluster import ROOT, Cluster, in_cluster

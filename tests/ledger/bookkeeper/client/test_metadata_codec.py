@@ -6,10 +6,15 @@ import dataclasses
 
 import pytest
 
-from pulsemark.ledger.bookkeeper.client.digests import DigestType
+from pulsemark.ledger.bookkeeper.client.entries import DigestType
 from pulsemark.ledger.bookkeeper.client.errors import InvalidRequestError, MetadataError
-from pulsemark.ledger.bookkeeper.client.metadata import LedgerMetadata, LedgerState, Segment
-from pulsemark.ledger.bookkeeper.client.metadata_codec import decode_metadata, encode_metadata
+from pulsemark.ledger.bookkeeper.client.metadata import (
+    LedgerMetadata,
+    LedgerState,
+    Segment,
+    decode_metadata,
+    encode_metadata,
+)
 
 OPEN = LedgerMetadata(
     ledger_id=7,

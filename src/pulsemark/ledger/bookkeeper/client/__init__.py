@@ -6,8 +6,7 @@ this client theirs.
 """
 
 from .client import BookKeeperClient
-from .digests import DigestType
-from .entries import LedgerEntry
+from .entries import DigestType, LedgerEntry
 from .ledger_nodes import VersionedMetadata
 from .metadata import LedgerMetadata, LedgerState, Segment
 from .options import ClientOptions

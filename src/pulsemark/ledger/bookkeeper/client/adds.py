@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from ....metadata.buffers import Buffer
 from .errors import BookKeeperError
-from .frames import ADD_ENTRY, HIGH_PRIORITY
-from .varints import LEN, tag, varint, varints
+from .frames import ADD_ENTRY, HIGH_PRIORITY, LEN, tag, varint, varints
 
 AddsDone = Callable[[int | BookKeeperError], None]
 """Called with how many of the first entries the bookie holds, each time that there are more; or

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from ....proto.bookkeeper_wire_pb2 import Response
 from .adds import AddRun, AddsDone
-from .connection import BookieConnection
+from .connection import Answer, BookieConnection, Done, Numbers
 from .errors import (
     BookieError,
     BookieOverloadedError,
@@ -16,7 +16,6 @@ from .errors import (
     BookKeeperError,
     ClientClosedError,
 )
-from .exchange import Answer, Done, Numbers
 from .frames import Outgoing
 from .options import ClientOptions
 from .tls import connect_with_tls

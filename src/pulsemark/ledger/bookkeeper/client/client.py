@@ -8,18 +8,14 @@ from collections.abc import Callable, Mapping
 
 from ....coordination.protocol import Coordination
 from .bookies import Bookies
-from .core import ClientCore
-from .digests import DigestType, digest_of
+from .entries import DigestType, digest_of
 from .errors import WrongKeyError
-from .last_confirmed import read_last_confirmed
-from .ledger_nodes import LedgerNodes, VersionedMetadata
-from .ledger_paths import check_ledger_id
+from .ledger_nodes import LedgerNodes, VersionedMetadata, check_ledger_id
 from .metadata import LedgerMetadata, Segment
 from .options import ClientOptions
-from .placement import new_ensemble
-from .reader import LedgerReader
+from .reader import LedgerReader, read_last_confirmed
 from .recovery import RecoveryRules, recover
-from .registry import BookieRegistry
+from .registry import BookieRegistry, ClientCore, new_ensemble
 from .tls import BookieTls, TlsContexts
 from .writer import LedgerWriter
 

@@ -31,6 +31,8 @@ Each has its facts as attributes, so that a caller need not parse the message.
 
 from __future__ import annotations
 
+from ....coordination import CoordinationError
+
 
 class BookKeeperError(Exception):
     """Base of everything this client raises on purpose.
@@ -265,3 +267,7 @@ def error_of_status(
     if kind is None:
         return BookieRefusedError(status, ledger_id=ledger_id, entry_id=entry_id, bookie=bookie)
     return kind(ledger_id=ledger_id, entry_id=entry_id, bookie=bookie)
+
+
+FAILURES = (BookKeeperError, CoordinationError)
+"""What the client raises when bookies or ZooKeeper fail."""

@@ -17,10 +17,8 @@ from itertools import accumulate
 from ....coordination.errors import CoordinationError
 from ....metadata.buffers import Buffer
 from .adds import AddEncoder, AddRun
-from .confirmed_notice import ConfirmedNotice
-from .core import ClientCore
-from .digests import digest_of, master_key
-from .entries import HEADER, pack_entries
+from .connection import Answer
+from .entries import HEADER, NO_ENTRY, digest_of, master_key, pack_entries, pack_last_confirmed
 from .errors import (
     BackPressureError,
     BookKeeperError,
@@ -29,9 +27,104 @@ from .errors import (
     NotEnoughBookiesError,
     WrongKeyError,
 )
+from .frames import write_lac_request
 from .metadata import LedgerMetadata
-from .pending import PendingEntries
-from .placement import replacements
+from .registry import ClientCore, replacements
+
+# Entries on their way to their bookies: how many of them each one holds.
+#
+# Only the first entries up to one that is not answered count as held. So what a quorum holds of the
+# entries is a number, too, and what is confirmed has no gap.
+
+
+class PendingEntries:
+    """Consecutive entries with the same write set, not all of which are confirmed."""
+
+    __slots__ = ("bodies", "confirmed", "ends", "first_id", "future", "held", "size_bytes")
+
+    def __init__(
+        self,
+        first_id: int,
+        ends: Sequence[int],
+        bodies: Sequence[Sequence[Buffer]],
+        ensemble_size: int,
+    ) -> None:
+        self.first_id = first_id
+        self.ends = ends
+        """The ledger's length with each of them."""
+        self.bodies = bodies
+        self.held = [0] * ensemble_size
+        """Of each place in the ensemble: how many of the first entries its bookie holds."""
+        self.confirmed = 0
+        """How many of the first entries are confirmed."""
+        self.size_bytes = 0
+        self.future: asyncio.Future[int] | None = None
+        """Done when all of them are confirmed."""
+
+    def held_by(self, quorum: int) -> int:
+        """How many of the first entries so many bookies hold."""
+        return sorted(self.held)[-quorum]
+
+
+# Telling bookies the last confirmed entry when no other entry does.
+#
+# Readers hear of an entry's confirmation with the entry after it. So the last entry of a writer
+# that is idle would stay unseen. As with Java's explicitLacInterval, such a writer sends the number
+# alone.
+
+
+class ConfirmedNotice:
+    """What the bookies of one ledger were told last."""
+
+    def __init__(self, pipeline: WritePipeline, password: bytes) -> None:
+        self._pipeline = pipeline
+        self._digest = digest_of(pipeline.metadata.digest_type, password)
+        self._key = master_key(password)
+        self._seen = NO_ENTRY
+        self._timer: asyncio.TimerHandle | None = None
+        self.told = NO_ENTRY
+        """What the last entry, or the last notice, said."""
+
+    def confirmed(self) -> None:
+        """An entry was confirmed: say so after a while, unless others follow."""
+        if self._timer is None:
+            self._seen = self._pipeline.confirmed
+            self._start()
+
+    def _start(self) -> None:
+        options = self._pipeline.core.options
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(options.explicit_lac_ms / 1000, self._look)
+
+    def _look(self) -> None:
+        pipeline, self._timer = self._pipeline, None
+        if pipeline.error is not None or pipeline.confirmed <= self.told:
+            return
+        if pipeline.confirmed > self._seen:
+            self._seen = pipeline.confirmed  # it is not idle: look again later
+            self._start()
+            return
+        self.told = pipeline.confirmed
+        ledger_id = pipeline.metadata.ledger_id
+        request = write_lac_request(
+            ledger_id,
+            self.told,
+            self._key,
+            pack_last_confirmed(self._digest, ledger_id, self.told),
+            timeout_ms=pipeline.core.options.add_timeout_ms,
+        )
+        for bookie in pipeline.working_bookies():
+            pipeline.core.bookies.send(bookie, request, _ignored)
+
+    def stop(self) -> None:
+        """Say nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _ignored(_: Answer) -> None:
+    """Adds find out which bookies fail; readers ask several."""
+
 
 # A frame's bytes beside an entry's body: length, header, ids, key and tags.
 _FRAME_ROOM_BYTES = 128

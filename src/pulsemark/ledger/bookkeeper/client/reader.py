@@ -4,15 +4,250 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
-from .core import ClientCore
-from .digests import digest_of
-from .entries import LedgerEntry
-from .entry_read import EntryReads
-from .errors import BookKeeperError, EntryMissingError, InvalidRequestError
-from .last_confirmed import read_last_confirmed, wait_beyond
+from .bookies import ask_all
+from .connection import Answer
+from .entries import NO_ENTRY, Digest, LedgerEntry, digest_of, unpack_entry, unpack_last_confirmed
+from .errors import (
+    BookieError,
+    BookKeeperError,
+    DigestMismatchError,
+    EntryMissingError,
+    InvalidRequestError,
+    LedgerMissingError,
+    NotEnoughBookiesError,
+)
+from .frames import Outgoing, read_lac_request, read_request
 from .ledger_nodes import VersionedMetadata
-from .metadata import LedgerMetadata
+from .metadata import LedgerMetadata, enough_answers
+from .registry import ClientCore
+
+# How far an open ledger may be read, without fencing it: asked of its last ensemble.
+
+
+#: A bookie that failed, or has nothing of the ledger yet, is asked again after this time.
+_AGAIN_S = 0.2
+#: The bookie sends an entry with each answer, so that not all of them are asked.
+_ASKED_BOOKIES = 2
+_NO_WAIT_MS = 1
+
+
+async def read_last_confirmed(core: ClientCore, metadata: LedgerMetadata, digest: Digest) -> int:
+    """The last confirmed entry that the last ensemble's bookies know of.
+
+    Raises NotEnoughBookiesError if none answers.
+    """
+    request = read_lac_request(metadata.ledger_id, timeout_ms=core.options.read_timeout_ms)
+    bookies = metadata.last_segment.bookies
+    answers = ask_all(core.bookies, dict(enumerate(bookies)), request)
+    # What is before the last segment was confirmed when the segment began.
+    best = metadata.last_segment.first_entry_id - 1
+    answered: set[int] = set()
+    errors: list[BookKeeperError] = []
+    for _ in bookies:
+        place, answer = await answers.get()
+        try:
+            best = max(best, _known_in(answer, metadata, digest, bookies[place]))
+        except (EntryMissingError, LedgerMissingError):
+            pass
+        except BookKeeperError as error:
+            errors.append(error)
+            continue
+        answered.add(place)
+        if enough_answers(metadata, answered):
+            return best
+    if not answered:
+        reason = "; ".join(map(str, errors))
+        raise NotEnoughBookiesError(reason, ledger_id=metadata.ledger_id)
+    return best
+
+
+def _known_in(answer: Answer, metadata: LedgerMetadata, digest: Digest, bookie: str) -> int:
+    """The last confirmed entry in one bookie's answer; -1: none. Raises the answer's error."""
+    if isinstance(answer, BookKeeperError):
+        raise answer
+    part, best = answer.readLacResponse, -1
+    if part.lacBody:
+        best = unpack_last_confirmed(
+            digest, part.lacBody, ledger_id=metadata.ledger_id, bookie=bookie
+        )
+    if part.lastEntryBody:
+        entry = unpack_entry(
+            digest, part.lastEntryBody, ledger_id=metadata.ledger_id, entry_id=None, bookie=bookie
+        )
+        best = max(best, entry.last_confirmed)
+    return best
+
+
+async def wait_beyond(core: ClientCore, metadata: LedgerMetadata, beyond: int, wait_ms: int) -> int:
+    """Wait until a bookie has an entry beyond `beyond` confirmed; returns the last it knows of.
+
+    It waits for the bookies of the entry that would say so, and returns -1 after `wait_ms`, or when
+    the ledger's node changes, so that its user looks at the metadata again.
+
+    A bookie drops a wait for `beyond` as soon as it gets any confirmed entry, even an
+    earlier one. So it is first asked what it knows, and then made to wait for more than that.
+    """
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + wait_ms / 1000
+    looks: asyncio.Queue[tuple[str, Answer] | None] = asyncio.Queue()
+
+    def ask(bookie: str, known: int, wait_ms: int) -> None:
+        request = read_request(
+            metadata.ledger_id,
+            NO_ENTRY,
+            timeout_ms=core.options.read_timeout_ms,
+            beyond=known,
+            wait_ms=wait_ms,
+        )
+        core.bookies.send(bookie, request, lambda answer: looks.put_nowait((bookie, answer)))
+
+    watch = await core.nodes.watch(metadata.ledger_id, lambda: looks.put_nowait(None))
+    timers: list[asyncio.TimerHandle] = []
+    try:
+        if (await core.nodes.read(metadata.ledger_id)).metadata != metadata:
+            return NO_ENTRY
+        # That an entry is confirmed comes with the one after it.
+        for place in metadata.write_set(beyond + 2)[:_ASKED_BOOKIES]:
+            ask(metadata.last_segment.bookies[place], beyond, _NO_WAIT_MS)
+        async with asyncio.timeout_at(until_s):
+            while (look := await looks.get()) is not None:
+                bookie, answer = look
+                known = _last_of(answer)
+                if known is None:
+                    timers.append(loop.call_later(_AGAIN_S, ask, bookie, beyond, _NO_WAIT_MS))
+                elif known > beyond:
+                    return known
+                else:
+                    ask(bookie, known, max(1, int((until_s - loop.time()) * 1000)))
+    except TimeoutError:
+        pass
+    finally:
+        watch.close()
+        for timer in timers:
+            timer.cancel()
+    return NO_ENTRY
+
+
+def _last_of(answer: Answer) -> int | None:
+    """The last confirmed entry that a bookie knows of; None if it failed or has nothing yet."""
+    if isinstance(answer, BookKeeperError) or not answer.readResponse.HasField("maxLAC"):
+        return None
+    return answer.readResponse.maxLAC
+
+
+# Entries read from their replicas: the next one after a failure, and after a while beside it.
+
+
+class _Read:
+    """One entry: the replicas not yet asked, those that were, and what they said."""
+
+    __slots__ = ("asked", "entry", "entry_id", "errors", "replicas", "request")
+
+    def __init__(self, entry_id: int, replicas: list[str], request: Outgoing) -> None:
+        self.entry_id = entry_id
+        self.replicas = replicas
+        self.request = request
+        self.asked = 0
+        self.errors: list[BookKeeperError] = []
+        self.entry: LedgerEntry | None = None
+
+
+class EntryReads:
+    """Entries of a ledger that are read at the same time, once."""
+
+    def __init__(self, core: ClientCore, metadata: LedgerMetadata, digest: Digest) -> None:
+        self._core = core
+        self._metadata = metadata
+        self._digest = digest
+        self._suspected = core.bookies.suspected()
+        self._missing = 0
+        self._done: asyncio.Future[None] | None = None
+
+    async def read(self, first: int, last: int) -> list[LedgerEntry]:
+        """These entries. Raises the error of the first one of which no good copy is found."""
+        loop = asyncio.get_running_loop()
+        done = self._done = loop.create_future()
+        reads = [self._read_of(entry_id) for entry_id in range(first, last + 1)]
+        self._missing = len(reads)
+        delay_s = self._core.options.speculative_read_ms / 1000
+        timer = loop.call_later(delay_s, self._speculate, reads, delay_s)
+        try:
+            for one in reads:
+                self._ask_next(one)
+            await done
+        finally:
+            timer.cancel()
+            self._done = None
+        for one in reads:
+            if one.entry is None:
+                raise self._error_of(one)
+        return [one.entry for one in reads if one.entry is not None]
+
+    def _read_of(self, entry_id: int) -> _Read:
+        replicas = list(self._metadata.bookies_of(entry_id))
+        if self._suspected:
+            replicas.sort(key=lambda bookie: bookie in self._suspected)
+        request = read_request(
+            self._metadata.ledger_id, entry_id, timeout_ms=self._core.options.read_timeout_ms
+        )
+        return _Read(entry_id, replicas, request)
+
+    def _ask_next(self, one: _Read) -> None:
+        bookie = one.replicas[one.asked]
+        one.asked += 1
+        self._core.bookies.send(bookie, one.request, partial(self._answered, one, bookie))
+
+    def _speculate(self, reads: list[_Read], delay_s: float) -> None:
+        """Ask the next replica of what has no answer yet, and again after the same time."""
+        if self._done is None or self._done.done():
+            return
+        for one in reads:
+            if one.entry is None and one.asked < len(one.replicas):
+                self._ask_next(one)
+        asyncio.get_running_loop().call_later(delay_s, self._speculate, reads, delay_s)
+
+    def _answered(self, one: _Read, bookie: str, answer: Answer) -> None:
+        if one.entry is not None or self._done is None or self._done.done():
+            return
+        try:
+            if isinstance(answer, BookKeeperError):
+                raise answer
+            one.entry = unpack_entry(
+                self._digest,
+                answer.readResponse.body,
+                ledger_id=self._metadata.ledger_id,
+                entry_id=one.entry_id,
+                bookie=bookie,
+            )
+        except BookKeeperError as error:
+            one.errors.append(error)
+            if isinstance(error, BookieError):
+                self._core.bookies.suspect(bookie)
+            if one.asked < len(one.replicas):
+                self._ask_next(one)
+                return
+            if len(one.errors) < len(one.replicas):
+                return
+        self._missing -= 1
+        if not self._missing:
+            self._done.set_result(None)
+
+    def _error_of(self, one: _Read) -> BookKeeperError:
+        """What the replicas' errors come to."""
+        reason = "; ".join(str(error) for error in one.errors)
+        kind: type[BookKeeperError] = NotEnoughBookiesError
+        if any(isinstance(error, DigestMismatchError) for error in one.errors):
+            kind = DigestMismatchError
+        elif all(isinstance(e, EntryMissingError | LedgerMissingError) for e in one.errors):
+            kind = EntryMissingError
+        return kind(
+            f"no replica has it: {reason}",
+            ledger_id=self._metadata.ledger_id,
+            entry_id=one.entry_id,
+        )
+
 
 _DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 

@@ -11,11 +11,7 @@ import asyncio
 from typing import Any, NamedTuple
 
 from .bookies import ask_all
-from .core import ClientCore
-from .coverage import enough_answers
-from .digests import Digest, digest_of, master_key
-from .entries import NO_ENTRY, LedgerEntry, unpack_entry
-from .entry_read import EntryReads
+from .entries import NO_ENTRY, Digest, LedgerEntry, digest_of, master_key, unpack_entry
 from .errors import (
     BookieError,
     BookKeeperError,
@@ -29,8 +25,10 @@ from .errors import (
 )
 from .frames import Outgoing, read_request
 from .ledger_nodes import VersionedMetadata
-from .metadata import LedgerMetadata
+from .metadata import LedgerMetadata, enough_answers
 from .pipeline import WritePipeline
+from .reader import EntryReads
+from .registry import ClientCore
 
 
 class RecoveryRules(NamedTuple):

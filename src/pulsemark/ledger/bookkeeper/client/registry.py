@@ -1,7 +1,13 @@
-"""Which bookies there are, and where: the nodes that bookies keep while they run."""
+"""Which bookies there are, where, and which of them get a ledger.
+
+Bookies keep a node each while they run. `ClientCore` is what the parts of one client share.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from google.protobuf.message import DecodeError
@@ -9,9 +15,54 @@ from google.protobuf.message import DecodeError
 from ....coordination.errors import ConnectionLossError, NodeMissingError, SessionExpiredError
 from ....coordination.protocol import Coordination
 from ....proto.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
-from .errors import BookieUnreachableError, MetadataError
-from .ledger_nodes import retried
+from .bookies import Bookies
+from .errors import BookieUnreachableError, MetadataError, NotEnoughBookiesError
+from .ledger_nodes import LedgerNodes, retried
 from .options import ClientOptions
+
+# What the parts of one client share.
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCore:
+    """Metadata, bookies and settings of a client."""
+
+    nodes: LedgerNodes
+    registry: BookieRegistry
+    bookies: Bookies
+    options: ClientOptions
+    random: random.Random
+
+
+# ---- placement: any writable bookies, by chance, as BookKeeper's default policy ----
+
+
+def replacements(
+    count: int,
+    writable: Iterable[str],
+    *,
+    excluded: Collection[str],
+    suspected: Collection[str],
+    random: random.Random,
+) -> list[str]:
+    """Up to `count` bookies that are not excluded; suspected ones only where others are too few."""
+    usable = [one for one in writable if one not in excluded]
+    random.shuffle(usable)
+    usable.sort(key=lambda one: one in suspected)
+    return usable[:count]
+
+
+def new_ensemble(
+    size: int, writable: Collection[str], *, suspected: Collection[str], random: random.Random
+) -> tuple[str, ...]:
+    """The bookies of a new ledger. Raises NotEnoughBookiesError."""
+    chosen = replacements(size, writable, excluded=(), suspected=suspected, random=random)
+    if len(chosen) < size:
+        raise NotEnoughBookiesError(f"{size} writable ones are needed, {len(writable)} are there")
+    # Those that were sorted to the end must not always be last.
+    random.shuffle(chosen)
+    return tuple(chosen)
+
 
 _PROTOCOL = "bookie-rpc"
 

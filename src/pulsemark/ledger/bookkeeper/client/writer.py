@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 from ....metadata.buffers import Buffer
-from .core import ClientCore
 from .errors import (
     BookKeeperError,
     LedgerClosedError,
@@ -16,6 +15,7 @@ from .errors import (
 from .ledger_nodes import VersionedMetadata
 from .metadata import LedgerMetadata, LedgerState
 from .pipeline import WritePipeline
+from .registry import ClientCore
 
 
 class LedgerWriter:
