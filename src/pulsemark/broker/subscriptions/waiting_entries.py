@@ -108,8 +108,8 @@ class WaitingEntries:
     def merge(self, queues: Iterable[Queue], into: Queue) -> None:
         """What waits in some queues waits in another one from now on."""
         for queue in queues:
-            if queue != into:
-                heap = self._heaps.pop(queue, ())
+            if queue in self._heaps and queue != into:
+                heap = self._heaps.pop(queue)
                 self.update([p for p in heap if self._queue_of.get(p, _NOWHERE) == queue], into)
 
     def clear(self) -> None:
