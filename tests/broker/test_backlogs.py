@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerThread
-from pulsemark.broker.policies.backlog_quotas import BACKLOG_QUOTAS, EVICT, HOLD, REFUSE
+from pulsemark.broker.policies.pulsar_policies import BACKLOG_QUOTAS, EVICT, HOLD, REFUSE
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerThread
-from pulsemark.broker.policies.lifetimes import (
+from pulsemark.broker.policies.pulsar_policies import (
     DELETE_MODES,
     INACTIVE_TOPICS,
     SUBSCRIPTION_EXPIRATION,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerThread
-from pulsemark.broker.policies.rates import (
+from pulsemark.broker.policies.pulsar_policies import (
     DISPATCH_RATE,
     PUBLISH_RATE,
     SUBSCRIPTION_DISPATCH_RATE,

@@ -11,10 +11,14 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.broker import BrokerThread
-from pulsemark.broker.policies.backlog_quotas import BACKLOG_QUOTAS, HOLD, REFUSE
-from pulsemark.broker.policies.delivery import ENCRYPTION
-from pulsemark.broker.policies.limits import MAX_MESSAGE_SIZE
-from pulsemark.broker.policies.rates import PUBLISH_RATE
+from pulsemark.broker.policies.pulsar_policies import (
+    BACKLOG_QUOTAS,
+    ENCRYPTION,
+    HOLD,
+    MAX_MESSAGE_SIZE,
+    PUBLISH_RATE,
+    REFUSE,
+)
 from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.raw_kafka import RawKafka, produce_fields
 

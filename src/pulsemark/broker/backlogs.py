@@ -21,7 +21,7 @@ from ..ledger.retention import expire_position, size_cut
 from .background import Background
 from .cleaning.trimming import size_bytes
 from .configuration.config import BrokerConfig
-from .policies.backlog_quotas import BACKLOG_QUOTAS, EVICT, MESSAGE_AGE, STORAGE
+from .policies.pulsar_policies import BACKLOG_QUOTAS, EVICT, MESSAGE_AGE, STORAGE
 
 if TYPE_CHECKING:
     from .topics.policy_store import Concerns

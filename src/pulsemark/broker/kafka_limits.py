@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..kafka.errors import Code, KafkaError
 from .backlogs import excess_of
-from .policies.backlog_quotas import BACKLOG_QUOTAS, HOLD
+from .policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 
 if TYPE_CHECKING:
     from .backlogs import Excess

@@ -23,8 +23,13 @@ from .backlogs import BacklogQuotas
 from .commits import durable
 from .configuration.config import BrokerConfig
 from .errors import RefusedError
-from .policies.delivery import DEDUPLICATION, SNAPSHOT_INTERVAL
-from .policies.lifetimes import DELETE_MODES, INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
+from .policies.pulsar_policies import (
+    DEDUPLICATION,
+    DELETE_MODES,
+    INACTIVE_TOPICS,
+    SNAPSHOT_INTERVAL,
+    SUBSCRIPTION_EXPIRATION,
+)
 from .topics.topic import Topic, TopicInUseError
 
 if TYPE_CHECKING:

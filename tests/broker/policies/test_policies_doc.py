@@ -6,10 +6,9 @@ from pathlib import Path
 
 from pulsemark.broker import BrokerConfig
 from pulsemark.broker.configuration.policy_defaults import POLICY_SETTINGS
-from pulsemark.broker.policies.backlog_quotas import BACKLOG_QUOTAS
 from pulsemark.broker.policies.catalogue import POLICIES
 from pulsemark.broker.policies.policy import Place, Policy
-from pulsemark.broker.policies.properties import PROPERTIES
+from pulsemark.broker.policies.pulsar_policies import BACKLOG_QUOTAS, PROPERTIES
 from pulsemark.cli.policies import POLICIES as OF_COMMAND
 
 TEXT = (Path(__file__).parents[3] / "docs" / "policies.md").read_text(encoding="utf-8")

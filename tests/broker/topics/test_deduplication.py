@@ -261,7 +261,7 @@ def test_it_goes_with_its_policy_and_its_topic(deduplicating):
 
         async def switch(running: Any, value: bool | None) -> None:
             topics = running.services.topics
-            from pulsemark.broker.policies.delivery import DEDUPLICATION
+            from pulsemark.broker.policies.pulsar_policies import DEDUPLICATION
 
             levels = topics.policies[DEDUPLICATION]
             await levels.set_for_topic(topics.parse(TOPIC), value)

@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
-from ..policies.policy import InvalidValueError, Place, Policy, UnreadableValueError
-from ..policies.values import INT_MAX, LONG_MAX, not_negative, number
+from ..policies.policy import (
+    INT_MAX,
+    LONG_MAX,
+    InvalidValueError,
+    Place,
+    Policy,
+    UnreadableValueError,
+    not_negative,
+    number,
+)
 
 if TYPE_CHECKING:
     from ..policies.levels import Policies

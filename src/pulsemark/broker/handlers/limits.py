@@ -11,7 +11,7 @@ from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ..backlogs import Excess, excess_of
 from ..commits import durable
 from ..errors import RefusedError
-from ..policies.backlog_quotas import BACKLOG_QUOTAS, HOLD
+from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 
 if TYPE_CHECKING:
     from ..services import Services

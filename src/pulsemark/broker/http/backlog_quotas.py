@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..cleaning.policies import RETENTION
-from ..policies.backlog_quotas import (
+from ..policies.policy import PolicyValueError
+from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
     MESSAGE_AGE,
     STORAGE,
@@ -17,7 +18,6 @@ from ..policies.backlog_quotas import (
     exceeds_retention,
     read_quota,
 )
-from ..policies.policy import PolicyValueError
 from .messages import HttpError, Request, Response, UnservedError
 from .policies import policy_namespace, policy_topic
 from .table import Route

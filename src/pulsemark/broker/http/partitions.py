@@ -6,9 +6,8 @@ from typing import Any
 
 from ...wire import TopicName
 from ..errors import RefusedError
-from ..policies.policy import UnreadableValueError
-from ..policies.properties import PROPERTIES
-from ..policies.values import integer
+from ..policies.policy import UnreadableValueError, integer
+from ..policies.pulsar_policies import PROPERTIES
 from ..statistics.internal_stats import internal_stats
 from ..statistics.partition_sums import sum_of_partitions
 from ..statistics.stats import Pieces, topic_stats

@@ -14,12 +14,11 @@ from typing import Any
 
 from ...wire import TopicName
 from ..cleaning.policies import RETENTION
-from ..policies.backlog_quotas import BACKLOG_QUOTAS, exceeds_retention
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Levels
-from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
+from ..policies.policy import INT_MAX, InvalidValueError, Place, Policy, PolicyValueError
+from ..policies.pulsar_policies import BACKLOG_QUOTAS, exceeds_retention
 from ..policies.stored import OFFLOAD, PERSISTENCE, REPLICATION
-from ..policies.values import INT_MAX
 from .bodies import EMPTY
 from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, existing_topic

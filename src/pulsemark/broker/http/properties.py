@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
 from ..policies.policy import PolicyValueError
-from ..policies.properties import PROPERTIES, read_properties
+from ..policies.pulsar_policies import PROPERTIES, read_properties
 from ..statistics.internal_stats import stored_index
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import check_topics_namespace, existing_topic, plain_topic

@@ -8,7 +8,7 @@ from ...ledger import EARLIEST, LATEST, Position
 from ...ledger.being_read import when_read
 from ..commits import durable
 from ..handlers.checks import check_name
-from ..policies.values import boolean
+from ..policies.policy import boolean
 from ..subscriptions.replicated import is_replicated, mark_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription

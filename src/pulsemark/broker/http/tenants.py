@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..policies.values import names
+from ..policies.policy import names
 from ..security.permissions import InvalidPermissionError, check_roles
 from .clusters import cluster_names
 from .messages import HttpError, Request, Response

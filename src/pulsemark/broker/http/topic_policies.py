@@ -10,8 +10,12 @@ from typing import Any
 from ..handlers.checks import check_name
 from ..policies.catalogue import POLICIES
 from ..policies.policy import PolicyValueError
-from ..policies.properties import PROPERTIES
-from ..policies.rates import SUBSCRIPTION_DISPATCH_RATE, SUBSCRIPTION_RATES, read_dispatch_rate
+from ..policies.pulsar_policies import (
+    PROPERTIES,
+    SUBSCRIPTION_DISPATCH_RATE,
+    SUBSCRIPTION_RATES,
+    read_dispatch_rate,
+)
 from .messages import HttpError, Request, Response
 from .policies import policy_topic
 from .table import Route

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from ...ledger import LedgerError, Position
 from ...wire import TopicName
-from ..policies.properties import PROPERTIES
+from ..policies.pulsar_policies import PROPERTIES
 from ..statistics.internal_stats import internal_stats, managed_ledger_info
 from ..statistics.stats import Pieces, StatsOptions, bytes_from, topic_stats
 from ..subscriptions.seek import SeekTarget

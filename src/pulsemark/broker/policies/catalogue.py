@@ -8,13 +8,15 @@ from ..cleaning.policies import CLEANING
 from ..topics.leader_epochs import EPOCHS
 from ..topics.mirror_policies import MIRRORS
 from ..topics.stamp_policies import STAMPS
-from .backlog_quotas import BACKLOG_QUOTAS
-from .delivery import DELIVERY
-from .lifetimes import LIFETIMES
-from .limits import LIMITS
-from .properties import PROPERTIES
-from .rates import RATES
-from .schema_rules import SCHEMA_RULES
+from .pulsar_policies import (
+    BACKLOG_QUOTAS,
+    DELIVERY,
+    LIFETIMES,
+    LIMITS,
+    PROPERTIES,
+    RATES,
+    SCHEMA_RULES,
+)
 from .stored import STORED
 
 if TYPE_CHECKING:

@@ -10,8 +10,19 @@ from typing import Any
 
 from ..configuration.config import BrokerConfig
 from ..security.permissions import MODES
-from .policy import InvalidValueError, Place, Policy, UnreadableValueError
-from .values import any_of, boolean, decimal, fields, integer, long_integer, names
+from .policy import (
+    InvalidValueError,
+    Place,
+    Policy,
+    UnreadableValueError,
+    any_of,
+    boolean,
+    decimal,
+    fields,
+    integer,
+    long_integer,
+    names,
+)
 
 __all__ = ["OFFLOAD", "STORED"]
 

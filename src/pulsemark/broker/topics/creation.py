@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..errors import LimitReachedError
-from ..policies.lifetimes import AUTO_TOPIC_CREATION
-from ..policies.limits import MAX_TOPICS
+from ..policies.pulsar_policies import AUTO_TOPIC_CREATION, MAX_TOPICS
 
 if TYPE_CHECKING:
     from .registry import Topics

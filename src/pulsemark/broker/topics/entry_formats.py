@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
 from ..cleaning.policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
-from ..policies.values import INT_MAX
+from ..policies.policy import INT_MAX
 
 if TYPE_CHECKING:
     from .partitioned_topics import PartitionedTopics

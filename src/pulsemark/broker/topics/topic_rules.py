@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...wire import TopicName
-from ..policies.backlog_quotas import BACKLOG_QUOTAS, MESSAGE_AGE, STORAGE
-from ..policies.delivery import DEDUPLICATION, DELAYED_DELIVERY, ENCRYPTION
 from ..policies.levels import Policies
-from ..policies.lifetimes import AUTO_SUBSCRIPTION_CREATION, SUBSCRIPTION_TYPES, TYPES
-from ..policies.limits import (
+from ..policies.pulsar_policies import (
+    AUTO_SUBSCRIPTION_CREATION,
+    BACKLOG_QUOTAS,
+    DEDUPLICATION,
+    DELAYED_DELIVERY,
+    DISPATCH_RATE,
+    ENCRYPTION,
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_MESSAGE_SIZE,
@@ -22,13 +25,14 @@ from ..policies.limits import (
     MAX_SUBSCRIPTIONS,
     MAX_UNACKED_PER_CONSUMER,
     MAX_UNACKED_PER_SUBSCRIPTION,
-)
-from ..policies.rates import (
-    DISPATCH_RATE,
+    MESSAGE_AGE,
     PUBLISH_RATE,
+    STORAGE,
     SUBSCRIBE_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTION_RATES,
+    SUBSCRIPTION_TYPES,
+    TYPES,
 )
 
 __all__ = ["NO_RULES", "RULED", "TopicRules", "rules_of"]

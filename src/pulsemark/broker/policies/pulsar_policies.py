@@ -1,0 +1,689 @@
+"""Pulsar's policies by which this broker goes: limits, rates, delivery, lifetimes, backlogs.
+
+`catalogue` lists all policies; `stored` has those that are only stored and shown.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from ..configuration.config import BrokerConfig
+from ..configuration.policy_defaults import CHOICES
+from .policy import (
+    InvalidValueError,
+    Place,
+    Policy,
+    UnreadableValueError,
+    any_of,
+    boolean,
+    fields,
+    integer,
+    long_integer,
+    not_negative,
+)
+
+# Limits of how many there may be of something. 0 is without limit.
+
+
+def _limit(
+    name: str, key: str, what: str, topic: Place | None, namespace: Place | None = None
+) -> Policy:
+    """A number with one name in paths and messages, and one in namespace policies and settings."""
+    return Policy(
+        name=name,
+        key=key,
+        what=what,
+        read=not_negative(name, f"{name} must be 0 or more"),
+        default=attrgetter(key),
+        namespace=namespace or Place(name),
+        topic=topic,
+    )
+
+
+_UNACKED = "maxUnackedNum must be 0 or more"
+MAX_PRODUCERS = _limit(
+    "maxProducersPerTopic",
+    "max_producers_per_topic",
+    "the most producers of a topic",
+    Place("maxProducers", negative="maxProducers must be 0 or more"),
+)
+MAX_CONSUMERS = _limit(
+    "maxConsumersPerTopic",
+    "max_consumers_per_topic",
+    "the most consumers of a topic",
+    Place("maxConsumers", negative="maxConsumers must be 0 or more"),
+)
+MAX_CONSUMERS_PER_SUBSCRIPTION = _limit(
+    "maxConsumersPerSubscription",
+    "max_consumers_per_subscription",
+    "the most consumers of a subscription",
+    Place(
+        "maxConsumersPerSubscription",
+        negative="Invalid value for maxConsumersPerSubscription",
+        unset_status=204,
+        shows_applied=False,
+    ),
+)
+MAX_SUBSCRIPTIONS = _limit(
+    "maxSubscriptionsPerTopic",
+    "max_subscriptions_per_topic",
+    "the most subscriptions of a topic",
+    Place("maxSubscriptionsPerTopic", unset_status=204, shows_applied=False),
+    Place("maxSubscriptionsPerTopic", names_policies=True),
+)
+MAX_TOPICS = _limit(
+    "maxTopicsPerNamespace",
+    "max_topics_per_namespace",
+    "the most topics of a namespace, with each partition",
+    None,
+    Place("maxTopicsPerNamespace", unset=0, names_policies=True),
+)
+MAX_UNACKED_PER_CONSUMER = _limit(
+    "maxUnackedMessagesPerConsumer",
+    "max_unacked_messages_per_consumer",
+    "the most unacknowledged messages of a consumer that shares its subscription",
+    Place("maxUnackedMessagesOnConsumer", negative=_UNACKED, empty="removes"),
+)
+MAX_UNACKED_PER_SUBSCRIPTION = _limit(
+    "maxUnackedMessagesPerSubscription",
+    "max_unacked_messages_per_subscription",
+    "the most unacknowledged messages of a shared subscription",
+    Place("maxUnackedMessagesOnSubscription", negative=_UNACKED, empty="removes"),
+)
+
+
+_SIZE = (
+    "topic-level maxMessageSize must be greater than or equal to 0 and must be smaller than that "
+    "in the broker-level"
+)
+
+
+def _check_size(value: Any, config: BrokerConfig, of_topic: bool) -> None:
+    if value > config.max_message_size_bytes:
+        raise InvalidValueError("maxMessageSize", value, _SIZE)
+
+
+MAX_MESSAGE_SIZE = Policy(
+    name="maxMessageSize",
+    key="max_message_size",
+    what="the most bytes of a message, below the broker's own limit; 0: only that limit",
+    read=not_negative("maxMessageSize", _SIZE),
+    default=lambda config: 0,
+    check=_check_size,
+    namespace=None,
+    topic=Place("maxMessageSize", unset_status=204, shows_applied=False),
+)
+
+LIMITS = (
+    MAX_PRODUCERS,
+    MAX_CONSUMERS,
+    MAX_CONSUMERS_PER_SUBSCRIPTION,
+    MAX_SUBSCRIPTIONS,
+    MAX_TOPICS,
+    MAX_UNACKED_PER_CONSUMER,
+    MAX_UNACKED_PER_SUBSCRIPTION,
+    MAX_MESSAGE_SIZE,
+)
+
+
+# Policies that limit rates: publishing, dispatch and subscribing.
+
+
+def read_dispatch_rate(value: Any) -> Any:
+    """Pulsar's `DispatchRate`. 0 or below means no limit."""
+    return _read_dispatch_rate(value)
+
+
+_read_dispatch_rate = fields(
+    "dispatchRate",
+    {
+        "dispatchThrottlingRateInMsg": (integer, 0),
+        "dispatchThrottlingRateInByte": (long_integer, 0),
+        "relativeToPublishRate": (boolean, False),
+        "ratePeriodInSecond": (integer, 0),
+    },
+)
+
+
+def _dispatch_rate(messages: int, size_bytes: int) -> dict[str, Any]:
+    return {
+        "dispatchThrottlingRateInMsg": messages,
+        "dispatchThrottlingRateInByte": size_bytes,
+        "relativeToPublishRate": False,
+        "ratePeriodInSecond": 1,
+    }
+
+
+def _default_publish_rate(config: BrokerConfig) -> Any:
+    return {
+        "publishThrottlingRateInMsg": config.max_publish_rate_per_topic_in_messages,
+        "publishThrottlingRateInByte": config.max_publish_rate_per_topic_in_bytes,
+    }
+
+
+PUBLISH_RATE = Policy(
+    name="publishRate",
+    key="publishMaxMessageRate",
+    what="the most messages and bytes that a topic takes in a second; 0 and below: no limit",
+    read=fields(
+        "publishRate",
+        {
+            "publishThrottlingRateInMsg": (integer, -1),
+            "publishThrottlingRateInByte": (long_integer, -1),
+        },
+    ),
+    default=_default_publish_rate,
+    namespace=Place("publishRate", empty="removes"),
+    topic=Place("publishRate", empty="ignored", unset_status=204, shows_applied=False),
+    by_cluster=True,
+    absent={},
+)
+DISPATCH_RATE = Policy(
+    name="dispatchRate",
+    key="topicDispatchRate",
+    what="the most messages and bytes that a topic's subscriptions together get in a period",
+    read=read_dispatch_rate,
+    default=lambda config: _dispatch_rate(
+        config.dispatch_throttling_rate_per_topic_in_msg,
+        config.dispatch_throttling_rate_per_topic_in_byte,
+    ),
+    namespace=Place("dispatchRate", empty="removes"),
+    topic=Place("dispatchRate", empty="ignored"),
+    by_cluster=True,
+    shown_as=("clusterDispatchRate",),
+    absent={},
+)
+SUBSCRIPTION_DISPATCH_RATE = Policy(
+    name="subscriptionDispatchRate",
+    key="subscriptionDispatchRate",
+    what="the most messages and bytes that one subscription gets in a period",
+    read=read_dispatch_rate,
+    default=lambda config: _dispatch_rate(
+        config.dispatch_throttling_rate_per_subscription_in_msg,
+        config.dispatch_throttling_rate_per_subscription_in_byte,
+    ),
+    namespace=Place("subscriptionDispatchRate", empty="removes"),
+    topic=Place("subscriptionDispatchRate", empty="ignored"),
+    by_cluster=True,
+    absent={},
+)
+#: A topic's dispatch rates of single subscriptions, by their names, in the store of policies. Such
+#: a rate applies instead of the topic's `subscriptionDispatchRate`.
+SUBSCRIPTION_RATES = "subscriptionDispatchRates"
+REPLICATOR_DISPATCH_RATE = Policy(
+    name="replicatorDispatchRate",
+    key="replicatorDispatchRate",
+    what="the most messages and bytes that replication sends in a period",
+    read=read_dispatch_rate,
+    default=lambda config: _dispatch_rate(0, 0),
+    namespace=Place("replicatorDispatchRate", empty="removes"),
+    topic=Place("replicatorDispatchRate", empty="removes"),
+    by_cluster=True,
+    absent={},
+    is_stored_only=True,
+)
+SUBSCRIBE_RATE = Policy(
+    name="subscribeRate",
+    key="clusterSubscribeRate",
+    what="how often one consumer may subscribe in a period; 0 and below: no limit",
+    read=fields(
+        "subscribeRate",
+        {
+            "subscribeThrottlingRatePerConsumer": (integer, -1),
+            "ratePeriodInSecond": (integer, 30),
+        },
+    ),
+    default=lambda config: {
+        "subscribeThrottlingRatePerConsumer": config.subscribe_throttling_rate_per_consumer,
+        "ratePeriodInSecond": config.subscribe_rate_period_per_consumer_s,
+    },
+    namespace=Place("subscribeRate", empty="removes"),
+    topic=Place("subscribeRate", empty="ignored"),
+    by_cluster=True,
+    absent={},
+)
+RATES = (
+    PUBLISH_RATE,
+    DISPATCH_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+    SUBSCRIBE_RATE,
+    REPLICATOR_DISPATCH_RATE,
+)
+
+
+# Policies about what is taken from producers and how it is delivered.
+
+
+DEDUPLICATION = Policy(
+    name="deduplication",
+    key="deduplicationEnabled",
+    what="whether messages that a producer sends again are dropped",
+    read=lambda value: boolean("deduplication", value),
+    default=lambda config: config.broker_deduplication_enabled,
+    namespace=Place("deduplication"),
+    topic=Place("deduplicationEnabled", empty="removes"),
+)
+SNAPSHOT_INTERVAL = Policy(
+    name="deduplicationSnapshotInterval",
+    key="deduplicationSnapshotIntervalSeconds",
+    what="after how many seconds the producers' sequence ids are stored; 0: only by entries",
+    read=not_negative("deduplicationSnapshotInterval", "interval must be 0 or more"),
+    default=lambda config: config.broker_deduplication_snapshot_interval_s,
+    namespace=Place(
+        "deduplicationSnapshotInterval",
+        negative="interval must be greater than or equal to 0",
+        empty="removes",
+        names_policies=True,
+        is_removable=False,
+    ),
+    topic=Place("deduplicationSnapshotInterval", empty="removes", shows_applied=False),
+)
+DELAYED_DELIVERY = Policy(
+    name="delayedDelivery",
+    key="delayed_delivery_policies",
+    what="whether messages wait for their delivery time, and how long at most (0: no limit)",
+    read=fields(
+        "delayedDelivery",
+        {
+            "tickTime": (long_integer, 0),
+            "active": (boolean, False),
+            "maxDeliveryDelayInMillis": (long_integer, 0),
+        },
+    ),
+    default=lambda config: {
+        "tickTime": config.delayed_delivery_tick_time_ms,
+        "active": config.delayed_delivery_enabled,
+        "maxDeliveryDelayInMillis": config.delayed_delivery_max_delay_ms,
+    },
+    namespace=Place("delayedDelivery", empty="removes", names_policies=True),
+    topic=Place("delayedDelivery", empty="removes"),
+)
+ENCRYPTION = Policy(
+    name="encryptionRequired",
+    key="encryption_required",
+    what="whether only encrypted messages are taken",
+    read=lambda value: boolean("encryptionRequired", value),
+    default=lambda config: False,
+    namespace=Place("encryptionRequired", unset=False, is_removable=False),
+    topic=None,
+    absent=False,
+)
+DELIVERY = (DEDUPLICATION, SNAPSHOT_INTERVAL, DELAYED_DELIVERY, ENCRYPTION)
+
+
+# Policies about what is created and deleted by itself, and which subscriptions there may be.
+
+
+TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
+DELETE_MODES = CHOICES["broker_delete_inactive_topics_mode"]
+
+
+def _text(name: str, value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _optional_integer(name: str, value: Any) -> int | None:
+    return None if value is None else integer(name, value)
+
+
+_read_creation = fields(
+    "autoTopicCreation",
+    {
+        "allowAutoTopicCreation": (boolean, False),
+        "topicType": (_text, None),
+        "defaultNumPartitions": (_optional_integer, None),
+    },
+)
+
+
+def _read_auto_topic_creation(value: Any) -> Any:
+    found = _read_creation(value)
+    if not found["allowAutoTopicCreation"]:
+        return found
+    kind, partitions = found.get("topicType"), found.get("defaultNumPartitions")
+    detail = ""
+    if kind not in ("partitioned", "non-partitioned"):
+        detail = f"Unknown topic type [{'null' if kind is None else kind}]"
+    elif kind == "partitioned" and partitions is None:
+        detail = "[defaultNumPartitions] cannot be null when the type is partitioned."
+    elif kind == "partitioned" and partitions < 1:
+        detail = "[defaultNumPartitions] cannot be less than 1 for partition type."
+    elif kind == "non-partitioned" and partitions is not None:
+        detail = "[defaultNumPartitions] is not allowed to be set when the type is non-partition."
+    if detail:
+        reason = f"Invalid configuration for autoTopicCreationOverride. the detail is {detail}"
+        raise InvalidValueError("autoTopicCreation", value, reason)
+    return found
+
+
+def _default_creation(config: BrokerConfig) -> Any:
+    found = {
+        "allowAutoTopicCreation": config.allow_auto_topic_creation,
+        "topicType": config.allow_auto_topic_creation_type,
+    }
+    if config.allow_auto_topic_creation_type == "partitioned":
+        found["defaultNumPartitions"] = config.default_num_partitions
+    return found
+
+
+AUTO_TOPIC_CREATION = Policy(
+    name="autoTopicCreation",
+    key="autoTopicCreationOverride",
+    what="whether a topic is created when a client uses it, and with how many partitions",
+    read=_read_auto_topic_creation,
+    default=_default_creation,
+    namespace=Place("autoTopicCreation", empty="removes"),
+    topic=None,
+)
+_read_subscription_creation = fields(
+    "autoSubscriptionCreation", {"allowAutoSubscriptionCreation": (boolean, False)}
+)
+
+
+def _read_auto_subscription_creation(value: Any) -> Any:
+    # Java's class has a constructor with only the boolean.
+    is_short = isinstance(value, bool)
+    return _read_subscription_creation(
+        {"allowAutoSubscriptionCreation": value} if is_short else value
+    )
+
+
+AUTO_SUBSCRIPTION_CREATION = Policy(
+    name="autoSubscriptionCreation",
+    key="autoSubscriptionCreationOverride",
+    what="whether a durable subscription is created when a client uses it",
+    read=_read_auto_subscription_creation,
+    default=lambda config: {
+        "allowAutoSubscriptionCreation": config.allow_auto_subscription_creation
+    },
+    namespace=Place("autoSubscriptionCreation", empty="removes"),
+    topic=Place("autoSubscriptionCreation", empty="removes"),
+)
+
+
+def _default_inactive(config: BrokerConfig) -> Any:
+    duration_s = config.broker_delete_inactive_topics_max_inactive_duration_s
+    if duration_s is None:
+        duration_s = config.broker_delete_inactive_topics_frequency_ms // 1000
+    return {
+        "inactiveTopicDeleteMode": config.broker_delete_inactive_topics_mode,
+        "maxInactiveDurationSeconds": duration_s,
+        "deleteWhileInactive": config.broker_delete_inactive_topics_enabled,
+    }
+
+
+INACTIVE_TOPICS = Policy(
+    name="inactiveTopicPolicies",
+    key="inactive_topic_policies",
+    what="when a topic that is not used is deleted",
+    read=fields(
+        "inactiveTopicPolicies",
+        {
+            "inactiveTopicDeleteMode": (any_of(*DELETE_MODES), None),
+            "maxInactiveDurationSeconds": (integer, 0),
+            "deleteWhileInactive": (boolean, False),
+        },
+    ),
+    default=_default_inactive,
+    namespace=Place("inactiveTopicPolicies", empty="removes", names_policies=True),
+    topic=Place("inactiveTopicPolicies", empty="removes"),
+)
+SUBSCRIPTION_EXPIRATION = Policy(
+    name="subscriptionExpirationTime",
+    key="subscription_expiration_time_minutes",
+    what="after how many minutes without consumers a subscription is deleted; 0: never",
+    read=not_negative(
+        "subscriptionExpirationTime", "Invalid value for subscription expiration time"
+    ),
+    default=lambda config: config.subscription_expiration_time_minutes,
+    namespace=Place("subscriptionExpirationTime"),
+    topic=None,
+)
+
+
+def _read_types(value: Any) -> list[str]:
+    known = _types(value) if isinstance(value, list) else [None]
+    if None in known:
+        reason = f"must be a list of {', '.join(TYPES)}"
+        raise UnreadableValueError("subscriptionTypesEnabled", value, reason)
+    return [kind for kind in TYPES if kind in known]
+
+
+def _types(value: list[Any]) -> list[str | None]:
+    read = any_of(*TYPES)
+    return [read("subscriptionTypesEnabled", kind) for kind in value]
+
+
+SUBSCRIPTION_TYPES = Policy(
+    name="subscriptionTypesEnabled",
+    key="subscription_types_enabled",
+    what="the types that subscriptions may have; an empty list: those of the level above",
+    read=_read_types,
+    default=lambda config: list(config.subscription_types_enabled),
+    namespace=Place("subscriptionTypesEnabled", empty="null", unset=[]),
+    topic=Place("subscriptionTypesEnabled", empty="null", unset_status=204, shows_applied=False),
+    absent=[],
+)
+LIFETIMES = (
+    AUTO_TOPIC_CREATION,
+    AUTO_SUBSCRIPTION_CREATION,
+    INACTIVE_TOPICS,
+    SUBSCRIPTION_EXPIRATION,
+    SUBSCRIPTION_TYPES,
+)
+
+
+# The policy of backlog quotas: how large or old a topic's backlog may be, and what happens then.
+#
+# A topic has up to two quotas: `destination_storage` limits the bytes, `message_age` the age of the
+# oldest unacknowledged message. Each has its own retention policy, which says what happens when it
+# is exceeded. The value is a map from type to quota, as in Pulsar's namespace policies.
+
+
+STORAGE = "destination_storage"
+MESSAGE_AGE = "message_age"
+HOLD = "producer_request_hold"
+REFUSE = "producer_exception"
+EVICT = "consumer_backlog_eviction"
+MIB, GIB = 1024**2, 1024**3
+_policy = any_of(HOLD, REFUSE, EVICT)
+
+
+def read_quota(value: Any, owner: str = "") -> Any:
+    """One quota. Raises `PolicyValueError`. `owner` is named in Pulsar's refusal."""
+    if not isinstance(value, dict):
+        raise UnreadableValueError("backlogQuota", value, "must be an object")
+    limit = value.get("limitSize", value.get("limit"))
+    size_bytes = long_integer("backlogQuota.limitSize", limit)
+    policy = _policy("backlogQuota.policy", value.get("policy"))
+    if policy is None:
+        reason = (
+            f"Set namespace[{owner}] backlog quota failed because the data validation failed. "
+            "the attribute policy cannot be null"
+        )
+        raise InvalidValueError("backlogQuota", value, reason, status=400)
+    return {
+        "limit": size_bytes,
+        "limitSize": size_bytes,
+        "limitTime": integer("backlogQuota.limitTime", value.get("limitTime")),
+        "policy": policy,
+    }
+
+
+def _read_map(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise UnreadableValueError("backlogQuotaMap", value, "must be an object")
+    return {kind: read_quota(value[kind]) for kind in (STORAGE, MESSAGE_AGE) if kind in value}
+
+
+def exceeds_retention(quota: Any, retention: Any) -> bool:
+    """Whether retention with both limits keeps no more than what a quota allows as backlog."""
+    minutes, megabytes = retention["retentionTimeInMinutes"], retention["retentionSizeInMB"]
+    if minutes <= 0 or megabytes <= 0:
+        return False
+    return bool(quota["limitSize"] >= megabytes * MIB or quota["limitTime"] >= minutes * 60)
+
+
+def default_quotas(config: BrokerConfig) -> Any:
+    """What applies without a policy, as Pulsar shows it: the same for both types."""
+    size_bytes, age_s = _default_limits(config)
+    quota = {
+        "limit": size_bytes,
+        "limitSize": size_bytes,
+        "limitTime": age_s,
+        "policy": config.backlog_quota_default_retention_policy,
+    }
+    return {STORAGE: quota, MESSAGE_AGE: quota}
+
+
+def _default_limits(config: BrokerConfig) -> tuple[int, int]:
+    """Bytes and seconds; -1 is no limit."""
+    size_bytes = config.backlog_quota_default_limit_bytes
+    if config.backlog_quota_default_limit_gb > 0:
+        size_bytes = config.backlog_quota_default_limit_gb * GIB
+    return size_bytes, config.backlog_quota_default_limit_s
+
+
+def _default(config: BrokerConfig) -> Any:
+    policy = config.backlog_quota_default_retention_policy
+    size_bytes, age_s = _default_limits(config)
+    quotas = {}
+    if size_bytes > 0:
+        quotas[STORAGE] = {
+            "limit": size_bytes, "limitSize": size_bytes, "limitTime": -1, "policy": policy,
+        }  # fmt: skip
+    if age_s > 0:
+        quotas[MESSAGE_AGE] = {"limit": -1, "limitSize": -1, "limitTime": age_s, "policy": policy}
+    return quotas
+
+
+BACKLOG_QUOTAS = Policy(
+    name="backlogQuota",
+    key="backlog_quota_map",
+    what="how large or old a topic's backlog may be, and what happens then",
+    read=_read_map,
+    default=_default,
+    # Its routes are in `http/backlog_quotas.py`: they set one quota, and show the map.
+    namespace=None,
+    topic=None,
+    absent={},
+)
+
+
+# Policies about schemas. `topics/schemas.py` goes by them.
+
+
+#: In the order of Pulsar's enumeration: a number in JSON chooses one.
+STRATEGIES = ("UNDEFINED", *CHOICES["schema_compatibility_strategy"])
+AUTO_UPDATE_STRATEGIES = (
+    "AutoUpdateDisabled",
+    "Backward",
+    "Forward",
+    "Full",
+    "AlwaysCompatible",
+    "BackwardTransitive",
+    "ForwardTransitive",
+    "FullTransitive",
+)
+_strategy = any_of(*STRATEGIES)
+_update_strategy = any_of(*AUTO_UPDATE_STRATEGIES)
+
+
+def _read_strategy(value: Any) -> str | None:
+    found = _strategy("schemaCompatibilityStrategy", value)
+    return None if found == "UNDEFINED" else found
+
+
+COMPATIBILITY_STRATEGY = Policy(
+    name="schemaCompatibilityStrategy",
+    key="schema_compatibility_strategy",
+    what="which new schemas are compatible with a topic's earlier ones",
+    read=_read_strategy,
+    default=lambda config: config.schema_compatibility_strategy,
+    namespace=Place(
+        "schemaCompatibilityStrategy",
+        "PUT",
+        empty="removes",
+        unset="UNDEFINED",
+        is_removable=False,
+    ),
+    topic=Place("schemaCompatibilityStrategy", "PUT", empty="removes", has_global=False),
+    absent="UNDEFINED",
+)
+AUTO_UPDATE_STRATEGY = Policy(
+    name="schemaAutoUpdateCompatibilityStrategy",
+    key="schema_auto_update_compatibility_strategy",
+    what="the older form of schemaCompatibilityStrategy, which counts if that is not set",
+    read=lambda value: _update_strategy("schemaAutoUpdateCompatibilityStrategy", value),
+    default=lambda config: None,
+    namespace=Place(
+        "schemaAutoUpdateCompatibilityStrategy",
+        "PUT",
+        empty="removes",
+        unset_status=204,
+        is_removable=False,
+    ),
+    topic=None,
+)
+ALLOWS_AUTO_UPDATE = Policy(
+    name="isAllowAutoUpdateSchema",
+    key="is_allow_auto_update_schema",
+    what="whether producers and consumers may add a schema",
+    read=lambda value: boolean("isAllowAutoUpdateSchema", value),
+    default=lambda config: config.is_allow_auto_update_schema_enabled,
+    namespace=Place("isAllowAutoUpdateSchema", unset=True, is_removable=False),
+    topic=None,
+    absent=True,
+)
+VALIDATION_ENFORCED = Policy(
+    name="schemaValidationEnforced",
+    key="schema_validation_enforced",
+    what="whether producers without a schema are refused on a topic that has one",
+    read=lambda value: boolean("schemaValidationEnforced", value),
+    default=lambda config: config.is_schema_validation_enforced,
+    namespace=Place("schemaValidationEnforced", unset=False, is_removable=False),
+    topic=Place("schemaValidationEnforced", unset=False, is_removable=False, has_global=False),
+    absent=False,
+)
+SCHEMA_RULES = (
+    COMPATIBILITY_STRATEGY,
+    AUTO_UPDATE_STRATEGY,
+    ALLOWS_AUTO_UPDATE,
+    VALIDATION_ENFORCED,
+)
+
+
+# The policy `properties`: texts by name, which the broker stores and shows, and does not use.
+
+
+MAX_PROPERTIES = 1_000
+
+
+def read_properties(value: Any) -> dict[str, str]:
+    """Texts by name. Raises `UnreadableValueError`."""
+    if not isinstance(value, dict):
+        raise UnreadableValueError("properties", value, "must be an object")
+    if len(value) > MAX_PROPERTIES:
+        raise UnreadableValueError("properties", len(value), f"at most {MAX_PROPERTIES}")
+    if any(isinstance(each, dict | list) for each in value.values()):
+        raise UnreadableValueError("properties", value, "must have texts as values")
+    return {name: _property_text(each) for name, each in value.items()}
+
+
+def _property_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+PROPERTIES = Policy(
+    name="properties",
+    key="properties",
+    what="texts by name, which the broker stores and shows",
+    read=read_properties,
+    default=lambda config: {},
+    # Its routes are in `http/properties.py`: they add to the map.
+    namespace=None,
+    topic=None,
+    absent={},
+    is_stored_only=True,
+)
