@@ -11,7 +11,7 @@ import time
 import pytest
 
 from pulsemark.broker.connection.reading_pauses import Pause
-from pulsemark.broker.policies.rates import PUBLISH_RATE
+from pulsemark.broker.policies.pulsar_policies import PUBLISH_RATE
 from pulsemark.kafka import keep_alive
 from pulsemark.proto.pulsar_api_pb2 import ProducerAccessMode
 from pulsemark.testing import RawClient, running_broker

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import long_work
-from pulsemark.broker.policies.rates import PUBLISH_RATE
+from pulsemark.broker.policies.pulsar_policies import PUBLISH_RATE
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
 from pulsemark.proto.pulsar_api_pb2 import ZSTD, CommandAck, CommandSubscribe
 from pulsemark.testing import RawClient
