@@ -19,9 +19,8 @@ OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 ALLOWED: dict[str, dict[str, set[str]]] = {
     "how much is kept inside, which nothing outside shows": {
         "broker/connection/test_memory.py": {"_by_topic"},
-        "broker/subscriptions/test_chunks.py": {"_chunked"},
-        "broker/subscriptions/test_key_shared_dispatcher.py": {"_waiting"},
-        "broker/subscriptions/test_replay.py": {"_heap"},
+        "broker/subscriptions/test_delayed.py": {"_heap"},
+        "broker/subscriptions/test_waiting_entries.py": {"_heaps"},
         "broker/test_long_work.py": {"_leaving"},
         "broker/topics/test_catalog_writer.py": {
             "_epochs",
@@ -31,6 +30,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
     },
     "a step is done at once that a timer or a thread would do": {
         "broker/connection/test_memory.py": {"_measure"},
+        "broker/connection/test_paused.py": {"_pauses"},
         "compaction/test_compaction.py": {"_cache", "_delete_belongings"},
         "compaction/test_view.py": {"_cache"},
         "ledger/local/io/test_reserve.py": {"_give_back", "_reserve"},

@@ -121,6 +121,23 @@ def test_a_throttled_client_without_answers_is_not_read_either(
     assert produce(client).responses[0].partition_responses[0].base_offset == 30
 
 
+def test_a_client_that_ends_while_it_is_not_read(broker: BrokerThread) -> None:
+    """Its end is behind requests that the publish rate holds up, and is seen all the same."""
+    apply(
+        broker, PUBLISH_RATE, {"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1}
+    )
+    fields = produce_fields([("t", 0, record_set([b"x" * 50_000] * 10))], 0)
+    with RawKafka.from_url(broker.kafka_url) as client:
+        for _ in range(5):
+            client.send(ProduceRequest, 7, **fields)
+        eventually(lambda: throttled(broker) == 1, "a pause")
+
+    async def connected(running: Any) -> int:
+        return len(running.services.kafka.sessions)
+
+    eventually(lambda: broker.call(connected) == 0, "the end of the connection")
+
+
 @pytest.mark.parametrize(("policy", "code"), [(HOLD, 19), (REFUSE, 44)])
 def test_a_full_backlog_refuses_records_until_there_is_room(
     broker: BrokerThread, client: RawKafka, policy: str, code: int

@@ -1,11 +1,22 @@
-"""TCP keep-alive: whether a client's host is still there."""
+"""What TCP knows of a client without reading from it: whether it has ended, or its host is gone.
+
+A connection that is not read does not see its end: that is behind the bytes that wait. So who
+pauses reading asks here. Where the system has no TCP_INFO, nothing is known.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import sys
 from typing import Any
 
-__all__ = ["keep_alive"]
+__all__ = ["bytes_confirmed", "has_ended", "keep_alive"]
+
+#: States of TCP (tcp_states.h): the client has reset the connection, or sent its last byte.
+CLOSED, CLOSE_WAIT = 7, 8
+#: The size of the system's tcp_info up to tcpi_bytes_acked, and where that is.
+INFO_SIZE_BYTES, BYTES_ACKED_AT = 128, 120
 
 #: So many probes without an answer end a connection.
 PROBES = 4
@@ -26,3 +37,25 @@ def keep_alive(near: Any, interval_ms: int) -> None:
     ):
         if hasattr(socket, name):  # not every system has them
             near.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def has_ended(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether the client has ended the connection, also if bytes before the end are unread."""
+    info = _info(transport)
+    return bool(info) and info[0] in (CLOSED, CLOSE_WAIT)
+
+
+def bytes_confirmed(transport: asyncio.BaseTransport | None) -> int | None:
+    """How many bytes the client's system has confirmed so far; None: that is not known."""
+    info = _info(transport)
+    if len(info) < INFO_SIZE_BYTES:
+        return None
+    return int.from_bytes(info[BYTES_ACKED_AT:INFO_SIZE_BYTES], sys.byteorder)
+
+
+def _info(transport: asyncio.BaseTransport | None) -> bytes:
+    near = None if transport is None else transport.get_extra_info("socket")
+    if near is None or near.fileno() < 0 or not hasattr(socket, "TCP_INFO"):
+        return b""
+    found: bytes = near.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO_SIZE_BYTES)
+    return found

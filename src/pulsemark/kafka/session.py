@@ -24,7 +24,7 @@ from ..metadata import Buffer
 from .access import Access
 from .answering import Answering
 from .errors import Code, ProtocolError
-from .keep_alive import keep_alive
+from .keep_alive import has_ended, keep_alive
 from .left_out import LeftOut
 from .lingering import Lingering
 from .ports import Admitted
@@ -377,6 +377,9 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         late_s = now_s - self._made_at_s - options.handshake_timeout_ms / 1000
         if self.admitted is None and late_s > 0:
             self.close_because("the client was not authenticated within handshake_timeout_ms")
+        if not self.is_closed and not self._is_reading and has_ended(self._transport):
+            log.info("%s: the client has ended while the broker did not read", self.address)
+            self.abort()
         if self.is_closed or self._blocking is not None or self.is_throttled:
             return
         if pending_bytes and self._is_reading:

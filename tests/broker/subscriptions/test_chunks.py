@@ -153,7 +153,7 @@ def test_waiting_chunks_are_limited(raw, other, broker, topic, monkeypatch, drai
 
     async def waiting(running):
         subscription = running.services.topics.open_topics[topic].subscriptions["s"]
-        return subscription.dispatcher._chunked.waiting_count
+        return len(subscription.dispatcher.waiting)
 
     assert broker.call(waiting) < 40
     first.flow(1000)
@@ -217,5 +217,5 @@ def test_what_is_remembered_of_unfinished_messages_is_limited(monkeypatch):
         chunked.released([Position(1, number)])
     known = [n for n in range(100) if chunked.consumer_of(Chunk(n, is_last=True)) is consumer]
     assert known == list(range(90, 100))
-    assert chunked.left({consumer}) == []
+    chunked.left({consumer})
     assert chunked.consumer_of(Chunk(99, is_last=True)) is None

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pulsar
 import pytest
 
-from pulsemark.broker.subscriptions.delayed import DelayedEntries, deliver_at_ms
+from pulsemark.broker.subscriptions.delayed import (
+    SHARE_ENTRIES,
+    DelayedEntries,
+    DelayedTotal,
+    deliver_at_ms,
+)
 from pulsemark.ledger import Position
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, SettableClock, running_broker
@@ -46,7 +52,7 @@ async def test_entries_become_due_by_the_clock_in_order():
     """The earliest first; clear() forgets them all."""
     clock = SettableClock(1000)
     due: asyncio.Queue[Any] = asyncio.Queue()
-    delayed = DelayedEntries(clock, due.put_nowait)
+    delayed = DelayedEntries(clock, due.put_nowait, DelayedTotal(1_000))
     assert not delayed.holds_back(Position(1, 0), 1000)
     assert delayed.holds_back(Position(1, 1), 1030)
     assert delayed.holds_back(Position(1, 2), 1010)
@@ -159,10 +165,80 @@ async def test_what_is_due_at_once_is_handed_over_in_parts(monkeypatch):
     monkeypatch.setattr("pulsemark.broker.subscriptions.delayed.MAX_DUE_AT_ONCE", 4)
     clock = SettableClock(1000)
     due: asyncio.Queue[Any] = asyncio.Queue()
-    delayed = DelayedEntries(clock, due.put_nowait)
+    delayed = DelayedEntries(clock, due.put_nowait, DelayedTotal(1_000))
     for n in range(10):
         delayed.holds_back(Position(1, n), 1010)
     clock.set(1010)
     parts = [await due.get() for _ in range(3)]
     assert [len(part) for part in parts] == [4, 4, 2]
     assert sorted(p for part in parts for p in part) == [Position(1, n) for n in range(10)]
+
+
+async def test_what_is_given_up_waits_no_more():
+    """The set alone says what waits: positions that left it do not become due."""
+    clock = SettableClock(1000)
+    due: asyncio.Queue[Any] = asyncio.Queue()
+    total = DelayedTotal(1_000)
+    delayed = DelayedEntries(clock, due.put_nowait, total)
+    for n in range(200):
+        delayed.holds_back(Position(1, n), 1010 + n % 3)
+    delayed.discard_up_to(Position(1, 189))
+    delayed.discard(Position(1, 195))
+    assert len(delayed) == total.count == 9
+    assert len(delayed._heap) < 100
+    clock.set(2000)
+    assert sorted(await due.get()) == [Position(1, n) for n in range(190, 200) if n != 195]
+    assert len(delayed) == total.count == 0
+
+
+async def test_above_the_brokers_limit_each_subscription_has_a_share():
+    """A full broker takes no more, but the first entries of each; the others are told of room."""
+    clock, total = SettableClock(1000), DelayedTotal(3 * SHARE_ENTRIES)
+    told: list[str] = []
+    first, second = (
+        DelayedEntries(clock, lambda _: None, total, partial(told.append, name))
+        for name in ("first", "second")
+    )
+    taken = 0
+    while first.may_take_more(1_000_000):
+        first.holds_back(Position(1, taken), 5_000)
+        taken += 1
+    assert taken == 3 * SHARE_ENTRIES
+    for n in range(SHARE_ENTRIES):
+        assert second.may_take_more(1_000_000)
+        second.holds_back(Position(1, n), 5_000)
+    assert not second.may_take_more(1_000_000)
+    assert not told
+    first.discard_up_to(Position(1, SHARE_ENTRIES))
+    assert sorted(told) == ["first", "second"]
+    assert second.may_take_more(1_000_000)
+    for one in (first, second):
+        one.close()
+    assert total.count == 0
+
+
+def test_a_full_broker_delivers_the_rest_later(topic, drain_of):
+    """Entries beyond the broker's limit stay in the log, and are read when others are due."""
+    clock = SettableClock(1_700_000_000_000)
+    with (
+        running_broker(http_port=None, clock=clock, max_delayed_entries=SHARE_ENTRIES) as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        producer = client.create_producer(topic)
+        later: dict[str, Any] = {"deliver_at_time": clock.now_ms() + 60_000}
+        producer.send_many([unbatched_message(b"x", publish_time_ms=1, **later)] * 1000)
+        consumers = [
+            client.subscribe(topic, name, sub_type=Shared, earliest=True) for name in ("a", "b")
+        ]
+        for consumer in consumers:
+            consumer.flow(2000)
+            assert drain_of(broker)(consumer) == []
+
+        async def waiting(running):
+            found = running.services.topics.open_topics[topic]
+            return [len(one.dispatcher.delayed) for one in found.subscriptions.values()]
+
+        assert max(broker.call(waiting)) <= 200 + SHARE_ENTRIES
+        clock.advance(60_000)
+        for consumer in consumers:
+            assert len(consumer.receive_many(1000)) == 1000

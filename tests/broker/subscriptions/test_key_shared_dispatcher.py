@@ -387,7 +387,7 @@ def test_what_a_consumer_left_unacknowledged_comes_at_the_others_pace(
         async def send_ten(running, name=name):
             subscription = running.services.topics.open_topics[name].subscriptions["s"]
             (consumer,) = subscription.consumers
-            waiting = len(subscription.dispatcher._waiting)
+            waiting = len(subscription.dispatcher.waiting)
             return waiting, steps_of(lambda: subscription.flow(consumer, 10))
 
         waiting, steps = broker.call(send_ten)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from pulsemark.broker import long_work
+from pulsemark.broker.policies.pulsar_policies import PUBLISH_RATE
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
-from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
+from pulsemark.proto.pulsar_api_pb2 import ZSTD, CommandAck, CommandSubscribe
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_messages import batched_message, unbatched_message
 
 Shared = CommandSubscribe.Shared
 Exclusive = CommandSubscribe.Exclusive
+Failover, Key_Shared = CommandSubscribe.Failover, CommandSubscribe.Key_Shared
 CONTROLS = 50
+#: It claims a million messages, and has bytes for a few.
+FORGED = unbatched_message(b"x" * 100, publish_time_ms=1, num_messages_in_batch=1_000_000)
+COMPRESSED: dict[str, Any] = {"compression": ZSTD, "uncompressed_size": 5_000_000}
 
 
 @pytest.fixture
@@ -97,6 +103,8 @@ def test_a_last_message_that_was_trimmed_is_none(raw, topic, watch_reads, broker
         (batched_message([b"x"] * 3, publish_time_ms=1), 1_000_000, 3),
         (batched_message([b"x"] * 3, publish_time_ms=1), 3, 3),
         (batched_message([b"x"] * 300, publish_time_ms=1), 300, 300),
+        (batched_message([b""] * 300, publish_time_ms=1), 300, 300),
+        (FORGED, 1_000_000, len(FORGED) // 6),
     ],
 )
 def test_permits_go_by_what_the_batch_says(raw, http, topic, sub_type, body, said, counted):
@@ -112,6 +120,49 @@ def test_permits_go_by_what_the_batch_says(raw, http, topic, sub_type, body, sai
     assert row["availablePermits"] == 1_000 - 2 * counted
     assert row["msgOutCounter"] == 2 * counted
     assert row["unackedMessages"] == (2 * counted if sub_type == Shared else 0)
+
+
+@pytest.mark.parametrize("sub_type", [Exclusive, Failover, Shared, Key_Shared])
+@pytest.mark.parametrize("said", [999_999, 1_000_000, 2**20])
+def test_a_forged_batch_does_not_starve_its_consumer(raw, topic, sub_type, said):
+    """SEND and header claim a million messages: the entry costs no more than its bytes can hold."""
+    consumer = raw.subscribe(topic, "s", sub_type=sub_type)
+    consumer.flow(1_000)
+    producer = raw.create_producer(topic)
+    producer.send_raw(FORGED, num_messages=said)
+    producer.send(b"next")
+    assert [one.message_id.entry_id for one in consumer.receive_many(2)] == [0, 1]
+
+
+@pytest.mark.parametrize("sub_type", [Exclusive, Failover, Shared, Key_Shared])
+def test_a_batch_that_cannot_be_opened_gives_its_permits_back(raw, topic, sub_type, drain):
+    """A compressed batch may hold many messages. Clients that find none of them say so."""
+    body = unbatched_message(
+        b"x" * 100, publish_time_ms=1, num_messages_in_batch=500_000, **COMPRESSED
+    )
+    consumer = raw.subscribe(topic, "s", sub_type=sub_type)
+    consumer.flow(1_000)
+    producer = raw.create_producer(topic)
+    producer.send_raw(body, num_messages=500_000)
+    broken = consumer.receive()
+    producer.send(b"next")
+    assert drain(consumer) == []
+    consumer.ack(broken.message_id, validation_error=CommandAck.BatchDeSerializeError)
+    assert consumer.receive().message_id.entry_id == 1
+
+
+def test_a_forged_batch_does_not_stop_a_topic_with_a_publish_rate(raw, broker, topic):
+    """The rate is charged by what the batch can hold: publishing goes on within a second."""
+    producer = raw.create_producer(topic)
+    limit = {"publishThrottlingRateInMsg": 100, "publishThrottlingRateInByte": -1}
+
+    async def set_limit(running):
+        topics = running.services.topics
+        await topics.policies[PUBLISH_RATE].set_for_topic(topics.parse(topic), limit)
+
+    broker.call(set_limit)
+    producer.send_raw(FORGED, num_messages=1_000_000)
+    producer.send(b"next")
 
 
 def test_a_closed_topic_sends_nothing_more(raw, broker, topic):

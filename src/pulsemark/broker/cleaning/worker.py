@@ -193,6 +193,7 @@ class Cleaning:
         with self.claims.if_free(topic.name) as is_free:
             if is_free and topic.is_open:
                 trim(topic.ledger, policy, topic.cleaning, self._config.clock.now_ms())
+                self._loop.call_soon_threadsafe(topic.entries_removed)
 
     def _expire(self, topic: Topic) -> None:
         from .expiry import due_position, expire_topic
@@ -245,6 +246,7 @@ class Cleaning:
             figures = topic.cleaning
             before = figures.entries_removed, figures.messages_removed, figures.bytes_removed
             trim(topic.ledger, policy, figures, now_ms)
+            self._loop.call_soon_threadsafe(topic.entries_removed)
             after = figures.entries_removed, figures.messages_removed, figures.bytes_removed
             return Removable(*(new - old for new, old in zip(after, before, strict=True)))
 
@@ -276,3 +278,4 @@ class Cleaning:
         with self.claims.waiting(topic.name):
             topic.check_is_open()
             truncate(topic.ledger, end, topic.cleaning, self._config.clock.now_ms())
+            self._loop.call_soon_threadsafe(topic.entries_removed)

@@ -252,6 +252,8 @@ class BrokerConfig(PolicyDefaults):
     max_subscriptions_per_topic: int = 10_000
     #: Entries that wait for their delivery time; above it no new entries are dispatched.
     max_delayed_entries_per_subscription: int = 200_000
+    #: The same over all subscriptions, of which each may have 100 in any case.
+    max_delayed_entries: int = 1_000_000
     #: Buffers of incomplete frames and HTTP bodies, over all connections. Above it the connection
     #: whose frame began first is closed.
     max_input_buffer_bytes: int = 256 * MIB

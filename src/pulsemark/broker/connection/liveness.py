@@ -20,6 +20,10 @@ from ..configuration.config import BrokerConfig
 __all__ = ["Liveness", "NextInput", "Silence"]
 
 
+#: How long a client that has ended may still be read, if the broker pauses only now and then.
+ENDED_GRACE_S = 2.0
+
+
 class Silence(enum.Enum):
     """What to do about a connection's silence."""
 
@@ -36,6 +40,7 @@ class Liveness:
     __slots__ = (
         "_closed_at_s",
         "_config",
+        "_ended_at_s",
         "_frame_since_s",
         "_opened_at_s",
         "_pinged_at_s",
@@ -48,6 +53,8 @@ class Liveness:
         self._opened_at_s = self.received_at_s = now_s
         self._closed_at_s = 0.0
         self._pinged_at_s: float | None = None
+        #: When the client's end was first seen while the broker did not read.
+        self._ended_at_s: float | None = None
         #: When the incomplete frame began to arrive.
         self._frame_since_s: float | None = None
         #: Since when the unsent bytes have not changed, and how many they are.
@@ -99,6 +106,14 @@ class Liveness:
             return Silence.FINE
         self._pinged_at_s = now_s
         return Silence.PING
+
+    def is_over(self, now_s: float, *, has_ended: bool) -> bool:
+        """Whether a client that is not read has ended, and what it had sent has had its time."""
+        if not has_ended:
+            return False
+        if self._ended_at_s is None:
+            self._ended_at_s = now_s
+        return now_s - self._ended_at_s >= ENDED_GRACE_S
 
     def reads_nothing(self, now_s: float, unsent_bytes: int) -> bool:
         """Whether the client has taken none of what is unsent for two keep-alive intervals."""

@@ -21,6 +21,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, cast
 
+from ...kafka.keep_alive import bytes_confirmed, has_ended, keep_alive
 from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported, commands
 from ..handlers import handle_command, handle_sends, handle_unsupported
 from ..services import Services
@@ -45,6 +46,8 @@ TURN_S = 0.01
 #: After how many events the time is checked.
 EVENTS_PER_CHECK = 32
 TASKS_PER_TURN = 64
+#: How often to ask whether the client's system has taken a PING.
+CONFIRM_POLL_S = 0.02
 #: A connection that has been silent for this time frees its input buffer.
 QUIET_S = 1.0
 
@@ -92,6 +95,9 @@ class Session(Members, asyncio.BufferedProtocol):
         self._transport = self._pauses.transport = cast("asyncio.Transport", transport)
         high = self.config.write_buffer_high_water_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 2)
+        near = transport.get_extra_info("socket")
+        if near is not None:
+            keep_alive(near, self.config.keep_alive_interval_ms)
         peer = transport.get_extra_info("peername")
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "-"
         self.services.joined(self)
@@ -312,7 +318,9 @@ class Session(Members, asyncio.BufferedProtocol):
                 self.close_because("no CONNECT within handshake_timeout_ms")
         elif self._pauses:
             is_unread = Pause.UNSENT in self._pauses
-            if is_unread and times.reads_nothing(now_s, self.unsent_bytes()):
+            if times.is_over(now_s, has_ended=has_ended(self._transport)):
+                self._end_paused()
+            elif is_unread and times.reads_nothing(now_s, self.unsent_bytes()):
                 self.close_because("the client does not read its data")
         elif times.is_frame_late(now_s, conn.pending_bytes):
             self.close_because("a frame was still incomplete after stalled_frame_timeout_ms")
@@ -334,8 +342,7 @@ class Session(Members, asyncio.BufferedProtocol):
         if self.is_closed:
             return False
         if self._pauses:
-            # The broker does not read from it now, so an answer could not be seen.
-            return True
+            return await self._is_there()
         if not self._next_input.is_awaited:
             self.write(commands.PING)
         try:
@@ -345,6 +352,33 @@ class Session(Members, asyncio.BufferedProtocol):
                 "no answer to a PING; another client asked for its producer name or subscription"
             )
         return not self.is_closed
+
+    def has_ended(self) -> bool:
+        """Whether the client has ended while it was not read; then the connection is closed."""
+        if self._pauses and has_ended(self._transport):
+            self._end_paused()
+        return self.is_closed
+
+    async def _is_there(self) -> bool:
+        """Whether the client's system takes a PING. The broker does not read the answer now."""
+        before = bytes_confirmed(self._transport)
+        self.write(commands.PING)
+        until_s = self._loop.time() + self.config.connection_liveness_check_timeout_ms / 1000
+        while not self.has_ended():
+            confirmed = bytes_confirmed(self._transport)
+            if confirmed is None or before is None or confirmed > before:
+                return True
+            if self._loop.time() >= until_s:
+                self.close_because("its system took no PING; another client asked for its place")
+                return False
+            await asyncio.sleep(CONFIRM_POLL_S)
+        return False
+
+    def _end_paused(self) -> None:
+        """The client has ended while it was not read: what it had not sent whole is dropped."""
+        if not self.is_closed:
+            log.info("%s: the client has ended while the broker did not read from it", self.address)
+            self.abort()
 
     # -- ending ---------------------------------------------------------------------------------
 

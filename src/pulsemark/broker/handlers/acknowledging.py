@@ -60,6 +60,7 @@ def ack(session: Session, command: CommandAck) -> None:
             subscription,
             CommandAck.ValidationError.Name(command.validation_error),
         )
+        subscription.return_permits(found, command.message_id)
     then = partial(subscription.when_persisted, answer) if answer is not None else _nothing
     if command.ack_type != CommandAck.Cumulative:
         _ack_each(session, subscription, found, command, then)

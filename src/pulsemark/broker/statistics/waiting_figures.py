@@ -36,7 +36,7 @@ def waiting_figures(dispatcher: Dispatcher | None, backlog: int) -> dict[str, An
         "msgBacklogNoDelayed": backlog - delayed,
         "blockedSubscriptionOnUnackedMsgs": dispatcher is not None and dispatcher.all_blocked,
         "msgDelayed": delayed,
-        "msgInReplay": 0 if dispatcher is None else len(dispatcher.replaying),
+        "msgInReplay": 0 if dispatcher is None else len(dispatcher.waiting),
     }
 
 

@@ -20,7 +20,6 @@ from ...ledger import Position
 from ...metadata import Buffer, MessageFormatError, read_message_metadata
 from .consumer import Consumer
 from .delayed import may_have_field
-from .replay import ReplayQueue
 
 __all__ = ["MAX_WAITING_CHUNKS", "Chunk", "ChunkedMessages", "chunk_of"]
 
@@ -65,16 +64,13 @@ class _Message:
 
 
 class ChunkedMessages:
-    """The consumer of each chunked message, and the chunks that wait for their consumer."""
+    """The consumer of each chunked message."""
 
     def __init__(self) -> None:
         self._messages: dict[int, _Message] = {}
         #: The message of each chunk that a consumer holds.
         self._held: dict[Position, int] = {}
         self._idle: dict[int, None] = {}
-        self._waiting: dict[Consumer, ReplayQueue] = {}
-        #: An upper bound of the waiting chunks: some may have been acknowledged meanwhile.
-        self.waiting_count = 0
 
     def consumer_of(self, chunk: Chunk) -> Consumer | None:
         """The consumer that must get the chunk; None: any consumer may get it."""
@@ -111,43 +107,13 @@ class ChunkedMessages:
                 oldest = next(iter(self._idle))
                 del self._idle[oldest], self._messages[oldest]
 
-    def wait(self, consumer: Consumer, position: Position) -> None:
-        """A chunk waits for its consumer."""
-        self._waiting.setdefault(consumer, ReplayQueue()).add(position)
-        self.waiting_count += 1
-
-    def waits_for(self, consumer: Consumer) -> bool:
-        """Whether chunks wait for a consumer."""
-        return consumer in self._waiting
-
-    def waiting_consumers(self) -> list[Consumer]:
-        """The consumers that chunks wait for."""
-        return list(self._waiting)
-
-    def take(self, consumer: Consumer, max_entries: int) -> list[Position]:
-        """Remove and return the first chunks that wait for a consumer, if they are adjacent."""
-        queue = self._waiting.get(consumer)
-        if queue is None:
-            return []
-        run = queue.pop_run(max_entries)
-        self.waiting_count -= len(run)
-        if not queue:
-            del self._waiting[consumer]
-        return run
-
-    def left(self, consumers: AbstractSet[Consumer]) -> list[Position]:
-        """Consumers left, and hold no entries. Return the chunks that waited for them."""
+    def left(self, consumers: AbstractSet[Consumer]) -> None:
+        """Consumers left, and hold no entries."""
         for key in [key for key in self._idle if self._messages[key].consumer in consumers]:
             del self._idle[key], self._messages[key]
-        waited = [consumer for consumer in self._waiting if consumer in consumers]
-        positions = [position for consumer in waited for position in self._waiting.pop(consumer)]
-        self.waiting_count -= len(positions)
-        return positions
 
     def clear(self) -> None:
         """Forget everything."""
         self._messages.clear()
         self._held.clear()
         self._idle.clear()
-        self._waiting.clear()
-        self.waiting_count = 0

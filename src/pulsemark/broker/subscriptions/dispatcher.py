@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence, Sized
 from typing import TYPE_CHECKING
 
-from ...ledger import CorruptEntryError, Entry, EntryKind, Position
+from ...ledger import CorruptEntryError, Entry, EntryKind, LedgerError, Position
 from ...ledger.being_read import arrival
 from ...ledger.errors import BeingReadError
 from ...metadata import Buffer
@@ -102,7 +102,7 @@ class Dispatcher(ABC):
         """Send `positions` again (None: everything the consumer has not acknowledged)."""
 
     @abstractmethod
-    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+    def acked(self, position: Position, remaining: int) -> None:
         """An entry was acknowledged; `remaining` of its messages were not."""
 
     def forget_count(self, position: Position) -> None:  # noqa: B027 - only some types count
@@ -112,16 +112,15 @@ class Dispatcher(ABC):
     def given_up(self, last: Position) -> None:
         """Everything up to ``last`` counts as acknowledged, though no consumer said so."""
 
+    def removed_before(self, first: Position) -> None:  # noqa: B027 - only some types remember
+        """Everything before ``first`` was removed from the log, acknowledged or not."""
+
     #: Consumers that have too many unacknowledged messages, and whether all have them together.
     blocked: Collection[Consumer] = ()
     all_blocked = False
-    #: Entries that wait for their time, and those that wait to be delivered again.
+    #: Entries that were read: those that wait for their time, and those that wait for a consumer.
     delayed: Sized = ()
-
-    @property
-    def replaying(self) -> Sized:
-        """Entries that were read, and wait for a consumer."""
-        return ()
+    waiting: Sized = ()
 
     def rules_changed(self) -> None:
         """The topic's policies have changed: go on by the new ones."""
@@ -299,6 +298,19 @@ class Dispatcher(ABC):
             return False
         self.cursor.ack(damage.position)
         return True
+
+    def charged(self, consumer: Consumer, position: Position) -> int:
+        """How many permits of a consumer an entry has taken; 0: none, or it is not at hand."""
+        if self.cursor.is_acked(position):
+            return 0
+        try:
+            found = self.read_log(position, 1)
+        except (LedgerError, OSError, BeingConvertedError):
+            return 0
+        if not found or found[0].position != position:
+            return 0
+        count = max(1, found[0].message_count)
+        return messages_in(found[0].body, count) if count > 1 else 1
 
     def frame_entry(
         self, consumer: Consumer, entry: Entry, redelivery_count: int

@@ -17,7 +17,7 @@ consumer cannot make the broker read the whole topic into the queues.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...ledger import Entry, Position
@@ -28,6 +28,7 @@ from .refusals import check_key_shared_meta
 from .selectors import selector_for
 from .shared_dispatcher import SharedDispatcher
 from .sticky_keys import HashRange, Selector, sticky_hash
+from .waiting_entries import ANY
 from .waiting_slots import WaitingSlots
 
 if TYPE_CHECKING:
@@ -49,11 +50,6 @@ class KeySharedDispatcher(SharedDispatcher):
         return self._selector.ranges()
 
     @property
-    def replaying(self) -> Sized:
-        """See `Dispatcher`."""
-        return self._waiting
-
-    @property
     def drains(self) -> bool:
         """Whether a slot that moves waits for what its former consumer holds (AUTO_SPLIT)."""
         return self._meta.keySharedMode == KeySharedMode.AUTO_SPLIT and not self._allows_disorder
@@ -73,7 +69,7 @@ class KeySharedDispatcher(SharedDispatcher):
         self._slots: dict[Position, int] = {}
         #: The consumer that holds entries of a slot, and how many.
         self._holders: dict[int, tuple[Consumer, int]] = {}
-        self._waiting = WaitingSlots(self._selector.select)
+        self.waiting: WaitingSlots = WaitingSlots(self._selector.select)
         self._slots_moved = False
 
     def add(self, consumer: Consumer) -> None:
@@ -98,10 +94,10 @@ class KeySharedDispatcher(SharedDispatcher):
         self._slots.clear()
         self._holders.clear()
 
-    def offered(self, consumer: Consumer) -> None:
-        """A consumer can take more than before."""
-        self._waiting.can_take(consumer)
-        super().offered(consumer)
+    def may_take(self, consumer: Consumer) -> None:
+        """A consumer may have become ready."""
+        self.waiting.can_take(consumer)
+        super().may_take(consumer)
 
     def dispatch(self) -> None:
         """Send waiting entries, then new ones, as far as the order allows."""
@@ -109,39 +105,37 @@ class KeySharedDispatcher(SharedDispatcher):
             return
         if self._slots_moved:
             self._slots_moved = False
-            self._waiting.reassign()
-        if self._waiting.offer_more(OFFERED_SLOTS):
+            self.waiting.reassign()
+        if self.waiting.offer_more(OFFERED_SLOTS):
             self.next_turn()
         sent_bytes = self._send_waiting()
         while sent_bytes < self.config.dispatch_round_bytes:
-            if len(self._waiting) >= LOOK_AHEAD_ENTRIES or not self.ready.has_ready():
+            if not self.ready.has_ready() or self.is_throttled():
                 return
-            if self.is_throttled():
-                return
-            entries = self.fetch(self.entries_within_rates(READ_ENTRIES))
+            entries = self._take_any(self.entries_within_rates(READ_ENTRIES))
             if not entries:
                 return
             sent_bytes += self._send_or_hold(entries)
         self.next_turn()
 
-    def is_wanted(self, entry: Entry) -> bool:
-        """Whether to send a new entry now. The slot of an entry that must wait is noted."""
-        wanted = super().is_wanted(entry)
-        if not wanted and not self.cursor.is_acked(entry.position):
-            self._slots[entry.position] = self._slot_of(entry)
-        return wanted
+    @property
+    def is_below_limit(self) -> bool:
+        """Whether few enough entries wait for a certain consumer."""
+        return len(self.waiting) < LOOK_AHEAD_ENTRIES
 
     def wait_again(self, positions: Iterable[Position]) -> None:
         """Entries wait for another delivery."""
         for position in positions:
-            slot = self._slots.get(position)
-            # An entry without a slot was acknowledged while it waited for its delivery time.
-            if slot is not None:
-                self._waiting.add(position, slot)
+            self.waiting.add(position, self._slots.get(position, ANY))
 
-    def forget_waiting(self) -> None:
-        """Forget all entries that wait for another delivery."""
-        self._waiting.clear()
+    def take_again(self, run: Sequence[Position]) -> list[Entry]:
+        """Read positions again; the slots of those that are gone are forgotten."""
+        found = super().take_again(run)
+        if len(found) < len(run):
+            for position in set(run).difference(entry.position for entry in found):
+                if position not in self.waiting:
+                    self._slots.pop(position, None)
+        return found
 
     def released(self, positions: Iterable[Position]) -> None:
         """Consumers no longer hold these entries: their slots may go on."""
@@ -157,15 +151,14 @@ class KeySharedDispatcher(SharedDispatcher):
             del self._holders[slot]
             if self.drains and self._selector.select(slot) is not holder:
                 holder.sendings.drained_slots += 1
-            if slot in self._waiting:
-                self._waiting.offer(slot)
+            if self.waiting.first(slot) is not None:
+                self.waiting.offer(slot)
                 self.next_turn()
 
     def forgotten(self, position: Position) -> None:
         """An entry is acknowledged."""
-        slot = self._slots.pop(position, None)
-        if slot is not None:
-            self._waiting.discard(position, slot)
+        super().forgotten(position)
+        self._slots.pop(position, None)
 
     def send_one(self, consumer: Consumer, entry: Entry, buffers: list[Buffer]) -> None:
         """Send an entry, and note that the consumer holds an entry of the slot."""
@@ -174,20 +167,30 @@ class KeySharedDispatcher(SharedDispatcher):
         self._holders[slot] = (consumer, count + 1)
         super().send_one(consumer, entry, buffers)
 
+    def _take_any(self, max_entries: int) -> list[Entry]:
+        """The next entries: first those that were delayed until now, then new ones."""
+        while self._waits_in(ANY) and not self.waits_for_disk:
+            entries = self.take_again(self.waiting.pop_run(ANY, max_entries))
+            if entries:
+                return entries
+        return self.fetch(max_entries)
+
     def _send_waiting(self) -> int:
         """Send waiting entries to the consumers that can take them, oldest first for each."""
-        to_serve = self._waiting.to_serve
+        to_serve = self.waiting.to_serve
         sent_bytes = 0
         round_bytes = self.config.dispatch_round_bytes
         while to_serve and sent_bytes < round_bytes and not self.waits_for_disk:
             if self.is_throttled():
                 break
+            if self.all_blocked:
+                break
             consumer = next(iter(to_serve))
-            if self.all_blocked or not self.is_ready(consumer):
+            if not self.is_ready(consumer):
                 del to_serve[consumer]
                 continue
             count = self.entries_within_rates(min(READ_ENTRIES, consumer.permits))
-            for run in _runs(self._waiting.take(consumer, count, self._may_go)):
+            for run in _runs(self.waiting.take(consumer, count, self._may_go)):
                 cost_bytes = self._send_or_hold(self.take_again(run))
                 sent_bytes += max(self.read_cost_bytes, cost_bytes)
         return sent_bytes
@@ -205,7 +208,7 @@ class KeySharedDispatcher(SharedDispatcher):
                 slot = self._slots[entry.position] = self._slot_of(entry)
             taker = None if self._waits_before(entry.position, slot) else self._taker(slot, allowed)
             if taker is None:
-                self._waiting.add(entry.position, slot)
+                self.waiting.add(entry.position, slot)
             else:
                 allowed[taker] = allowed.get(taker, taker.permits) - 1
                 self.send_one(taker, entry, outgoing.setdefault(taker, []))
@@ -219,7 +222,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def _waits_before(self, position: Position, slot: int) -> bool:
         """Whether an earlier entry of the slot waits."""
-        first = self._waiting.first_of(slot)
+        first = self.waiting.first(slot)
         return first is not None and first < position
 
     def _may_go(self, slot: int) -> bool:

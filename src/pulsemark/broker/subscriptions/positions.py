@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...ledger import Position
 from ...metadata import Buffer, MessageFormatError, read_message_metadata
-from ...proto.pulsar_api_pb2 import MessageIdData, MessageMetadata
+from ...proto.pulsar_api_pb2 import LZ4, SNAPPY, ZLIB, ZSTD, MessageIdData, MessageMetadata
 from ...wire import to_signed
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ __all__ = ["batch_size_of", "count_open", "messages_in", "position_of", "shown_m
 
 #: The batch size is searched in so many bytes; headers are usually a few hundred bytes.
 HEADER_PEEK_BYTES = 1024
+#: A batch has so many bytes for each message: its size, and a header with the payload's size.
+MIN_MEMBER_BYTES = 6
+#: How many times smaller than before a payload can be after compression.
+MAX_RATIOS = {LZ4: 255, ZLIB: 1_032, SNAPPY: 22, ZSTD: 32_768}
 WORD_MASK = (1 << 64) - 1
 
 
@@ -55,11 +59,28 @@ def messages_in(headers_and_payload: Buffer, said: int) -> int:
     """How many messages an entry has, if its SEND said `said` (more than one).
 
     The batch's own header has the number, too. If the encoded field with `said` is in the header's
-    bytes, the header is not parsed. Else the number in the header counts, but at most `said`.
+    bytes, the header is not parsed. Else the number in the header counts, but at most `said`. Where
+    both say more than the entry's bytes can hold, so much as they can hold.
     """
-    if _batch_size_field(said) in bytes(headers_and_payload[:HEADER_PEEK_BYTES]):
-        return said
-    return min(said, max(1, batch_size_of(headers_and_payload) or 1))
+    found = said
+    if _batch_size_field(said) not in bytes(headers_and_payload[:HEADER_PEEK_BYTES]):
+        found = min(said, max(1, batch_size_of(headers_and_payload) or 1))
+    if found * MIN_MEMBER_BYTES <= len(headers_and_payload):
+        return found
+    return min(found, _most_messages(headers_and_payload))
+
+
+def _most_messages(headers_and_payload: Buffer) -> int:
+    """The most messages that fit into an entry's payload, before it was compressed."""
+    try:
+        metadata = read_message_metadata(headers_and_payload)
+    except MessageFormatError:
+        return 1
+    size_bytes = len(headers_and_payload)
+    ratio = MAX_RATIOS.get(metadata.compression, 1)
+    if ratio > 1:
+        size_bytes = min(size_bytes * ratio, metadata.uncompressed_size)
+    return max(1, size_bytes // MIN_MEMBER_BYTES)
 
 
 @lru_cache(maxsize=1024)

@@ -19,8 +19,8 @@ The chunks of one message all go to one consumer (see `chunks`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence, Sized
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, Position
@@ -32,7 +32,7 @@ from .conversions import BeingConvertedError
 from .delayed import DelayedEntries, deliver_at_ms
 from .dispatcher import Dispatcher
 from .ready_ring import ReadyRing
-from .replay import ReplayQueue
+from .waiting_entries import ANY, Queue, WaitingEntries
 
 if TYPE_CHECKING:
     from .subscription import Subscription
@@ -48,10 +48,12 @@ class SharedDispatcher(Dispatcher):
 
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription)
-        self.replay = ReplayQueue()
+        self.waiting: WaitingEntries = WaitingEntries()
         self.redelivery_counts: dict[Position, int] = {}
         self.unacked_messages = 0
-        self.delayed: DelayedEntries = DelayedEntries(self.config.clock, self._delayed_due)
+        self.delayed: DelayedEntries = DelayedEntries(
+            self.config.clock, self._delayed_due, subscription.topic.delayed_total, self.next_turn
+        )
         self.ready = ReadyRing(self.is_ready)
         self._chunked = ChunkedMessages()
         #: The consumer that holds each delivered and unacknowledged entry.
@@ -60,17 +62,12 @@ class SharedDispatcher(Dispatcher):
         self._leaving: set[Consumer] = set()
         self.blocked: set[Consumer] = set()
 
-    @property
-    def replaying(self) -> Sized:
-        """See `Dispatcher`."""
-        return self.replay
-
     def add(self, consumer: Consumer) -> None:
         """Add a consumer; the first one starts at the cursor."""
         if not self.consumers:
             self.rewind()
         self.consumers.add(consumer)
-        self.ready.add(consumer)
+        self.may_take(consumer)
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
         """Remove consumers; their entries are delivered again with unchanged counts."""
@@ -116,12 +113,13 @@ class SharedDispatcher(Dispatcher):
                     yield
         gone = self._leaving.intersection(leaving)
         self._leaving -= gone
-        self.wait_again(self._chunked.left(gone))
+        self._chunked.left(gone)
+        self.waiting.merge(gone, ANY)
 
     def rewind(self) -> None:
         """Start again from the cursor. Forget all held entries and redelivery counts."""
         super().rewind()
-        self.forget_waiting()
+        self.waiting.clear()
         self.delayed.clear()
         self.redelivery_counts.clear()
         self._chunked.clear()
@@ -131,14 +129,18 @@ class SharedDispatcher(Dispatcher):
         self._leaving.clear()
         for consumer in self.consumers:
             consumer.release_all()
-            self.ready.add(consumer)
+            self.may_take(consumer)
         self.unacked_messages = 0
         self.blocked.clear()
         self.all_blocked = False
 
+    def may_take(self, consumer: Consumer) -> None:
+        """A consumer may have become ready: it has permits, room, or is blocked no more."""
+        self.ready.add(consumer)
+
     def offered(self, consumer: Consumer) -> None:
         """A consumer can take more than before."""
-        self.ready.add(consumer)
+        self.may_take(consumer)
         self.dispatch()
 
     def dispatch(self) -> None:
@@ -174,7 +176,7 @@ class SharedDispatcher(Dispatcher):
         self.wait_again(released)
         self.dispatch()
 
-    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+    def acked(self, position: Position, remaining: int) -> None:
         """Release the entry at its holder, which may be another consumer after a redelivery."""
         holder = self._holders_of.get(position)
         if holder is not None:
@@ -189,24 +191,36 @@ class SharedDispatcher(Dispatcher):
         if not remaining:
             self.forgotten(position)
 
+    def charged(self, consumer: Consumer, position: Position) -> int:
+        """See `Dispatcher`: what the consumer holds of the entry."""
+        return consumer.pending.get(position, 0)
+
     def forget_count(self, position: Position) -> None:
         """Forget how often an entry was delivered again: something of it was acknowledged."""
         self.redelivery_counts.pop(position, None)
 
     def given_up(self, last: Position) -> None:
-        """Consumers no longer hold what is given up, so that it does not block them."""
-        held = [(p, holder) for p, holder in self._holders_of.items() if p <= last]
-        pieces = self._given_up(held)
-        if len(held) > PIECE_IDS or self.subscription.work:
-            self.subscription.work.add(pieces)
+        """Nothing up to ``last`` waits any more, or is with a consumer: it blocks nobody."""
+        self.delayed.discard_up_to(last)
+        self._leave([p for p in chain(self._holders_of, self.waiting) if p <= last])
+
+    def removed_before(self, first: Position) -> None:
+        """Nothing before ``first`` waits any more. Consumers may acknowledge what they hold."""
+        self.delayed.discard_up_to(Position(first.ledger_id, first.entry_id - 1))
+        self._leave([position for position in self.waiting if position < first])
+
+    def _leave(self, positions: Sequence[Position]) -> None:
+        pieces = self._leaving_entries(positions)
+        if len(positions) > PIECE_IDS or self.subscription.work:
+            self.subscription.work.add(pieces, self.next_turn)
         else:
             deque(pieces, maxlen=0)
 
-    def _given_up(self, held: Sequence[tuple[Position, Consumer]]) -> Iterator[None]:
-        for at in range(0, len(held), PIECE_IDS):
-            for position, holder in held[at : at + PIECE_IDS]:
+    def _leaving_entries(self, positions: Sequence[Position]) -> Iterator[None]:
+        for at in range(0, len(positions), PIECE_IDS):
+            for position in positions[at : at + PIECE_IDS]:
                 # Meanwhile the entry may have gone to another consumer, or been acknowledged.
-                self.acked(holder, position, 0)
+                self.acked(position, 0)
             yield
 
     def released(self, positions: Iterable[Position]) -> None:
@@ -217,15 +231,12 @@ class SharedDispatcher(Dispatcher):
 
     def wait_again(self, positions: Iterable[Position]) -> None:
         """Entries wait for another delivery."""
-        self.replay.update(positions)
+        self.waiting.update(positions, ANY)
 
     def forgotten(self, position: Position) -> None:
         """An entry is acknowledged, so it need not wait any more."""
-        self.replay.discard(position)
-
-    def forget_waiting(self) -> None:
-        """Forget all entries that wait for another delivery."""
-        self.replay.clear()
+        self.waiting.discard(position)
+        self.delayed.discard(position)
 
     def close(self) -> None:
         """Stop dispatching, and leave no reference cycle (see `collector`)."""
@@ -234,7 +245,7 @@ class SharedDispatcher(Dispatcher):
         self.delayed.close()
 
     def _delayed_due(self, positions: list[Position]) -> None:
-        self.wait_again(positions)
+        self.waiting.update(positions, ANY)
         self.dispatch()
 
     # -- sending --------------------------------------------------------------------------------
@@ -249,22 +260,27 @@ class SharedDispatcher(Dispatcher):
 
     def may_look_ahead(self) -> bool:
         """Whether few enough entries wait for their time or for a certain consumer."""
-        return (
-            len(self.delayed) < self.config.max_delayed_entries_per_subscription
-            and self._chunked.waiting_count < MAX_WAITING_CHUNKS
+        return self.is_below_limit and self.delayed.may_take_more(
+            self.config.max_delayed_entries_per_subscription
         )
+
+    @property
+    def is_below_limit(self) -> bool:
+        """Whether few enough entries wait for a certain consumer."""
+        # What waits for any consumer is sent before new entries are read.
+        return len(self.waiting) < MAX_WAITING_CHUNKS
 
     def _take(self, consumer: Consumer, max_entries: int) -> list[Entry]:
         """The next entries: first those that wait for this or for any consumer, then new ones."""
-        while self._chunked.waits_for(consumer) and not self.waits_for_disk:
-            entries = self.take_again(self._chunked.take(consumer, max_entries))
-            if entries:
-                return entries
-        while self.replay and not self.waits_for_disk:
-            entries = self.take_again(self.replay.pop_run(max_entries))
-            if entries:
-                return entries
+        for queue in (consumer, ANY):
+            while self._waits_in(queue) and not self.waits_for_disk:
+                entries = self.take_again(self.waiting.pop_run(queue, max_entries))
+                if entries:
+                    return entries
         return self.fetch(max_entries)
+
+    def _waits_in(self, queue: Queue) -> bool:
+        return self.waiting.first(queue) is not None
 
     def take_again(self, run: Sequence[Position]) -> list[Entry]:
         """Read adjacent positions again, without acknowledged, trimmed and damaged entries.
@@ -285,7 +301,7 @@ class SharedDispatcher(Dispatcher):
                 at = damage.next_position
                 continue
             except (OSError, BeingConvertedError) as error:
-                self.wait_again(position for position in wanted if position >= at)
+                self.wait_again([position for position in wanted if position >= at])
                 self.read_failed(error)
                 break
             if not entries:
@@ -304,8 +320,8 @@ class SharedDispatcher(Dispatcher):
             if chunk is not None:
                 taker = self._chunked.consumer_of(chunk) or consumer
             cost_bytes += self.cost_bytes(entry)
-            if taker is not consumer and self._chunked.waits_for(taker):
-                self._chunked.wait(taker, entry.position)
+            if taker is not consumer and self._waits_in(taker):
+                self.waiting.add(entry.position, taker)
             elif self.is_ready(taker) and not self.all_blocked:
                 self.send_one(taker, entry, outgoing.setdefault(taker, []))
                 if chunk is not None:
@@ -314,7 +330,7 @@ class SharedDispatcher(Dispatcher):
                 self._put_back(entries[number:])
                 break
             else:
-                self._chunked.wait(taker, entry.position)
+                self.waiting.add(entry.position, taker)
         for taker, buffers in outgoing.items():
             taker.sent(self.config.clock.now_ms())
             taker.connection.write_gathered(buffers)
@@ -324,22 +340,21 @@ class SharedDispatcher(Dispatcher):
         """Queue entries that were read and cannot be sent now."""
         for entry in entries:
             chunk = chunk_of(entry.body)
-            owner = self._chunked.consumer_of(chunk) if chunk is not None else None
-            if owner is None:
-                self.replay.add(entry.position)
-            else:
-                self._chunked.wait(owner, entry.position)
+            owner = self._chunked.consumer_of(chunk) if chunk is not None else ANY
+            self.waiting.add(entry.position, owner)
 
     def _send_waiting_chunks(self) -> int:
         """Send waiting chunks whose consumers can take them now."""
         cost_bytes = 0
-        for consumer in self._chunked.waiting_consumers():
-            while self._chunked.waits_for(consumer) and self.is_ready(consumer):
+        for consumer in self.waiting.queues():
+            if not isinstance(consumer, Consumer):
+                continue
+            while self._waits_in(consumer) and self.is_ready(consumer):
                 if self.all_blocked or self.waits_for_disk or self.is_throttled():
                     return cost_bytes
                 if cost_bytes >= self.config.dispatch_round_bytes:
                     return cost_bytes
-                run = self._chunked.take(consumer, self.entries_for(consumer.permits))
+                run = self.waiting.pop_run(consumer, self.entries_for(consumer.permits))
                 cost_bytes += self._send(consumer, self.take_again(run))
         return cost_bytes
 
@@ -369,10 +384,10 @@ class SharedDispatcher(Dispatcher):
         for consumer in tuple(self.blocked):
             if consumer.unacked_messages < rules.max_unacked_per_consumer:
                 self.blocked.discard(consumer)
-                self.ready.add(consumer)
+                self.may_take(consumer)
         self.all_blocked &= self.unacked_messages >= rules.max_unacked_per_subscription
         if len(self.delayed) and not rules.delays_delivery:
-            self.wait_again(self.delayed.take_all())
+            self.waiting.update(self.delayed.take_all(), ANY)
         super().rules_changed()
 
     def _unacked_changed(self, consumer: Consumer, change: int) -> None:
@@ -390,7 +405,7 @@ class SharedDispatcher(Dispatcher):
         resumes = False
         if consumer in self.blocked and consumer.unacked_messages <= limit // 2:
             self.blocked.discard(consumer)
-            self.ready.add(consumer)
+            self.may_take(consumer)
             resumes = True
         if self.all_blocked and self.unacked_messages <= limit_all // 2:
             self.all_blocked = False

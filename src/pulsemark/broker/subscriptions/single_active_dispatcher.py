@@ -156,7 +156,7 @@ class SingleActiveDispatcher(Dispatcher):
                 self._switch = Waiting(arrival(error), self._start)
             self.dispatch()
 
-    def acked(self, consumer: Consumer, position: Position, remaining: int) -> None:
+    def acked(self, position: Position, remaining: int) -> None:
         """Nothing to do: the cursor has the acknowledgement, and nothing else is tracked."""
 
     def given_up(self, last: Position) -> None:

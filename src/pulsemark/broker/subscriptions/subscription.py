@@ -334,9 +334,23 @@ class Subscription:
                 self.dispatcher.forget_count(position)
                 continue
             # For an entry that is not in the log this does nothing: no consumer holds it.
-            self.dispatcher.acked(consumer, position, remaining)
+            self.dispatcher.acked(position, remaining)
         if self.cursor.mark_delete != before:
             self.last_advanced_ms = consumer.last_acked_ms
+
+    def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
+        """A consumer's client could not open entries: it counts each as one message.
+
+        So it will never grant permits for the others that such an entry has claimed. The entries
+        are found in memory, or nothing is returned.
+        """
+        if self.dispatcher is None or self.is_fenced or consumer.subscription is not self:
+            return
+        for message_id in ids[:PIECE_IDS]:
+            consumer.permits += max(
+                self.dispatcher.charged(consumer, position_of(message_id)) - 1, 0
+            )
+        self.offered(consumer)
 
     def ack_cumulatively(self, consumer: Consumer, message_id: MessageIdData) -> None:
         """Acknowledge all messages up to and including this one; ignored by Shared types.
@@ -362,6 +376,13 @@ class Subscription:
         self.cursor.ack_cumulative(last)
         if self.dispatcher is not None:
             self.dispatcher.given_up(last)
+            self.dispatcher.next_turn()
+
+    def entries_removed(self, first: Position) -> None:
+        """Everything before ``first`` was removed from the log, acknowledged or not."""
+        if self.dispatcher is not None:
+            self.dispatcher.removed_before(first)
+            self.dispatcher.next_turn()
 
     def when_persisted(self, callback: Persisted) -> None:
         """Call back once every acknowledgement made so far is durable (or has failed).

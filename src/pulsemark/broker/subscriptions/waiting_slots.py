@@ -16,65 +16,41 @@ from heapq import heappop, heappush
 
 from ...ledger import Position
 from .consumer import Consumer
-from .replay import ReplayQueue
+from .waiting_entries import Queue, WaitingEntries
 
 __all__ = ["WaitingSlots"]
 
 
-class WaitingSlots:
+class WaitingSlots(WaitingEntries):
     """Waiting positions by slot; `owner_of` returns the consumer of a slot."""
 
     def __init__(self, owner_of: Callable[[int], Consumer | None]) -> None:
+        super().__init__()
         self._owner_of = owner_of
-        self._queues: dict[int, ReplayQueue] = {}
         self._heads: dict[Consumer, list[tuple[Position, int]]] = {}
-        self._count = 0
-        self._to_offer: list[int] = []
+        self._to_offer: list[Queue] = []
         #: Consumers that may have waiting entries which they can take.
         self.to_serve: dict[Consumer, None] = {}
 
-    def __len__(self) -> int:
-        return self._count
+    def add(self, position: Position, queue: Queue) -> None:
+        """Let a position wait in a slot's queue."""
+        super().add(position, queue)
+        if self.first(queue) == position:
+            self.offer(queue)
 
-    def __contains__(self, slot: object) -> bool:
-        """Whether entries of a slot wait."""
-        return slot in self._queues
+    def discard(self, position: Position) -> None:
+        """A position waits no more."""
+        queue = self._queue_of.get(position)
+        super().discard(position)
+        self.offer(queue)
 
-    def add(self, position: Position, slot: int) -> None:
-        """Add a waiting entry, if it is not waiting already."""
-        queue = self._queues.get(slot)
-        if queue is None:
-            queue = self._queues[slot] = ReplayQueue()
-        if position in queue:
-            return
-        queue.add(position)
-        self._count += 1
-        if queue.first() == position:
-            self.offer(slot)
-
-    def first_of(self, slot: int) -> Position | None:
-        """The first waiting entry of a slot."""
-        queue = self._queues.get(slot)
-        return queue.first() if queue is not None else None
-
-    def discard(self, position: Position, slot: int) -> None:
-        """Remove an entry that no longer waits."""
-        queue = self._queues.get(slot)
-        if queue is None or position not in queue:
-            return
-        queue.discard(position)
-        self._count -= 1
-        if queue:
-            self.offer(slot)
-        else:
-            del self._queues[slot]
-
-    def offer(self, slot: int) -> None:
+    def offer(self, slot: Queue) -> None:
         """The slot's first entry may be ready to go to the slot's consumer now."""
-        queue = self._queues.get(slot)
+        first = self.first(slot)
+        if first is None or not isinstance(slot, int):
+            return
         owner = self._owner_of(slot)
-        first = queue.first() if queue is not None else None
-        if owner is not None and first is not None:
+        if owner is not None:
             heappush(self._heads.setdefault(owner, []), (first, slot))
             self.to_serve[owner] = None
 
@@ -82,7 +58,7 @@ class WaitingSlots:
         """Slots have new consumers: offer all slots again, with `offer_more`."""
         self._heads.clear()
         self.to_serve.clear()
-        self._to_offer = list(self._queues)
+        self._to_offer = self.queues()
 
     def offer_more(self, max_count: int) -> bool:
         """Offer up to `max_count` of the reassigned slots. Return whether more are left."""
@@ -107,16 +83,12 @@ class WaitingSlots:
         taken: list[Position] = []
         while heads and len(taken) < max_count:
             position, slot = heappop(heads)
-            queue = self._queues.get(slot)
-            if queue is None or queue.first() != position or not may_go(slot):
+            if self.first(slot) != position or not may_go(slot):
                 continue
-            queue.pop()
-            self._count -= 1
+            self.pop(slot)
             taken.append(position)
-            following = queue.first()
-            if following is None:
-                del self._queues[slot]
-            else:
+            following = self.first(slot)
+            if following is not None:
                 heappush(heads, (following, slot))
         if not heads:
             self._heads.pop(consumer, None)
@@ -125,8 +97,7 @@ class WaitingSlots:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._queues.clear()
+        super().clear()
         self._heads.clear()
         self.to_serve.clear()
         self._to_offer.clear()
-        self._count = 0

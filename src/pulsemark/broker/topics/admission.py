@@ -13,6 +13,7 @@ from ...metadata import Buffer, MessageFormatError, read_message_metadata
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ..errors import RefusedError
 from ..subscriptions.delayed import deliver_at_ms
+from ..subscriptions.positions import messages_in
 
 if TYPE_CHECKING:
     from ...metadata import Clock
@@ -87,7 +88,9 @@ class Admission:
         if self.deduplication is not None:
             self.deduplication.appended(producer.name, command, body, appended)
         if self.publish_limit is not None:
-            self.publish_limit.published(connection, command.num_messages, len(body))
+            said = command.num_messages
+            messages = messages_in(body, said) if said > 1 else said
+            self.publish_limit.published(connection, messages, len(body))
 
 
 def _is_encrypted(body: Buffer) -> bool:

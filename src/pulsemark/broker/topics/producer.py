@@ -24,6 +24,10 @@ NAME_SIZE_MAX_BYTES = 1024
 class ProducerConnection(ConsumerConnection, Protocol):
     """The connection of a producer."""
 
+    def has_ended(self) -> bool:
+        """Whether its client is gone, which is not noticed otherwise while it is not read."""
+        ...
+
     def close_producer(self, producer: Producer) -> None:
         """Tell the client that the broker closed one of its producers."""
         ...

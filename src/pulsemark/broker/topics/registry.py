@@ -27,6 +27,7 @@ from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
 from ..storage import Storage
+from ..subscriptions.delayed import DelayedTotal
 from .additions import Additions
 from .catalog_writer import CatalogWriter
 from .creation import check_room
@@ -105,6 +106,7 @@ class Topics:
         self._before_delete = before_delete
         self._after_delete = after_delete
         self._background = Background()
+        self._delayed_total = DelayedTotal(config.max_delayed_entries)
         self._make_policies(stampers, broker_name)
         self.names.watchers.run = self._run_soon
 
@@ -241,6 +243,7 @@ class Topics:
             self.config,
             topic_epoch=self.marks.epoch_of(full),
             store_epoch=partial(self.marks.store_epoch, full),
+            delayed_total=self._delayed_total,
         )
         await self.marks.take_over(topic)
         self.stamp_policies.apply_to(topic)

@@ -42,6 +42,7 @@ from ..statistics.flows import Flows
 from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.conversions import BeingConvertedError, Conversions
+from ..subscriptions.delayed import DelayedTotal
 from ..subscriptions.foreign_entries import read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
@@ -86,7 +87,9 @@ class Topic:
         *,
         topic_epoch: int | None,
         store_epoch: Callable[[int], Awaitable[None]],
+        delayed_total: DelayedTotal | None = None,
     ) -> None:
+        """`delayed_total` counts the delayed entries of all topics; None: of this one alone."""
         self.topic_name = topic_name
         self.name = str(topic_name)
         self.partition_index = topic_name.partition_index
@@ -97,6 +100,7 @@ class Topic:
         self.conversions = Conversions()
         self.cleaning = TopicCleaning()
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
+        self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
         self.subscriptions: dict[str, Subscription] = {
             name: Subscription(self, name, cursor, durable=True, is_stored=True)
             for name, cursor in ledger.cursors.items()
@@ -210,6 +214,12 @@ class Topic:
             except Exception:
                 # An error here must not stop the commit's other callbacks: producers' receipts.
                 log.exception("%s: dispatch failed; the next event tries again", subscription)
+
+    def entries_removed(self) -> None:
+        """The log's head was removed, perhaps with entries that nobody has acknowledged."""
+        first = self.ledger.first_position or self.ledger.end_position
+        for subscription in tuple(self.subscriptions.values()):
+            subscription.entries_removed(first)
 
     # -- subscriptions --------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ to wait for that, the block is weighed again when somebody asks for the weight.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 
 from ..position import Position
@@ -153,6 +153,16 @@ class PositionRanges:
             self._weigh_more(key, block, block.bits)
         else:
             self._weigh_more(key, block, removed, -1)
+
+    def remove_one(self, position: Position, weight: int) -> None:
+        """Drop one position that is in, and its weight."""
+        key = position[0], position[1] >> _SHIFT
+        block = self._blocks[key]
+        block.bits ^= 1 << (position[1] & (BLOCK_ENTRIES - 1))
+        self._set_weight(block, block.weight - weight)
+        if not block.bits:
+            del self._blocks[key]
+            del self._keys[bisect_left(self._keys, key)]
 
     def recount(self) -> None:
         """Weigh everything again."""
