@@ -19,6 +19,7 @@ LONGER = {
     "cli/completion_scripts.py: bash": "the script as a whole",
     "cli/completion_scripts.py: zsh": "the script as a whole",
     "kafka/records/scan.py: _scan": "the fields of a record in their order",
+    "ledger/writer.py: __init__": "the attributes of a topic's end, each with its meaning",
     "wire/encoding.py: message_header": "a MESSAGE frame's bytes in their order",
     "wire/requests.py: subscribe": "the fields of SUBSCRIBE, each named twice",
 }

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.ledger import EARLIEST, Appended, Batch, Commit, FencedError, StoreOptions
-from pulsemark.ledger.admission import check_place
-from pulsemark.ledger.commit.tail import Tail
+from pulsemark.ledger.writer import Tail, check_place
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 
 TOPIC = "persistent://public/default/t"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pulsemark.ledger import EARLIEST, LedgerError, LocalStore, Position, StoreOptions, TopicLog
-from pulsemark.ledger.commit.remember import PIECE_BYTES
+from pulsemark.ledger.commit.batch import PIECE_BYTES
 from pulsemark.ledger.tail_cache import IDLE_COMMITS, MAX_AGE_MS
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock

@@ -2,7 +2,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from pulsemark.ledger.waiting import Waiters
+from pulsemark.ledger.commit.group_commit import Waiters
 
 
 class BusyLocks(deque[threading.Lock]):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ..ledger.commit.delivery import Notify
+from ..ledger.commit.group_commit import Notify
 from ..proto.pulsar_api_pb2 import ServerError
 from .errors import RefusedError
 

@@ -36,7 +36,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..ledger import LocalStore
-from ..ledger.commit.delivery import Notify
+from ..ledger.commit.group_commit import Notify
 from ..metadata import StamperChain, StampError
 from .configuration.config import BrokerConfig
 from .connection.accepting import connections_affordable

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ledger import LocalStore, MemoryStore, TopicStore
-from ..ledger.commit.delivery import Notify
+from ..ledger.commit.group_commit import Notify
 from .configuration.config import BrokerConfig
 from .storage import Storage
 

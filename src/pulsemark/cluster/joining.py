@@ -16,7 +16,7 @@ from .store import BundleStores, OneStore
 
 if TYPE_CHECKING:
     from ..broker.server import Broker
-    from ..ledger.commit.delivery import Notify
+    from ..ledger.commit.group_commit import Notify
     from .holdings import Stores
 
 __all__ = ["bookkeeper_member", "worker_member"]

@@ -36,7 +36,7 @@ from .store import ClusterStore
 if TYPE_CHECKING:
     from ..broker.server import Broker
     from ..broker.services import Services
-    from ..ledger.commit.delivery import Notify
+    from ..ledger.commit.group_commit import Notify
 
 log = logging.getLogger(__name__)
 

@@ -32,10 +32,10 @@ from dataclasses import dataclass
 
 from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
-from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_log import FIRST_POSITION, TopicLog
 from ..ledger.view_property import ViewSummary
+from ..ledger.writer import ManagedLedger
 from ..metadata import peek, read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch
 from .compacted_log import CompactedLog

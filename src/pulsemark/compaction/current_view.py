@@ -23,7 +23,6 @@ from ..ledger.errors import (
     TopicNotFoundError,
 )
 from ..ledger.local.folder_reader import FolderReader
-from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_store import TopicStore
 from ..ledger.view_property import (
@@ -33,6 +32,7 @@ from ..ledger.view_property import (
     ViewSummary,
     unpack_property,
 )
+from ..ledger.writer import ManagedLedger
 from .compacted_log import CompactedLog
 from .view import CompactedView
 

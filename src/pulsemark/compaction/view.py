@@ -15,16 +15,16 @@ from copy import copy
 from enum import Enum
 from itertools import accumulate
 
-from ..ledger.commit.commit import Commit
+from ..ledger.commit.batch import Commit
 from ..ledger.entry import Entry, EntryKind
 from ..ledger.errors import CorruptEntryError
 from ..ledger.lru import Lru
-from ..ledger.managed_ledger import ManagedLedger
 from ..ledger.position import EARLIEST, Position
 from ..ledger.rows import DamagedRecordError, IoCount
 from ..ledger.run import Run
 from ..ledger.topic_log import TopicLog
 from ..ledger.view_property import BadViewError, ViewSummary
+from ..ledger.writer import ManagedLedger
 from ..metadata import Buffer
 from .view_format import (
     BLOCK_ROWS,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from ..ledger import Position, RecordHead, TopicLog
-from ..ledger.managed_ledger import rows_before
 from ..ledger.rows import DamagedRecordError
+from ..ledger.writer import rows_before
 from ..metadata import PrefixError, peek
 from ..metadata.source_stamp import SourceStamp, source_stamp_of
 

@@ -5,7 +5,7 @@ Start with ``LocalStore.open(folder)`` to write, ``FolderReader(folder)`` to rea
 docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work together.
 """
 
-from .commit.commit import Appended, Batch, Commit
+from .commit.batch import Appended, Batch, Commit
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
 from .epochs import EpochHistory, EpochStart, common_point
@@ -42,7 +42,6 @@ from .errors import (
 from .local.folder_reader import FolderLog, FolderReader
 from .local.segment.segment import Segment
 from .local.store import LocalStore
-from .managed_ledger import ManagedLedger
 from .memory.folder import MemoryFolder
 from .memory.store import MemoryStore
 from .options import StoreOptions
@@ -53,6 +52,7 @@ from .rows import IoCount
 from .run import Run
 from .topic_log import LogSnapshot, TopicLog
 from .topic_store import TopicStore
+from .writer import ManagedLedger
 
 __all__ = [
     "EARLIEST",

@@ -27,12 +27,12 @@ from operator import attrgetter
 
 from .entry import RecordHead
 from .limits import MAX_TIME_MS
-from .managed_ledger import ManagedLedger
 from .position import Position
 from .rows import DamagedRecordError
 from .run import Run
 from .store import SEEN_PROPERTY_KIND
 from .topic_log import TopicLog
+from .writer import ManagedLedger
 
 _SEEN = struct.Struct("<3Q")
 _AHEAD_MS = 1000

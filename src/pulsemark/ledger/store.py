@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from .commit.entry_writer import EntryWriter
-from .commit.group_commit import GroupCommit
+from .commit.group_commit import EntryWriter, GroupCommit
 from .run import Run, RunHeader
 
 T = TypeVar("T")

@@ -7,8 +7,7 @@ import threading
 from dataclasses import dataclass
 
 from ..metadata import Clock
-from .commit.delivery import Delivery, Notify
-from .commit.group_commit import GroupCommit
+from .commit.group_commit import Delivery, GroupCommit, Notify
 from .options import StoreOptions
 from .store import LedgerStore, MetadataStore
 from .store_state import StoreState
@@ -73,7 +72,7 @@ class StoreCore:
         return self.state.name
 
     def wake_committer(self) -> None:
-        """Have committed what was appended without waking the committer (`LedgerWriter.append`)."""
+        """Have committed what was appended without waking the committer (``wakes``)."""
         self.committer.thread.wake()
 
     def sync_acknowledged(self) -> None:

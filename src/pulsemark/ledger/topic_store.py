@@ -20,13 +20,13 @@ from .errors import (
     UnsupportedVersionError,
 )
 from .limits import MAX_TOPIC_NAME_BYTES
-from .managed_ledger import ManagedLedger
 from .run import Run
 from .store import CONTROL_NOTE_KIND, DELETING_KIND, SEEN_PROPERTY_KIND, LedgerStore
 from .store_core import StoreCore, StoreSetup
 from .store_state import StoreState
 from .topic_names import full_topic_name
 from .view_property import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX, BadViewError, unpack_property
+from .writer import ManagedLedger
 
 _log = logging.getLogger(__name__)
 

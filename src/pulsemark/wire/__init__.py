@@ -11,9 +11,12 @@ No code in this package opens a socket or reads a clock.
 from . import commands
 from .connection import (
     DEFAULT_MAX_MESSAGE_SIZE_BYTES,
+    FRAME_PADDING_BYTES,
+    Buffer,
     Command,
     Connection,
     Event,
+    FrameBuffer,
     Message,
     Role,
     Send,
@@ -35,7 +38,6 @@ from .errors import (
     UnexpectedCommandError,
     UnknownCommandError,
 )
-from .frames import FRAME_PADDING_BYTES, Buffer, FrameBuffer
 from .message_id import (
     EARLIEST,
     LATEST,

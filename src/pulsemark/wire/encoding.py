@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..proto.pulsar_api_pb2 import BaseCommand, CommandPing, CommandPong
+from .connection import Buffer
 from .fields import BODY_FIELDS
-from .frames import Buffer
 
 _SIZES = struct.Struct(">II")
 _TWO = struct.Struct("BB")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..proto import pulsar_api_pb2 as pb
+from .connection import Buffer
 from .encoding import frame, send_header
-from .frames import Buffer
 from .message_id import MessageId
 from .responses import NO_REQUEST_ID, PROTOCOL_VERSION
 

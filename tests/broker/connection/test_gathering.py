@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsemark.broker import Broker, BrokerThread
-from pulsemark.broker.connection.gathering import (
+from pulsemark.broker.connection.session import (
     ENOUGH_BYTES,
     ENOUGH_ENTRIES,
     PACED_READS,

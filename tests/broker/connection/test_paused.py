@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from pulsemark.broker.connection.reading_pauses import Pause
+from pulsemark.broker.connection.session import Pause
 from pulsemark.broker.policies.pulsar_policies import PUBLISH_RATE
 from pulsemark.kafka import keep_alive
 from pulsemark.proto.pulsar_api_pb2 import ProducerAccessMode

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pulsemark.ledger import EARLIEST, FencedError, LocalStore, StoreOptions
-from pulsemark.ledger.commit import committer_thread
+from pulsemark.ledger.commit import group_commit
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import StoreModel
 
@@ -49,9 +49,9 @@ def test_batch_of_many_topics_waits_while_more_comes(simulated, monkeypatch):
             topics[0].append(b"more").commit.add_done_callback(lambda _error: done.set())
 
     fake_time = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
-    monkeypatch.setattr(committer_thread, "time", fake_time)
-    monkeypatch.setattr(committer_thread, "GATHER_RATIO", 1e15)
-    monkeypatch.setattr(committer_thread, "GATHER_MAX_S", 10)
+    monkeypatch.setattr(group_commit, "time", fake_time)
+    monkeypatch.setattr(group_commit, "GATHER_RATIO", 1e15)
+    monkeypatch.setattr(group_commit, "GATHER_MAX_S", 10)
     files = simulated.files()
     store = simulated.open(files)
     topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(100)]
@@ -295,7 +295,7 @@ def test_waiting_thread_is_woken_when_the_committers_thread_is_about_to_sleep(
     """The main thread commits; the committer's thread, which must wake the other one, is late."""
     about_to_sleep, sleeps = threading.Event(), threading.Event()
     is_held = False
-    sleep = committer_thread.CommitterThread._sleep
+    sleep = group_commit.CommitterThread._sleep
 
     def held_sleep(thread):
         if is_held:
@@ -303,7 +303,7 @@ def test_waiting_thread_is_woken_when_the_committers_thread_is_about_to_sleep(
             sleeps.wait(60)
         return sleep(thread)
 
-    monkeypatch.setattr(committer_thread.CommitterThread, "_sleep", held_sleep)
+    monkeypatch.setattr(group_commit.CommitterThread, "_sleep", held_sleep)
     with LocalStore.open(memory_folder / "data", options=OPTIONS) as store:
         topic = store.open_topic(ORDERS)
         topic.append(b"first").commit.wait(20)

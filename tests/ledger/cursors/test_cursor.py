@@ -17,7 +17,7 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
 )
-from pulsemark.ledger.commit.commit import DONE
+from pulsemark.ledger.commit.batch import DONE
 from pulsemark.ledger.cursors import partial_batches
 from pulsemark.ledger.cursors.cursor import Cursor
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle

@@ -15,7 +15,7 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
 )
-from pulsemark.ledger.local.commit.journal_format import JOURNAL_HEADER_SIZE
+from pulsemark.ledger.local.commit.journal import JOURNAL_HEADER_SIZE
 from pulsemark.ledger.local.io.folder import index_path
 from pulsemark.ledger.local.segment.headers import read_segment_header
 from pulsemark.ledger.local.segment.record_format import pack_body_crc, pack_record_head

@@ -38,8 +38,8 @@ from pulsemark.ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER
 from pulsemark.ledger.local import ledgers
 from pulsemark.ledger.local.catalog import catalog as catalog_module
 from pulsemark.ledger.local.catalog.catalog import Catalog
-from pulsemark.ledger.local.commit import journal_format
-from pulsemark.ledger.local.commit.journal_format import (
+from pulsemark.ledger.local.commit import journal
+from pulsemark.ledger.local.commit.journal import (
     JOURNAL_HEADER_SIZE,
     GroupRef,
     JournalHeader,
@@ -202,9 +202,9 @@ LAYOUTS = {
     "Chunk header": index_format._CHUNK_LEAD.format + index_format._CHUNK.format[1:],
     "Trailer": index_format._CHUNK_LEAD.format + index_format._TRAILER.format[1:],
     "Cut": head_cut._CUT.format + "I",
-    "Journal header": journal_format._HEADER.format + "I12s",
-    "Block header": journal_format._LEAD.format + journal_format._BLOCK.format[1:],
-    "Group": journal_format._GROUP.format,
+    "Journal header": journal._HEADER.format + "I12s",
+    "Block header": journal._LEAD.format + journal._BLOCK.format[1:],
+    "Group": journal._GROUP.format,
     "View record": view_format.RECORD.format,
     "View entry": view_format._ENTRY.format,
     "View block": view_format._BLOCK.format,
@@ -241,7 +241,7 @@ def test_layout(heading: str) -> None:
 def test_constants() -> None:
     """Every constant has the value that the code gives it; no magic or version is left out."""
     codes = (
-        folder, segment_format, record_format, index_format, head_cut, journal_format,
+        folder, segment_format, record_format, index_format, head_cut, journal,
         view_format, view_property, catalog_module, limits, options, completion,
     )  # fmt: skip
     by_name = {code.__name__.rpartition(".")[2]: code for code in codes}
@@ -270,10 +270,9 @@ def test_numbers_in_the_text() -> None:
     assert f"The first block begins at byte {JOURNAL_HEADER_SIZE}," in DOCUMENT
     assert f"Read blocks from byte {JOURNAL_HEADER_SIZE}." in DOCUMENT
     assert f"both copies of its header, {JOURNAL_HEADER_SIZE} bytes, with zeros" in DOCUMENT
-    copy = journal_format._COPY_SIZE
+    copy = journal._COPY_SIZE
     assert f"the same {copy} bytes, at byte 0 and at byte {copy}." in DOCUMENT
     assert 2 * copy == JOURNAL_HEADER_SIZE
-    journal = import_module("pulsemark.ledger.local.commit.journal")
     assert f"a block of at most {journal._SMALL_BLOCK_BYTES} bytes" in DOCUMENT
     assert f"{len(journal._ZEROS)} zeros are written after it" in DOCUMENT
     store = import_module("pulsemark.ledger.store_core")

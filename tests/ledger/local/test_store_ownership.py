@@ -197,7 +197,7 @@ def test_callbacks_may_use_the_whole_store(tmp_path, threaded):
 
 def test_a_callback_that_never_returns_does_not_keep_the_folder(tmp_path, monkeypatch, caplog):
     """After a time-out the store is closed all the same; the log names the callback."""
-    monkeypatch.setattr("pulsemark.ledger.commit.delivery.CALLBACKS_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("pulsemark.ledger.commit.group_commit.CALLBACKS_TIMEOUT_S", 0.05)
     store = LocalStore.open(tmp_path / "data")
     topic = store.open_topic(ORDERS)
     may_return, later = threading.Event(), threading.Event()
@@ -356,7 +356,7 @@ def test_a_callback_that_notify_runs_at_once_is_refused_what_would_wait(tmp_path
 @pytest.mark.parametrize("threaded", [False, True])
 def test_more_unwaited_appends_than_may_be_pending(tmp_path, monkeypatch, threaded):
     """Where no other thread commits, and in callbacks, the appends themselves make room."""
-    monkeypatch.setattr("pulsemark.ledger.commit.pending.MAX_PENDING_ENTRIES", 100)
+    monkeypatch.setattr("pulsemark.ledger.commit.batch.MAX_PENDING_ENTRIES", 100)
     with LocalStore.open(tmp_path / "data", threaded=threaded) as store:
         topic = store.open_topic(ORDERS)
         done = threading.Event()
@@ -444,7 +444,7 @@ def fail_in(place, store, monkeypatch):
         raise RuntimeError("a fault of our own")
 
     if place == "commit":
-        monkeypatch.setattr("pulsemark.ledger.commit.commit.Group.show", broken)
+        monkeypatch.setattr("pulsemark.ledger.commit.batch.Group.show", broken)
     elif place == "thread":
         monkeypatch.setattr(store.committer.thread, "_gather", broken)
     else:

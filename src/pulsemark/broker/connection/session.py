@@ -10,34 +10,719 @@ more than the limits allow. `memory` counts what all connections hold.
 
 The sending side is in `outgoing`, producers and consumers are in `members`, times are in
 `liveness`. When the broker closes, connections are half-closed and drained first (`draining`).
+
+**Gathering.** Gathers the publishes of a client that sends without waiting for receipts.
+
+A message that is handled alone is expensive. It needs a commit with its sync and its thread
+switches, turns of the event loop for its read and its receipt, and one write. At a few thousand
+messages a second this is most of a message's cost. A client that sends more while its publishes
+are in flight does not need each receipt at once. So the broker handles such a client's publishes
+some at a time, as if the network had been slower by that time. Pulsar's bookies wait in the same
+way for a group of entries (``journalMaxGroupWaitInMillis``, 1 ms).
+
+A client that does wait for its receipts would become slower, since it sends nothing until it has
+them. So the broker first finds out what the client does, and it does so again and again:
+
+- **Wait**: what was read is not handled for `wait_s`, while the broker reads on. The wait was
+  useless if nothing arrived in its second half. After a useless wait the next reads are handled at
+  once, and their number doubles with each useless wait (up to RESTS_MAX).
+- **Pause**: after a useful wait, each of the next PACED_READS reads is handled at once, and then
+  the connection is not read for `wait_s`, or until ENOUGH_BYTES have arrived (the socket's
+  low-water mark, SO_RCVLOWAT). What arrives meanwhile stays in the socket and costs one read and
+  one turn of the loop, however many messages it is. Then comes a wait again.
+
+The broker does neither if the time between two reads is longer than it would wait, or if enough
+bytes arrive or enough publishes are in flight already.
 """
 
 from __future__ import annotations
 
+import abc
 import asyncio
+import enum
+import fcntl
 import logging
 import math
+import socket
+import struct
+import termios
 import time
-from collections.abc import Coroutine
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, cast
 
 from ...kafka.keep_alive import bytes_confirmed, has_ended, keep_alive
+from ...metadata import Buffer
+from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported, commands
+from ..configuration.config import BrokerConfig
+from ..errors import RefusedError, java_refusal
 from ..handlers import handle_command, handle_sends, handle_unsupported
+from ..security.identity import Credentials
+from ..security.principal import UNAUTHENTICATED
 from ..services import Services
-from .draining import Draining
-from .gathering import Gathering
-from .liveness import Liveness, NextInput, Silence
-from .members import Members
-from .memory import SHARE_BYTES, Account
-from .reading_pauses import Pause, ReadingPauses
+from ..subscriptions.consumer import Consumer
+from ..topics.producer import Producer
+from ..topics.topic import Topic
+from ..topics.topic_watchers import TopicWatcher
+from .leaving import leave_together
+from .memory import SHARE_BYTES, Account, OutputMemory, Reservation
 from .receipts import Receipts
-from .requests import Requests
-from .throttling import Throttling
 
-__all__ = ["Session"]
+
+class Pause(enum.Flag):
+    """Why a session does not read."""
+
+    NONE = 0
+    PUBLISHES = enum.auto()
+    REQUESTS = enum.auto()
+    UNSENT = enum.auto()
+    LONG_WORK = enum.auto()
+    #: Other connections get their turn before the rest of the input is handled.
+    TURN = enum.auto()
+    CLOSING = enum.auto()
+    #: A topic gets messages faster than its policy publishRate allows.
+    RATE = enum.auto()
+
+
+_NONE = Pause.NONE
+
+
+class ReadingPauses:
+    """The reasons that hold now. The transport is read while there are none."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._reasons = _NONE
+        self._long_works = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._reasons)
+
+    def __contains__(self, reason: Pause) -> bool:
+        # Called after each read; usually there is no reason, so that case must be fast.
+        return self._reasons is not _NONE and reason in self._reasons
+
+    def begin(self, reason: Pause) -> None:
+        """Do not read while `reason` holds."""
+        before, self._reasons = self._reasons, self._reasons | reason
+        if not before and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def end(self, reason: Pause) -> bool:
+        """`reason` holds no longer. Return whether this resumed reading."""
+        before, self._reasons = self._reasons, self._reasons & ~reason
+        if not before or self._reasons:
+            return False
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+        return True
+
+    def set_low_water(self, size_bytes: int) -> None:
+        """Read nothing until so many bytes have arrived, or the client has ended.
+
+        This is no reason: it is for a few milliseconds (`gathering`).
+        """
+        if self.transport is not None and not self.transport.is_closing():
+            link = self.transport.get_extra_info("socket")
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
+
+    @property
+    def has_long_work(self) -> bool:
+        """Whether a command runs in pieces."""
+        return self._long_works > 0
+
+    def long_work_begins(self) -> None:
+        """A command runs in pieces. Later commands are read when it is done."""
+        self._long_works += 1
+        self.begin(Pause.LONG_WORK)
+
+    def long_work_ended(self) -> bool:
+        """All pieces of a command are done. Returns what `end` returns."""
+        self._long_works -= 1
+        return not self._long_works and self.end(Pause.LONG_WORK)
+
+
+class Throttling:
+    """The topics whose publish rate one connection exceeds."""
+
+    __slots__ = ("_count", "_pauses", "_unpause")
+
+    def __init__(self, pauses: ReadingPauses, unpause: Callable[[Pause], None]) -> None:
+        self._pauses = pauses
+        self._unpause = unpause
+        self._count = 0
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the connection is not read because of a topic's publish rate."""
+        return self._count > 0
+
+    def throttle(self) -> None:
+        """A topic gets messages too fast: read nothing until `unthrottle`."""
+        self._count += 1
+        self._pauses.begin(Pause.RATE)
+
+    def unthrottle(self) -> None:
+        """The topic takes messages again."""
+        self._count -= 1
+        if not self._count:
+            self._unpause(Pause.RATE)
+
+    def close(self) -> None:
+        """The connection has ended: leave no reference cycle with it (see `collector`)."""
+        self._unpause = _resumes_nothing
+
+
+def _resumes_nothing(reason: Pause) -> None:
+    """Replaces the function that goes on reading, after the connection has ended."""
+
+
+#: How long a client that has ended may still be read, if the broker pauses only now and then.
+ENDED_GRACE_S = 2.0
+
+
+class Silence(enum.Enum):
+    """What to do about a connection's silence."""
+
+    FINE = enum.auto()
+    #: Send a PING.
+    PING = enum.auto()
+    #: The PING was not answered.
+    DEAD = enum.auto()
+
+
+class Liveness:
+    """One connection's times."""
+
+    __slots__ = (
+        "_closed_at_s",
+        "_config",
+        "_ended_at_s",
+        "_frame_since_s",
+        "_opened_at_s",
+        "_pinged_at_s",
+        "_unsent",
+        "received_at_s",
+    )
+
+    def __init__(self, config: BrokerConfig, now_s: float) -> None:
+        self._config = config
+        self._opened_at_s = self.received_at_s = now_s
+        self._closed_at_s = 0.0
+        self._pinged_at_s: float | None = None
+        #: When the client's end was first seen while the broker did not read.
+        self._ended_at_s: float | None = None
+        #: When the incomplete frame began to arrive.
+        self._frame_since_s: float | None = None
+        #: Since when the unsent bytes have not changed, and how many they are.
+        self._unsent: tuple[float, int] = (0.0, 0)
+
+    def closed(self, now_s: float) -> None:
+        """The connection is closed, except for data still to be sent."""
+        self._closed_at_s = now_s
+
+    def frame(self, *, is_open: bool, is_new: bool) -> None:
+        """Called after a read: whether an incomplete frame has begun, and whether it is new."""
+        if not is_open:
+            self._frame_since_s = None
+        elif is_new or self._frame_since_s is None:
+            self._frame_since_s = self.received_at_s
+
+    def reading_resumed(self, now_s: float) -> None:
+        """Reading was paused and goes on. The pause does not count as the client's silence."""
+        self.received_at_s = now_s
+        if self._frame_since_s is not None:
+            self._frame_since_s = now_s
+
+    def is_closing_late(self, now_s: float) -> bool:
+        """Whether data unsent at the close has had its time (the keep-alive interval)."""
+        return (now_s - self._closed_at_s) * 1000 >= self._config.keep_alive_interval_ms
+
+    def is_handshake_late(self, now_s: float) -> bool:
+        """Whether the time for CONNECT is over."""
+        return (now_s - self._opened_at_s) * 1000 >= self._config.handshake_timeout_ms
+
+    def is_frame_late(self, now_s: float, arrived_bytes: int) -> bool:
+        """Whether the time for a frame of which `arrived_bytes` have arrived is over."""
+        if self._frame_since_s is None:
+            return False
+        earned_s = arrived_bytes / self._config.min_frame_rate_bytes_per_s
+        return (
+            now_s - self._frame_since_s >= self._config.stalled_frame_timeout_ms / 1000 + earned_s
+        )
+
+    def silence(self, now_s: float) -> Silence:
+        """What to do now. A caller that gets PING must send it: it counts as sent."""
+        if self._pinged_at_s is not None and self._pinged_at_s <= self.received_at_s:
+            self._pinged_at_s = None
+        interval_ms = self._config.keep_alive_interval_ms
+        if self._pinged_at_s is not None:
+            is_dead = (now_s - self._pinged_at_s) * 1000 >= interval_ms
+            return Silence.DEAD if is_dead else Silence.FINE
+        if (now_s - self.received_at_s) * 1000 < interval_ms:
+            return Silence.FINE
+        self._pinged_at_s = now_s
+        return Silence.PING
+
+    def is_over(self, now_s: float, *, has_ended: bool) -> bool:
+        """Whether a client that is not read has ended, and what it had sent has had its time."""
+        if not has_ended:
+            return False
+        if self._ended_at_s is None:
+            self._ended_at_s = now_s
+        return now_s - self._ended_at_s >= ENDED_GRACE_S
+
+    def reads_nothing(self, now_s: float, unsent_bytes: int) -> bool:
+        """Whether the client has taken none of what is unsent for two keep-alive intervals."""
+        since_s, size_bytes = self._unsent
+        if unsent_bytes != size_bytes or not since_s:
+            self._unsent = (now_s, unsent_bytes)
+            return False
+        return (now_s - since_s) * 1000 >= 2 * self._config.keep_alive_interval_ms
+
+
+class NextInput:
+    """Lets coroutines wait for the next bytes of a client that was sent a PING."""
+
+    def __init__(self) -> None:
+        self._next: asyncio.Future[None] | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a coroutine waits already, so that a PING has been sent."""
+        return self._next is not None and not self._next.done()
+
+    def arrived(self) -> None:
+        """Bytes arrived, or the connection has ended."""
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return when the next bytes arrive. Raises TimeoutError."""
+        if self._next is None or self._next.done():
+            self._next = asyncio.get_running_loop().create_future()
+        await asyncio.wait_for(asyncio.shield(self._next), timeout_s)
+
+
+#: With so many unhandled bytes, or so many publishes in flight, waiting brings nothing.
+ENOUGH_BYTES = 8 * 1024
+ENOUGH_ENTRIES = 16
+#: The most reads that are handled at once after useless waits.
+RESTS_MAX = 1024
+#: Reads that are followed by a pause, after each useful wait.
+PACED_READS = 16
+
+
+class Gathering:
+    """Decides for one connection when to wait, and when to pause.
+
+    Args:
+        wait_s: how long one wait or pause takes; 0: there is none.
+        loop: has the timers.
+        take: handles what has arrived.
+        set_low_water: says how many bytes must have arrived before the connection is read.
+        clock: in seconds. The loop's own clock is set once for each turn, which is too coarse.
+    """
+
+    __slots__ = (
+        "_began_at_s",
+        "_clock",
+        "_last_read_at_s",
+        "_loop",
+        "_next_rests",
+        "_paced_reads",
+        "_rests",
+        "_set_low_water",
+        "_take",
+        "_timer",
+        "_wait_s",
+        "is_pausing",
+    )
+
+    def __init__(
+        self,
+        wait_s: float,
+        loop: asyncio.AbstractEventLoop,
+        take: Callable[[], None],
+        set_low_water: Callable[[int], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wait_s = wait_s
+        self._loop = loop
+        self._take = take
+        self._set_low_water = set_low_water
+        self._clock = clock
+        #: Ends the wait or the pause.
+        self._timer: asyncio.TimerHandle | None = None
+        #: Whether it is a pause that the timer ends.
+        self.is_pausing = False
+        self._began_at_s = self._last_read_at_s = 0.0
+        #: Reads still to be handled at once, and how many follow the next useless wait.
+        self._rests = 0
+        self._next_rests = 1
+        #: Reads still to be followed by a pause.
+        self._paced_reads = 0
+
+    def waits(self, unhandled_bytes: int, entries_in_flight: int) -> bool:
+        """Called after a read. Return whether to wait for more; `take` is then called later."""
+        now_s = self._clock()
+        previous_read_at_s, self._last_read_at_s = self._last_read_at_s, now_s
+        if self.is_pausing:
+            # The client sends so fast that pauses are not needed, or it has ended.
+            self.stop()
+            self._paced_reads = 0
+            return False
+        if self._timer is not None:
+            if unhandled_bytes < ENOUGH_BYTES:
+                return True
+            self.stop()
+            self._next_rests = 1
+            return False
+        if self._paced_reads:
+            if now_s - previous_read_at_s >= 2 * self._wait_s:
+                self._paced_reads = 0
+            return False
+        if now_s - previous_read_at_s >= self._wait_s:
+            return False
+        if self._rests:
+            self._rests -= 1
+            return False
+        if unhandled_bytes >= ENOUGH_BYTES or entries_in_flight >= ENOUGH_ENTRIES:
+            return False
+        self._began_at_s = now_s
+        self._timer = self._loop.call_later(self._wait_s, self._wait_over)
+        return True
+
+    def handled(self) -> None:
+        """All that had arrived was read and handled at once: pause, if the client is paced."""
+        if self._paced_reads and self._timer is None:
+            self._paced_reads -= 1
+            self.is_pausing = True
+            self._set_low_water(ENOUGH_BYTES)
+            self._timer = self._loop.call_later(self._wait_s, self._pause_over)
+
+    def close(self) -> None:
+        """The connection has ended: handle nothing more, and drop the reference to `take`."""
+        self.stop()
+        self._take = _nothing
+
+    def end(self) -> None:
+        """Handle now what has arrived."""
+        if self._timer is not None:
+            self.stop()
+            self._take()
+
+    def stop(self) -> None:
+        """Stop waiting or pausing, without handling what has arrived."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            if self.is_pausing:
+                self._pause_over()
+
+    def _pause_over(self) -> None:
+        self._timer = None
+        self.is_pausing = False
+        self._set_low_water(1)
+
+    def _wait_over(self) -> None:
+        self._timer = None
+        waited_s = self._clock() - self._began_at_s
+        if self._last_read_at_s - self._began_at_s >= waited_s / 2:
+            self._next_rests = 1
+            self._paced_reads = PACED_READS
+        elif waited_s >= self._wait_s / 2:
+            self._rests = self._next_rests
+            self._next_rests = min(2 * self._next_rests, RESTS_MAX)
+        self._take()
+
+
+def _nothing() -> None:
+    """Replaces `take` after the connection has ended."""
+
 
 log = logging.getLogger(__name__)
+
+#: Memory of a request, parsed and with its task, as a multiple of its size on the wire.
+PARSED_SHARE = 4
+REQUEST_BYTES = 4 * 1024
+
+
+class Requester(Protocol):
+    """A session, as its requests see it."""
+
+    address: str
+
+    def refuse(self, request_id: int, refusal: RefusedError) -> None:
+        """Answer a request with an ERROR."""
+        ...
+
+    def requests_changed(self, count: int) -> None:
+        """The number of running requests is now `count`."""
+        ...
+
+
+class Requests:
+    """A connection's running requests."""
+
+    def __init__(self, requester: Requester, kept: Account) -> None:
+        self._requester = requester
+        self._kept = kept
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def run(
+        self, request_id: int, work: Coroutine[Any, Any, None], command_size_bytes: int
+    ) -> None:
+        """Run `work` as a task. A refusal or failure is answered with an ERROR."""
+        try:
+            size_bytes = REQUEST_BYTES + PARSED_SHARE * command_size_bytes
+            reservation = self._kept.reserve("request", size_bytes)
+        except RefusedError:
+            work.close()
+            raise
+        task = self._loop.create_task(self._answered(request_id, work, reservation))
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        # A task that is cancelled before its first step never awaits `work`, so close it here.
+        task.add_done_callback(lambda _: work.close())
+        self._requester.requests_changed(len(self._tasks))
+
+    def cancel(self) -> None:
+        """The connection has ended: leave no reference cycle with it (see `collector`)."""
+        self._is_over = True
+        for task in self._tasks:
+            task.cancel()
+        self._drop_requester()
+
+    def _drop_requester(self) -> None:
+        if self._is_over and not self._tasks:
+            del self._requester
+
+    async def _answered(
+        self, request_id: int, work: Coroutine[Any, Any, None], reservation: Reservation
+    ) -> None:
+        try:
+            await work
+        except RefusedError as refusal:
+            self._requester.refuse(request_id, refusal)
+        except Exception as error:
+            log.exception("%s: request %d failed", self._requester.address, request_id)
+            unknown = RefusedError(ServerError.UnknownError, repr(error))
+            self._requester.refuse(request_id, unknown)
+        finally:
+            # Frees the request's memory in the count.
+            del reservation
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._requester.requests_changed(len(self._tasks))
+        self._drop_requester()
+
+
+#: A peer that has received everything and is silent for this time has nothing more to send.
+DRAIN_QUIET_S = 0.1
+DROPPED_SIZE_BYTES = 64 * 1024
+_INT = struct.Struct("i")
+
+
+class Draining:
+    """Drops what a connection still receives, and knows when it may be closed."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        """Half-close after the buffered data is sent, and go on reading.
+
+        TLS has no half-closed connections: the client learns of the end when it is closed.
+        """
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._received_at_s = self._loop.time()
+        #: Receives the input, which is dropped.
+        self.buffer = memoryview(bytearray(DROPPED_SIZE_BYTES))
+        if transport.can_write_eof():
+            transport.write_eof()
+        transport.resume_reading()
+
+    def received(self) -> None:
+        """Input arrived and is dropped."""
+        self._received_at_s = self._loop.time()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the peer's system has received everything and the peer is silent."""
+        return (
+            self._loop.time() - self._received_at_s >= DRAIN_QUIET_S
+            and not self._transport.get_write_buffer_size()
+            and not unconfirmed_bytes(self._transport)
+        )
+
+
+def unconfirmed_bytes(transport: asyncio.Transport) -> int:
+    """Bytes in the socket's send queue that the peer's system has not acknowledged (TIOCOUTQ)."""
+    link = transport.get_extra_info("socket")
+    if link is None or link.fileno() < 0:
+        return 0
+    answer = fcntl.ioctl(link.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
+    return int(_INT.unpack(answer)[0])
+
+
+#: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
+JOIN_BELOW_BYTES = 2 * 1024
+
+
+class Outgoing(abc.ABC):
+    """The sending side of a connection."""
+
+    def __init__(self, output: OutputMemory) -> None:
+        self.is_closed = False
+        self._output = output
+        self._transport: asyncio.Transport | None = None
+        self._writable = True
+        self._largest_buffer_bytes = 0
+
+    @abc.abstractmethod
+    def give_up_input(self) -> None:
+        """See `memory.Holder`."""
+
+    @abc.abstractmethod
+    def give_up_output(self) -> None:
+        """See `memory.Holder`."""
+
+    @abc.abstractmethod
+    def output_freed(self) -> None:
+        """See `memory.Holder`."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether unsent data is below the high-water mark."""
+        return self._writable and not self.is_closed and self._output.has_room(self)
+
+    def write(self, data: bytes) -> None:
+        """Send finished frames."""
+        transport = self._transport
+        if transport is not None and data and not self.is_closed and not transport.is_closing():
+            transport.write(data)
+            self._output.wrote(self)
+
+    def write_gathered(self, buffers: Sequence[Buffer]) -> None:
+        """Send buffers in order, without joining them."""
+        transport = self._transport
+        if transport is not None and buffers and not self.is_closed and not transport.is_closing():
+            if sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
+                transport.write(b"".join(buffers))
+            else:
+                self._largest_buffer_bytes = max(map(len, buffers))
+                transport.writelines(buffers)
+            self._output.wrote(self)
+
+    def refuse(self, request_id: int, refusal: RefusedError) -> None:
+        """Answer a request with an ERROR."""
+        self.write(commands.error(request_id, refusal.code, refusal.message))
+
+    @property
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """The client's certificate, which the TLS handshake verified; None without one."""
+        return self._transport.get_extra_info("peercert") or None if self._transport else None
+
+    def unsent_bytes(self) -> int:
+        """Data written that the socket has not accepted yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def untaken_bytes(self) -> int:
+        """Data written that the client's system has not acknowledged."""
+        return self.unsent_bytes() + unconfirmed_bytes(self._transport) if self._transport else 0
+
+    def held_output_bytes(self) -> int:
+        """The memory of that data. A buffer is held until its last byte is sent."""
+        unsent_bytes = self.unsent_bytes()
+        return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
+
+
+class Members(Outgoing):
+    """A connection with producers and consumers."""
+
+    def __init__(self, output: OutputMemory) -> None:
+        super().__init__(output)
+        #: Who the client is, and by which credentials. Set by CONNECT.
+        self.principal = UNAUTHENTICATED
+        self.credentials: Credentials | None = None
+        self.producers: dict[int, tuple[Producer, Topic]] = {}
+        self.consumers: dict[int, Consumer] = {}
+        #: The topic lists that the client watches.
+        self.watchers: dict[int, TopicWatcher] = {}
+        #: Producers that the broker closed. SENDs that were in flight at that time are dropped.
+        self.producers_closed_by_broker: set[int] = set()
+        #: Producers and consumers that are being opened, by kind and id.
+        self.opening: dict[tuple[str, int], Producer | Consumer] = {}
+
+    def producer_fenced(self, producer: Producer) -> None:
+        """Another producer took over the topic, so this one is fenced.
+
+        A waiting producer gets an ERROR. A producer that was writing gets nothing: its next SEND
+        closes the connection, as in Pulsar, and a reconnect with the old epoch is refused.
+        """
+        entry = self.producers.get(producer.producer_id)
+        if producer.is_waiting and entry is not None and entry[0] is producer:
+            del self.producers[producer.producer_id]
+            self.refuse(
+                producer.request_id,
+                java_refusal(ServerError.ProducerFenced, "ProducerFencedException", "Fenced out"),
+            )
+
+    def producer_ready(self, producer: Producer) -> None:
+        """Tell the client of a waiting producer that it may publish now."""
+        self.write(
+            commands.producer_success(
+                producer.request_id,
+                producer.name,
+                schema_version=producer.schema_version,
+                topic_epoch=producer.topic_epoch,
+            )
+        )
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        """Close a consumer from the broker's side; its client will subscribe again."""
+        if self.consumers.get(consumer.consumer_id) is consumer:
+            del self.consumers[consumer.consumer_id]
+            self.write(commands.close_consumer(consumer.consumer_id, commands.NO_REQUEST_ID))
+
+    def close_producer(self, producer: Producer) -> None:
+        """Close a producer from the broker's side; its client will open it again."""
+        if self.forget_producer(producer):
+            self.write(commands.close_producer(producer.producer_id, commands.NO_REQUEST_ID))
+
+    def forget_producer(self, producer: Producer) -> bool:
+        """The broker closes a producer: its client's SENDs are ignored. False if it was closed."""
+        entry = self.producers.get(producer.producer_id)
+        if entry is None or entry[0] is not producer:
+            return False
+        del self.producers[producer.producer_id]
+        self.producers_closed_by_broker.add(producer.producer_id)
+        return True
+
+    def close_opening(self, kind: str, number: int) -> None:
+        """Cancel the opening of a producer or consumer, if one with that id is being opened."""
+        opened = self.opening.pop((kind, number), None)
+        if opened is not None:
+            opened.leave()
+
+    def leave_all(self) -> None:
+        """End every producer, consumer and watcher of this connection."""
+        everything = [*self.opening.values(), *self.consumers.values()]
+        everything += [producer for producer, _ in self.producers.values()]
+        for watcher in self.watchers.values():
+            watcher.leave()
+        self.watchers.clear()
+        self.opening.clear()
+        self.producers.clear()
+        self.consumers.clear()
+        leave_together(everything)
+
 
 #: Input buffer of each connection that is not counted as input memory.
 FREE_INPUT_BYTES = 16 * 1024

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ...ledger import Entry, EntryKind, Position
-from ...ledger.admission import body_check_of
+from ...ledger.writer import body_check_of
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import TopicName

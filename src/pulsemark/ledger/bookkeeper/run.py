@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...metadata import Buffer, PrefixError, peek
-from ..commit.commit import ROW_FIELDS
+from ..commit.batch import ROW_FIELDS
 from ..entry import Entry, EntryKind, RecordHead
 from ..lru import Lru
 from ..packed_entry import HEAD, pack, unpack_all
@@ -21,7 +21,7 @@ from .read_ahead import LedgerAccess, UnreadableEntryError
 from .stored_entry import BadEntryError, Facts, as_given, own_facts, read_facts
 
 if TYPE_CHECKING:
-    from ..commit.commit import Group
+    from ..commit.batch import Group
     from .client import LedgerEntry
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ...coordination import Coordination, CoordinationError, connect
 from ...metadata import Clock, SystemClock
-from ..commit.delivery import Notify
+from ..commit.group_commit import Notify
 from ..errors import CatalogError, OwnershipLostError
 from ..options import StoreOptions
 from ..store_core import StoreSetup

@@ -30,7 +30,7 @@ from ...metadata import (
     peek,
     strip,
 )
-from ..commit.commit import ROW_FIELDS, Group
+from ..commit.batch import ROW_FIELDS, Group
 from ..entry import LAST_KIND, EntryKind
 from ..packed_entry import HEAD, KINDS
 

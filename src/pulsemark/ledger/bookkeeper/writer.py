@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...metadata import Buffer
-from ..commit.commit import Batch, Group, Owner
-from ..commit.entry_writer import EntryWriter, Outcome
+from ..commit.batch import Batch, Group, Owner
+from ..commit.group_commit import EntryWriter, Outcome
 from ..errors import LedgerError, OwnershipLostError
 from ..run import Run
 from .client.errors import FAILURES, BackPressureError

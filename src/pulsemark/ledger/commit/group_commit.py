@@ -19,6 +19,18 @@ leaves everything else to the committer's thread, and waits.
 
 With ``interval_ms`` a batch is acknowledged once it is written, and synced within that time: a
 power cut can lose that much, a crash of the process nothing. It is off unless it is configured.
+
+**The thread.** A thread that appends and waits commits its entries itself (`GroupCommit.wait_for`):
+that saves one change of threads. While such threads commit (`is_led`), they do not wake this
+thread, and it leaves the commits to them. It only looks from time to time whether they still do:
+some appends have no caller that waits, and an exception may have ended a commit half way.
+
+**Callbacks** are never called by the thread that commits.
+
+With ``notify``, the caller's own scheduler calls them (an event loop, say). Without it, a thread of
+the store does that does nothing else. So a callback may append and wait, make a checkpoint, open
+and delete topics, and take its time. A store without threads calls them when no commit is running.
+They are always called in the order of the commits.
 """
 
 from __future__ import annotations
@@ -26,25 +38,371 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Protocol, TypeAlias
 
 from ..errors import CallbackError, FencedError, LedgerError
 from ..read_turns import ReadTurns
+from ..run import Run
 from ..store_state import StoreState
 from ..uninterrupted import holds, is_of_handler
-from ..waiting import Waiters
-from .beginning import Beginning
-from .bell import Bell
-from .commit import Batch, Commit, Group, Owner
-from .committer_thread import CommitterThread
-from .delivery import Delivery
-from .entry_writer import EntryWriter, Outcome
-from .pending import Pending
-from .remember import show
-from .unsynced import Unsynced
+from .batch import Batch, Beginning, Bell, Commit, Group, Owner, Pending, show
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result of writing a batch's groups."""
+
+    good: list[Group] = field(default_factory=list)
+    failed: list[Group] = field(default_factory=list)
+    error: Exception | None = None
+
+
+PlainWrite: TypeAlias = Callable[[Batch, Sequence[Group]], None]
+"""Writes a batch's groups as `EntryWriter.write`, where an exception of a signal handler may end it
+at any step. ``write`` of the same batch then carries on: steps that are done are skipped, or done a
+second time with the same outcome. Raises OSError where it fails.
+"""
+
+
+class EntryWriter(Protocol):
+    """Makes batches durable. One thread at a time uses it, between batches.
+
+    Engines derive their own from it: what it does by itself is right for all whose runs are ready
+    from the beginning.
+    """
+
+    broken: list[Owner]
+    """Owners whose entries were written, and cannot become durable any more. After the batch the
+    committer takes out their pending entries and fences them."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a disk or a network just now, so that readers may run."""
+
+    def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
+        """Append the groups' entries to their runs and make them durable, but do not show them.
+
+        Either all entries of a group are good, or the group has failed; then no later entry of its
+        run may be written. Entries of a failed group that cannot be taken back are shown here
+        (``Group.show``): their callers learn it (`Appended.error`). With ``sync`` False, entries
+        are durable only after the next ``sync``. An exception stops the store: it is for what
+        cannot be repaired, such as a lost ownership.
+        """
+
+    def prepare(self, runs: Sequence[Run], prepared: Callable[[], None]) -> None:
+        """Make runs that are not ready (`Run.is_ready`) ready in the background, or find out why
+        they cannot be; then call ``prepared`` once, in any thread. ``write`` says what failed.
+        """
+        prepared()
+
+    def plain_write(self, groups: Sequence[Group]) -> PlainWrite | None:
+        """What writes these in a thread that a signal handler may interrupt; None: nothing can."""
+        return None
+
+    def sync(self) -> None:
+        """Make durable what was written without a sync. After an OSError it may be lost."""
+
+    def shown(self, groups: Sequence[Group]) -> None:
+        """These groups are visible now, and their receipts are on the way: do the upkeep now."""
+
+
+class Unsynced:
+    """The owners of these entries, and the time by which they must be synced."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_s = interval_ms / 1000
+        self._owners: dict[int, Owner] = {}
+        self._since_s = 0.0
+        self.failures = 0
+        """How many syncs of what was acknowledged have failed."""
+        self.repaired = 0
+        """After so many of these failures everything was synced in its own place."""
+
+    def add(self, groups: Collection[Group]) -> None:
+        """These were written without a sync."""
+        if not self._owners:
+            self._since_s = time.monotonic()
+        self._owners.update((id(group.owner), group.owner) for group in groups)
+
+    def seconds_left(self) -> float | None:
+        """Time left until the oldest block must be synced; None: all blocks are synced."""
+        if not self._owners:
+            return None
+        return max(0.0, self._since_s + self._interval_s - time.monotonic())
+
+    def take(self) -> Collection[Owner]:
+        """The owners; the list is empty afterwards."""
+        owners, self._owners = self._owners, {}
+        return owners.values()
+
 
 _log = logging.getLogger(__name__)
+
+CALLBACKS_TIMEOUT_S = 30.0
+"""How long a store that is closed waits for callbacks that do not return."""
+
+Notify = Callable[[Callable[[], None]], object]
+"""Schedules a call in another place, and does not run it itself."""
+
+
+class Delivery:
+    """Calls callbacks.
+
+    Args:
+        notify: schedules them; None: the store calls them itself.
+        threaded: whether the store has a thread for that.
+    """
+
+    def __init__(self, notify: Notify | None, *, threaded: bool) -> None:
+        self._notify = notify
+        self.notified_thread = -1
+        """The thread in which ``notify`` runs calls, once it has run one; -1 until then."""
+        self._calls: SimpleQueue[Sequence[Callable[[], None]] | None] = SimpleQueue()
+        self._running: Callable[[], None] | None = None
+        self._here: deque[Sequence[Callable[[], None]]] = deque()
+        self._thread: threading.Thread | None = None
+        if threaded and notify is None:
+            self._thread = threading.Thread(
+                target=self._run, name="pulsemark-callbacks", daemon=True
+            )
+            self._thread.start()
+
+    def put(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Have these called in this order, after all earlier ones. Called between two batches."""
+        if not calls:
+            return
+        if self._notify is not None:
+            _call(partial(self._notify, partial(self._run_notified, calls)))
+        elif self._thread is not None:
+            self._calls.put(calls)
+        else:
+            self._here.append(calls)
+
+    def deliver_here(self) -> None:
+        """In a store without threads: call what is due. Called after a batch."""
+        while self._here:
+            _call_all(self._here.popleft())
+
+    def _run(self) -> None:
+        while (calls := self._calls.get()) is not None:
+            for self._running in calls:
+                _call(self._running)
+
+    def _run_notified(self, calls: Sequence[Callable[[], None]]) -> None:
+        self.notified_thread = threading.get_ident()
+        _call_all(calls)
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether this is the thread that calls callbacks."""
+        return self._thread is threading.current_thread()
+
+    def stop(self) -> None:
+        """End the thread once every callback was called; wait for that, but not for ever.
+
+        A callback that does not return must not keep the store from giving up its folder.
+        """
+        self._calls.put(None)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(CALLBACKS_TIMEOUT_S)
+            if self._thread.is_alive():
+                _log.error(
+                    "a callback has not returned for %g s after the last commit; the store is "
+                    "closed without it, and calls those after it when it returns: %s",
+                    CALLBACKS_TIMEOUT_S,
+                    self._running,
+                )
+
+
+def _call_all(calls: Sequence[Callable[[], None]]) -> None:
+    for call in calls:
+        _call(call)
+
+
+def _call(function: Callable[[], object]) -> None:
+    """Call a callback. If it raises, that is its owner's mistake: the others must be called."""
+    try:
+        function()
+    except Exception:  # noqa: BLE001 - see above
+        _log.exception("a callback raised an error; the store goes on")
+    except BaseException:
+        if threading.current_thread() is threading.main_thread():
+            raise
+        _log.exception("a callback raised an error; the store goes on")
+
+
+_LONGEST_WAIT_S = min(threading.TIMEOUT_MAX, 1e6)
+
+
+class Waiters:
+    """The threads that wait until other threads make a condition true."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks: deque[threading.Lock] = deque()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no thread waits."""
+        return not self._locks
+
+    def wait(self, is_over: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Block until ``is_over()`` is true. Returns its result: False after the time-out.
+
+        ``is_over`` is called again after each ``wake``.
+        """
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not is_over():
+            turn = threading.Lock()
+            turn.acquire()
+            self._locks.append(turn)
+            if is_over():  # it may have come true before the lock was listed
+                return True
+            left_s = _LONGEST_WAIT_S if until_s is None else until_s - time.monotonic()
+            if not turn.acquire(timeout=min(max(left_s, 0), _LONGEST_WAIT_S)) and until_s:
+                return is_over()
+        return True
+
+    def wake(self) -> None:
+        """Let every thread that waits ask again. To be called after the change.
+
+        The longest waiting first: a thread that comes meanwhile has seen the change.
+        """
+        for _ in range(len(self._locks)):
+            try:
+                turn = self._locks.popleft()
+            except IndexError:  # another thread wakes them, too
+                return
+            turn.release()
+
+
+_MANY_GROUPS = 64
+_ENTRIES_PER_GROUP = 8
+GATHER_RATIO = 6
+GATHER_MAX_S = 0.2
+_GATHER_POLL_S = 0.002
+"""See ``CommitterThread._gather``."""
+
+_LOOK_IN_S = 0.005
+"""How often the thread looks for work while appending threads commit it themselves."""
+
+
+class CommitterThread:
+    """The committer's thread. If ``threaded`` is False, no thread is started."""
+
+    def __init__(self, committer: GroupCommit, bell: Bell, *, threaded: bool) -> None:
+        self._committer = committer
+        self._bell = bell
+        self.is_stopping = False
+        self._commit_s = 0.0
+        """How long the last commit of this thread took."""
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name="pulsemark-commit", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        if self._thread is not None:
+            self._thread.start()
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the caller cannot wait for the thread: it does not run, or it is the caller."""
+        return self._thread is None or self._thread is threading.current_thread()
+
+    @property
+    def commits_all(self) -> bool:
+        """Whether a commit must wait for runs that are not ready: none can come later."""
+        return self._thread is None or self.is_stopping
+
+    def wake(self) -> None:
+        """Wake the thread, if it sleeps, for what was appended without waking it."""
+        bell = self._bell
+        if bell.is_asleep and not bell.is_led and self._committer.has_work:
+            bell.strokes.put(None)
+
+    def stop(self) -> None:
+        """End the thread once everything is committed."""
+        self.is_stopping = True
+        self._bell.strokes.put(None)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not (self.is_stopping and not self._committer.has_work):
+            try:
+                self._take_turn()
+            except BaseException as error:  # noqa: BLE001 - the thread must go on
+                self._committer.stop_store(error)
+
+    def _take_turn(self) -> None:
+        committer = self._committer
+        is_wanted = self._bell.is_rung or (committer.has_work and not self._bell.is_led)
+        if not is_wanted and not self.is_stopping:
+            last_taken = committer.pending.last_taken
+            was_rung = self._sleep()
+            is_at_it = committer.is_committing or committer.pending.last_taken is not last_taken
+            if self._bell.is_led and (was_rung or is_at_it):
+                return  # another thread commits: taking the next batch from it would slow down both
+            self._bell.is_led = False
+        self._bell.is_rung = False
+        if not committer.interval_ms:
+            self._gather()
+        with committer.between_batches():
+            started_s = time.monotonic()
+            committer.commit_next()
+            self._commit_s = time.monotonic() - started_s
+            committer.sync_if_due(at_once=self.is_stopping)
+
+    def _sleep(self) -> bool:
+        """Sleep until there is work; returns whether the bell rang for it."""
+        while not self._bell.strokes.empty():
+            self._bell.strokes.get()
+        self._bell.is_asleep = True
+        try:
+            # Asked again: what came before the thread was seen to sleep did not ring the bell.
+            if self._bell.is_rung or (not self._bell.is_led and self._committer.has_work):
+                return True
+            with suppress(Empty):
+                timeout_s = (
+                    _LOOK_IN_S if self._bell.is_led else self._committer.unsynced.seconds_left()
+                )
+                if not self.is_stopping:
+                    self._bell.strokes.get(timeout=timeout_s)
+                return True
+            return False
+        finally:
+            self._bell.is_asleep = False
+
+    def _gather(self) -> None:
+        """Let a batch of many topics grow.
+
+        Each topic in a batch costs a fixed amount of time, however few entries it adds, and the
+        threads that append meanwhile need the same processor. So batches of many topics take only
+        a share of the time: the next batch waits a multiple of the time that the last one took,
+        as long as more entries come, or until each topic has some entries in the batch.
+        """
+        pending = self._committer.pending
+        with pending.lock:
+            gathering, seen = pending.oldest, -1
+        until_s = time.monotonic() + min(GATHER_RATIO * self._commit_s, GATHER_MAX_S)
+        while (
+            len(gathering.groups) > _MANY_GROUPS
+            and not self.is_stopping
+            and seen < pending.entry_count < _ENTRIES_PER_GROUP * len(gathering.groups)
+            and gathering is pending.gathering
+            and time.monotonic() < until_s
+        ):
+            seen = pending.entry_count
+            time.sleep(_GATHER_POLL_S)
 
 
 class GroupCommit:

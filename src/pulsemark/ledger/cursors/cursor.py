@@ -24,7 +24,7 @@ from functools import partial
 from itertools import islice
 
 from ...proto.cursor_pb2 import CursorRecord
-from ..commit.commit import DONE, Commit, failed_commit
+from ..commit.batch import DONE, Commit, failed_commit
 from ..errors import InvalidCursorError, LedgerError
 from ..position import Position
 from ..store_state import StoreState

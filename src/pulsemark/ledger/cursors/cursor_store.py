@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from google.protobuf.message import DecodeError
 
 from ...proto.cursor_pb2 import CursorRecord
-from ..commit.commit import DONE, Appended, Commit
+from ..commit.batch import DONE, Appended, Commit
 from ..entry import Entry, EntryKind
 from ..errors import CorruptEntryError, InvalidCursorError, LedgerError
 from ..options import StoreOptions
@@ -32,7 +32,7 @@ from ..topic_log import ReadableLog, TopicLog
 from .cursor import Cursor, KeptProperties, RecordLimits, packed_properties
 
 if TYPE_CHECKING:
-    from ..ledger_writer import LedgerWriter
+    from ..writer import ManagedLedger
 
 _log = logging.getLogger(__name__)
 CURSOR_TOPIC = "cursors"
@@ -167,7 +167,7 @@ class CursorStore:
         """Subscriptions of a topic that have a durable cursor."""
         return sorted(self._stored.get(topic_id, {}))
 
-    def attach(self, ledger: LedgerWriter) -> None:
+    def attach(self, ledger: ManagedLedger) -> None:
         """Connect the durable cursors of a topic that is being opened with its log."""
         of_topic = self._stored.get(ledger.topic_id, {})
         for name in sorted(of_topic):
@@ -177,7 +177,7 @@ class CursorStore:
 
     def open(
         self,
-        ledger: LedgerWriter,
+        ledger: ManagedLedger,
         name: str,
         *,
         initial: Position,
@@ -221,7 +221,7 @@ class CursorStore:
         return cursor
 
     def _check_properties(
-        self, ledger: LedgerWriter, name: str, properties: dict[str, str] | None
+        self, ledger: ManagedLedger, name: str, properties: dict[str, str] | None
     ) -> None:
         try:
             size_bytes = len(packed_properties(properties))
@@ -231,7 +231,7 @@ class CursorStore:
         if problem is not None:
             raise InvalidCursorError(ledger.name, name, problem)
 
-    def delete(self, ledger: LedgerWriter, name: str) -> Commit:
+    def delete(self, ledger: ManagedLedger, name: str) -> Commit:
         """Forget a cursor; durable when the commit is done.
 
         Once more for one whose deletion is pending: that one's commit. Where that failed, the

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
-from ..commit.commit import ROW_FIELDS, Batch, Group, Owner
-from ..commit.entry_writer import EntryWriter, Outcome
-from ..commit.group_commit import GroupCommit
+from ..commit.batch import ROW_FIELDS, Batch, Group, Owner
+from ..commit.group_commit import EntryWriter, GroupCommit, Outcome
 from ..run import Run, RunHeader
 from ..store import MetadataStore
 from .folder import Content, MemoryFolder

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from ...metadata import Clock, SystemClock
-from ..commit.delivery import Notify
+from ..commit.group_commit import Notify
 from ..options import StoreOptions
 from ..store_core import StoreSetup
 from ..store_state import StoreState

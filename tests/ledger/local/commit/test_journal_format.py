@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.ledger import UnsupportedVersionError
-from pulsemark.ledger.local.commit.journal_format import (
+from pulsemark.ledger.local.commit.journal import (
     BLOCK_HEADER_SIZE,
     GROUP_SIZE,
     JOURNAL_HEADER_SIZE,

@@ -16,16 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from ...commit.commit import ROW_FIELDS, Batch, Group, Owner, all_buffers
-from ...commit.entry_writer import EntryWriter, Outcome, PlainWrite
+from ...commit.batch import ROW_FIELDS, Batch, Group, Owner, all_buffers
+from ...commit.group_commit import EntryWriter, Outcome, PlainWrite
 from ...uninterrupted import is_of_handler
 from ..io.files import write_all
 from ..segment.filer import Filer
 from ..segment.index_format import CHUNK_ROWS
 from ..segment.life import SegmentState
 from ..segment.segment import Segment
-from .journal import Journal
-from .journal_format import GroupRef
+from .journal import GroupRef, Journal
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from ...commit.commit import Owner
+from ...commit.batch import Owner
 from ...commit.group_commit import GroupCommit
 from ...errors import CatalogError
 from ...options import StoreOptions

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ..io.files import Files, read_up_to
 from ..io.folder import journal_path, list_journal_slots
-from .journal_format import (
+from .journal import (
     BLOCK_HEADER_SIZE,
     GROUP_SIZE,
     JOURNAL_HEADER_SIZE,

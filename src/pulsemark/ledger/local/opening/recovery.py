@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import CorruptFileError
 from ..catalog.catalog import Catalog
-from ..commit.journal_format import GroupRef
+from ..commit.journal import GroupRef
 from ..commit.journal_replay import ReplayReport, replay
 from ..io.files import Files, write_all
 from ..io.folder import (

@@ -1,33 +1,310 @@
-"""Reading one segment file: from rows of its index to entries, with every checksum checked."""
+"""One segment file: from rows of its index to entries, with every checksum checked.
+
+The index is kept in step with the file.
+"""
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from ....metadata.crc import crc32c
-from ...entry import LAST_KIND, Entry, EntryKind
-from ...limits import BODY_CRC_OURS
+from ...entry import LAST_KIND, Entry, EntryKind, RecordHead
+from ...limits import BODY_CRC_OURS, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
 from ...position import Position
-from ...rows import DamagedRecordError
+from ...rows import DamagedRecordError, IoCount, Probe, Row
 from ...run import Run
-from ..io.files import Buffer, read_up_to
-from .index_format import CHUNK_ROWS
+from ..io.fd_cache import FdCache
+from ..io.files import Buffer, Files, read_up_to
+from ..io.folder import SegmentId
+from .head_cut import HeadCut, read_cut, write_cut
+from .index_format import CHUNK_ROWS, BadIndexError, Chunk
+from .indexing import index_from_records, index_lost_rows
+from .life import GONE, Life, SegmentState
 from .record_format import (
     BODY_CRC_SIZE,
+    BROKER_TIMESTAMP_TAG,
+    FIRST_TAG_AT,
     RECORD_HEADER,
     RECORD_HEADER_SIZE,
     BadRecordError,
+    RecordFields,
     RecordTuple,
     pack_body_crc,
     pack_record_head,
     pack_records,
     record_size,
     split_records,
+    unpack_record_head,
     whole_record,
 )
-from .segment_rows import KINDS, SegmentRows
+from .segment_format import SegmentHeader
+from .time_index import TimeIndex
+
+_PROBE_BYTES = 64
+"""Size of the usual head: header, prefix (broker time, index below 2^28) and six body bytes."""
+_LONGEST_HEAD_BYTES = RECORD_HEADER_SIZE + MAX_PREFIX_BYTES + CHECKED_BODY_BYTES
+_log = logging.getLogger(__name__)
+
+
+_NOT_REMOVED = frozenset(SegmentState) - {SegmentState.REMOVED}
+
+
+class SegmentRows(Run):
+    """A run of entries in one file, row by row. ``entry_count`` is what readers may see."""
+
+    entry_overhead_bytes = RECORD_HEADER_SIZE
+
+    header: SegmentHeader
+
+    def __init__(
+        self,
+        files: Files,
+        fds: FdCache,
+        path: Path,
+        header: SegmentHeader,
+        index: TimeIndex,
+        life: Life,
+    ) -> None:
+        super().__init__(header)
+        self._files = files
+        self._fds = fds
+        self.path = path
+        self.index = index
+        self.record_key = header.record_key
+        self.life = life
+        """Its state, which the `Filer` changes."""
+
+    @property
+    def time_max_ms(self) -> int:
+        return self.index.time_max_ms
+
+    @property
+    def written_count(self) -> int:
+        return self.index.count
+
+    @property
+    def segment_id(self) -> SegmentId:
+        return self.header.segment_id
+
+    @property
+    def state(self) -> SegmentState:
+        return self.life.state
+
+    @property
+    def removed(self) -> bool:
+        """As ``Run.removed``: its file is removed or about to be, or it never counted."""
+        return self.life.state in GONE
+
+    def mark_removed(self) -> None:
+        """As ``Run.mark_removed``. A removed segment stays removed."""
+        self.life.become(SegmentState.REMOVED, only_if=_NOT_REMOVED)
+
+    def truncate(self, entry_count: int) -> None:
+        with self.index.writing:
+            was_shown = self.entry_count
+            if entry_count < self.index.count:
+                self.chunk(entry_count)  # the only part that may have to be read or repaired first
+            to_digest = self.index.truncate(entry_count)
+            self.show(entry_count)
+            if to_digest is not None:
+                self._digest(*to_digest)
+            self._sample = self._own_times = None
+            if entry_count >= was_shown:
+                return
+            known_ms, self.append_time_max_ms = self.append_time_max_ms, self.header.stamp_floor_ms
+            try:
+                self._learn_last_append_time()
+            except (OSError, DamagedRecordError):
+                self.append_time_max_ms = known_ms  # at worst it is too high: times never go back
+
+    def _digest(self, start: int, end: int) -> None:
+        """Add these bytes to the index's checksum; if they cannot be read, the chunk gets none."""
+        try:
+            with self._fds.use(self.path) as fd:
+                data = read_up_to(self._files, fd, end - start, start)
+        except OSError:
+            data = b""
+        if len(data) == end - start:
+            self.index.digest(data, start)
+        else:
+            self.index.content_unknown()
+
+    def show(self, entry_count: int) -> None:
+        """Let readers see the first ``entry_count`` entries: they are durable now."""
+        self._next_message = self.index.next_before(entry_count)
+        self.entry_count = entry_count
+
+    def show_group(self, entry_count: int, next_message: int, append_time_ms: int) -> None:
+        """As ``Run.show_group``: the first entries make a pending segment durable."""
+        if self.life.state is SegmentState.PENDING:
+            self.life.become(SegmentState.DURABLE, only_if=(SegmentState.PENDING,))
+        super().show_group(entry_count, next_message, append_time_ms)
+
+    # Keeping the index in step with the file
+
+    def load_index(self) -> None:
+        """Load the index from its file as far as that is good, the rest from the records."""
+        trailer = self.index.load()
+        if trailer is not None:
+            self.append_time_max_ms = trailer.append_time_max_ms
+        else:
+            self.read_new_records()
+            self._learn_last_append_time()
+        self.show(self.index.count)
+
+    def _learn_last_append_time(self) -> None:
+        """Read it from the last record: the index has no append times."""
+        last = self.index.count - 1
+        if last >= self.cut_rows:
+            for probe in self.probes(last, self.row(last).offset, 1, IoCount()):
+                self.append_time_max_ms = max(self.append_time_max_ms, probe.append_time_ms)
+
+    def load_cut(self) -> None:
+        """Load how many of the first entries were removed. Raises UnsupportedVersionError."""
+        self.cut_rows = min(self._read_cut().rows, self.entry_count)
+
+    def is_gone(self, row: int) -> bool:
+        """Whether the entry of ``row`` was removed: asked when it could not be read.
+
+        This process's removals are in memory; for others' it reads the cut file.
+        Raises UnsupportedVersionError, OSError.
+        """
+        if not self.removed and row >= self.cut_rows and self._fds.read_only:
+            self.cut_rows = max(self.cut_rows, min(self._read_cut().rows, self.entry_count))
+            if not self._files.exists(self.path):
+                self.life.become(SegmentState.REMOVED, only_if=(SegmentState.DURABLE,))
+        return self.removed or row < self.cut_rows
+
+    def _read_cut(self) -> HeadCut:
+        return read_cut(self._files, self.path, self.ledger_id, self.header.segment_no)
+
+    def cut_head(self, rows: int) -> None:
+        """Remove the first ``rows`` entries: durable before they disappear. Frees their space."""
+        last = self.row(rows - 1)
+        cut = HeadCut(
+            rows, last.next_message, last.end_offset, last.time_ms, self.append_time_max_ms
+        )
+        write_cut(self._files, self.path, self.ledger_id, self.header.segment_no, cut)
+        self.cut_rows = rows
+        start, end = self.header.size_bytes, last.end_offset
+        with self._fds.use(self.path) as fd, suppress(OSError):  # not every file system can
+            self._files.punch_hole(fd, start, end - start)
+
+    def read_new_records(self) -> None:
+        """Add rows for the records after the last one known."""
+        cut = self._read_cut()
+        with self._fds.use(self.path) as fd:
+            self.append_time_max_ms = index_from_records(
+                self._files, fd, self.header, self.index, self.append_time_max_ms, cut=cut
+            )
+
+    def _repair_index(self, row: int) -> None:
+        """The index file is damaged at ``row``: make that chunk again from the records."""
+        number = row // CHUNK_ROWS
+        _log.warning("%s: index damaged at row %d; making it again", self.path, row)
+        cut = self._read_cut()
+        with self.index.writing, self._fds.use(self.path) as fd:
+            fresh = self.index.before_chunk(number)
+            if number == 0:
+                fresh.end_offset = self.header.size_bytes
+            limit = min((number + 1) * CHUNK_ROWS, self.index.count)
+            index_from_records(self._files, fd, self.header, fresh, 0, cut=cut, row_limit=limit)
+            index_lost_rows(fresh, limit, self.index.next_after(number))
+            self.index.repair(number, fresh)
+
+    def row(self, row: int, io: IoCount | None = None) -> Row:
+        return self.chunk(row, io).row(row)
+
+    def chunk(self, row: int, io: IoCount | None = None) -> Chunk:
+        """The chunk of the index that holds ``row``; made again if the file is damaged."""
+        try:
+            return self.index.chunk_of(row, io)
+        except BadIndexError:
+            self._repair_index(row)
+            return self.index.chunk_of(row, io)
+
+    def find_time(self, time_ms: int, limit: int, io: IoCount | None = None) -> int:
+        try:
+            return self.index.find_time(time_ms, limit, io)
+        except BadIndexError as bad:
+            self._repair_index(bad.row)
+            return self.index.find_time(time_ms, limit, io)
+
+    def find_message(self, message: int, limit: int, io: IoCount | None = None) -> int:
+        try:
+            return self.index.find_message(message, limit, io)
+        except BadIndexError as bad:
+            self._repair_index(bad.row)
+            return self.index.find_message(message, limit, io)
+
+    # Heads of records
+
+    def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
+        """The facts of up to ``count`` records from ``row`` on, with one small read each.
+
+        ``offset`` is where the first one begins; each says where the next one begins. Header and
+        prefix are checked; no payload is read. Damaged records are left out.
+        """
+        pread, key = self._files.pread, self.record_key
+        first_entry_id = self.first_entry_id
+        with self._fds.use(self.path) as fd:
+            for number in range(row, row + count):
+                data = pread(fd, _PROBE_BYTES, offset)
+                io.add(len(data))
+                try:
+                    record: RecordFields | None = unpack_record_head(data, 0, key)
+                except BadRecordError:
+                    record, data = self._long_head(fd, offset, io)
+                if record is None or record[6] != first_entry_id + number:
+                    if number + 1 < self.entry_count:
+                        offset = self.row(number + 1, io).offset
+                    continue
+                _, _, size, prefix_size, _, check, _, messages, time_ms, index = record
+                stamped = prefix_size and data[FIRST_TAG_AT] == BROKER_TIMESTAMP_TAG
+                yield Probe(number, time_ms if stamped else -1, time_ms, index, messages)
+                offset += record_size(size, check)
+
+    def _long_head(self, fd: int, offset: int, io: IoCount) -> tuple[RecordFields | None, bytes]:
+        """A record whose prefix is longer than usual, or which is damaged."""
+        data = read_up_to(self._files, fd, _LONGEST_HEAD_BYTES, offset)
+        io.add(len(data))
+        try:
+            return unpack_record_head(data, 0, self.record_key), data
+        except BadRecordError:
+            return None, data
+
+    def head(self, row: int, io: IoCount | None = None) -> RecordHead:
+        io = io or IoCount()
+        offset = self.row(row, io).offset
+        with self._fds.use(self.path) as fd:
+            data = self._files.pread(fd, _PROBE_BYTES, offset)
+            io.add(len(data))
+            try:
+                record: RecordFields | None = unpack_record_head(data, 0, self.record_key)
+            except BadRecordError:
+                record, data = self._long_head(fd, offset, io)
+        if record is None or record.entry_id != self.first_entry_id + row:
+            raise DamagedRecordError(row, "no record header there matches its checksum")
+        if record.kind > LAST_KIND:
+            raise DamagedRecordError(row, f"its kind, {record.kind}, is not known")
+        return RecordHead(
+            Position(self.ledger_id, record.entry_id),
+            KINDS[record.kind],
+            record.message_count,
+            record.index,
+            record.append_time_ms,
+            memoryview(data)[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + record.prefix_size_bytes],
+            record.entry_size_bytes - record.prefix_size_bytes,
+            record.record_size_bytes,
+        )
+
+
+KINDS = tuple(EntryKind)
 
 
 class Segment(SegmentRows):

@@ -1,0 +1,588 @@
+"""What is appended and not yet durable: groups, batches, and what waits for them.
+
+An append's bytes and one row of numbers go into its topic's `Group`, groups of all topics into a
+`Batch`, and batches into `Pending`. A pending append has no object of its own, which the garbage
+collector would have to follow. The caller gets an `Appended`, whose ``commit`` is the group.
+
+``Pending.lock`` orders appends: positions and indexes are assigned under it, and batches are
+committed in the order in which they began to gather.
+
+An append changes its ledger's `Tail`, one `Group` and the counters of `Pending` in one run of plain
+assignments, without a call in between. Python runs signal handlers, and switches threads, only
+when a function begins, when a call returns and when a loop goes round. So an append is made as a
+whole, or not at all. Taking a batch out is such a run of assignments, too.
+
+What is appended to runs whose ledgers are still being made waits in `Beginning`. An engine whose
+ledgers are elsewhere makes a ledger by asking other services, which may take long. So it gathers in
+a batch of its own, and joins the others once its ledgers are ready, or cannot be had. Meanwhile the
+batches of all other runs are committed. A run is in one batch there at a time: so its entries keep
+their order.
+
+Once a batch is durable, `show` hands its bytes to the tail cache instead of dropping them. They are
+the bytes that were written. Their checksums were computed here or checked at append, so nothing has
+to be checked again when they are read from the cache.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from ...metadata import Buffer
+from ..errors import FencedError
+from ..position import Position
+from ..run import Run
+from ..store_state import StoreState
+from ..tail_cache import RecentEntries
+
+if TYPE_CHECKING:
+    from .group_commit import EntryWriter
+
+
+class Bell:
+    """Wakes the committer's thread. While threads that wait commit, it need not ring."""
+
+    def __init__(self) -> None:
+        self.strokes: SimpleQueue[None] = SimpleQueue()
+        """Wakes the thread. An append adds to it, unless ``is_led`` is true (`Pending.group`)."""
+        self.is_led = False
+        """Those who append wait, and so commit themselves: the thread need not be woken."""
+        self.is_rung = False
+        """The thread must commit what is pending and wake waiting threads, even beside others."""
+        self.is_asleep = False
+
+    def ring(self) -> None:
+        """Have the thread commit what is pending and wake waiting threads, even beside others.
+
+        Where it is not asleep it does so in its next turn.
+        """
+        self.is_led = False
+        self.is_rung = True
+        if self.is_asleep:
+            self.strokes.put(None)
+
+
+_JOIN_BELOW_BYTES = 16 * 1024
+"""Buffers smaller than this on average are joined: one copy is cheaper than a long gather."""
+
+ROW_FIELDS = 4
+"""The numbers of each entry: its append time, the highest entry time up to it, the run's
+messages up to it (both including the entry), and where its record ends in the run."""
+
+DoneCallback = Callable[[BaseException | None], None]
+_Callback = TypeVar("_Callback")
+
+
+class Committer(Protocol):
+    """What a commit needs of the `GroupCommit` that finishes it."""
+
+    state: StoreState
+    settling: threading.Lock
+    """Held while commits become done, and while callbacks are added to them."""
+
+    def wake(self) -> None:
+        """Have a thread commit what is pending."""
+
+    def wait_for(self, commit: Commit, timeout_s: float | None) -> None:
+        """Return when a commit is done."""
+
+
+class Owner(Protocol):
+    """The managed ledger a group belongs to, as the committer sees it."""
+
+    name: str
+    on_confirmed: list[Callable[[], None]]
+    """Functions to call after each commit that added entries."""
+    recent: RecentEntries
+    """Where its newest entries are kept for readers."""
+
+    def fence(self) -> None:
+        """Under the lock: drop what is not durable; go on in a new ledger. Never raises."""
+
+
+class _Awaited(Generic[_Callback]):
+    """Something that a committer finishes. Without a committer it is done already."""
+
+    __slots__ = ("_committer", "callbacks", "done")
+
+    def __init__(self, committer: Committer | None) -> None:
+        self._committer = committer
+        self.callbacks: list[_Callback] = []
+        self.done = committer is None
+
+    def _keep(self, callback: _Callback) -> bool:
+        """Keep ``callback`` until this is done, and wake a thread to finish it; False: it is."""
+        committer = self._committer
+        if committer is None or self.done:
+            return False
+        committer.state.check_process()
+        with committer.settling:
+            if self.done:
+                return False
+            self.callbacks.append(callback)
+        committer.wake()
+        return True
+
+
+class Batch(_Awaited[Callable[[], None]]):
+    """What is committed together, for callers that wait for appends to many topics at once."""
+
+    __slots__ = ("groups", "is_cut_short", "is_in_journal", "journal_error", "size_bytes")
+
+    def __init__(self, committer: Committer | None) -> None:
+        super().__init__(committer)
+        self.groups: dict[Run, Group] = {}
+        self.size_bytes = 0
+        self.is_cut_short = False
+        """Groups were taken out: the batch must be finished even if it has no group left."""
+        self.is_in_journal = False
+        """For the engine: the batch is durable."""
+        self.journal_error: OSError | None = None
+        """For the engine: the batch could not be made durable, and never will be."""
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        """Call ``callback()`` when every commit of the batch is done; at once if all are done.
+
+        Each commit says for itself whether it failed. Runs where ``Commit``'s callbacks do, and
+        raises as their registration does.
+        """
+        if not self._keep(callback):
+            callback()
+
+    def groups_with_entries(self) -> list[Group]:
+        """The groups that have entries. A group has none if an exception ended its first append."""
+        return [group for group in self.groups.values() if group.rows]
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to do."""
+        return bool(self.groups) or self.is_cut_short
+
+
+class Commit(_Awaited[DoneCallback]):
+    """The commit of all appends to one topic in one batch."""
+
+    __slots__ = ("batch", "error")
+
+    def __init__(self, committer: Committer | None, batch: Batch) -> None:
+        super().__init__(committer)
+        self.batch = batch
+        self.error: BaseException | None = None
+
+    def add_done_callback(self, callback: DoneCallback) -> None:
+        """Call ``callback(error or None)`` when durable or failed; at once if it is already.
+
+        What became of a commit is a fact: one that was done answers also once the store is closed,
+        and in a child process. For any other one a child process raises ForkedStoreError.
+
+        Runs where the store's ``notify`` runs things. Without ``notify`` in a thread of the store
+        that does nothing else: callbacks may call all of the store's methods, and wait.
+        """
+        if not self._keep(callback):
+            callback(self.error)
+
+    def settle(self, error: BaseException | None) -> list[Callable[[], None]]:
+        """Mark it as done: durable, or failed with ``error``. Returns the callbacks to call.
+
+        The caller holds the committer's ``settling`` lock.
+        """
+        self.error = error
+        self.done = True
+        callbacks, self.callbacks = self.callbacks, []
+        return [partial(callback, error) for callback in callbacks]
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Block until durable.
+
+        Raises FencedError if it is not to be, StoreFailedError if the store stopped before that
+        was known, TimeoutError, CallbackError, and ForkedStoreError in a child process. An
+        exception that a signal handler raises ends the wait and nothing else. Without a time-out
+        the calling thread may write to the disk itself: then no exception ends the wait before
+        the disk answers.
+
+        What became of a commit is a fact: one that is done answers also once the store is closed,
+        and in a child process.
+        """
+        if not self.done and self._committer is not None:
+            self._committer.wait_for(self, timeout_s)
+        if self.error is not None:
+            raise self.error
+
+
+class Group(Commit):
+    """What one batch adds to one run."""
+
+    __slots__ = ("buffers", "offset", "owner", "rows", "run")
+
+    def __init__(
+        self,
+        committer: Committer | None,
+        batch: Batch,
+        owner: Owner,
+        run: Run,
+        offset: int,
+    ) -> None:
+        """``offset``: where the group begins in the run."""
+        super().__init__(committer, batch)
+        self.owner = owner
+        self.run = run
+        self.offset = offset
+        self.buffers: list[Buffer] = []
+        """The records' bytes, one after another."""
+        self.rows: list[int] = []
+        """`ROW_FIELDS` numbers for each entry, one entry after another."""
+
+    @property
+    def entry_count(self) -> int:
+        """How many entries were appended."""
+        return len(self.rows) // ROW_FIELDS
+
+    @property
+    def end_offset(self) -> int:
+        """Where the group ends in the run. The group must have an entry."""
+        return self.rows[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all records, and of the run's header where it comes first."""
+        rows = self.rows
+        return rows[-1] - self.offset if rows else 0
+
+    def join_small_buffers(self) -> None:
+        """Make one buffer of many small ones."""
+        buffers = self.buffers
+        if len(buffers) > 1 and self.size_bytes < _JOIN_BELOW_BYTES * len(buffers):
+            self.buffers = [b"".join(buffers)]
+
+    def show(self, count: int | None = None) -> None:
+        """Let readers see the run up to the group's end, or up to its entry ``count``.
+
+        Its rows must be in the run's index already.
+        """
+        end = len(self.rows) if count is None else count * ROW_FIELDS
+        append_time_ms, _, next_message, _ = self.rows[end - ROW_FIELDS : end]
+        self.run.show_group(self.run.written_count, next_message, append_time_ms)
+
+    def refuse(self, reason: str) -> list[Callable[[], None]]:
+        """Settle it as failed; the error says which of its entries readers see all the same."""
+        return self.settle(FencedError(self.owner.name, reason, self.run.end_entry_id))
+
+    def forget_content(self) -> None:
+        """Free the bytes and rows: the caller may keep the commit for long."""
+        self.buffers, self.rows = [], []
+
+
+def all_buffers(groups: Sequence[Group]) -> list[Buffer]:
+    """The bytes of these groups, in their order."""
+    return list(chain.from_iterable([group.buffers for group in groups]))
+
+
+@dataclass(slots=True)
+class Appended:
+    """Position and index of a new entry. It is stored once ``commit`` is done without error.
+
+    It may be stored although its commit, which others share, has failed: see ``error``.
+    """
+
+    ledger_id: int
+    entry_id: int
+    index: int
+    """Index of the entry's LAST message (PIP-70)."""
+    time_ms: int
+    commit: Commit
+
+    @property
+    def position(self) -> Position:
+        """The entry's position."""
+        return Position(self.ledger_id, self.entry_id)
+
+    @property
+    def error(self) -> BaseException | None:
+        """Once ``commit`` is done: why this entry is not stored; None if it is.
+
+        Who sends it again because its commit failed has it in the log twice, if it is stored.
+        """
+        error = self.commit.error
+        if isinstance(error, FencedError) and self.entry_id < error.stored_end_id:
+            return None
+        return error
+
+
+DONE = Commit(None, Batch(None))
+"""For what needs no commit."""
+
+
+def failed_commit(error: BaseException) -> Commit:
+    """A commit that is done, and failed with ``error``."""
+    commit = Commit(None, Batch(None))
+    commit.error = error
+    return commit
+
+
+class Beginning:
+    """What is appended to runs before these are ready.
+
+    Args:
+        committer: commits it later.
+        writer: makes runs ready.
+        bell: wakes the committer's thread once some are.
+    """
+
+    def __init__(self, committer: Committer, writer: EntryWriter, bell: Bell) -> None:
+        self._committer = committer
+        self._writer = writer
+        self._bell = bell
+        self._gathering = Batch(committer)
+        self._preparing: Batch | None = None
+        self.is_ready = False
+        """The runs of a batch are ready, or cannot be: it can be taken."""
+
+    # Called under the lock
+
+    def group(self, owner: Owner, run: Run, offset: int) -> Group:
+        """The group that gathers for a run that is not ready."""
+        for batch in self.batches:
+            if run in batch.groups:
+                return batch.groups[run]
+        group = Group(self._committer, self._gathering, owner, run, offset)
+        self._gathering.groups[run] = group
+        self.prepare()
+        return group
+
+    @property
+    def batches(self) -> list[Batch]:
+        """All of them that have something to commit, the oldest first."""
+        batches = [self._gathering] if self._preparing is None else [
+            self._preparing, self._gathering
+        ]  # fmt: skip
+        return [batch for batch in batches if batch.is_due]
+
+    def prepare(self) -> None:
+        """Have the runs of the next batch made ready, unless others are just now."""
+        if self._preparing is None and self._gathering.is_due:
+            batch, self._gathering = self._gathering, Batch(self._committer)
+            self._preparing = batch
+            self._writer.prepare([*batch.groups], partial(self._prepared, batch))
+
+    def take(self, *, at_once: bool) -> list[Batch]:
+        """Take out what is ready; with ``at_once`` everything: writing it waits for the ledgers."""
+        taken = self.batches if at_once else self.batches[:1]
+        if at_once:
+            self._gathering = Batch(self._committer)
+        self._preparing, self.is_ready = None, False
+        for batch in taken:
+            for run in batch.groups:
+                run.is_ready = True
+        self.prepare()
+        return taken
+
+    # Called by the engine, on a thread of its own: it must not wait for the lock
+
+    def _prepared(self, batch: Batch) -> None:
+        if batch is self._preparing:
+            self.is_ready = True
+            self._bell.ring()
+
+
+MAX_PENDING_ENTRIES = 128 * 1024
+"""Appends wait while more entries than this are not durable: recovery may have to read them."""
+
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+"""A batch that has grown to this takes no more entries: recovery holds one batch in memory."""
+
+
+class Pending:
+    """Batches that gather and wait, and the one that is on its way to the disk.
+
+    Args:
+        committer: commits them.
+        bell: wakes its thread.
+        beginning: has what is appended to runs that are not ready.
+        max_bytes: appends wait while more is not yet durable.
+    """
+
+    def __init__(
+        self, committer: Committer, bell: Bell, beginning: Beginning, *, max_bytes: int
+    ) -> None:
+        self._committer = committer
+        self._bell = bell
+        self.beginning = beginning
+        self.max_bytes = max_bytes
+        self.max_entries = MAX_PENDING_ENTRIES
+        self.lock = threading.RLock()
+        self.size_bytes = 0
+        self.entry_count = 0
+        self.gathering = Batch(committer)
+        """The batch of the next append."""
+        self._batches = [self.gathering]
+        """Batches that were not taken, the oldest first."""
+        self.taken: Batch | None = None
+        """The batch on its way to the disk; it stays here until it is committed completely."""
+        self.last_taken = Batch(None)
+
+    @property
+    def oldest(self) -> Batch:
+        """The batch to be taken next."""
+        return self._batches[0]
+
+    @property
+    def waiting(self) -> list[Batch]:
+        """The batches that have something to commit and were not taken."""
+        return [*(batch for batch in self._batches if batch.is_due), *self.beginning.batches]
+
+    def is_work_there(self, *, waits: bool) -> bool:
+        """Whether `take` would take a batch, or one was taken and is not finished."""
+        beginning = self.beginning
+        return (
+            self.taken is not None
+            or self.oldest.is_due
+            or beginning.is_ready
+            or (waits and bool(beginning.batches))
+        )
+
+    @property
+    def has_room(self) -> bool:
+        """Whether appends need not wait."""
+        return self.size_bytes <= self.max_bytes and self.entry_count <= self.max_entries
+
+    # Everything below is called under ``lock``
+
+    def group(self, owner: Owner, run: Run, offset: int, wakes: bool) -> Group:
+        """The group that gathers for ``run``; a new one begins at ``offset``.
+
+        ``wakes``: a new one wakes the committer's thread, if that sleeps.
+        """
+        if not run.is_ready:
+            return self.beginning.group(owner, run, offset)
+        batch = self.gathering
+        if batch.size_bytes >= MAX_BATCH_BYTES:
+            batch = Batch(self._committer)
+            batches = [*self._batches, batch]
+            self._batches, self.gathering = batches, batch
+        group = batch.groups.get(run)
+        if group is None:
+            group = Group(self._committer, batch, owner, run, offset)
+            bell = self._bell
+            # No call from here to the bell's: so no exception can come in between.
+            batch.groups[run] = group
+            if wakes and bell.is_asleep and not bell.is_led:
+                bell.strokes.put(None)
+        return group
+
+    def take(self, *, waits: bool = False) -> Batch | None:
+        """Take out the oldest batch, if it has something to commit.
+
+        With ``waits`` also one whose runs are not ready: writing it waits until they are.
+        """
+        if self.beginning.is_ready or (waits and self.beginning.batches):
+            self.join_beginning(at_once=waits)
+        batch = self._batches[0]
+        if not batch.is_due:
+            return None
+        rest = self._batches[1:] or [Batch(self._committer)]
+        gathering = rest[-1]
+        self.taken = self.last_taken = batch
+        self._batches, self.gathering = rest, gathering
+        return batch
+
+    def join_beginning(self, *, at_once: bool) -> None:
+        """Have what gathered for runs that were not ready committed after all other entries."""
+        batches = self.beginning.take(at_once=at_once)
+        before = [batch for batch in self._batches if batch.is_due]
+        fresh = Batch(self._committer)
+        self._batches, self.gathering = [*before, *batches, fresh], fresh
+
+    def count_out(self, groups: Collection[Group], *, ends: bool) -> None:
+        """These are no longer pending; with ``ends`` the batch that was taken is finished."""
+        size_bytes, entry_count = self.size_bytes, self.entry_count
+        for group in groups:
+            size_bytes -= group.size_bytes
+            entry_count -= group.entry_count
+        taken = None if ends else self.taken
+        self.size_bytes, self.entry_count, self.taken = size_bytes, entry_count, taken
+
+    def take_out(self, owners: Collection[int]) -> list[Group]:
+        """Take the groups of owners, by their ids, out of the batches that wait."""
+        groups = []
+        for batch in (*self._batches, *self.beginning.batches) if owners else ():
+            for run, group in list(batch.groups.items()):
+                if id(group.owner) in owners:
+                    groups.append(batch.groups.pop(run))
+                    batch.is_cut_short = True
+        return groups
+
+    def take_all(self) -> list[Batch]:
+        """Take out every batch, the one on its way included: the store stops."""
+        self.join_beginning(at_once=True)
+        batches = self._batches if self.taken is None else [self.taken, *self._batches]
+        fresh = Batch(self._committer)
+        self._batches, self.gathering, self.taken = [fresh], fresh, None
+        self.size_bytes = self.entry_count = 0
+        return batches
+
+
+PIECE_BYTES = 64 * 1024
+"""Larger groups are kept in pieces, so that a view on one entry keeps only its piece in memory."""
+
+
+def show(groups: Sequence[Group], *, keep: bool = True) -> None:
+    """Show groups, which are durable, to readers, and keep their entries for those at the end.
+
+    Called under the committer's lock: what is removed later is removed from the cache, too.
+    ``keep`` is false where the main thread commits: a signal handler could end it half way.
+    """
+    for group in groups:
+        group.show()
+        if keep:
+            _remember(group)
+
+
+def _remember(group: Group) -> None:
+    """Keep the entries of a group, if its topic is read at its end."""
+    recent = group.owner.recent
+    if not recent.is_wanted():
+        return
+    run = group.run
+    unpack = run.unpacker()
+    # The run's first bytes (a run's header) stand before its first entry.
+    skip = len(run.first_bytes()) if group.offset == 0 else 0
+    pieces = _cut(group, skip) if len(group.buffers) == 1 else _one_by_one(group, skip)
+    first_entry_id = run.end_entry_id - group.entry_count
+    recent.add(run.ledger_id, first_entry_id, [(count, data, unpack) for count, data in pieces])
+
+
+def _cut(group: Group, skip: int) -> list[tuple[int, bytes]]:
+    """The group's one buffer in pieces of whole records; as it is, without a copy, if small."""
+    buffer = group.buffers[0]
+    if type(buffer) is bytes and not skip and len(buffer) <= PIECE_BYTES:
+        return [(group.entry_count, buffer)]
+    ends, view = group.rows[ROW_FIELDS - 1 :: ROW_FIELDS], memoryview(buffer)
+    pieces = []
+    done, start = 0, group.offset + skip
+    while done < len(ends):
+        until = bisect_right(ends, start + PIECE_BYTES, done + 1)
+        end = ends[until - 1]
+        pieces.append((until - done, bytes(view[start - group.offset : end - group.offset])))
+        done, start = until, end
+    return pieces
+
+
+def _one_by_one(group: Group, skip: int) -> list[tuple[int, bytes]]:
+    """Large entries, each copied to a piece of its own, so that the original memory is freed."""
+    ends = iter(group.rows[ROW_FIELDS - 1 :: ROW_FIELDS])
+    pieces, parts = [], []
+    offset, end = group.offset, next(ends, None)
+    for buffer in group.buffers:
+        parts.append(buffer)
+        offset += len(buffer)
+        if offset == end:
+            data = b"".join(parts)
+            pieces.append((1, data[skip:] if skip else data))
+            parts, skip, end = [], 0, next(ends, None)
+    return pieces

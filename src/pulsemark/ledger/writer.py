@@ -1,0 +1,1206 @@
+"""The end of a topic's log: entries appended, ledgers begun and ended, heads and tails cut off.
+
+An entry gets its position, time and index at append, under the store's lock, and keeps them:
+``time = max(clock, last)``, ``index = last + messages``. Entries that cannot be made durable are
+not removed one by one. Instead the ledger is fenced at its last durable entry, and the topic
+continues in a new ledger, whose header says how many entries of the previous one count. So indexes
+have no gaps, and none is given twice. Every opening of a topic begins a new ledger, too. A change
+is made in this order: first all that may fail, then one run of assignments that nothing can
+interrupt, then what cannot fail. Longer changes run in `UninterruptedWork`.
+
+A store counts its topics' control entries (`control_positions`), so each ledger with control
+entries is noted before the first of them is appended.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from typing import NoReturn, TypeAlias
+
+from ..metadata import (
+    PREFIX_MAGIC,
+    BrokerEntryMetadata,
+    Buffer,
+    Clock,
+    ControlError,
+    MessageHeader,
+    Sender,
+    StamperChain,
+    control_metadata,
+    pack,
+    pack_stamp,
+    verify_checksum,
+)
+from ..metadata.message import sound_count
+from ..metadata.prefix import pack_stamps
+from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, ControlType
+from .commit.batch import MAX_BATCH_BYTES, ROW_FIELDS, Appended, Batch, Commit, Group
+from .control_positions import ControlPositions
+from .cursors.cursor import Cursor
+from .cursors.cursor_store import CursorStore
+from .entry import Entry, EntryKind
+from .entry_time import checked_ms, time_of_unstamped
+from .epochs import TailCut, check_epoch, check_highest, check_not_before, find_cut
+from .errors import (
+    AlreadyStampedError,
+    CatalogError,
+    EntryTooLargeError,
+    FencedError,
+    InvalidEntryError,
+    LedgerError,
+    StaleEpochError,
+    StoreClosedError,
+    TopicTerminatedError,
+)
+from .limits import (
+    BODY_CRC_OURS,
+    BODY_CRC_PRODUCER,
+    CHECKED_BODY_BYTES,
+    MAX_INDEX,
+    MAX_MESSAGE_COUNT,
+    MAX_PREFIX_BYTES,
+    MAX_RUN_MESSAGES,
+    MAX_TIME_MS,
+)
+from .options import StoreOptions
+from .position import Position
+from .run import Run, RunHeader
+from .store_core import StoreCore
+from .topic_log import LogSnapshot, TopicLog
+
+
+@dataclass(slots=True)
+class Tail:
+    """The end of a topic, including entries that are not yet durable."""
+
+    ledger_id: int
+    run: Run | None
+    """The run of the next entry; None: it begins a new one."""
+    entry_id: int
+    """The next entry's id."""
+    offset: int
+    """The next entry's place in the run; 0: the run's header comes first."""
+    next_index: int
+    stamp_floor_ms: int
+    """The last append time; later ones are never lower."""
+    entry_time_max_ms: int
+    """The highest entry time (PIP-70) so far."""
+    ledger_bytes: int
+    ledger_age_ms: int
+    """How far the clock advanced since the ledger began; steps back do not count."""
+    clock_ms: int
+    """The clock's time at the last append."""
+    epoch: int
+    needs_ledger_id: bool = False
+    """``ledger_id`` is that of an ended ledger, because no new id could be reserved."""
+
+    @property
+    def assigned_count(self) -> int:
+        """Entries of the run that have an entry id assigned."""
+        return self.entry_id - self.run.first_entry_id if self.run is not None else 0
+
+
+NOTHING, RUN, LEDGER = range(3)
+"""What a new entry begins."""
+
+
+def what_begins(
+    tail: Tail, size_bytes: int, messages: int, age_ms: int, options: StoreOptions, entries: int = 1
+) -> int:
+    """Whether an entry of that size is to begin a RUN or LEDGER, or NOTHING.
+
+    For several ``entries`` of that size together: whether one of them is.
+    """
+    run = tail.run
+    if run is None:
+        return LEDGER
+    offset = tail.offset
+    if offset == 0:  # it has just been begun for such an entry, however large that is
+        return NOTHING
+    if (
+        tail.entry_id + entries > options.ledger_entries
+        or tail.ledger_bytes + size_bytes > options.ledger_size_bytes
+        or age_ms >= options.ledger_age_ms
+    ):
+        return LEDGER
+    if (
+        offset + size_bytes > options.segment_size_bytes
+        or tail.next_index - run.first_index + messages > MAX_RUN_MESSAGES
+    ):
+        return RUN
+    return NOTHING
+
+
+_PREFIX_MAGIC = PREFIX_MAGIC.to_bytes(2, "big")
+
+
+def plain_body(topic: str, body: object) -> Buffer:
+    """The body as a buffer whose ``len`` is its size in bytes.
+
+    The view also keeps the caller from resizing or closing bytes that are not yet written.
+    Raises InvalidEntryError if the body is not a buffer, or not contiguous.
+    """
+    try:
+        view = memoryview(body)  # type: ignore[arg-type]
+        is_plain = view.format == "B" and view.ndim == 1 and view.c_contiguous
+        return view if is_plain else view.cast("B")
+    except (TypeError, ValueError) as error:
+        what = type(body).__name__
+        raise InvalidEntryError(topic, f"a {what} is not contiguous bytes: {error}") from error
+
+
+def check_kind(topic: str, kind: int) -> EntryKind:
+    """The kind of an entry. Raises InvalidEntryError."""
+    try:
+        return EntryKind(kind)
+    except ValueError as error:
+        raise InvalidEntryError(topic, f"{kind!r} is not a kind of entry") from error
+
+
+def check_count(topic: str, message_count: object) -> int:
+    """The number of messages that an entry counts for: 0 where it is 0 or negative, as in Pulsar.
+
+    Raises InvalidEntryError.
+    """
+    if not isinstance(message_count, int):
+        raise InvalidEntryError(topic, f"message_count must be an int, not {message_count!r}")
+    if message_count > MAX_MESSAGE_COUNT:
+        raise InvalidEntryError(
+            topic, f"message_count must be at most {MAX_MESSAGE_COUNT}, not {message_count}"
+        )
+    return max(int(message_count), 0)
+
+
+def body_check_of(topic: str, body: Buffer) -> int:
+    """Which checksum guards the body: the producer's own, verified here, or one of ours.
+
+    Raises ChecksumError, and AlreadyStampedError for a body that begins with a prefix.
+    """
+    if len(body) >= CHECKED_BODY_BYTES and verify_checksum(body):
+        return BODY_CRC_PRODUCER
+    if body[:2] == _PREFIX_MAGIC:
+        raise AlreadyStampedError(topic)
+    return BODY_CRC_OURS
+
+
+def check_place(topic: str, tail: Tail, epoch: int | None, follows: Appended | None) -> None:
+    """Raise if the log's end is not where the caller believes to append. Under the lock.
+
+    StaleEpochError: the log has another epoch. FencedError: ``follows``, an earlier append, is not
+    stored and will not be. A failure ends the ledger before it is known to the commit: so an entry
+    that is not yet stored must be in the ledger to which the next entry goes.
+    """
+    if epoch is not None and epoch != tail.epoch:
+        raise StaleEpochError(topic, epoch, tail.epoch)
+    if follows is None:
+        return
+    if follows.error is not None:
+        raise FencedError(topic, f"the entry before it failed: {follows.error}")
+    if not follows.commit.done and follows.ledger_id != tail.ledger_id:
+        raise FencedError(topic, "a new ledger began before the entry before it was stored")
+
+
+def checked(
+    topic: str, body: object, message_count: object, kind: int
+) -> tuple[Buffer, int, int, EntryKind]:
+    """Body, body check, message count and kind of an entry, checked. Raises as those above."""
+    plain = plain_body(topic, body)
+    count, known = check_count(topic, message_count), check_kind(topic, kind)
+    return plain, body_check_of(topic, plain), count, known
+
+
+def raise_too_large(topic: str, prefix: bytes, size_bytes: int, limit_bytes: int) -> NoReturn:
+    """Raise EntryTooLargeError for an entry of that size, or for its prefix."""
+    if size_bytes > limit_bytes:
+        raise EntryTooLargeError(topic, size_bytes, limit_bytes)
+    raise EntryTooLargeError(topic, len(prefix), MAX_PREFIX_BYTES)
+
+
+_PLAIN_TIME_END_MS = 2**63
+_MANY_MAX_BYTES = 1 << 20
+"""Larger records are not built together: they cost enough alone, and a batch has a limit."""
+
+
+NewEntries: TypeAlias = tuple[
+    Sequence[Buffer],
+    int,
+    Sequence[int],
+    EntryKind,
+    BrokerEntryMetadata | None,
+    Sender | None,
+]
+"""Entries that are to be appended one after another, checked as far as possible before they have a
+place: bodies, body check, message counts, kind, prefix fields of the store itself, the producer.
+Where there is more than one, all have messages, and nothing but these to be told apart by."""
+
+Records: TypeAlias = tuple[Sequence[Buffer], list[int], int, int, int, int]
+"""Built records, and what the `Tail` is after them: the bytes (with the run's header first, where
+the first entry is the run's), the entries' rows in the group (``group.ROW_FIELDS``), their size in
+bytes, the next index, the ledger's age and the clock in milliseconds."""
+
+
+class RecordBuilder:
+    """Builds a topic's records. It changes nothing. Other stampers need another builder."""
+
+    __slots__ = ("_clock", "_options", "_topic", "chain", "is_plain", "stamps_time")
+
+    def __init__(
+        self, topic: str, clock: Clock, options: StoreOptions, chain: StamperChain
+    ) -> None:
+        self._topic = topic
+        self._clock = clock
+        self._options = options
+        self.chain = chain
+        self.stamps_time = chain.stamps_time
+        """Whether prefixes have the broker's time. If not, an entry has the time of its header."""
+        self.is_plain = chain.is_plain_stamp
+        """Whether prefixes have time and index, and nothing else."""
+
+    def build(self, entries: NewEntries, tail: Tail) -> Records | int:
+        """The records at ``tail``; or RUN or LEDGER if one must be begun for the first entry.
+
+        Of several entries it builds all, or only the first: where a run begins or ends, and where
+        stampers of others are asked. Raises what ``ManagedLedger.append`` does.
+        """
+        bodies, body_check, counts, kind, base, _ = entries
+        run = tail.run
+        if run is None:
+            return LEDGER  # before any stamper is called
+        if len(bodies) > 1:
+            if tail.offset and self.is_plain and base is None:
+                records = self._build_many(entries, tail, run)
+                if records is not None:
+                    return records
+            entries = _first_of(entries)
+            bodies, body_check, counts, kind, base, _ = entries
+        body, messages = bodies[0], counts[0]
+        clock_ms = self._clock.now_ms()
+        if clock_ms.__class__ is not int or not 0 <= clock_ms <= MAX_TIME_MS:
+            clock_ms = checked_ms(clock_ms)
+        age_ms, now_ms, index = tail.ledger_age_ms, tail.stamp_floor_ms, tail.next_index + messages
+        if clock_ms > tail.clock_ms:
+            age_ms += clock_ms - tail.clock_ms
+        if clock_ms > now_ms:
+            now_ms = clock_ms
+        header = None
+        plain = self.is_plain and base is None and messages and now_ms < _PLAIN_TIME_END_MS
+        if plain and index <= MAX_INDEX + 1:
+            prefix = pack_stamp(now_ms, index - 1)  # as the chain does, without calling it
+        else:
+            # Both the stampers and the time index may read it.
+            header = None if self.stamps_time else MessageHeader(body)
+            prefix = self._prefix(entries, now_ms, index - 1, header)
+        size = self._entry_size_bytes(prefix, body) + run.overhead_bytes[body_check]
+        if begins := what_begins(tail, size, messages, age_ms, self._options):
+            return begins
+        parts = run.pack(tail.entry_id, kind, messages, now_ms, index - 1, prefix, body, body_check)
+        start = tail.offset
+        if start == 0:
+            parts = (run.first_bytes(), *parts)
+            start = len(parts[0])
+        time_ms = now_ms
+        if not (self.stamps_time and prefix):
+            time_ms = time_of_unstamped(header or MessageHeader(body), now_ms)
+        rows = [now_ms, max(time_ms, tail.entry_time_max_ms), index - run.first_index, start + size]
+        return parts, rows, size, index, age_ms, clock_ms
+
+    def _build_many(self, entries: NewEntries, tail: Tail, run: Run) -> Records | None:
+        """The records of several entries with plain stamps; None if one may have to be alone."""
+        bodies, body_check, counts, kind, _, _ = entries
+        messages, entry_count = sum(counts), len(bodies)
+        clock_ms = self._clock.now_ms()
+        now_ms, index = max(clock_ms, tail.stamp_floor_ms), tail.next_index + messages
+        age_ms = tail.ledger_age_ms + max(0, clock_ms - tail.clock_ms)
+        if index > MAX_INDEX + 1 or now_ms >= _PLAIN_TIME_END_MS:
+            return None
+        prefixes = pack_stamps(now_ms, tail.next_index, counts)
+        # Their indexes grow: so none is longer than the last one.
+        if max(map(len, bodies)) + len(prefixes[-1]) > self._options.max_entry_size_bytes:
+            return None
+        size = sum(map(len, bodies)) + sum(map(len, prefixes))
+        size += entry_count * run.overhead_bytes[body_check]
+        if size > _MANY_MAX_BYTES or what_begins(
+            tail, size, messages, age_ms, self._options, entry_count
+        ):
+            return None
+        parts, ends = run.pack_run(
+            tail.entry_id, kind, counts, now_ms, tail.next_index, prefixes, bodies, body_check,
+            tail.offset,
+        )  # fmt: skip
+        rows = [now_ms, max(now_ms, tail.entry_time_max_ms), 0, 0] * entry_count
+        rows[2::ROW_FIELDS] = [*accumulate(counts, initial=tail.next_index - run.first_index)][1:]
+        rows[3::ROW_FIELDS] = ends
+        return parts, rows, size, index, age_ms, clock_ms
+
+    def _prefix(
+        self, entries: NewEntries, now_ms: int, index: int, header: MessageHeader | None
+    ) -> bytes:
+        """The prefix of one entry: the fields of the stampers and of ``base``."""
+        (body,), _, (messages,), _, base, sender = entries
+        if index > MAX_INDEX:
+            raise InvalidEntryError(self._topic, f"index {index} is above {MAX_INDEX}")
+        prefix = self.chain.prefix(
+            self._topic, now_ms, index, messages, body, base=base, sender=sender, header=header
+        )
+        return pack(base) if base is not None and not prefix else prefix
+
+    def _entry_size_bytes(self, prefix: bytes, body: Buffer) -> int:
+        """Prefix and body together. Raises EntryTooLargeError."""
+        prefix_size = len(prefix)
+        size = prefix_size + len(body)
+        if size > self._options.max_entry_size_bytes or prefix_size > MAX_PREFIX_BYTES:
+            raise_too_large(self._topic, prefix, size, self._options.max_entry_size_bytes)
+        return size
+
+
+def _first_of(entries: NewEntries) -> NewEntries:
+    bodies, body_check, counts, kind, base, sender = entries
+    return bodies[:1], body_check, counts[:1], kind, base, sender
+
+
+class ManagedLedger(TopicLog):
+    """One topic of a store, open for appending."""
+
+    def __init__(
+        self,
+        store: StoreCore,
+        name: str,
+        topic_id: int,
+        segments: Sequence[Run],
+        ledger_id: int,
+        *,
+        index_floor: int = 0,
+        cursors: CursorStore | None = None,
+        controls: ControlPositions | None = None,
+    ) -> None:
+        """``index_floor``: indexes below it are in use, though the ledger that had them is lost.
+        ``cursors`` None: it is the cursor ledger itself.
+        """
+        super().__init__(name, segments)
+        self.store = store
+        """The store that the topic is in."""
+        self._engine = store.engine
+        self._state = store.state
+        self._committer = store.committer
+        self._pending = store.committer.pending
+        self._group: Group | None = None
+        """The group of the last append."""
+        self._index_floor = index_floor
+        self._opened_at_ledger_id = ledger_id
+        self.topic_id = topic_id
+        self.on_confirmed: list[Callable[[], None]] = []
+        """Called after each commit that added entries, where callbacks run."""
+        self.cursors: dict[str, Cursor] = {}
+        self.recent = store.tail_cache.of_topic(self._mark_deletes)
+        """The newest entries, kept for readers at the end of the log."""
+        self.stampers = StamperChain()
+        self._closed = False
+        self._deleted = False
+        self._removing = threading.Lock()
+        """Held while entries are removed from the head, so that one removal runs at a time."""
+        self.tail = self._tail_at_opening(ledger_id)
+        """Changed under the lock, by appends and by the committer."""
+        self._found_epoch = self.tail.epoch if self._segments else None
+        """The last epoch when this owner opened the log; None: the log was empty."""
+        self._terminated = self._ended = False
+        if controls is not None:
+            self.controls = controls  # before there are cursors, which count without them
+        self._cursor_store = cursors
+        self.before_removal: list[Callable[[Position], None]] = []
+        """Called in the removing thread before entries are removed from the head, with the position
+        before which they are. An error ends the removal."""
+        if cursors is not None:
+            cursors.attach(self)
+
+    def _tail_at_opening(self, ledger_id: int) -> Tail:
+        """After the last durable entry; every opening begins a new ledger."""
+        segments = self._segments
+        return Tail(
+            ledger_id=ledger_id,
+            run=None,
+            entry_id=0,
+            offset=0,
+            next_index=self.next_index,
+            stamp_floor_ms=max((s.append_time_max_ms for s in segments), default=0),
+            entry_time_max_ms=segments[-1].time_max_ms if segments else 0,
+            ledger_bytes=0,
+            ledger_age_ms=0,
+            clock_ms=0,
+            epoch=segments[-1].header.epoch if segments else 0,
+        )
+
+    @property
+    def stampers(self) -> StamperChain:
+        """The stampers of new entries; with an empty chain they have no prefix."""
+        return self._builder.chain
+
+    @stampers.setter
+    def stampers(self, chain: StamperChain) -> None:
+        self._builder = RecordBuilder(self.name, self.store.clock, self.store.options, chain)
+
+    def snapshot(self) -> LogSnapshot:
+        """As ``TopicLog.snapshot``, under the lock under which entries are shown."""
+        with self._committer.lock:
+            return super().snapshot()
+
+    @property
+    def end_position(self) -> Position:
+        """Position of the first entry that is not yet durable, or of the next one.
+
+        While nothing is pending: in the current ledger, even if that has no entry yet.
+        """
+        tail = self.tail
+        end = (
+            super().end_position
+            if tail.needs_ledger_id
+            else Position(tail.ledger_id, tail.entry_id if tail.run is not None else 0)
+        )
+        for run in reversed(self._segments):
+            if run.entry_count < self._assigned(run):
+                end = Position(run.ledger_id, run.end_entry_id)
+            elif run.entry_count:
+                break  # durable, and so is all before it
+        return end
+
+    @property
+    def next_index(self) -> int:
+        """The index of the next message after the last durable entry."""
+        next_index = super().next_index
+        if self._index_floor:
+            last = self._last_visible()
+            if last is None or last.ledger_id < self._opened_at_ledger_id:
+                return max(next_index, self._index_floor)
+        return next_index
+
+    @property
+    def ledger_id(self) -> int:
+        """The ledger that the next entry goes to."""
+        return self.tail.ledger_id
+
+    def read(
+        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
+    ) -> list[Entry]:
+        """As ``TopicLog.read``; raises StoreClosedError once the store is closed."""
+        if self._state.is_over:
+            self._state.check()
+        entries = self.recent.read(start, max_entries, max_bytes)
+        if entries:
+            self.give_way()
+            return entries
+        entries = super().read(start, max_entries=max_entries, max_bytes=max_bytes)
+        if entries:
+            self.recent.missed(entries)
+        else:
+            self.recent.reached_end()
+        return entries
+
+    def _mark_deletes(self) -> list[Position]:
+        return [cursor.mark_delete for cursor in tuple(self.cursors.values())]
+
+    def read_stored(
+        self, start: Position, *, max_entries: int = 10_000, max_bytes: int = 4 << 20
+    ) -> tuple[Position, list[memoryview]]:
+        """As ``TopicLog.read_stored``; raises StoreClosedError once the store is closed."""
+        self._state.check()
+        return super().read_stored(start, max_entries=max_entries, max_bytes=max_bytes)
+
+    def check_can_read(self) -> None:
+        """Raise StoreClosedError, StoreFailedError or ForkedStoreError unless the store is open."""
+        self._state.check()
+
+    def give_way(self) -> bool:
+        """Let commits run first: see `read_turns`."""
+        turns = self._committer.read_turns
+        if self._pending.size_bytes or turns.are_due():
+            turns.wait()
+            return True
+        return False
+
+    # Appending
+
+    def append(
+        self,
+        body: Buffer,
+        *,
+        message_count: int = 1,
+        kind: EntryKind = EntryKind.DATA,
+        base: BrokerEntryMetadata | None = None,
+        epoch: int | None = None,
+        sender: Sender | None = None,
+        follows: Appended | None = None,
+        wakes: bool = True,
+    ) -> Appended:
+        """Add an entry. Returns at once; it is durable when the returned ``commit`` is done.
+
+        This is an `append_run` of one.
+
+        ``body`` is a producer's headers-and-payload (or any contiguous buffer). It must not change
+        until then. An entry with ``message_count`` 0 or below takes no index and gets no prefix, as
+        in Pulsar. ``base`` are prefix fields of the store itself, written even without stamps.
+        ``epoch`` is the leader epoch in which the caller believes to lead, ``sender`` the producer
+        whose connection sent the entry, for stampers. ``follows`` is an earlier append without
+        which this one must not be stored (FencedError). Without ``wakes`` the committer sleeps on
+        until ``CommitterThread.wake``. Waits while too much is pending.
+
+        Raises AlreadyStampedError, ChecksumError (a body with Pulsar's magic whose CRC32C is
+        wrong), EntryTooLargeError, InvalidEntryError (see there), StaleEpochError,
+        StoreClosedError, StoreFailedError, ForkedStoreError, CatalogError, and StampingError from
+        a plugin: nothing is stored then. After an exception from a signal handler the entry may be
+        stored or not.
+        """
+        body = body if type(body) is bytes else plain_body(self.name, body)
+        if kind is not EntryKind.DATA:
+            kind = check_kind(self.name, kind)
+        if type(message_count) is not int:
+            message_count = check_count(self.name, message_count)
+        appended, _ = self.append_run(
+            (body,),
+            (message_count,),
+            kind=kind,
+            base=base,
+            epoch=epoch,
+            sender=sender,
+            follows=follows,
+            wakes=wakes,
+        )
+        return appended
+
+    def append_run(
+        self,
+        bodies: Sequence[Buffer],
+        message_counts: Sequence[int],
+        *,
+        kind: EntryKind = EntryKind.DATA,
+        base: BrokerEntryMetadata | None = None,
+        epoch: int | None = None,
+        sender: Sender | None = None,
+        follows: Appended | None = None,
+        wakes: bool = True,
+    ) -> tuple[Appended, int]:
+        """Add entries that follow one another: as many of the first ones as can be added at once.
+
+        Returns what ``append`` does for the last one that was added, and how many were. They have
+        consecutive positions in one ledger, the same time and the same commit. The caller goes on
+        with the rest. A run ends before a segment or a ledger begins, before a body whose checksum
+        is missing or wrong, before an entry without messages, and at a limit; with stampers other
+        than time and index, and with ``base``, after each entry.
+
+        Bodies are bytes or views of single bytes. Raises what ``append`` raises for the first one.
+        """
+        if self._state.is_over:
+            self._state.check()
+        entries = self._admitted(bodies, message_counts, kind, base, sender)
+        pending = self._pending
+        if pending.size_bytes > pending.max_bytes or pending.entry_count > pending.max_entries:
+            self._committer.wait_for_room()
+        while True:
+            with pending.lock:
+                if self._closed or self._state.is_over:
+                    self._check_open()
+                tail = self.tail
+                if epoch is not None or follows is not None:
+                    check_place(self.name, tail, epoch, follows)
+                records = self._builder.build(entries, tail)
+                if type(records) is tuple and (not kind or self.controls.is_noted(tail.ledger_id)):
+                    appended = self._add(tail, records, wakes=wakes)
+                    if kind and entries[2][0]:
+                        self.controls.add(appended.position)
+                    return appended, len(records[1]) // ROW_FIELDS
+            self.store.uninterrupted.run(partial(self._make_room, entries))
+
+    def _admitted(
+        self,
+        bodies: Sequence[Buffer],
+        counts: Sequence[int],
+        kind: EntryKind,
+        base: BrokerEntryMetadata | None,
+        sender: Sender | None,
+    ) -> NewEntries:
+        """As many of the first entries as may be appended together. Raises for the first one."""
+        if len(bodies) > 1 and not kind and base is None and self._builder.is_plain:
+            count = sound_count(bodies)
+            if count > 1 and min(counts) > 0 and max(counts) <= MAX_MESSAGE_COUNT:
+                if count < len(bodies):
+                    bodies, counts = bodies[:count], counts[:count]
+                return bodies, BODY_CRC_PRODUCER, counts, kind, None, sender
+        body, message_count = bodies[0], counts[0]
+        if not 0 <= message_count <= MAX_MESSAGE_COUNT:
+            message_count = check_count(self.name, message_count)
+        return (body,), body_check_of(self.name, body), (message_count,), kind, base, sender
+
+    def _add(
+        self, tail: Tail, records: Records, group: Group | None = None, *, wakes: bool = True
+    ) -> Appended:
+        """Under the lock: append records that were built at ``tail`` to the group that gathers.
+
+        Returns what was appended last.
+        """
+        parts, rows, size_bytes, next_index, age_ms, clock_ms = records
+        pending = self._pending
+        run = tail.run
+        if group is None:
+            group = self._group
+            if (
+                group is None
+                or group.run is not run
+                or group.batch is not pending.gathering
+                or group.batch.size_bytes >= MAX_BATCH_BYTES
+            ):
+                assert run is not None
+                group = self._group = pending.group(self, run, tail.offset, wakes)
+        batch = group.batch
+        append_time_ms, entry_time_ms, _, end = rows if len(rows) == ROW_FIELDS else rows[-4:]
+        added_bytes, end_id = end - tail.offset, tail.entry_id + len(rows) // ROW_FIELDS
+        entry_count = end_id - tail.entry_id
+        appended = Appended(tail.ledger_id, end_id - 1, next_index - 1, append_time_ms, group)
+        # No call from here on: nothing can interrupt this (see `pending`).
+        group.buffers += parts
+        group.rows += rows
+        tail.entry_id = end_id
+        tail.offset = end
+        tail.next_index = next_index
+        tail.stamp_floor_ms = append_time_ms
+        tail.entry_time_max_ms = entry_time_ms
+        tail.ledger_bytes += size_bytes
+        tail.ledger_age_ms = age_ms
+        tail.clock_ms = clock_ms
+        batch.size_bytes += added_bytes
+        pending.size_bytes += added_bytes
+        pending.entry_count += entry_count
+        return appended
+
+    # Ledgers and segments
+
+    def _make_room(self, entries: NewEntries) -> None:
+        """Begin a run, or a ledger, if the first of these is to be the first one in it."""
+        if entries[3]:  # a control entry
+            self.controls.note(self.tail.ledger_id, self.tail.ledger_id, self._segments)
+        with self._committer.lock:
+            self._check_open()
+            tail = self.tail
+            begins = self._builder.build(entries, tail)
+            if isinstance(begins, tuple):
+                return  # another thread has begun one meanwhile
+            run = tail.run
+            if run is None or begins == LEDGER:
+                if run is not None or tail.needs_ledger_id:
+                    ledger_id = self.store.next_ledger_id()
+                    tail = replace(tail, ledger_id=ledger_id, needs_ledger_id=False)
+                self._begin(self._tail_of_new(tail, self._segments, 0, 0))
+            else:
+                number = run.header.segment_no + 1
+                self._begin(self._tail_of_new(tail, self._segments, number, tail.entry_id))
+
+    def _tail_of_new(
+        self,
+        tail: Tail,
+        kept: Sequence[Run],
+        segment_no: int,
+        first_entry_id: int,
+        last_count: int | None = None,
+    ) -> Tail:
+        """``tail`` with a new run, after ``kept``; nothing has changed yet."""
+        previous = next(
+            (s for s in reversed(kept) if s.ledger_id != tail.ledger_id and self._assigned(s)), None
+        )
+        header = RunHeader(
+            topic=self.name,
+            topic_id=self.topic_id,
+            ledger_id=tail.ledger_id,
+            segment_no=segment_no,
+            first_entry_id=first_entry_id,
+            first_index=tail.next_index,
+            entry_time_floor_ms=tail.entry_time_max_ms,
+            stamp_floor_ms=tail.stamp_floor_ms,
+            previous_ledger_id=previous.ledger_id if previous else -1,
+            epoch=tail.epoch,
+            previous_entry_count=previous.first_entry_id
+            + (self._assigned(previous) if last_count is None else last_count)
+            if previous
+            else 0,
+        )
+        began = replace(
+            tail,
+            run=self._engine.create(header),
+            entry_id=first_entry_id,
+            offset=0,
+        )
+        if segment_no:
+            return began
+        return replace(
+            began, ledger_bytes=0, ledger_age_ms=0, clock_ms=checked_ms(self.store.clock.now_ms())
+        )
+
+    def _assigned(self, run: Run) -> int:
+        """How many entries of a run have an entry id assigned."""
+        tail = self.tail
+        assigned = tail.assigned_count if run is tail.run else run.assigned_count
+        return max(run.entry_count, assigned)
+
+    def _begin(self, tail: Tail) -> None:
+        """Continue at ``tail``, whose run is new. Cannot fail."""
+        assert tail.run is not None
+        self._engine.began(tail.run)
+        self._leave_run()
+        self._segments = (*self._segments, tail.run)
+        self.tail = tail
+
+    def _leave_run(self) -> None:
+        """No entry follows in the current run."""
+        run = self.tail.run
+        if run is None:
+            return
+        run.assigned_count = self.tail.assigned_count
+        if run.assigned_count:
+            self._engine.sealed(run)
+        else:  # it was begun for an entry that was not appended
+            self._segments = tuple(s for s in self._segments if s is not run)
+            self._engine.void(run)
+        self.tail = replace(self.tail, run=None, entry_id=0, offset=0)
+
+    # What the committer calls
+
+    def fence(self) -> None:
+        """Under the lock: drop what is not durable; the next entry begins a new ledger.
+
+        Reads no file: no index has rows of entries that are not durable.
+        """
+        tail = self.tail
+        kept = tuple(s for s in self._segments if s.entry_count)
+        for run in self._segments:
+            run.assigned_count = run.entry_count
+            if not run.entry_count:
+                self._engine.void(run)
+        if tail.run is not None and tail.run.entry_count:
+            self._engine.sealed(tail.run)
+        self._segments = kept
+        last = kept[-1] if kept else None
+        self.controls.failed_after(last)
+        self.tail = replace(
+            tail,
+            run=None,
+            entry_id=0,
+            offset=0,
+            next_index=self.next_index,
+            entry_time_max_ms=last.time_max_ms if last else 0,
+            epoch=last.header.epoch if last else 0,
+            needs_ledger_id=True,
+        )
+        # On a full disk the catalog may fail as well: then the next append tries again.
+        with suppress(CatalogError):
+            ledger_id = self.store.next_ledger_id()
+            self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)
+
+    def append_control(
+        self,
+        control_type: ControlType,
+        name: str = "",
+        *,
+        tags: Mapping[str, bytes] | None = None,
+        epoch: int | None = None,
+    ) -> Appended:
+        """Add a control entry: the broker's own entry, with a name and tags and no payload.
+
+        It takes one index, and audits count it. Consumers never see it. ``name`` says which
+        transaction, checkpoint or user's type it is about (see `metadata.control`). A change of
+        leader is written by ``begin_epoch``, since it begins an epoch. ``epoch`` is the leader
+        epoch in which the caller believes to lead; None: whichever it is.
+
+        Raises ControlError for a type, name or tag that it cannot have, and what ``append`` raises.
+        """
+        if control_type == CONTROL_LEADER_CHANGE:
+            raise ControlError("control_type", "leader-change", "is written by begin_epoch")
+        while True:
+            current = self.tail.epoch if epoch is None else epoch
+            base = control_metadata(control_type, name, tags, leader_epoch=current)
+            try:
+                return self.append(b"", kind=EntryKind.CONTROL, base=base, epoch=current)
+            except StaleEpochError:
+                if epoch is not None:
+                    raise
+
+    # Leader epochs
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch that appends belong to; 0 until one has been begun."""
+        return self.tail.epoch
+
+    @property
+    def was_taken_over(self) -> bool:
+        """Whether another owner wrote to the log before, and this one has begun no epoch yet.
+
+        Every store that is opened is a new owner, whichever way the one before it ended.
+        """
+        return self._found_epoch is not None and self.tail.epoch <= self._found_epoch
+
+    def begin_epoch(
+        self, epoch: int, *, leader: str = "", tags: Mapping[str, bytes] | None = None
+    ) -> Appended:
+        """A new leader takes over: appends of earlier epochs are refused from now on.
+
+        The epoch begins a ledger, whose first entry is a control entry that names the epoch and the
+        ``leader``. If that entry cannot be made durable, the previous epoch goes on. Raises
+        StaleEpochError unless ``epoch`` is higher than the current one, ValueError above 2^32-1,
+        ControlError, and what ``append`` raises: nothing has changed then.
+        """
+        epoch = check_highest(epoch)
+        base = control_metadata(CONTROL_LEADER_CHANGE, leader, tags, leader_epoch=max(epoch, 0))
+        return self.store.uninterrupted.run(partial(self._begin_epoch, epoch, base))
+
+    def _begin_epoch(self, epoch: int, base: BrokerEntryMetadata) -> Appended:
+        with self._committer.lock:
+            self._check_open()
+            check_epoch(self.name, epoch, self.tail.epoch)
+            tail, mark = self._first_of(_mark(base), epoch, self.tail.next_index, self._segments)
+            self._begin(tail)
+            appended = self._add(tail, mark)
+            self.controls.add(appended.position)
+            return appended
+
+    def truncate_tail(self, index: int, *, epoch: int, leader: str = "") -> Appended:
+        """Drop every message from ``index`` on and begin ``epoch`` there. Blocks until durable.
+
+        After a crash either nothing is dropped, or everything is and the epoch has begun. Raises
+        ValueError if ``index`` lies inside an entry, or is outside the log, or if the epoch is
+        above 2^32-1; StaleEpochError unless it is higher than the current one; ControlError,
+        StampingError, CatalogError, OSError and FencedError. Nothing is dropped then. Only a
+        FencedError followed by a crash may leave it dropped.
+        """
+        epoch = check_highest(epoch)
+        base = control_metadata(CONTROL_LEADER_CHANGE, leader, leader_epoch=max(epoch, 0))
+        return self.store.uninterrupted.run(
+            partial(self._replace_tail, index, _mark(base), epoch, is_new=True)
+        )
+
+    def replace_tail(
+        self,
+        index: int,
+        body: Buffer,
+        *,
+        epoch: int,
+        message_count: int = 1,
+        kind: EntryKind = EntryKind.DATA,
+        base: BrokerEntryMetadata | None = None,
+    ) -> Appended:
+        """Drop every message from ``index`` on and add an entry there. Blocks until durable.
+
+        For a follower: the entry is the leader's at that index, and ``epoch`` the one it was
+        written in. It may be lower than this log's last epoch, but not lower than that of the entry
+        before ``index``. The other arguments are those of ``append``, the promises and errors those
+        of ``truncate_tail`` and ``append``.
+        """
+        epoch = check_highest(epoch)
+        body, check, count, kind = checked(self.name, body, message_count, kind)
+        entry = (body,), check, (count,), kind, base, None
+        return self.store.uninterrupted.run(
+            partial(self._replace_tail, index, entry, epoch, is_new=False)
+        )
+
+    def _replace_tail(self, index: int, entry: NewEntries, epoch: int, *, is_new: bool) -> Appended:
+        engine, committer = self._engine, self._committer
+        with committer.between_batches(), committer.lock:
+            committer.commit_all()  # and nothing is appended until this is done
+            self._check_open()
+            if is_new:
+                check_epoch(self.name, epoch, self.tail.epoch)
+            cut = self._cut_at(index)
+            check_not_before(self.name, epoch, cut.kept)
+            tail, record = self._first_of(entry, epoch, index, cut.kept, cut.last_count)
+            assert tail.run is not None
+            group = Group(None, Batch(None), self, tail.run, 0)
+            appended = self._add(tail, record, group)
+            engine.began(tail.run)
+            try:
+                committer.write_now(group)
+            except BaseException:
+                engine.void(tail.run)
+                raise
+            self._make_cut(cut, tail)
+            if entry[3] is EntryKind.CONTROL and entry[2][0]:
+                self.controls.add(appended.position)
+        self._drop(cut.dropped)
+        return appended
+
+    def _cut_at(self, index: int) -> TailCut:
+        """Where the messages from ``index`` on are cut off. Raises ValueError."""
+        if not self.first_index <= index <= self.next_index:
+            raise ValueError(
+                f"index must be from {self.first_index} to {self.next_index}, not {index}"
+            )
+        return find_cut([s for s in self._segments if s.entry_count], index)
+
+    def _make_cut(self, cut: TailCut, tail: Tail) -> None:
+        """The folder has the cut; so has memory from now on."""
+        assert tail.run is not None
+        try:
+            cut.make()
+        except OSError as error:  # the folder has the cut already, but memory could not follow
+            self._state.fail(error)
+            raise self._state.error() from error
+        self.recent.clear()
+        self._leave_run()
+        for shortened in cut.kept[-1:]:
+            shortened.assigned_count = shortened.entry_count
+            self._engine.sealed(shortened)
+        self._segments = (*cut.kept, tail.run)
+        self.tail = tail
+        self.controls.drop_after(cut.kept[-1] if cut.kept else None)
+        self.tail_cuts += 1
+
+    def _drop(self, dropped: Sequence[Run]) -> None:
+        """Remove runs that a later header has cut off. If that fails, the next opening does it."""
+        for run in dropped:
+            run.mark_removed()
+        try:
+            self._engine.remove(self.topic_id, dropped)()
+        except (OSError, LedgerError) as error:
+            _log.warning("%s: files of a cut-off tail could not be removed: %s", self.name, error)
+
+    def _first_of(
+        self,
+        entry: NewEntries,
+        epoch: int,
+        index: int,
+        kept: Sequence[Run],
+        last_count: int | None = None,
+    ) -> tuple[Tail, Records]:
+        """A new ledger of ``epoch`` after ``kept``, and its first entry.
+
+        Changes nothing except that it uses up a ledger id, and notes the ledger for a control
+        entry. Raises what ``append`` does.
+        """
+        ended = replace(
+            self.tail,
+            next_index=index,
+            epoch=epoch,
+            ledger_id=self.store.next_ledger_id(),
+            needs_ledger_id=False,
+        )
+        if entry[3] is EntryKind.CONTROL:
+            self.controls.note(ended.ledger_id, self.tail.ledger_id, kept)
+        tail = self._tail_of_new(ended, kept, 0, 0, last_count)
+        record = self._builder.build(entry, tail)
+        assert isinstance(record, tuple)  # the run is new
+        return tail, record
+
+    @property
+    def _all_cursors(self) -> CursorStore:
+        assert self._cursor_store is not None, "the cursor ledger has no cursors"
+        return self._cursor_store
+
+    # Ending
+
+    def roll(self) -> None:
+        """End the current ledger; the next entry begins a new one. Raises CatalogError."""
+        self.store.uninterrupted.run(self._roll)
+
+    def _roll(self) -> None:
+        with self._committer.lock:
+            self._check_usable()
+            if self._terminated:
+                return
+            if self.tail.run is not None:
+                ledger_id = self.store.next_ledger_id()
+                self._leave_run()
+                self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)
+
+    def trim(self, before: Position) -> int:
+        """Remove the segments whose entries are all before ``before``; returns how many.
+
+        The last run with entries always stays, because its header carries the index on. Blocks.
+        After a crash either all of the segments are there, or none.
+        """
+        self._announce_removal(before)
+        return len(self.store.uninterrupted.run(partial(self._trim_alone, before)))
+
+    def _trim_alone(self, before: Position) -> Sequence[Run]:
+        self._check_usable()
+        with self._removing:
+            return self._trim(before)
+
+    def truncate_head(self, before: Position) -> int:
+        """Remove all entries before ``before``, also inside the open ledger; how many. Blocks.
+
+        Only durable entries are removed. The removal is durable when this returns; after a crash
+        in between, some of the entries may still be there.
+        """
+        self._announce_removal(before)
+        return self.store.uninterrupted.run(partial(self._truncate_head, before))
+
+    def _announce_removal(self, before: Position) -> None:
+        # Entries are removed because of something newer: another view, a subscription's place.
+        self.store.sync_acknowledged()
+        for call in self.before_removal:
+            call(before)
+
+    def _truncate_head(self, before: Position) -> int:
+        self._check_usable()
+        with self._removing:
+            count = sum(s.entry_count - s.cut_rows for s in self._trim(before))
+            if not self._segments:
+                return count
+            # If the first run ends before ``before``, it is the last one with entries.
+            first = self._segments[0]
+            row = rows_before(first, before)
+            cut = row - first.cut_rows
+            if cut <= 0:
+                return count
+            self._engine.freeing(partial(first.cut_head, row))
+            with self._committer.lock:  # a commit that is being shown comes first
+                self.controls.drop_before(before)
+                self.recent.removed_before(Position(first.ledger_id, first.first_entry_id + row))
+            return count + cut
+
+    def _trim(self, before: Position) -> Sequence[Run]:
+        """Remove whole segments, as `trim` says; returns the removed ones."""
+        with self.store.committer.lock:
+            gone = segments_before(self._segments, before)
+        if gone:
+            give_back_space = self._engine.remove(self.topic_id, gone)
+            with self.store.committer.lock:
+                self._segments = tuple(s for s in self._segments if s not in gone)
+                self.controls.drop_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
+                self.recent.removed_before(Position(gone[-1].ledger_id, gone[-1].end_entry_id))
+            give_back_space()
+        return gone
+
+    def open_cursor(
+        self,
+        name: str,
+        *,
+        initial: Position,
+        durable: bool = True,
+        properties: dict[str, int] | None = None,
+        subscription_properties: dict[str, str] | None = None,
+    ) -> Cursor:
+        """The cursor of a subscription: the existing one, or a new one that reads from ``initial``.
+
+        ``initial`` may be EARLIEST or LATEST. A cursor that is not durable lives in memory.
+        ``subscription_properties`` are kept with a new one, as Pulsar's cursor properties are.
+        """
+        self._check_usable()
+        return self._all_cursors.open(
+            self,
+            name,
+            initial=initial,
+            durable=durable,
+            properties=properties,
+            subscription_properties=subscription_properties,
+        )
+
+    def delete_cursor(self, name: str) -> Commit:
+        """Forget a subscription; durable when the commit is done.
+
+        While a deletion is pending, deleting again returns the same commit.
+        """
+        return self._all_cursors.delete(self, name)
+
+    @contextmanager
+    def refusing_appends(self) -> Iterator[None]:
+        """Refuse appends (StoreClosedError) inside the block; also after it, if it was deleted."""
+        with self.store.committer.lock:
+            before, self._closed = self._closed, True
+        try:
+            yield
+        finally:
+            with self.store.committer.lock:
+                self._closed = before or self._deleted
+
+    def stop_appends(self) -> None:
+        """From now on refuse appends (TopicTerminatedError). What was appended before is durable
+        on return. Blocks.
+        """
+        with self._committer.lock:
+            self._terminated = self._closed = True
+        with self._committer.all_durable():
+            pass
+
+    def allow_appends(self) -> None:
+        """Undo `stop_appends`."""
+        with self._committer.lock:
+            self._terminated = False
+            self._closed = self._ended
+
+    def deleted(self) -> None:
+        """The topic was deleted: nothing can be appended, and its files will be removed."""
+        with self.store.committer.lock:
+            self._deleted = True
+            self._end()
+            for run in self._segments:
+                run.mark_removed()
+            self.recent.clear()
+
+    def close(self) -> None:
+        """End the current ledger and refuse appends. What is pending still becomes durable."""
+        self.store.uninterrupted.run(self._close)
+
+    def _close(self) -> None:
+        with self._committer.lock:
+            self._end()
+        try:
+            self.controls.close()
+        except LedgerError as error:
+            _log.warning(
+                "%s: which ledgers have control entries was not stored, so the next opening "
+                "reads the last ledger: %s",
+                self.name,
+                error,
+            )
+
+    def _end(self) -> None:
+        self._closed = self._ended = True
+        self._leave_run()
+
+    def _check_open(self) -> None:
+        """Raise unless entries can be appended."""
+        self._check_usable()
+        if self._terminated:
+            raise TopicTerminatedError(self.name)
+        self._check_not_closed()
+
+    def _check_usable(self) -> None:
+        """As `_check_open`, for what is possible on a terminated topic, too."""
+        if not self._terminated or self._ended:
+            self._check_not_closed()
+        self._state.check()
+
+    def _check_not_closed(self) -> None:
+        self._state.check()
+        if self._closed:
+            raise StoreClosedError(self.name)
+
+
+_log = logging.getLogger(__name__)
+
+
+def _mark(base: BrokerEntryMetadata) -> NewEntries:
+    """The control entry with these fields."""
+    return (b"",), BODY_CRC_OURS, (1,), EntryKind.CONTROL, base, None
+
+
+def segments_before(segments: Sequence[Run], before: Position) -> Sequence[Run]:
+    """The first runs whose entries are all before ``before``.
+
+    The last run with visible entries is never among them: its header carries the index on.
+    """
+    keep = next(
+        (n for n, s in enumerate(segments) if Position(s.ledger_id, s.end_entry_id) > before),
+        len(segments),
+    )
+    last = max((n for n, s in enumerate(segments) if s.entry_count), default=0)
+    return segments[: min(keep, last)]
+
+
+def rows_before(run: Run, before: Position) -> int:
+    """How many of a run's visible rows are before ``before``, which may be in any ledger."""
+    ledger_id, entry_id = before
+    if run.ledger_id == ledger_id:
+        return min(run.entry_count, max(0, entry_id - run.first_entry_id))
+    return run.entry_count if run.ledger_id < ledger_id else 0
