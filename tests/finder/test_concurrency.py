@@ -113,7 +113,7 @@ def append_all(topic, clock):
     """Entry number n has the time FIRST_MS + n, and the index n."""
     for _ in range(COUNT):
         last = topic.append(b"x")
-        clock.advance(1)
+        clock.advance(by_ms=1)
         if last.position.entry_id % 3 == 0:
             last.commit.wait(10)
     last.commit.wait(10)

@@ -234,6 +234,9 @@ def test_a_plain_pair_is_a_position(tmp_path):
         for _ in range(10):
             topic.append(b"x").commit.wait(10)
         middle, last = topic.read(EARLIEST)[4].position, topic.last_position
+        assert last is not None
+        pair: Any = tuple(middle)
+        last_pair: Any = tuple(last)
         for method in (
             topic.read,
             topic.read_stored,
@@ -244,19 +247,19 @@ def test_a_plain_pair_is_a_position(tmp_path):
             topic.knows_index,
             topic.is_control,
             lambda position: topic.entry_after(position, 2),
-            lambda position: topic.count_entries(position, tuple(last)),
-            lambda position: topic.message_count(position, tuple(last)),
-            lambda position: topic.control_positions(position, tuple(last)),
-            lambda position: list(topic.stretches(position, tuple(last))),
+            lambda position: topic.count_entries(position, last_pair),
+            lambda position: topic.message_count(position, last_pair),
+            lambda position: topic.control_positions(position, last_pair),
+            lambda position: list(topic.stretches(position, last_pair)),
             lambda position: topic.cut_before(position, 3),
         ):
-            assert method(tuple(middle)) == method(middle)
-        cursor = topic.open_cursor("s", initial=tuple(middle))
-        cursor.ack(tuple(last))
-        cursor.ack_cumulative(tuple(middle))
+            assert method(pair) == method(middle)
+        cursor = topic.open_cursor("s", initial=pair)
+        cursor.ack(last_pair)
+        cursor.ack_cumulative(pair)
         cursor.persist().wait(10)
         assert cursor.mark_delete == middle
-        cursor.reset(tuple(middle))
+        cursor.reset(pair)
         assert cursor.mark_delete == topic.previous_position(middle)
-        assert topic.truncate_head(tuple(middle)) == 4
+        assert topic.truncate_head(pair) == 4
         assert topic.first_position == middle

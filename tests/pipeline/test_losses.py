@@ -80,7 +80,7 @@ def stages(tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Stages:
 def append(folder: Any, topic: Any, count: int) -> None:
     """So many messages, in ledgers of their own."""
     for _ in range(count // PER_LEDGER):
-        folder.clock.advance(60_000)
+        folder.clock.advance(by_ms=60_000)
         for half in range(2):
             size = PER_LEDGER // 2
             topic.batch([BatchMember(payload=b"%d" % half, key=f"k{n}") for n in range(size)])

@@ -239,6 +239,6 @@ def test_a_full_broker_delivers_the_rest_later(topic, drain_of):
             return [len(one.dispatcher.delayed) for one in found.subscriptions.values()]
 
         assert max(broker.call(waiting)) <= 200 + SHARE_ENTRIES
-        clock.advance(60_000)
+        clock.advance(by_ms=60_000)
         for consumer in consumers:
             assert len(consumer.receive_many(1000)) == 1000

@@ -336,7 +336,7 @@ def test_the_names_of_a_topic_are_bounded_by_their_bytes(character):
     )
     stored_at_once(deduplication, "connected")
     for number in range(4_000):
-        clock.advance(1)
+        clock.advance(by_ms=1)
         stored_at_once(deduplication, f"{number:04}" + character * 1_020)
         assert deduplication.size_bytes <= TOPIC_MAX_BYTES
     snapshot = deduplication.snapshot(10**9, 10_000)

@@ -150,7 +150,7 @@ def _new_folder(
 
 
 def _texts(
-    path: str | Path, topics: str | Sequence[str] | None, fail_on_data_loss: bool
+    path: str | os.PathLike[str], topics: str | Sequence[str] | None, fail_on_data_loss: bool
 ) -> dict[str, str]:
     return {
         **checked_options(path, topics),

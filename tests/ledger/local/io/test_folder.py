@@ -137,7 +137,9 @@ def use(folder):
         topic = store.open_topic(ORDERS)
         for _ in range(3):
             topic.append(b"x").commit.wait(10)
-        topic.truncate_head(Position(topic.first_position.ledger_id, 1))
+        first = topic.first_position
+        assert first is not None
+        topic.truncate_head(Position(first.ledger_id, 1))
         topic.roll()
         store.checkpoint()
         beside = modes_of(folder)
