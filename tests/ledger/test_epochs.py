@@ -225,6 +225,32 @@ BAD_TIMES = [None, "1", 1.5, float("nan"), -1, 2**63, 2**80]
 
 
 @pytest.mark.parametrize("bad", BAD_TIMES, ids=repr)
+def test_a_run_is_refused_while_the_clock_gives_no_time(tmp_path, bad):
+    """No entry of a run is stored with a time that is none; the run is appended afterwards."""
+
+    class Clock:
+        time = 1_700_000_000_000
+
+        def now_ms(self):
+            return self.time
+
+    clock = Clock()
+    bodies = [unbatched_message(b"x", publish_time_ms=1)] * 5
+    with LocalStore.open(tmp_path, clock=clock) as store:
+        topic = store.open_topic(ORDERS)
+        topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
+        topic.append(bodies[0]).commit.wait(10)
+        clock.time = bad
+        with pytest.raises(ClockError):
+            topic.append_run(bodies, [1] * 5)
+        clock.time = Clock.time
+        appended, added = topic.append_run(bodies, [1] * 5)
+        appended.commit.wait(10)
+        assert (added, appended.index) == (5, 5)
+        assert {entry.append_time_ms for entry in topic.read(EARLIEST)} == {Clock.time}
+
+
+@pytest.mark.parametrize("bad", BAD_TIMES, ids=repr)
 def test_a_clock_that_gives_no_time_once_refuses_one_append(tmp_path, bad):
     """Whichever call of the clock it is, one append at most fails, and the topic goes on."""
 

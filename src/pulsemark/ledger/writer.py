@@ -292,18 +292,16 @@ class RecordBuilder:
         plain = self.is_plain and base is None and messages and now_ms < _PLAIN_TIME_END_MS
         if plain and index <= MAX_INDEX + 1:
             prefix = pack_stamp(now_ms, index - 1)  # as the chain does, without calling it
-        else:
-            # Both the stampers and the time index may read it.
+        else:  # both the stampers and the time index may read the header
             header = None if self.stamps_time else MessageHeader(body)
             prefix = self._prefix(entries, now_ms, index - 1, header)
         size = self._entry_size_bytes(prefix, body) + run.overhead_bytes[body_check]
         if begins := what_begins(tail, size, messages, age_ms, self._options):
             return begins
         parts = run.pack(tail.entry_id, kind, messages, now_ms, index - 1, prefix, body, body_check)
-        start = tail.offset
-        if start == 0:
-            parts = (run.first_bytes(), *parts)
-            start = len(parts[0])
+        start = tail.offset or len(first := run.first_bytes())
+        if not tail.offset:
+            parts = (first, *parts)
         time_ms = now_ms
         if not (self.stamps_time and prefix):
             time_ms = time_of_unstamped(header or MessageHeader(body), now_ms)
@@ -315,6 +313,8 @@ class RecordBuilder:
         bodies, body_check, counts, kind, _, _ = entries
         messages, entry_count = sum(counts), len(bodies)
         clock_ms = self._clock.now_ms()
+        if clock_ms.__class__ is not int or not 0 <= clock_ms <= MAX_TIME_MS:
+            return None  # it is refused where the first entry is built alone
         now_ms, index = max(clock_ms, tail.stamp_floor_ms), tail.next_index + messages
         age_ms = tail.ledger_age_ms + max(0, clock_ms - tail.clock_ms)
         if index > MAX_INDEX + 1 or now_ms >= _PLAIN_TIME_END_MS:
