@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 from pulsemark.broker import BrokerThread
 from pulsemark.broker.handlers import COMMANDS
@@ -131,7 +132,7 @@ def repeat(body: Any) -> None:
         if not field.is_repeated and field.message_type is not None and body.HasField(field.name):
             repeat(getattr(body, field.name))
         elif field.is_repeated and field.message_type is not None:
-            first = field.message_type._concrete_class()
+            first = GetMessageClass(field.message_type)()
             for each in (each for each in first.DESCRIPTOR.fields if each.is_required):
                 text = each.cpp_type == each.CPPTYPE_STRING
                 setattr(first, each.name, "x" if text else 1)
@@ -163,7 +164,7 @@ def test_commands(large: BrokerThread, kind: int) -> None:
 @pytest.mark.parametrize("method", sorted(rpc.SERVICE.methods_by_name))
 def test_grpc_calls(large: BrokerThread, method: str) -> None:
     """Every gRPC call."""
-    request = rpc._types(method)[0]()
+    request = GetMessageClass(rpc.SERVICE.methods_by_name[method].input_type)()
     with suppress(AttributeError, ValueError):
         setattr(request, "topic", TOPIC)  # noqa: B010 - the type of the message is not known
     codec = rpc.client_codec(method)

@@ -52,7 +52,7 @@ class Steps:
     """What one request may still cost."""
 
     def __init__(self) -> None:
-        self._most = self.left = MAX_STEPS
+        self.most = self.left = MAX_STEPS
         self._not_paused = 0
         self._new: dict[bytes, AvroDefinition] = {}
 
@@ -60,7 +60,7 @@ class Steps:
         """Count steps. Raises `TooManyStepsError`."""
         self.left -= count
         if self.left < 0:
-            raise TooManyStepsError(self._most)
+            raise TooManyStepsError(self.most)
         self._not_paused += count
         if self._not_paused >= STEPS_AT_ONCE:
             time.sleep(self._not_paused * PAUSE_S)
