@@ -70,7 +70,7 @@ def test_a_send_goes_the_way_that_the_walk_says():
             trace.is_on = False
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     entered = {module for module in trace.modules if not module.startswith(TEST_KIT)}
     walk = stops()
     assert 10 < len(walk) <= STOPS_MAX

@@ -15,6 +15,7 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, StampingError, peek
+from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.testing.simulated_store import NEVER_MS
 
 ORDERS = "persistent://public/default/orders"
