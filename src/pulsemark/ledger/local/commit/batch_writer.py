@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from operator import attrgetter
 
 from ...commit.batch import ROW_FIELDS, Batch, Group, Owner, all_buffers
 from ...commit.group_commit import EntryWriter, Outcome, PlainWrite
@@ -212,8 +212,8 @@ class BatchWriter(EntryWriter):
         return self.journal.rotate(), written
 
 
-def _segment(group: Group) -> Segment:
-    return cast("Segment", group.run)
+_segment: Callable[[Group], Segment] = attrgetter("run")
+"""The segment of a group: every run of this engine is one."""
 
 
 def _log_unless_disk(what: str, error: Exception) -> None:

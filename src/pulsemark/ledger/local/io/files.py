@@ -261,8 +261,8 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> 
 
     Goes on after short writes and interruptions; any other ``OSError`` is raised.
     """
-    start = offset
-    for portion in _portions(buffers):
+    start, size = offset, sum(map(len, buffers))
+    for portion in _portions(buffers, size):
         part = portion
         while part:
             try:
@@ -272,13 +272,14 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> 
             if written <= 0:
                 raise OSError(5, "write made no progress")
             offset += written
+            if offset - start == size:
+                return size
             part = _after(part, written)
     return offset - start
 
 
-def _portions(buffers: Sequence[Buffer]) -> Iterable[Sequence[Buffer]]:
+def _portions(buffers: Sequence[Buffer], size: int) -> Iterable[Sequence[Buffer]]:
     """The buffers in lists for one call each: each list limited in number and in bytes."""
-    size = sum(map(len, buffers))
     if len(buffers) <= IOV_MAX and size <= WRITE_BYTES:
         return (buffers,) if size else ()
     return _cut(buffers)
