@@ -659,7 +659,7 @@ class ManagedLedger(TopicLog):
         added_bytes, end_id = end - tail.offset, tail.entry_id + len(rows) // ROW_FIELDS
         entry_count = end_id - tail.entry_id
         appended = Appended(tail.ledger_id, end_id - 1, next_index - 1, append_time_ms, group)
-        # No call from here on: nothing can interrupt this (see `pending`).
+        # No call from here on: nothing can interrupt this (see `commit.batch`).
         group.buffers += parts
         group.rows += rows
         tail.entry_id = end_id

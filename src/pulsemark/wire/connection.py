@@ -37,23 +37,25 @@ cannot make a server reserve memory.
 All integers are big-endian; totalSize does not count itself (PulsarApi's simple and payload
 commands). Bytes after a command that has no payload are tolerated and dropped, as Pulsar does.
 
-Rules:
+Rules of frames:
 
 1. Sizes are checked as soon as they are received: totalSize with its fourth byte, commandSize with
-   the eighth. A frame that is refused is never buffered. 2. The views that next_frame() returns
-   stay valid as long as the caller keeps them: the memory under them is never written again. Bytes
-   are received into a block (a bytearray), and payloads are views into it. The block is freed when
-   its last view is gone. A block without views is used again from its beginning. 3. A byte is
-   copied at most once, and only if its frame does not fit into the rest of the block: then the part
-   that was received is moved to the next block. A frame that is too large for a block gets its own
-   memory, into which the rest is received directly. 4. The size of blocks follows the traffic:
-   large reads double it, small reads halve it. So thousands of idle connections use little memory,
-   and a busy connection needs few system calls. 5. A large size in a frame's header does not
-   reserve memory by itself. A large frame's own memory starts as the largest of three sizes: about
-   four times the bytes received so far, an ordinary block, the size of the connection's last large
-   frame. It grows up to the frame's size while bytes arrive. So the bytes of the first large frame
-   are moved a few more times; all moves together copy about the frame's size once. 6.
-   `allocated_bytes` is the size of a connection's buffers now. Between two frames, `release()`
+   the eighth. A frame that is refused is never buffered.
+2. The views that next_frame() returns stay valid as long as the caller keeps them: the memory under
+   them is never written again. Bytes are received into a block (a bytearray), and payloads are
+   views into it. The block is freed when its last view is gone. A block without views is used again
+   from its beginning.
+3. A byte is copied at most once, and only if its frame does not fit into the rest of the block:
+   then the part that was received is moved to the next block. A frame that is too large for a block
+   gets its own memory, into which the rest is received directly.
+4. The size of blocks follows the traffic: large reads double it, small reads halve it. So thousands
+   of idle connections use little memory, and a busy connection needs few system calls.
+5. A large size in a frame's header does not reserve memory by itself. A large frame's own memory
+   starts as the largest of three sizes: about four times the bytes received so far, an ordinary
+   block, the size of the connection's last large frame. It grows up to the frame's size while bytes
+   arrive. So the bytes of the first large frame are moved a few more times; all moves together copy
+   about the frame's size once.
+6. `allocated_bytes` is the size of a connection's buffers now. Between two frames, `release()`
    frees them until the next byte is received.
 """
 
@@ -547,7 +549,7 @@ class Connection:
 
     @property
     def allocated_bytes(self) -> int:
-        """The size of the receive buffers (see `frames`, rules 5 and 6)."""
+        """The size of the receive buffers (see the rules of frames 5 and 6)."""
         return self._frames.allocated_bytes
 
     def release(self) -> None:

@@ -2,17 +2,16 @@
 
 Received bytes go into the sans-IO `wire.Connection`. Its events go to the functions in `handlers`,
 by table. If a handler cannot finish at once (it opens a topic, writes the catalog), it passes a
-coroutine to `run`, which makes a task of it (`requests`). If the task fails, the request is
+coroutine to `run`, which makes a task of it (`Requests`). If the task fails, the request is
 answered with an ERROR.
 
-Reading pauses for the reasons in `reading_pauses`, so that a client cannot make the broker hold
-more than the limits allow. `memory` counts what all connections hold.
+Reading pauses for the reasons of `Pause`, so that a client cannot make the broker hold more than
+the limits allow. The module `memory` counts what all connections hold.
 
-The sending side is in `outgoing`, producers and consumers are in `members`, times are in
-`liveness`. When the broker closes, connections are half-closed and drained first (`draining`).
+The sending side is `Outgoing`, producers and consumers are in `Members`, times in `Liveness`. When
+the broker closes, connections are half-closed and drained first (`Draining`).
 
-**Gathering.** Gathers the publishes of a client that sends without waiting for receipts.
-
+`Gathering` gathers the publishes of a client that sends without waiting for receipts.
 A message that is handled alone is expensive. It needs a commit with its sync and its thread
 switches, turns of the event loop for its read and its receipt, and one write. At a few thousand
 messages a second this is most of a message's cost. A client that sends more while its publishes
@@ -120,7 +119,7 @@ class ReadingPauses:
     def set_low_water(self, size_bytes: int) -> None:
         """Read nothing until so many bytes have arrived, or the client has ended.
 
-        This is no reason: it is for a few milliseconds (`gathering`).
+        This is no reason: it is for a few milliseconds (`Gathering`).
         """
         if self.transport is not None and not self.transport.is_closing():
             link = self.transport.get_extra_info("socket")
