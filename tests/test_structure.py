@@ -148,8 +148,9 @@ def wrong_in_walk(steps: list[tuple[int, list[str]]], package: Path) -> list[str
 
 
 def test_walks_name_each_module_once() -> None:
-    """Each walk of ARCHITECTURE.md goes through modules that exist, each named once."""
-    walks = walks_of(section("ARCHITECTURE.md", "Four walks"))
+    """Each walk of the documents goes through modules that exist, each named once."""
+    walks = walks_of(section("ARCHITECTURE.md", "Two walks"))
+    walks |= walks_of(section("docs/internals.md", "Two more walks"))
     assert len(walks) == 4
     for title, steps in walks.items():
         assert len(steps) > 10, title
@@ -171,9 +172,9 @@ def test_wrong_walks_are_noticed() -> None:
 
 
 def test_each_folder_has_its_row() -> None:
-    """The table of folders in ARCHITECTURE.md has one row of three cells for each package."""
+    """The table of folders in docs/internals.md has one row of three cells for each package."""
     rows = re.findall(
-        r"^\| `([^`]+)` \|(.+)\|(.+)\|$", section("ARCHITECTURE.md", "Layers"), re.MULTILINE
+        r"^\| `([^`]+)` \|(.+)\|(.+)\|$", section("docs/internals.md", "Folders"), re.MULTILINE
     )
     packages = {
         path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("__init__.py")
