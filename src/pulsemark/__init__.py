@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .ledger import CatalogError as CatalogError
     from .ledger import CatalogFullError as CatalogFullError
     from .ledger import ChangedElsewhereError as ChangedElsewhereError
+    from .ledger import ClockError as ClockError
     from .ledger import Commit as Commit
     from .ledger import CompactionFailedError as CompactionFailedError
     from .ledger import CompactionRunningError as CompactionRunningError
@@ -131,6 +132,7 @@ _EXPORTS = {
         "CatalogError",
         "CatalogFullError",
         "ChangedElsewhereError",
+        "ClockError",
         "Commit",
         "CompactionFailedError",
         "CompactionRunningError",
@@ -202,6 +204,7 @@ __all__ = [
     "CatalogFullError",
     "ChangedElsewhereError",
     "ChecksumError",
+    "ClockError",
     "Commit",
     "CompactionFailedError",
     "CompactionReport",

@@ -184,7 +184,7 @@ class Finder:
         return _place(segment, *found, io) if found is not None else None
 
     def index_in(self, snapshot: LogSnapshot, index: int, method: SearchMethod) -> IndexPlace:
-        """As ``by_index``, in a snapshot that ``ask`` has given."""
+        """As ``by_index``, in a snapshot that ``ask`` has given. Raises IndexOutOfRangeError."""
         index = _whole("index", index)
         first_index, next_index = snapshot.first_index, snapshot.next_index
         if not first_index <= index < next_index:

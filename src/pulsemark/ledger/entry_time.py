@@ -38,11 +38,11 @@ def time_of_unstamped(header: MessageHeader, append_time_ms: int) -> int:
 
 
 def checked_ms(value: object) -> int:
-    """A clock's time as an exact int. Raises ClockError."""
+    """A clock's time as an exact int; before 1970 it is negative. Raises ClockError."""
     try:
         time_ms = int(as_int(cast("SupportsIndex", value)))
     except TypeError as error:
         raise ClockError(value) from error
-    if not 0 <= time_ms <= MAX_TIME_MS:
+    if not -MAX_TIME_MS <= time_ms <= MAX_TIME_MS:
         raise ClockError(value)
     return time_ms

@@ -181,7 +181,7 @@ class InvalidEntryError(LedgerError, ValueError):
 
 
 class ClockError(LedgerError, ValueError):
-    """The store's clock gave no whole number of milliseconds from 0 to 2^63-1: `value`.
+    """The store's clock gave no whole number of milliseconds within 64 bits: `value`.
 
     Nothing has changed: the next append asks the clock again.
     """
@@ -189,7 +189,7 @@ class ClockError(LedgerError, ValueError):
     def __init__(self, value: object) -> None:
         self.value = value
         super().__init__(
-            f"the clock must give whole milliseconds from 0 to {MAX_TIME_MS}, not {value!r}"
+            f"the clock must give whole milliseconds of at most {MAX_TIME_MS}, not {value!r}"
         )
 
     def __reduce__(self) -> tuple[type[ClockError], tuple[object]]:

@@ -281,7 +281,7 @@ class RecordBuilder:
             bodies, body_check, counts, kind, base, _ = entries
         body, messages = bodies[0], counts[0]
         clock_ms = self._clock.now_ms()
-        if clock_ms.__class__ is not int or not 0 <= clock_ms <= MAX_TIME_MS:
+        if clock_ms.__class__ is not int or not -MAX_TIME_MS <= clock_ms <= MAX_TIME_MS:
             clock_ms = checked_ms(clock_ms)
         age_ms, now_ms, index = tail.ledger_age_ms, tail.stamp_floor_ms, tail.next_index + messages
         if clock_ms > tail.clock_ms:
@@ -313,7 +313,7 @@ class RecordBuilder:
         bodies, body_check, counts, kind, _, _ = entries
         messages, entry_count = sum(counts), len(bodies)
         clock_ms = self._clock.now_ms()
-        if clock_ms.__class__ is not int or not 0 <= clock_ms <= MAX_TIME_MS:
+        if clock_ms.__class__ is not int or not -MAX_TIME_MS <= clock_ms <= MAX_TIME_MS:
             return None  # it is refused where the first entry is built alone
         now_ms, index = max(clock_ms, tail.stamp_floor_ms), tail.next_index + messages
         age_ms = tail.ledger_age_ms + max(0, clock_ms - tail.clock_ms)
@@ -591,7 +591,8 @@ class ManagedLedger(TopicLog):
         is missing or wrong, before an entry without messages, and at a limit; with stampers other
         than time and index, and with ``base``, after each entry.
 
-        Bodies are bytes or views of single bytes. Raises what ``append`` raises for the first one.
+        Bodies are bytes or views of single bytes. Raises StoreClosedError, TopicTerminatedError and
+        what else ``append`` raises, for the first one.
         """
         if self._state.is_over:
             self._state.check()
@@ -1084,6 +1085,8 @@ class ManagedLedger(TopicLog):
 
         ``initial`` may be EARLIEST or LATEST. A cursor that is not durable lives in memory.
         ``subscription_properties`` are kept with a new one, as Pulsar's cursor properties are.
+
+        Raises StoreClosedError; InvalidCursorError for a name or properties that cannot be kept.
         """
         self._check_usable()
         return self._all_cursors.open(

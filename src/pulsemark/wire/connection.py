@@ -627,10 +627,11 @@ class Connection:
     def runs(self) -> Iterator[RunEvent]:
         """As `events`, for a server: SENDs of one producer that follow one another are one event.
 
-        An event has at most `RUN_MAX` SENDs; none of them is in another event.
+        An event has at most `RUN_MAX` SENDs; none of them is in another event. Raises ProtocolError as
+        `events` does.
         """
         self._raise_if_dead()
-        frames, ahead = self._frames, self._ahead
+        frames, ahead, decode = self._frames, self._ahead, self._decode
         try:
             while True:
                 while ahead:
@@ -644,7 +645,7 @@ class Connection:
                 frame = frames.next_frame()
                 if frame is None:
                     return
-                event = self._decode(*frame)
+                event = decode(*frame)
                 yield _whole_send(event) if type(event) is Send else event  # type: ignore[misc]
         except ProtocolError as error:
             self._error = error

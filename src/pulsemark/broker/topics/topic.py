@@ -101,12 +101,7 @@ class Topic:
         self.cleaning = TopicCleaning()
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
         self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
-        self.subscriptions: dict[str, Subscription] = {
-            name: Subscription(self, name, cursor, durable=True, is_stored=True)
-            for name, cursor in ledger.cursors.items()
-        }
-        #: New ones that are not durable yet: they are shown to nobody.
-        self._creating: dict[str, Subscription] = {}
+        self._take_subscriptions(ledger)
         self.is_open = True
         #: When the broker opened it; when it was created is not stored.
         self.opened_ms = config.clock.now_ms()
@@ -122,6 +117,14 @@ class Topic:
         self._last_id: tuple[Position, MessageId, int] | None = None
         self._set_format_rules()
         ledger.on_confirmed.append(self._entries_confirmed)
+
+    def _take_subscriptions(self, ledger: ManagedLedger) -> None:
+        self.subscriptions: dict[str, Subscription] = {
+            name: Subscription(self, name, cursor, durable=True, is_stored=True)
+            for name, cursor in ledger.cursors.items()
+        }
+        #: New ones that are not durable yet: they are shown to nobody.
+        self._creating: dict[str, Subscription] = {}
 
     def _set_format_rules(self) -> None:
         """What depends on the topic's entry format and stamp policy, before they are known."""
