@@ -627,8 +627,8 @@ class Connection:
     def runs(self) -> Iterator[RunEvent]:
         """As `events`, for a server: SENDs of one producer that follow one another are one event.
 
-        An event has at most `RUN_MAX` SENDs; none of them is in another event. Raises ProtocolError as
-        `events` does.
+        An event has at most `RUN_MAX` SENDs; none of them is in another event. Raises ProtocolError
+        as `events` does.
         """
         self._raise_if_dead()
         frames, ahead, decode = self._frames, self._ahead, self._decode
