@@ -79,26 +79,36 @@ QUESTIONS: dict[str, Callable[[ManagedLedger], object]] = {
 }
 STEPS = [
     "segments", "first_position", "last_position", "end_position", "read", "next_position",
-    "previous_position", "count_entries", "index_before", "cut_before",
+    "previous_position", "count_entries", "index_before", "cut_before", "snapshot",
 ]  # fmt: skip
 VIEW_STEPS = ["find", "find_before", "read"]
 
 
 @pytest.fixture
 def at_step(monkeypatch, topic) -> Iterator[Callable[[int], None]]:
-    """Let the view be replaced before the n-th question that is put to the log or to a view."""
+    """Let the view be replaced before the n-th question that is put to the log or to a view.
+
+    A snapshot is one question: it holds the lock without which nothing is replaced.
+    """
     left = [-1]
+    in_snapshot = [False]
 
     def watch(kind: type, name: str) -> None:
         real = getattr(kind, name)
         ask: Any = real.fget if isinstance(real, property) else real
 
         def watched(self, *args, **options):
-            if threading.current_thread() is threading.main_thread():
+            if threading.current_thread() is threading.main_thread() and not in_snapshot[0]:
                 left[0] -= 1
                 if left[0] == 0:
                     replace(topic)
-            return ask(self, *args, **options)
+            if name != "snapshot":
+                return ask(self, *args, **options)
+            in_snapshot[0] = True
+            try:
+                return ask(self, *args, **options)
+            finally:
+                in_snapshot[0] = False
 
         monkeypatch.setattr(kind, name, property(watched) if ask is not real else watched)
 
