@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from pulsemark.ledger import EARLIEST, FencedError, LocalStore, ManagedLedger, Position
-from pulsemark.ledger.local.io.files import OsFiles
+from pulsemark.ledger.local.io.fd_cache import FdCache
+from pulsemark.ledger.local.io.files import OsFiles, write_file_durably
+from pulsemark.ledger.local.io.folder import ledgers_folder, make_folder_durably
 from pulsemark.ledger.local.ledgers import LocalLedgers
 from pulsemark.ledger.local.segment.filer import Filer
 from pulsemark.ledger.local.segment.index_file import open_index
 from pulsemark.ledger.local.segment.life import SegmentState, SegmentStateError
 from pulsemark.ledger.local.segment.segment import Segment, as_segment
 from pulsemark.testing.faulty_files import FaultyFiles
+from pulsemark.testing.simulated_disk import SimulatedDisk
 
 TOPIC = "persistent://public/default/orders"
 PENDING, DURABLE, ENDED, SEALED = (
@@ -207,3 +210,18 @@ def test_tail_cut_while_its_index_is_sealed(tmp_path: Path) -> None:
             b"entry 1",
             b"",
         ]
+
+
+def test_a_removal_that_a_kill_interrupted_outlives_a_power_cut(tmp_path: Path) -> None:
+    """A killed process had removed the file without a sync: removing it again syncs that."""
+    disk, folder = SimulatedDisk(1, survival="none"), tmp_path / "data"
+    files = disk.process()
+    make_folder_durably(files, ledgers_folder(folder))
+    path = Filer(files, FdCache(files), folder).path((1, 0))
+    write_file_durably(files, path, b"a segment")
+    files.unlink(path)
+    disk.kill()
+    files = disk.process()
+    Filer(files, FdCache(files), folder).remove_files({(1, 0)})
+    disk.power_off()
+    assert not disk.process().exists(path)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -222,17 +223,15 @@ class Filer:
 
         Raises OSError: some may still be there.
         """
-        gone = False
-        for segment_id in segments:
-            path = self.path(segment_id)
+        paths = [self.path(segment_id) for segment_id in segments]
+        for path in paths:
             for each in (path, index_path(path), cut_path(path)):
                 self.fds.forget(each)
-                try:
+                with suppress(FileNotFoundError):
                     self.files.unlink(each)
-                    gone = True
-                except FileNotFoundError:
-                    pass
-        if gone:
+        if paths:
+            # Also if all are gone already: a process that was killed may have removed them without
+            # a sync, and a power cut would bring them back.
             self.sync_folder()
 
     def files_removed(self, segments: Collection[SegmentId]) -> None:
