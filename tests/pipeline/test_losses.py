@@ -71,7 +71,7 @@ def stages(tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Stages:
             folder.store.close()
             folders[count] = Path(shutil.copytree(base / "data", base / f"after-{count}"))
             folder = tools.Folder(base / "data")
-            folder.clock.advance(count * 60_000)
+            folder.clock.advance(by_ms=count * 60_000)
             topic = folder.topic("a")
     folder.store.close()
     return Stages(folders, tools)
@@ -130,7 +130,7 @@ def restore(stages: Stages, path: Path) -> None:
     """An older copy of the folder takes its place, and is written to."""
     stages.put(OLDER, path)
     folder = stages.tools.Folder(path)
-    folder.clock.advance(OLDER * 60_000)
+    folder.clock.advance(by_ms=OLDER * 60_000)
     append(folder, folder.topic("a"), 2 * OLDER)
     folder.store.close()
 

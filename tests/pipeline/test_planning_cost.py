@@ -102,7 +102,7 @@ def test_a_micro_batch_costs_what_has_changed(
             calls,
             lambda: stream.latestOffset(end, ReadAllAvailable()),  # noqa: B023
         )
-        assert opened <= 2 * many + 8
+        assert opened <= 2 * many + 10
         parts = stream.partitions(end, later)
         read_listed, read_opened, read = counts(
             calls,

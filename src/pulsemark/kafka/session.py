@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ..metadata import Buffer
+from ..tcp import has_ended, keep_alive
 from .access import Access
 from .answering import Answering
 from .errors import Code, ProtocolError
-from .keep_alive import has_ended, keep_alive
 from .left_out import LeftOut
 from .lingering import Lingering
 from .ports import Admitted

@@ -12,7 +12,7 @@ import pytest
 
 from pulsemark.broker.connection.session import Pause
 from pulsemark.broker.policies.pulsar_policies import PUBLISH_RATE
-from pulsemark.kafka import keep_alive
+from pulsemark import tcp
 from pulsemark.proto.pulsar_api_pb2 import ProducerAccessMode
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError
@@ -123,11 +123,11 @@ def test_a_killed_client_that_had_published_too_fast(broker, raw, topic):
 async def test_what_a_system_does_not_tell_is_not_known(monkeypatch):
     """Without TCP_INFO, or without a socket, nothing ends and nothing is confirmed."""
     monkeypatch.delattr(socket, "TCP_INFO")
-    assert not keep_alive.has_ended(None)
+    assert not tcp.has_ended(None)
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        assert not keep_alive.has_ended(writer.transport)
-        assert keep_alive.bytes_confirmed(writer.transport) is None
+        assert not tcp.has_ended(writer.transport)
+        assert tcp.bytes_confirmed(writer.transport) is None
         writer.close()
         await writer.wait_closed()

@@ -349,7 +349,7 @@ class Deliveries(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 3))
     def time_passes(self, seconds):
         """Delays end."""
-        self.clock.advance(DELAY_MS * seconds)
+        self.clock.advance(by_ms=DELAY_MS * seconds)
         self.loop.advance(2)
         self.settle()
 

@@ -49,9 +49,9 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, cast
 
-from ...kafka.keep_alive import bytes_confirmed, has_ended, keep_alive
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import ServerError
+from ...tcp import bytes_confirmed, has_ended, keep_alive
 from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported, commands
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError, java_refusal
