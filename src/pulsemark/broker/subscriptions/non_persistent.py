@@ -174,8 +174,7 @@ class NonPersistentSubscription(Subscription):
             return
         frame = consumer.frame(entry, 0)
         size_bytes = len(entry.stored)
-        consumer.count_sent(messages, size_bytes)
-        consumer.sent(self.topic.config.clock.now_ms())
+        consumer.count_sent(messages, size_bytes, 1, self.topic.config.clock.now_ms())
         self.messages_out += messages
         self.bytes_out += size_bytes
         consumer.connection.write_gathered(frame)
