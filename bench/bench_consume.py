@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from bench_produce import PREPARED, Sender, cpu_s, running_broker, send_frame
-from raw_publisher import PublishingConnection, PublishError
+from raw_publisher import PublishError, PublishingConnection
 from report import Figure, higher, lower, show
 from rounds import add_rounds, in_turns
 
@@ -131,8 +131,11 @@ def main() -> None:
         rates, cpus_us = ([one[at] for one in taken[0]] for at in (0, 1))
         peers = [[one[at] for one in taken[1]] if len(taken) > 1 else None for at in (0, 1)]
         name = f"acknowledged {group} at once" if group else "without acknowledgements"
-        figures.append(higher(f"consume 100 B, {name}", rates, peers[0], "messages/s", "against"))
-        figures.append(lower(f"CPU of the broker, {name}", cpus_us, peers[1], "us/message", "against"))
+        for title, make, unit, ours, peer in (
+            ("consume 100 B", higher, "messages/s", rates, peers[0]),
+            ("CPU of the broker", lower, "us/message", cpus_us, peers[1]),
+        ):
+            figures.append(make(f"{title}, {name}", ours, peer, unit, "against"))
     show("consuming", figures)
 
 

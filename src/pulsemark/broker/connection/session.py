@@ -56,6 +56,7 @@ from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError, java_refusal
 from ..handlers import handle_command, handle_sends, handle_unsupported
+from ..long_work import FairTurns
 from ..security.identity import Credentials
 from ..security.principal import UNAUTHENTICATED
 from ..services import Services
@@ -642,6 +643,20 @@ class Outgoing(abc.ABC):
         return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
 
 
+class Tally:
+    """Counts what a client may bring about again and again, so that it fills no log."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> bool:
+        """Count it once more. Return whether to log it: the first time, the tenth, the 100th..."""
+        self.count += 1
+        return str(self.count).rstrip("0") == "1"
+
+
 class Members(Outgoing):
     """A connection with producers and consumers."""
 
@@ -656,6 +671,8 @@ class Members(Outgoing):
         self.watchers: dict[int, TopicWatcher] = {}
         #: Producers that the broker closed. SENDs that were in flight at that time are dropped.
         self.producers_closed_by_broker: set[int] = set()
+        #: How often the client was refused a SEND, and how often it could not read a message.
+        self.refused_sends, self.unreadable_messages = Tally(), Tally()
         #: Producers and consumers that are being opened, by kind and id.
         self.opening: dict[tuple[str, int], Producer | Consumer] = {}
 
@@ -757,6 +774,7 @@ class Session(Members, asyncio.BufferedProtocol):
             Role.SERVER, max_message_size_bytes=services.config.max_message_size_bytes
         )
         self._loop = asyncio.get_running_loop()
+        self._turns = FairTurns.of_running_loop()
         self._requests = Requests(self, self.kept)
         self._pauses = ReadingPauses()
         self.throttling = Throttling(self._pauses, self._unpause)
@@ -871,6 +889,8 @@ class Session(Members, asyncio.BufferedProtocol):
                     handled += 1
                     if type(event) is Command:
                         handle_command(self, event)
+                        if self._turns.is_over or time.monotonic() >= until_s:
+                            next_check = handled  # one command may take long
                     elif type(event) is Unsupported:
                         handle_unsupported(self, event)
                 if self.is_closed:
@@ -900,12 +920,14 @@ class Session(Members, asyncio.BufferedProtocol):
         self.services.topics.wake_committer()
         # All tasks started here run in the next turn, before anything else.
         busy = len(self._requests) - tasks_before >= TASKS_PER_TURN and until_s < math.inf
-        return busy or time.monotonic() >= until_s
+        if until_s == math.inf or not self.connection.pending_bytes:
+            return False
+        return busy or time.monotonic() >= until_s or not self._turns.has_time()
 
     def _plan_turn(self) -> None:
         if self._has_rest:
             self._pauses.begin(Pause.TURN)
-            self._loop.call_soon(self.take_turn)
+            self._turns.later(self.take_turn, of_client=True)
         elif Pause.TURN in self._pauses:
             self._unpause(Pause.TURN)
 

@@ -388,9 +388,14 @@ def _refuse_send(
         # The messages behind it may be on their way. Once one of them were stored, this one would
         # count as a duplicate when it comes again, and never be stored.
         sender.must_open_again = True
-    log.warning(
-        "%s: SEND from producer %r was refused: %s", session.address, sender.name, refusal.message
-    )
+    if session.refused_sends.add():
+        log.warning(
+            "%s: SEND from producer %r was refused: %s (refusal %d on this connection)",
+            session.address,
+            sender.name,
+            refusal.message,
+            session.refused_sends.count,
+        )
     answer = commands.send_error(
         command.producer_id, command.sequence_id, refusal.code, refusal.message
     )

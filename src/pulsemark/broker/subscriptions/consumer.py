@@ -212,7 +212,7 @@ class Consumer:
         return pack(metadata)
 
     def count_sent(self, messages: int, size_bytes: int, entries: int, now_ms: int) -> None:
-        """Entries were sent together: subtract their `messages` from the permits, and count them."""
+        """Entries were sent together: take their `messages` off the permits, and count them."""
         self.permits -= messages
         self.messages_out += messages
         self.bytes_out += size_bytes

@@ -29,6 +29,7 @@ from ...ledger import CorruptEntryError, Entry, EntryKind, LedgerError, Position
 from ...ledger.being_read import arrival
 from ...ledger.errors import BeingReadError
 from ...metadata import Buffer
+from ..long_work import Due, FairTurns
 from .consumer import Consumer
 from .conversions import BeingConvertedError, Waiting
 from .foreign_entries import read_entries
@@ -64,7 +65,8 @@ class Dispatcher(ABC):
         self.damaged: CorruptEntryError | None = None
         self._messages_per_entry = 1.0
         self._is_closed = False
-        self._turn: asyncio.Handle | None = None
+        self._turns = FairTurns.of_running_loop()
+        self._turn: asyncio.Handle | Due | None = None
         self._retry: asyncio.Handle | Waiting | None = None
 
     # -- what each subscription type decides ----------------------------------------------------
@@ -154,7 +156,14 @@ class Dispatcher(ABC):
     def next_turn(self) -> None:
         """Go on in the next turn of the event loop, so that other work runs first."""
         if self._turn is None and not self._is_closed:
-            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+            self._turn = self._turns.later(self._take_turn)
+
+    def has_time(self) -> bool:
+        """Whether to send in this turn of the loop; if not, dispatch goes on in a later one."""
+        if self._turns.has_time():
+            return True
+        self.next_turn()
+        return False
 
     def _take_turn(self) -> None:
         self._turn = None
@@ -228,7 +237,7 @@ class Dispatcher(ABC):
         """At most so many of the entries that are to be sent, and the last one looked at."""
         if not self.is_selective and self.cursor.acks_nothing_from(entries[0].position):
             some = entries[:most]
-            if all([entry.kind is EntryKind.DATA for entry in some]):
+            if all(entry.kind is EntryKind.DATA for entry in some):
                 return some, some[-1].position
         wanted: list[Entry] = []
         last = entries[0]

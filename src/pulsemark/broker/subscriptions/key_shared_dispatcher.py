@@ -102,6 +102,8 @@ class KeySharedDispatcher(SharedDispatcher):
         """Send waiting entries, then new ones, as far as the order allows."""
         if self.is_stopped or self.all_blocked or not self.ready.has_ready():
             return
+        if not self.has_time():
+            return
         if self._slots_moved:
             self._slots_moved = False
             self.waiting.reassign()
@@ -109,7 +111,7 @@ class KeySharedDispatcher(SharedDispatcher):
             self.next_turn()
         sent_bytes = self._send_waiting()
         while sent_bytes < self.config.dispatch_round_bytes:
-            if not self.ready.has_ready() or self.is_throttled():
+            if not self.ready.has_ready() or self.is_throttled() or not self.has_time():
                 return
             entries = self._take_any(self.entries_within_rates(READ_ENTRIES))
             if not entries:

@@ -191,7 +191,7 @@ class SharedDispatcher(Dispatcher):
         sent_bytes = self._send_waiting_chunks()
         while not self.all_blocked:
             consumer = self.ready.first()
-            if consumer is None or self.is_throttled():
+            if consumer is None or self.is_throttled() or not self.has_time():
                 return
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()

@@ -129,7 +129,7 @@ class SingleActiveDispatcher(Dispatcher):
             return
         sent_bytes = 0
         while consumer.permits > 0 and consumer.connection.writable:
-            if self.is_throttled():
+            if self.is_throttled() or not self.has_time():
                 return
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()

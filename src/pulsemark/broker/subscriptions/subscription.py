@@ -328,6 +328,8 @@ class Subscription:
                 self._ack_part(position_of(message_id), message_id.ack_set)
             elif entry_id == end and ledger_id == run_ledger:
                 end += 1
+            elif first <= entry_id < end and ledger_id == run_ledger:
+                continue  # named again
             else:
                 self._ack_run(run_ledger, first, end)
                 run_ledger, first = position_of(message_id)
