@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = Path(__file__).parents[2] / "tools"
+CAMPAIGNS = Path(__file__).parents[2] / "campaigns"
 MAY_NOT_MOUNT = 3
 
 
@@ -18,7 +18,7 @@ MAY_NOT_MOUNT = 3
 def test_a_short_campaign_finds_nothing(tool, cycles):
     """kill -9 of a store and of a broker under load, and a disk that fills up: nothing is lost."""
     done = subprocess.run(
-        [sys.executable, TOOLS / f"{tool}.py", "--cycles", str(cycles)],
+        [sys.executable, CAMPAIGNS / f"{tool}.py", "--cycles", str(cycles)],
         check=False, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     if done.returncode == MAY_NOT_MOUNT:
@@ -62,7 +62,7 @@ def test_hostile_clients_stay_within_their_bounds():
 def run(tool, *arguments):
     """A tool's run to its end."""
     return subprocess.run(
-        [sys.executable, TOOLS / f"{tool}.py", *arguments],
+        [sys.executable, CAMPAIGNS / f"{tool}.py", *arguments],
         check=False, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
 

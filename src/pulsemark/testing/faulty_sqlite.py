@@ -9,7 +9,7 @@ means, so that no file system and no other tool is needed:
   with the mark of its commit, and SQLite has forgotten it, in memory only.
 - `read`: a page could not be read.
 
-`tools/sqlite_fault_campaign.py` has the kernel let each real call fail, and so checks this, too.
+`campaigns/sqlite_fault_campaign.py` has the kernel let each real call fail, and so checks this.
 """
 
 from __future__ import annotations
