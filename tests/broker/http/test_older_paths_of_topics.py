@@ -13,8 +13,8 @@ import pytest
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.broker.http.older_paths import current_path
 from pulsemark.testing import RawClient
-from pulsemark.testing.attackers import attacked_broker, signed
-from pulsemark.testing.secured import rest
+from tests.support.attackers import attacked_broker, signed
+from tests.support.secured import rest
 
 Ask = Callable[..., tuple[int, str]]
 AskOf = Callable[[BrokerThread], Ask]

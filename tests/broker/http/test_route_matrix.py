@@ -16,7 +16,7 @@ from pulsemark.broker.http.needs import need_of
 from pulsemark.broker.http.routing import NEEDED, ROUTES
 from pulsemark.broker.http.table import Route
 from pulsemark.broker.security.needs import Need, Scope
-from pulsemark.testing.attackers import (
+from tests.support.attackers import (
     attacked_broker,
     forged,
     role_with,
@@ -24,7 +24,7 @@ from pulsemark.testing.attackers import (
     signed,
     state_of,
 )
-from pulsemark.testing.secured import rest, set_up
+from tests.support.secured import rest, set_up
 
 #: A value for each name in a template.
 VALUES = {
