@@ -1,9 +1,9 @@
 """Settings that are changed over REST while the broker runs: Pulsar's dynamic configuration.
 
 A setting is stored in the catalog and overrides the configuration file, also after a restart. What
-`configuration.reloading` lists is in force at once; other settings of this broker are in force from
-its next start on. Settings of Pulsar that this broker does not have are kept and shown, without an
-effect, as they are in its configuration file.
+`configuration.reloading` lists is in force at once; the others of `DYNAMIC_NAMES` from the broker's
+next start on. Settings that this broker does not have, or that Pulsar cannot change while it runs,
+are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .configuration.config import BrokerConfig
-from .configuration.dynamic_names import DYNAMIC_NAMES
 from .configuration.reloading import reload_policies
 from .configuration.settings import SettingError, parse_settings
 
@@ -22,11 +21,52 @@ if TYPE_CHECKING:
     from ..ledger.store import MetadataStore
     from .services import Services
 
-__all__ = ["DYNAMIC_KIND", "change_setting", "put_in_force", "stored_settings", "with_settings"]
+__all__ = [
+    "DYNAMIC_KIND",
+    "DYNAMIC_NAMES",
+    "change_setting",
+    "put_in_force",
+    "stored_settings",
+    "with_settings",
+]
 
 log = logging.getLogger(__name__)
 
 DYNAMIC_KIND = "dynamic-setting"
+#: The settings of this broker that Apache Pulsar 4.0.8 can change while it runs, without
+#: `superUserRoles`: here the rights of roles are read when the broker starts.
+DYNAMIC_NAMES = frozenset(
+    {
+        "allowAutoSubscriptionCreation",
+        "allowAutoTopicCreation",
+        "allowAutoTopicCreationType",
+        "autoSkipNonRecoverableData",
+        "brokerDeleteInactiveTopicsEnabled",
+        "brokerDeleteInactiveTopicsFrequencySeconds",
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
+        "brokerDeleteInactiveTopicsMode",
+        "brokerShutdownTimeoutMs",
+        "defaultNumPartitions",
+        "dispatchThrottlingRatePerSubscriptionInByte",
+        "dispatchThrottlingRatePerSubscriptionInMsg",
+        "dispatchThrottlingRatePerTopicInByte",
+        "dispatchThrottlingRatePerTopicInMsg",
+        "dispatcherMaxReadSizeBytes",
+        "forceDeleteNamespaceAllowed",
+        "isAllowAutoUpdateSchemaEnabled",
+        "managedLedgerCacheSizeMB",
+        "maxMessagePublishBufferSizeInMB",
+        "maxNamespacesPerTenant",
+        "maxNumPartitionsPerPartitionedTopic",
+        "maxPublishRatePerTopicInBytes",
+        "maxPublishRatePerTopicInMessages",
+        "maxTenants",
+        "maxTopicsPerNamespace",
+        "subscribeRatePeriodPerConsumerInSecond",
+        "subscribeThrottlingRatePerConsumer",
+        "subscriptionTypesEnabled",
+    }
+)
 
 
 def stored_settings(catalog: MetadataStore) -> dict[str, str]:
@@ -55,7 +95,7 @@ async def change_setting(services: Services, name: str, value: str | None) -> No
 
     As in Pulsar a value that is not valid is stored too. It has no effect, and the log says so.
 
-    Raises `KeyError` for a setting that cannot be changed while the broker runs, and `LedgerError`.
+    Raises `KeyError` for a setting that is not one of `DYNAMIC_NAMES`, and `LedgerError`.
     """
     if name not in DYNAMIC_NAMES:
         raise KeyError(name)

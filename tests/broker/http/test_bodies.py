@@ -47,7 +47,6 @@ TYPES = SETTINGS["subscriptionTypesEnabled"]
         (NAMESPACE_POLICIES, '{"bundles":{"numBundles":"x"}}', "'numBundles' of 'bundles' of the"),
         (TEXTS, '{"a":[]}', "'a' of the body must be a text, not a list"),
         (PLACE, '"x"', "the body must be an object, not 'x'"),
-        (SETTINGS["persistence"], '{"managedLedgerMaxMarkDeleteRate":"x"}', "must be a number"),
         (SETTINGS["deduplication"], '"yes"', "the body must be true or false, not 'yes'"),
     ],
 )

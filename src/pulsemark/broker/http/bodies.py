@@ -115,12 +115,6 @@ QUOTA = _object(
     limitTime=INT,
     policy=CHOICE,
 )
-PERSISTENCE = _object(
-    bookkeeperEnsemble=INT,
-    bookkeeperWriteQuorum=INT,
-    bookkeeperAckQuorum=INT,
-    managedLedgerMaxMarkDeleteRate=DOUBLE,
-)
 BUNDLES = _object(boundaries=LIST, numBundles=INT)
 NAMESPACE_POLICIES = _object(
     bundles=BUNDLES,
@@ -128,7 +122,6 @@ NAMESPACE_POLICIES = _object(
     allowed_clusters=LIST,
     message_ttl_in_seconds=BOXED_INT,
     retention_policies=RETENTION,
-    persistence=PERSISTENCE,
     deduplicationEnabled=BOXED_BOOLEAN,
     compaction_threshold=BOXED_LONG,
     max_producers_per_topic=BOXED_INT,
@@ -158,12 +151,8 @@ SETTINGS: Mapping[str, Kind] = {
     "encryptionRequired": BOOLEAN,
     "isAllowAutoUpdateSchema": BOOLEAN,
     "schemaValidationEnforced": BOOLEAN,
-    "offloadThreshold": LONG,
-    "offloadThresholdInSeconds": LONG,
-    "offloadDeletionLagMs": LONG,
     "retention": RETENTION,
     "backlogQuota": QUOTA,
-    "persistence": PERSISTENCE,
     "publishRate": _object(publishThrottlingRateInMsg=INT, publishThrottlingRateInByte=LONG),
     "subscribeRate": _object(subscribeThrottlingRatePerConsumer=INT, ratePeriodInSecond=INT),
     "autoTopicCreation": _object(
@@ -188,20 +177,9 @@ SETTINGS: Mapping[str, Kind] = {
     "schemaCompatibilityStrategy": CHOICE,
     "schemaAutoUpdateCompatibilityStrategy": CHOICE,
     "subscriptionAuthMode": CHOICE,
-    "offloadPolicies": _object(
-        offloadersDirectory=TEXT,
-        managedLedgerOffloadDriver=TEXT,
-        managedLedgerOffloadMaxThreads=BOXED_INT,
-        managedLedgerOffloadReadThreads=BOXED_INT,
-        managedLedgerOffloadPrefetchRounds=BOXED_INT,
-        managedLedgerOffloadThresholdInBytes=BOXED_LONG,
-        managedLedgerOffloadDeletionLagInMillis=BOXED_LONG,
-    ),
-    "entryFilters": _object(lambda value: isinstance(value, str), entryFilterNames=TEXT),
     "replication": LIST,
-    "allowedClusters": LIST,
     **dict.fromkeys(
-        ("dispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate"),
+        ("dispatchRate", "subscriptionDispatchRate"),
         _object(
             dispatchThrottlingRateInMsg=INT,
             dispatchThrottlingRateInByte=LONG,
@@ -222,34 +200,11 @@ PLACE = _object(
 )
 MESSAGE_ID = _object(ledgerId=LONG, entryId=LONG, partitionIndex=INT)
 SCHEMA = _object(type=TEXT, schema=TEXT, properties=TEXTS)
-CLUSTER = _object(
-    **dict.fromkeys(
-        ("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls"), TEXT
-    ),
-    peerClusterNames=LIST,
-    brokerClientTlsEnabled=BOOLEAN,
-)
-ISOLATION = _object(namespaces=LIST, primary=LIST, secondary=LIST)
-GROUP = _object(
-    publishRateInMsgs=BOXED_INT,
-    publishRateInBytes=BOXED_LONG,
-    dispatchRateInMsgs=BOXED_INT,
-    dispatchRateInBytes=BOXED_LONG,
-)
-RESOURCES = _object(
-    **dict.fromkeys(("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory"), DOUBLE),
-    dynamic=BOOLEAN,
-)
-BOOKIES = _object(
-    bookkeeperAffinityGroupPrimary=TEXT,
-    bookkeeperAffinityGroupSecondary=TEXT,
-)
 ACTIONS = _list(CHOICE)
 
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 ONE = f"{TOPIC}/subscription/{{subscription}}"
-IN_CLUSTER = "/admin/v2/clusters/{cluster}"
 SCHEMAS = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 BODIES: Mapping[tuple[str, str], Kind] = {
@@ -261,7 +216,6 @@ BODIES: Mapping[tuple[str, str], Kind] = {
     ("PUT", f"{NAMESPACE}/{{bundle}}/split"): _list(BOXED_LONG),
     ("POST", f"{NAMESPACE}/permissions/{{role}}"): ACTIONS,
     ("POST", f"{NAMESPACE}/permissions/subscription/{{subscription}}"): LIST,
-    ("POST", f"{NAMESPACE}/persistence/bookieAffinity"): BOOKIES,
     ("PUT", TOPIC): TEXTS,
     ("PUT", f"{TOPIC}/properties"): TEXTS,
     ("PUT", f"{TOPIC}/partitions"): INT,
@@ -282,15 +236,6 @@ BODIES: Mapping[tuple[str, str], Kind] = {
     ("POST", f"{SCHEMAS}/schema"): SCHEMA,
     ("POST", f"{SCHEMAS}/compatibility"): SCHEMA,
     ("POST", f"{SCHEMAS}/version"): SCHEMA,
-    ("PUT", IN_CLUSTER): CLUSTER,
-    ("POST", IN_CLUSTER): CLUSTER,
-    ("POST", f"{IN_CLUSTER}/peers"): LIST,
-    ("POST", f"{IN_CLUSTER}/failureDomains/{{domain_name}}"): _object(brokers=LIST),
-    ("POST", f"{IN_CLUSTER}/namespaceIsolationPolicies/{{policy}}"): ISOLATION,
-    ("PUT", "/admin/v2/resourcegroups/{group}"): GROUP,
-    ("POST", "/admin/v2/resource-quotas"): RESOURCES,
-    ("POST", "/admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}"): RESOURCES,
-    ("POST", "/admin/v2/bookies/racks-info/{bookie}"): _object(rack=TEXT, hostname=TEXT),
 }
 #: Routes that do without a body, though their kind has no null in Java.
 MAY_BE_EMPTY = frozenset({("PUT", f"{TOPIC}/partitions")})

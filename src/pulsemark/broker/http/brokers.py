@@ -7,7 +7,6 @@ from typing import Any
 
 from ...ledger import LedgerError
 from .. import dynamic_settings
-from ..configuration.dynamic_names import DYNAMIC_NAMES
 from ..configuration.settings import runtime_settings
 from ..version import SERVER_VERSION
 from .bundles import boundaries_of, bundle_of
@@ -89,7 +88,7 @@ async def configuration(request: Request) -> Response:
 
 async def dynamic_names(request: Request) -> Response:
     """The names of settings that can be changed while the broker runs."""
-    return Response.of_json(sorted(DYNAMIC_NAMES))
+    return Response.of_json(sorted(dynamic_settings.DYNAMIC_NAMES))
 
 
 async def dynamic_values(request: Request) -> Response:

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...ledger.being_read import when_read
-from ...wire import is_older_namespace
 from ..commits import durable
 from ..subscriptions.subscription import Subscription
 from .bundles import boundaries_of, bundles_of, check_bundle, split, topics_in_bundle
@@ -41,20 +40,8 @@ def _with_bundles(request: Request, tenant: str, name: str) -> str:
     """An existing namespace, where Pulsar says "not found". Raises `HttpError` 404."""
     full = f"{tenant}/{name}"
     if full not in request.services.topics.namespaces:
-        what = "does not exist" if is_older_namespace(full) else "not found"
-        raise HttpError(404, f"Namespace {what}")
+        raise HttpError(404, "Namespace not found")
     return full
-
-
-def _names_in(request: Request, tenant: str, name: str) -> list[str]:
-    """The topics of a namespace. As in Pulsar only one with a cluster (Pulsar 1) must exist.
-
-    Raises `HttpError` 404.
-    """
-    full = f"{tenant}/{name}"
-    if is_older_namespace(full):
-        namespace_name(request, tenant, name)
-    return request.services.topics.names_in(full)
 
 
 async def split_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
@@ -151,7 +138,7 @@ async def clear(
     request: Request, tenant: str, name: str, subscription: str | None = None
 ) -> Response:
     """Acknowledge all messages of a namespace, for one subscription or for all."""
-    await _each(request, _names_in(request, tenant, name), subscription, _clear)
+    await _each(request, request.services.topics.names_in(f"{tenant}/{name}"), subscription, _clear)
     return Response()
 
 
@@ -167,7 +154,9 @@ async def clear_bundle(
 async def unsubscribe(request: Request, tenant: str, name: str, subscription: str) -> Response:
     """Delete a subscription from all topics of a namespace."""
     _check_no_replicator(subscription)
-    await _each(request, _names_in(request, tenant, name), subscription, _unsubscribe)
+    await _each(
+        request, request.services.topics.names_in(f"{tenant}/{name}"), subscription, _unsubscribe
+    )
     return Response()
 
 

@@ -17,8 +17,7 @@ from ..cleaning.policies import RETENTION
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Levels
 from ..policies.policy import INT_MAX, InvalidValueError, Place, Policy, PolicyValueError
-from ..policies.pulsar_policies import BACKLOG_QUOTAS, exceeds_retention
-from ..policies.stored import OFFLOAD, PERSISTENCE, REPLICATION
+from ..policies.pulsar_policies import BACKLOG_QUOTAS, REPLICATION, exceeds_retention
 from .bodies import EMPTY
 from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, existing_topic
@@ -26,15 +25,6 @@ from .table import Route
 
 __all__ = ["ROUTES", "int_value", "java_topic", "policy_namespace", "policy_topic"]
 
-#: Of these Pulsar refuses a missing value before it looks for the namespace.
-NULL_FIRST = (OFFLOAD, PERSISTENCE, REPLICATION)
-#: What Pulsar says of an absent namespace, if it is not "Namespace does not exist".
-OF_ABSENT = {
-    ("GET", "dispatcherPauseOnAckStatePersistent"): "Namespace policies does not exist",
-    ("GET", "replicatorDispatchRate"): "Namespace policies does not exist",
-    ("POST", "replicatorDispatchRate"): "",
-    ("DELETE", "replicatorDispatchRate"): "",
-}
 TOO_SMALL = (
     "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
     "and retry"
@@ -57,8 +47,8 @@ async def set_for_namespace(
     policy: Policy, place: Place, request: Request, tenant: str, name: str
 ) -> Response:
     """Set a namespace's policy."""
-    if policy in NULL_FIRST and request.json() is None:
-        await _value(request, policy, place)
+    if policy is REPLICATION and request.json() is None:
+        await _value(request, policy, place)  # Pulsar refuses it before it looks for the namespace
     namespace = policy_namespace(request, tenant, name, policy)
     value = await _value(request, policy, place)
     if policy is RETENTION and value is not None:
@@ -81,8 +71,6 @@ def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -
     """An existing namespace whose policy is asked for or changed. Raises `HttpError` 412, 404."""
     namespace = check_new_namespace(tenant, name)
     if namespace not in request.services.topics.namespaces:
-        if (request.method, policy.name) in OF_ABSENT:
-            raise HttpError(404, OF_ABSENT[request.method, policy.name])
         if policy.is_ours:
             raise HttpError(404, f"Namespace {namespace} does not exist")
         place, is_changed = policy.namespace, request.method not in ("GET", "HEAD")
@@ -236,12 +224,4 @@ def _routes(policy: Policy) -> list[Route]:
     return routes
 
 
-ROUTES = (
-    *(route for policy in POLICIES for route in _routes(policy)),
-    # The path with which Pulsar's namespaces lose this one.
-    Route(
-        "DELETE",
-        "/admin/v2/namespaces/{tenant}/{namespace}/removeOffloadPolicies",
-        partial(unset_for_namespace, OFFLOAD, Place("removeOffloadPolicies")),
-    ),
-)
+ROUTES = tuple(route for policy in POLICIES for route in _routes(policy))

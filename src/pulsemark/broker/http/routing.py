@@ -13,19 +13,16 @@ from ..errors import LimitReachedError, RefusedError
 from ..ownership import NotOwnedError
 from ..security.needs import Need
 from . import (
-    absent_services,
     audit,
     backlog_quotas,
     broker_stats,
     brokers,
     browsing,
     cleaning,
-    clusters,
     entries,
     entry_format,
     leader_epochs,
     lookup,
-    namespace_policies,
     namespace_topics,
     namespaces,
     non_persistent,
@@ -33,7 +30,6 @@ from . import (
     permissions,
     policies,
     properties,
-    resources,
     schemas,
     stored_messages,
     subscriptions,
@@ -48,7 +44,6 @@ from .bodies import check_body
 from .elsewhere import elsewhere
 from .messages import HttpError, Request, Response, UnservedError
 from .needs import need_of
-from .older_paths import current_path
 from .pages import (
     JSON_CLASSES,
     accepts_json,
@@ -62,19 +57,16 @@ from .table import Route
 __all__ = ["NEEDED", "ROUTES", "answer"]
 
 ROUTES: tuple[Route, ...] = (
-    *absent_services.ROUTES,
     *audit.ROUTES,
     *backlog_quotas.ROUTES,
     *broker_stats.ROUTES,
     *brokers.ROUTES,
     *browsing.ROUTES,
     *cleaning.ROUTES,
-    *clusters.ROUTES,
     *entries.ROUTES,
     *entry_format.ROUTES,
     *leader_epochs.ROUTES,
     *lookup.ROUTES,
-    *namespace_policies.ROUTES,
     *namespace_topics.ROUTES,
     *namespaces.ROUTES,
     *non_persistent.ROUTES,
@@ -82,7 +74,6 @@ ROUTES: tuple[Route, ...] = (
     *permissions.ROUTES,
     *policies.ROUTES,
     *properties.ROUTES,
-    *resources.ROUTES,
     *schemas.ROUTES,
     *stored_messages.ROUTES,
     *subscriptions.ROUTES,
@@ -128,7 +119,6 @@ BY_SIZE = _by_size()
 async def answer(request: Request) -> Response:
     """Find the handler and run it. Raises `HttpError`."""
     accept = request.headers.get("accept", "")
-    request.segments = current_path(request.segments)
     try:
         if "{" in request.target.partition("?")[0]:
             # Pulsar's web server takes it for the beginning of a template.
