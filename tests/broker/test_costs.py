@@ -26,10 +26,10 @@ from pulsemark.client.errors import ClientError
 from pulsemark.finder import rpc
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.secured import rest
 from pulsemark.wire.encoding import frame
 from tests.broker.handlers.test_command_matrix import body_of as command_of
 from tests.broker.http.test_route_matrix import body_of, path_of
+from tests.support.secured import rest
 
 #: Calls in one turn. A long answer's slice of 5 ms has some 5,000.
 MOST_CALLS = 20_000

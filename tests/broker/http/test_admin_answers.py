@@ -247,8 +247,6 @@ def test_nothing_to_change_is_a_success(http, filled, method, path):
     [
         ("POST", "/subscription/s/analyzeBacklog", "an object"),
         ("POST", "/s/dispatchRate", "an object"),
-        ("DELETE", "/subscribeRate", "an object"),
-        ("DELETE", "/schemaCompatibilityStrategy", "a text"),
     ],
 )
 def test_a_list_is_no_value(http, filled, method, path, kind):

@@ -16,7 +16,7 @@ from pulsemark.broker.http.route import Route
 from pulsemark.broker.http.routing import ROUTES
 from pulsemark.broker.security import needs
 from pulsemark.broker.security.needs import Scope
-from pulsemark.testing.attackers import (
+from tests.support.attackers import (
     attacked_broker,
     forged,
     role_with,
@@ -24,7 +24,7 @@ from pulsemark.testing.attackers import (
     signed,
     state_of,
 )
-from pulsemark.testing.secured import rest, set_up
+from tests.support.secured import rest, set_up
 
 #: A value for each name in a template.
 VALUES = {
