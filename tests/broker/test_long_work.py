@@ -12,7 +12,7 @@ from pulsemark.broker import long_work
 from pulsemark.broker.connection import leaving
 from pulsemark.broker.connection.leaving import LEFT_AT_ONCE
 from pulsemark.broker.connection.session import Session
-from pulsemark.broker.http import broker_stats
+from pulsemark.broker.http import brokers
 from pulsemark.broker.long_work import PIECE_IDS, LongWork, Turns
 from pulsemark.broker.statistics import internal_stats, stats
 from pulsemark.broker.subscriptions import closing
@@ -276,7 +276,7 @@ def test_the_statistics_of_the_broker_are_taken_topic_by_topic(raw, http, monkey
     names = [f"persistent://public/default/many{number}" for number in range(COUNT)]
     for name in names:
         raw.create_producer(name)
-    turns.watch(monkeypatch, broker_stats, "_row")
+    turns.watch(monkeypatch, brokers, "_row")
     answer = http("GET", "/admin/v2/broker-stats/topics").json
     shown = [name for bundle in answer["public/default"].values() for name in bundle["persistent"]]
     assert set(names) <= set(shown)

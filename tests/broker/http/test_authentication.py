@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from pulsemark.broker.configuration.config import BrokerConfig
+from pulsemark.broker.http.authentication import check_origin
 from pulsemark.broker.http.messages import HttpError
-from pulsemark.broker.http.origin import check_origin
 from pulsemark.testing import RawClient
 
 CURL = {"User-Agent": "curl/8.5.0", "Accept": "*/*"}

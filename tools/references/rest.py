@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from .route import Route
-from .routing import ROUTES
+from pulsemark.broker.http.route import Route
+from pulsemark.broker.http.routing import ROUTES
 
-__all__ = ["reference"]
+__all__ = ["rest_page"]
 
 INTRODUCTION = """\
 # REST
 
 The broker answers the routes of Apache Pulsar's admin REST interface and those of this table. This
-page is made from the table of routes by `tools/write_rest_reference.py`; do not edit it.
+page is made from the table of routes by `tools/write_references.py`; do not edit it.
 
 - Statuses: 200 with a body, 204 without one for changes, 400 for a body or a URL that cannot be
   read, 401 and 403 without the permission that the last column names
@@ -31,7 +31,7 @@ What remains different from Apache Pulsar is in [compatibility.md](compatibility
 """
 
 
-def reference() -> str:
+def rest_page() -> str:
     """The page."""
     parts = [INTRODUCTION]
     for section in sorted({_section(route) for route in ROUTES}):

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pulsemark.broker.http.standard_headers import SMALLEST_BYTES, accepts_gzip
+from pulsemark.broker.http.connection import SMALLEST_BYTES
+from pulsemark.broker.http.messages import accepts_gzip
 
 VARY = "Accept-Encoding, User-Agent"
 LONG = "/admin/v2/namespaces/public/default"
