@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.broker.configuration.properties import PropertiesError, read_properties
+from pulsemark.broker.configuration.sources import PropertiesError, read_properties
 
 
 @pytest.mark.parametrize(

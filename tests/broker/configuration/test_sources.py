@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.broker import ConfigError
-from pulsemark.broker.configuration.fields import setting_fields
+from pulsemark.broker.configuration.reference import setting_fields
 from pulsemark.broker.configuration.settings import SettingError
 from pulsemark.broker.configuration.sources import ConfigFileError, Loaded, load, take_environment
 

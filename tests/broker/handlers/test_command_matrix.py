@@ -14,7 +14,7 @@ import pytest
 from pulsemark.broker import BrokerThread
 from pulsemark.broker.handlers import COMMANDS
 from pulsemark.broker.handlers.authorizing import COMMAND_NEEDS, check_complete
-from pulsemark.broker.security.needs import Need, Scope
+from pulsemark.broker.security.permissions import Need, Scope
 from pulsemark.client.errors import ConnectionLostError, WaitTimeoutError
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient

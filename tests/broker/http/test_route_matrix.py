@@ -15,7 +15,7 @@ from pulsemark.broker import BrokerThread
 from pulsemark.broker.http.needs import need_of
 from pulsemark.broker.http.routing import NEEDED, ROUTES
 from pulsemark.broker.http.table import Route
-from pulsemark.broker.security.needs import Need, Scope
+from pulsemark.broker.security.permissions import Need, Scope
 from pulsemark.testing.attackers import (
     attacked_broker,
     forged,

@@ -6,8 +6,8 @@ from collections.abc import Generator
 from typing import Any
 
 from ...ledger import LedgerError
-from .. import dynamic_settings
-from ..configuration.dynamic_names import DYNAMIC_NAMES
+from ..configuration.dynamic_settings import DYNAMIC_NAMES
+from ..configuration.dynamic_settings import change_setting as store_setting
 from ..configuration.settings import runtime_settings
 from ..version import SERVER_VERSION
 from .bundles import boundaries_of, bundle_of
@@ -100,7 +100,7 @@ async def dynamic_values(request: Request) -> Response:
 async def change_setting(request: Request, name: str, value: str) -> Response:
     """Change a setting; the change is durable. As in Pulsar the value is a part of the path."""
     try:
-        await dynamic_settings.change_setting(request.services, name, value)
+        await store_setting(request.services, name, value)
     except KeyError as error:
         raise HttpError(412, "Can't update non-dynamic configuration") from error
     return Response(200)
@@ -109,7 +109,7 @@ async def change_setting(request: Request, name: str, value: str) -> Response:
 async def unset_setting(request: Request, name: str) -> Response:
     """Take back the change of a setting."""
     try:
-        await dynamic_settings.change_setting(request.services, name, None)
+        await store_setting(request.services, name, None)
     except KeyError as error:
         raise HttpError(412, "Can't delete non-dynamic configuration") from error
     return Response(200)

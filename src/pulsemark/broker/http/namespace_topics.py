@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...ledger.being_read import when_read
 from ...wire import is_older_namespace
-from ..commits import durable
+from ..storage import durable
 from ..subscriptions.subscription import Subscription
 from .bundles import boundaries_of, bundles_of, check_bundle, split, topics_in_bundle
 from .elsewhere import redirect, send_on

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ..security.needs import (
+from ..security.permissions import (
     AUTHENTICATED,
     OPEN,
     SUPER_USER,

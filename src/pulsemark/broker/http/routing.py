@@ -11,7 +11,7 @@ from ...ledger.errors import ChangedElsewhereError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import LimitReachedError, RefusedError
 from ..ownership import NotOwnedError
-from ..security.needs import Need
+from ..security.permissions import Need
 from . import (
     absent_services,
     audit,

@@ -5,7 +5,7 @@ and every field is there. Figures of what this broker does not do or measure are
 in a Pulsar that does not do it; docs/compatibility.md lists them.
 
 A topic can have thousands of subscriptions and consumers, so its figures are taken in pieces (see
-`long_work`). Each row is taken at one moment, and sums are the sums of the rows. A subscription or
+`cooperative`). Each row is taken at one moment, and sums are the sums of the rows. A subscription or
 consumer that is removed meanwhile may be missing.
 """
 
