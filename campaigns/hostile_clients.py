@@ -41,11 +41,13 @@ from pulsemark.kafka.records.batch import BatchFields, build
 from pulsemark.kafka.records.record import Record, Work
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.kafka_worst_cases import worst_cases
 from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import commands
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from tests.support.kafka_worst_cases import worst_cases
 
 MIB = 1 << 20
 SUCCESS = commands.success(1)
@@ -497,7 +499,7 @@ def every_page(scene: Scene) -> str:
         ):
             answer.read()
 
-    templates = [route.template for route in ROUTES if route.method == "GET"]
+    templates = [route.path for route in ROUTES if route.method == "GET"]
     with ThreadPoolExecutor(20) as pool:
         asked = [pool.submit(get, each) for each in templates]
         while not all(each.done() for each in asked):

@@ -16,7 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from pulsemark.testing.kill_store import KillCampaign
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from tests.support.kill_store import KillCampaign
 
 
 def main() -> int:

@@ -34,8 +34,10 @@ from pulsemark.kafka.records.batch import BatchFields, build
 from pulsemark.kafka.records.convert import to_legacy
 from pulsemark.kafka.records.record import Record, Work
 from pulsemark.kafka.wire import APIS
-from pulsemark.testing.kafka_worst_cases import WorstCase, worst_cases
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from tests.support.kafka_worst_cases import WorstCase, worst_cases
 
 BOUND_MS = 50
 LISTED_MS = 20

@@ -17,7 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pulsemark.testing.torture import TortureReport, torture
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from tests.support.torture import TortureReport, torture
 
 
 def show(name: str, report: TortureReport) -> None:

@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pulsemark.broker import BrokerConfig, BrokerThread
-from pulsemark.testing.secured import SECRET, security, token_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from differential.pulsar_shell import environment
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from tests.support.secured import SECRET, security, token_of
 
 LIMIT_S = 900.0
 PLUGINS = "org.apache.pulsar.client.impl.auth.Authentication"

@@ -38,16 +38,13 @@ from differential.pulsar_shell import Outcome, difference, is_different, run_she
 
 LIMIT_S = 900.0
 EXIT_CODES = (
-    "clusters list-failure-domains standalone",
+    "clusters get standalone",
     "tenants get absent-{tenant}",
     "namespaces list absent-{tenant}",
     "topics stats {topic}",
     "brokers healthcheck",
     "topics no-such-command",
 )
-FAILOVER = "--auto-failover-policy-type"
-PARAMETERS = "--auto-failover-policy-params min_limit=1,usage_threshold=80"
-MIN_AVAILABLE = f"min_available {PARAMETERS}"
 #: What standalone.conf of Pulsar says, apart from its retention, which a peer may have set.
 LIKE_IT: dict[str, Any] = {
     "backlog_quota_default_limit_bytes": 10 << 30,
@@ -148,8 +145,6 @@ class Side:
             "topic": f"persistent://{tenant}/ns/t",
             "ns_absent": f"persistent://{tenant}/absent/t",
             "ready": topic,
-            "isolation": f"--primary 127.* --secondary x {FAILOVER} {MIN_AVAILABLE}",
-            "no_isolation": f"--primary x {FAILOVER} no_such {PARAMETERS}",
             "ledger": ledger,
         }
 

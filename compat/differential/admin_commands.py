@@ -23,86 +23,13 @@ admin brokers version
 admin brokers backlog-quota-check
 admin clusters get standalone
 admin clusters get absent
-admin clusters get-peer-clusters standalone
-admin clusters list-failure-domains standalone
-admin clusters get-failure-domain standalone --domain-name absent
-admin ns-isolation-policy list standalone
-admin ns-isolation-policy get standalone absent
-admin resourcegroups list
-admin resourcegroups get absent
-admin resource-quotas get
-admin bookies racks-placement
-admin bookies get-bookie-rack --bookie absent
 admin broker-stats load-report
-admin functions list --tenant public --namespace default
-admin sinks list --tenant public --namespace default
-admin sources list --tenant public --namespace default
-admin packages list --type function public/default
-admin transactions coordinators-list
 admin brokers namespaces standalone --url 127.0.0.1:1
 admin brokers get-runtime-config --no-such-option
 admin brokers update-dynamic-config --config noSuchSetting --value 1
 admin brokers delete-dynamic-config --config noSuchSetting
 admin broker-stats allocator-stats absent
 admin clusters list
-admin clusters create standalone --url http://127.0.0.1:1
-admin clusters update absent-{tenant} --url http://127.0.0.1:1
-admin clusters delete absent-{tenant}
-admin clusters get-cluster-migration standalone
-admin clusters create-failure-domain standalone --domain-name {tenant} --broker-list 127.0.0.1:1
-admin clusters get-failure-domain standalone --domain-name {tenant}
-admin clusters update-failure-domain standalone --domain-name {tenant} --broker-list 127.0.0.1:2
-admin clusters get-failure-domain standalone --domain-name {tenant}
-admin clusters delete-failure-domain standalone --domain-name {tenant}
-admin clusters delete-failure-domain standalone --domain-name {tenant}
-admin ns-isolation-policy set standalone {tenant} --namespaces {tenant}/.* {isolation}
-admin ns-isolation-policy get standalone {tenant}
-admin ns-isolation-policy set standalone {tenant} --namespaces {tenant}/.* {no_isolation}
-admin ns-isolation-policy brokers absent
-admin ns-isolation-policy broker standalone --broker absent
-admin ns-isolation-policy delete standalone {tenant}
-admin ns-isolation-policy delete standalone {tenant}
-admin resourcegroups create {tenant} -mp 10 -bp 1000 -md 20 -bd 2000
-admin resourcegroups get {tenant}
-admin resourcegroups update {tenant} -mp 30
-admin resourcegroups get {tenant}
-admin resourcegroups delete {tenant}
-admin resourcegroups get {tenant}
-admin bookies get-bookie-rack --bookie {tenant}
-admin bookies delete-bookie-rack --bookie {tenant}
-admin bookies list-bookies --no-such
-admin transactions slow-transactions -t 10s
-admin transactions coordinator-stats
-admin transactions coordinator-stats -c 0
-admin transactions transaction-metadata -m 0 -l 0
-admin transactions transaction-buffer-stats -t {topic}
-admin transactions pending-ack-stats -t {topic} -s s
-admin transactions transaction-in-buffer-stats -m 0 -l 0 -t {topic}
-admin transactions transaction-in-pending-ack-stats -m 0 -l 0 -t {topic} -s s
-admin transactions coordinator-internal-stats -c 0
-admin transactions pending-ack-internal-stats -t {topic} -s s
-admin transactions buffer-snapshot-internal-stats -t {topic}
-admin transactions position-stats-in-pending-ack -t {topic} -s s -l 0 -e 0
-admin transactions scale-transactionCoordinators -r 2
-admin transactions abort-transaction -m 0 -l 0
-admin functions get --tenant public --namespace default --name f
-admin functions status --tenant public --namespace default --name f
-admin functions stats --tenant public --namespace default --name f
-admin functions delete --tenant public --namespace default --name f
-admin functions trigger --tenant public --namespace default --name f --trigger-value x
-admin functions querystate --tenant public --namespace default --name f --key k
-admin sinks get --tenant public --namespace default --name f
-admin sinks status --tenant public --namespace default --name f
-admin sinks available-sinks
-admin sinks reload
-admin sources get --tenant public --namespace default --name f
-admin sources status --tenant public --namespace default --name f
-admin sources available-sources
-admin sources stop --tenant public --namespace default --name f
-admin packages get-metadata function://public/default/f@v1
-admin packages list-versions function://public/default/f
-admin packages delete function://public/default/f@v1
-admin packages list --type no_such public/default
 admin proxy-stats connections
 admin proxy-stats topics
 """.strip().splitlines()
@@ -129,14 +56,6 @@ admin namespaces split-bundle {ns} --bundle zz
 admin namespaces get-clusters {ns}
 admin namespaces set-clusters {ns} --clusters standalone
 admin namespaces set-clusters {ns} --clusters nowhere
-admin namespaces get-persistence {ns}
-admin namespaces set-persistence {ns} -e 1 -w 1 -a 1 -r 0
-admin namespaces get-persistence {ns}
-admin namespaces remove-persistence {ns}
-admin namespaces get-anti-affinity-group {ns}
-admin namespaces set-anti-affinity-group {ns} --group g
-admin namespaces get-anti-affinity-group {ns}
-admin namespaces delete-anti-affinity-group {ns}
 admin namespaces set-property {ns} -k k -v v
 admin namespaces get-property {ns} -k k
 admin namespaces get-properties {ns}
@@ -175,7 +94,6 @@ admin namespaces subscription-permission {ns}
 admin namespaces revoke-subscription-permission {ns} --subscription s --role r
 admin namespaces subscription-permission {ns}
 admin namespaces revoke-subscription-permission {ns} --subscription s --role q
-admin namespaces get-anti-affinity-namespaces -c standalone -p {tenant} -g absent
 admin namespaces unload {ns} -b 0x40000000_0x60000000
 admin namespaces unload {ns} -b zz
 admin namespaces unload {tenant}/absent

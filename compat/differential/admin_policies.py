@@ -14,7 +14,6 @@ message-ttl --messageTTL 60
 retention --time 10m --size 5M
 backlog-quota --limit 10M --policy producer_exception
 backlog-quota --limitTime 600 --policy consumer_backlog_eviction --type message_age
-persistence -e 1 -w 1 -a 1 -r 0
 max-subscriptions-per-topic -m 4
 subscription-expiration-time -t 5
 deduplication --enable
@@ -25,7 +24,6 @@ dispatch-rate -md 10 -bd 1000 -dt 2
 subscribe-rate -sr 3 -st 20
 subscription-dispatch-rate -md 11 -bd 1001 -dt 3 -rp
 publish-rate -m 12 -b 1002
-replicator-dispatch-rate -md 13 -bd 1003 -dt 4
 encryption-required --enable
 subscription-auth-mode -m Prefix
 delayed-delivery --enable --time 2s --maxDelay 5s
@@ -36,19 +34,12 @@ max-consumers-per-subscription -c 7
 max-unacked-messages-per-subscription -c 8
 max-unacked-messages-per-consumer -c 9
 compaction-threshold -t 100M
-offload-threshold -s 10M
-offload-deletion-lag -l 2h
 schema-autoupdate-strategy -c Backward
 schema-compatibility-strategy -c FORWARD
 is-allow-auto-update-schema --disable
 schema-validation-enforce --enable
 deduplication-snapshot-interval -i 100
 max-topics-per-namespace -t 20
-entry-filters -efn none
-dispatcher-pause-on-ack-state-persistent
-bookie-affinity-group -pg g
-allowed-clusters -c standalone
-resource-group -rgn absent
 """.strip().splitlines()
 
 _OF_TOPIC = """
@@ -64,9 +55,7 @@ max-producers -p 5
 max-message-size -m 1000
 deduplication -e
 deduplication-snapshot-interval -i 100
-persistence -e 1 -w 1 -a 1 -r 0
 subscription-dispatch-rate -md 11 -bd 1001 -dt 3
-replicator-dispatch-rate -md 13 -bd 1003 -dt 4
 publish-rate -m 12 -b 1002
 compaction-threshold -t 100M
 subscribe-rate -sr 3 -st 20
@@ -76,10 +65,7 @@ dispatch-rate -md 10 -bd 1000 -dt 2 -rp
 inactive-topic-policies -e -t 1h -m delete_when_no_subscriptions
 max-subscriptions-per-topic -s 4
 schema-compatibility-strategy -s FORWARD
-entry-filters-per-topic -efn none
 auto-subscription-creation -e
-dispatcher-pause-on-ack-state-persistent
-offload-policies -d filesystem -t 10M
 replication-clusters -c standalone
 """.strip().splitlines()
 
@@ -95,10 +81,8 @@ set-compaction-threshold {ns} -t -1
 set-auto-topic-creation {ns} --enable --type partitioned --num-partitions 0
 set-auto-topic-creation {ns} --enable --type no_such_type
 set-schema-compatibility-strategy {ns} -c NO_SUCH
-set-persistence {ns} -e 1 -w 2 -a 1 -r 0
 set-inactive-topic-policies {ns} -e -t 1h -m no_such_mode
 set-subscription-types-enabled {ns} -t NoSuch
-set-entry-filters {ns} -efn ,
 set-max-topics-per-namespace {ns} -t -1
 set-delayed-delivery {ns} --enable --time -1
 """.strip().splitlines()
@@ -111,7 +95,6 @@ set-max-subscriptions-per-topic {topic} -s -1
 set-backlog-quota {topic} -l 10M -p no_such_policy
 set-subscription-types-enabled {topic} -t NoSuch
 set-replication-clusters {topic} -c nowhere
-set-persistence {topic} -e 1 -w 2 -a 1 -r 0
 set-message-ttl {topic}-absent -t 1
 get-message-ttl {topic}-absent
 get-retention {topic}-partition-0
@@ -133,8 +116,8 @@ def _namespace_policies() -> list[str]:
     sets = [f"set-{line.replace(' ', ' {ns} ', 1)}" for line in _OF_NAMESPACE]
     sets = [line if "{ns}" in line else f"{line} {{ns}}" for line in sets]
     removes = [f"remove-{name} {{ns}}" for name in names]
-    removes += ["remove-backlog-quota {ns} --type message_age", "clear-offload-deletion-lag {ns}"]
-    removes += ["delete-bookie-affinity-group {ns}", "set-encryption-required {ns} --disable"]
+    removes += ["remove-backlog-quota {ns} --type message_age"]
+    removes += ["set-encryption-required {ns} --disable"]
     removes += ["set-subscription-auth-mode {ns} -m None"]
     lines = [*get, *sets, "policies {ns}", *get, *_BAD_OF_NAMESPACE, *removes, *get]
     return [f"admin namespaces {line}" for line in [*lines, "policies {ns}"]]
@@ -142,9 +125,7 @@ def _namespace_policies() -> list[str]:
 
 def _topic_policies() -> list[str]:
     names = _names(_OF_TOPIC)
-    # pulsar-admin prints whether the answer to this one was already there.
-    shown = [name for name in names if not name.startswith("dispatcher-pause")]
-    get = [f"get-{name} {{topic}}" for name in shown]
+    get = [f"get-{name} {{topic}}" for name in names]
     applied = [f"{line} --applied" for line in get]
     sets = [f"set-{line.replace(' ', ' {topic} ', 1)}" for line in _OF_TOPIC]
     sets = [line if "{topic}" in line else f"{line} {{topic}}" for line in sets]

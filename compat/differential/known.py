@@ -39,7 +39,7 @@ CATALOG = "versions are in the catalog"
 SERVLET = "there is no servlet"
 PAGE = "the broker has a page there"
 UNSET = "it is not set"
-OFFLOADING = "offloading is stored only"
+ABSENT_PARTS = "policies of what the broker does not have are absent"
 VIEW = "a compacted cursor begins at the first entry of the view"
 KEYS = "a schema that cannot be read gets an answer"
 PEER = "the peer's default retention, and what others have set in it"
@@ -52,12 +52,8 @@ TYPE = "a type that Pulsar cannot read gets an answer"
 LIMIT = "a client's count is bounded"
 BUSY = "the peer is still busy with the unload before"
 OTHERS = "what others have done in the peer"
-ABSENT = "a namespace that is absent is not changed at the same time"
 FORGIVING = "a subscription that is absent has no backlog"
-ZEROS = "a quota of zeros is kept"
-ALONE = "there is one cluster"
 SIZES = "the peer estimates sizes from averages"
-OLDER = "the text of Pulsar 2's path"
 TOMBSTONE = "an empty value deletes its key, with or without a size of what was compressed"
 OVERTAKEN = "a command that its own close overtakes gets an answer"
 GIVEN_UP = "what is given up is not held by consumers any more"
@@ -69,7 +65,6 @@ COMPACTING = "compaction has no cursor"
 WEB = "requests that no HTTP client sends are answered as JSON"
 HOST = "a page of another name must not use the broker"
 READING = "a read that waits, of a consumer that has left or may take nothing"
-SOCKETS = "there is no WebSocket service"
 
 OF_TOPICS = "matrix_domain_tenant_namespace_topic"
 OF_ONE = f"{OF_TOPICS}_subscription_subscription"
@@ -154,7 +149,6 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         "GET /broker-stats/broker-resource-availability/public/default",
         JAVA,
     ),
-    ("rest_absent_services", "GET //admin/v3/packages/zzz/public/default/x", JAVA),
     ("schema_rest_bad", "key value bad", MISTAKE),
     ("rest_namespaces_and_bundles", "PUT /namespaces/<tenant>/n1/zzz/unload", MISTAKE),
     ("rest_namespace_policies", "subscriptionTypesEnabled = None", MISTAKE),
@@ -196,9 +190,6 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("rest_options_of_topics", "OPTIONS persistent offload", OFFLOAD),
     ("rest_topics_in_detail", "GET /persistent/<tenant>/n2/t1/backlog", DEPRECATED),
     ("topic_non_persistent_rest", "GET /backlog", DEPRECATED),
-    ("older_topics_in_memory_absent_cluster", "GET /partitioned-stats", UNLOADED),
-    ("older_topics_in_memory_absent_tenant", "GET /partitioned-stats", UNLOADED),
-    ("older_topics_in_memory_cluster", "GET /partitioned-stats", UNLOADED),
     (
         "rest_non_persistent_topics",
         "GET /non-persistent/<tenant>/n2/npp/partitioned-stats",
@@ -249,8 +240,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("rest_topic_policies", "subscriptionTypesEnabled applied", UNSET),
     ("rest_topic_policies", "retention after None", LATER),
     ("rest_topic_policies", "retention applied", PEER),
-    ("rest_namespace_policies", "all policies", OFFLOADING),
-    ("rest_reads_of_the_cluster", "GET */namespaceIsolationPolicies*", PEER),
+    ("rest_namespace_policies", "all policies", ABSENT_PARTS),
     (
         "rest_absent_topics_and_namespaces",
         "GET non-persistent absent/absent maxMessageSize",
@@ -321,31 +311,10 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         "POST absent tenant nothing",
         OTHERS,
     ),
-    (
-        "matrix_namespaces_tenant_namespace_removeOffloadPolicies",
-        "DELETE absent [nt]* nothing",
-        ABSENT,
-    ),
     ("matrix_namespaces_tenant_namespace_subscriptionAuthMode", "POST there text", AUTH),
     ("matrix_namespaces_tenant_namespace_subscriptionAuthMode", "POST there number", AUTH),
     ("matrix_namespaces_tenant_namespace_subscriptionAuthMode", "POST there negative", AUTH),
-    ("matrix_resourcequotas_tenant_namespace_bundle", "POST there unknown field", ZEROS),
     ("matrix_brokerstats_brokerresourceavailability_tenant_namespace", "GET * nothing", JAVA),
-    ("older_namespaces", "GET //admin/namespaces/<tenant>/standalone/n", ALONE),
-    ("older_namespaces", "GET //admin/persistent/<tenant>/standalone/n", SYSTEM),
-    ("older_namespaces", "GET //admin/persistent/<tenant>/standalone/n/t/stats", SIZES),
-    ("older_namespaces_absent_cluster", "GET /replication", ALONE),
-    ("older_namespaces_absent_tenant", "GET /replication", ALONE),
-    ("older_namespaces_cluster", "GET /replication", ALONE),
-    ("older_namespaces_absent_cluster", "PUT /0x00000000_0x40000000/unload", TENANT),
-    ("older_namespaces_absent_cluster", "PUT /unload", TENANT),
-    ("older_namespaces_absent_tenant", "PUT /0x00000000_0x40000000/unload", TENANT),
-    ("older_namespaces_absent_tenant", "PUT /unload", TENANT),
-    ("older_topics_*", "GET /backlog", DEPRECATED),
-    ("older_topics_in_memory_absent_cluster", "GET /internalStats", OLDER),
-    ("older_topics_in_memory_absent_tenant", "GET /internalStats", OLDER),
-    ("older_topics_in_memory_cluster", "GET /internalStats", OLDER),
-    ("older_lookups", "GET //ws/v2/producer/persistent/public/default/<topic>", SOCKETS),
     (f"{OF_TOPICS}_compaction", "PUT there *", LATER),
     (f"{OF_TOPICS}_internalinfo", "GET there nothing", CURSOR),
     (f"{OF_TOPICS}_internalinfo", "GET partitioned nothing", CURSOR),
@@ -415,7 +384,7 @@ def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
     body = theirs.get("body")
     if ours.get("status") == theirs.get("status") == 400 and "[Source: REDACTED" in str(body):
         return JAVA
-    if not scenario.startswith(("matrix_", "older_")):
+    if not scenario.startswith("matrix_"):
         return None
     reason = str(body.get("reason", "")) if isinstance(body, dict) else ""
     if reason.startswith("Failed to find ownership for ServiceUnit:"):

@@ -25,7 +25,6 @@ GOOD: dict[str, tuple[Any, ...]] = {
     "publishRate": ({"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 1000},),
     "dispatchRate": (DISPATCH_RATE,),
     "subscriptionDispatchRate": (DISPATCH_RATE,),
-    "replicatorDispatchRate": (DISPATCH_RATE,),
     "subscribeRate": ({"subscribeThrottlingRatePerConsumer": 10, "ratePeriodInSecond": 30},),
     "autoTopicCreation": (
         {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3},
@@ -44,10 +43,6 @@ GOOD: dict[str, tuple[Any, ...]] = {
     "delayedDelivery": ({"tickTime": 1000, "active": False},),
     "subscriptionTypesEnabled": (["Shared"], ["Exclusive", "Shared"]),
     "schemaCompatibilityStrategy": ("FULL", "BACKWARD", "UNDEFINED"),
-    "persistence": (
-        {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1},
-        {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 3},
-    ),
     "replication": (["standalone"], ["x"]),
 }
 QUOTAS: tuple[Any, ...] = (

@@ -16,7 +16,6 @@ import org.apache.pulsar.client.api.SubscriptionType;
 import org.apache.pulsar.common.policies.data.AuthAction;
 import org.apache.pulsar.common.policies.data.BacklogQuota;
 import org.apache.pulsar.common.policies.data.DispatchRate;
-import org.apache.pulsar.common.policies.data.PersistencePolicies;
 import org.apache.pulsar.common.policies.data.PublishRate;
 import org.apache.pulsar.common.policies.data.RetentionPolicies;
 import org.apache.pulsar.common.policies.data.SubscribeRate;
@@ -95,7 +94,6 @@ final class Administering {
         policy(s, "ttl", () -> all.getNamespaceMessageTTL(at), () -> all.setNamespaceMessageTTL(at, 60), () -> all.removeNamespaceMessageTTL(at));
         policy(s, "backlog quota", () -> all.getBacklogQuotaMap(at), () -> all.setBacklogQuota(at, BacklogQuota.builder().limitSize(1000)
             .retentionPolicy(BacklogQuota.RetentionPolicy.producer_exception).build()), () -> all.removeBacklogQuota(at));
-        policy(s, "persistence", () -> all.getPersistence(at), () -> all.setPersistence(at, new PersistencePolicies(1, 1, 1, 0.5)), () -> all.removePersistence(at));
         policy(s, "deduplication", () -> all.getDeduplicationStatus(at), () -> all.setDeduplicationStatus(at, true), () -> all.removeDeduplicationStatus(at));
         policy(s, "dispatch rate", () -> all.getDispatchRate(at), () -> all.setDispatchRate(at, DispatchRate.builder()
             .dispatchThrottlingRateInMsg(5).dispatchThrottlingRateInByte(50).ratePeriodInSecond(2).build()), () -> all.removeDispatchRate(at));
@@ -110,7 +108,6 @@ final class Administering {
         s.run("negative ttl", () -> all.setNamespaceMessageTTL(at, -5));
         s.run("negative producers", () -> all.setMaxProducersPerTopic(at, -5));
         s.run("bad retention", () -> all.setRetention(at, new RetentionPolicies(0, 20)));
-        s.run("too many replicas", () -> all.setPersistence(at, new PersistencePolicies(1, 2, 3, 0.5)));
     }
 
     private static void topicPolicies(Scenario s) throws Exception {

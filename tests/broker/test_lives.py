@@ -16,8 +16,8 @@ from pulsemark.proto.pulsar_api_pb2 import (
     ProducerAccessMode,
     ServerError,
 )
-from pulsemark.testing.simulated_broker import SimulatedBroker
 from pulsemark.wire import MessageId, TopicName, commands
+from tests.support.simulated_broker import SimulatedBroker
 
 TOPIC = "persistent://public/default/t"
 Exclusive = ProducerAccessMode.Exclusive

@@ -23,8 +23,8 @@ from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.topics.topic import TopicInUseError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ProducerAccessMode
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.testing.simulated_broker import SimulatedBroker
 from pulsemark.wire import MessageId, TopicName, commands
+from tests.support.simulated_broker import SimulatedBroker
 
 EXAMPLES = int(os.environ.get("PULSEMARK_REGISTRY_EXAMPLES", "0"))
 BASE = "persistent://public/default/"

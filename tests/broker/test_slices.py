@@ -19,8 +19,8 @@ from pulsemark.proto.pulsar_api_pb2 import (
     Schema,
 )
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.testing.simulated_broker import SimulatedBroker, SimulatedClient
 from pulsemark.wire import TopicName, commands
+from tests.support.simulated_broker import SimulatedBroker, SimulatedClient
 
 TOPIC = "persistent://public/default/t"
 BODY = unbatched_message(b"x", publish_time_ms=1)

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pulsemark.testing.torture import cycle_seed, torture
+from tests.support.torture import cycle_seed, torture
 
 ROOT = Path(__file__).parents[2]
 

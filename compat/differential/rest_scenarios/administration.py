@@ -84,25 +84,6 @@ def rest_namespaces_and_bundles(broker: Recorder, topic: str) -> None:
         POST /namespaces/<tenant>/n1/replication ["global"]
         POST /namespaces/<tenant>/n1/replication
         GET /namespaces/<tenant>/absent/replication
-        GET /namespaces/<tenant>/n1/persistence
-        POST /namespaces/<tenant>/n1/persistence {"bookkeeperEnsemble":1,"bookkeeperWriteQuorum":1,"bookkeeperAckQuorum":1,"managedLedgerMaxMarkDeleteRate":1.5}
-        GET /namespaces/<tenant>/n1/persistence
-        POST /namespaces/<tenant>/n1/persistence {"bookkeeperEnsemble":1,"bookkeeperWriteQuorum":2,"bookkeeperAckQuorum":1,"managedLedgerMaxMarkDeleteRate":0}
-        POST /namespaces/<tenant>/n1/persistence {"bookkeeperEnsemble":-1}
-        POST /namespaces/<tenant>/n1/persistence
-        DELETE /namespaces/<tenant>/n1/persistence
-        GET /namespaces/<tenant>/n1/persistence/bookieAffinity
-        POST /namespaces/<tenant>/n1/persistence/bookieAffinity {"bookkeeperAffinityGroupPrimary":"g"}
-        GET /namespaces/<tenant>/n1/persistence/bookieAffinity
-        DELETE /namespaces/<tenant>/n1/persistence/bookieAffinity
-        GET /namespaces/<tenant>/n1/antiAffinity
-        POST /namespaces/<tenant>/n1/antiAffinity "grp"
-        GET /namespaces/<tenant>/n1/antiAffinity
-        GET /namespaces/standalone/antiAffinity/grp?property=<tenant>
-        GET /namespaces/nowhere/antiAffinity/grp?property=<tenant>
-        GET /namespaces/standalone/antiAffinity/grp
-        POST /namespaces/<tenant>/n1/antiAffinity ""
-        DELETE /namespaces/<tenant>/n1/antiAffinity
         GET /namespaces/<tenant>/n1/properties
         PUT /namespaces/<tenant>/n1/property/k/v
         GET /namespaces/<tenant>/n1/property/k
@@ -140,12 +121,8 @@ def rest_namespaces_and_bundles(broker: Recorder, topic: str) -> None:
         POST /namespaces/<tenant>/absent/unsubscribe/s
         POST /namespaces/<tenant>/n1/0x80000000_0xc0000000/unsubscribe/s
         POST /namespaces/<tenant>/n1/unsubscribe/pulsar.repl.x
-        GET /namespaces/<tenant>/n1/resourcegroup
-        POST /namespaces/<tenant>/n1/resourcegroup/absent
-        DELETE /namespaces/<tenant>/n1/resourcegroup
         GET /namespaces/<tenant>/n1/subscriptionAuthMode
         GET /namespaces/<tenant>/n1/clusters
-        GET /namespaces/<tenant>/n1/allowedClusters
         DELETE /namespaces/<tenant>/n1/0x80000000_0xc0000000
         DELETE /namespaces/<tenant>/n1
         DELETE /namespaces/<tenant>/n1

@@ -73,7 +73,6 @@ def rest_namespaces(broker: Recorder, topic: str) -> None:
         "schemaCompatibilityStrategy",
         "schemaValidationEnforced",
         "compactionThreshold",
-        "persistence",
         "permissions",
         "maxProducersPerTopic",
         "maxConsumersPerTopic",
@@ -95,12 +94,9 @@ def rest_namespaces(broker: Recorder, topic: str) -> None:
         "deduplicationSnapshotInterval",
         "subscriptionExpirationTime",
         "encryptionRequired",
-        "offloadThreshold",
         "bundles",
         "properties",
         "replication",
-        "antiAffinity",
-        "entryFilters",
     ):
         broker.rest("GET", f"{name}/{policy}", label=f"get {policy}")
     broker.rest(

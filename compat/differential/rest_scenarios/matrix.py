@@ -29,8 +29,6 @@ LEFT_OUT = re.compile(
     r"|/migration|entryByTime|byTime|byIndex|[sS]tamp|/mirror|/audit|entryFormat|[eE]pochs"
     r"|/entries|/timeline|brokerEntryMetadata"
 )
-#: Services that neither broker has: the same answer to everything.
-SERVICES = re.compile(r"/admin/v3|/admin/v2/functions")
 _ROW = re.compile(r"^\| [A-Z]+ \| `(/[^`]*)` \|", re.MULTILINE)
 _REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "rest.md"
 
@@ -58,14 +56,10 @@ def sweep(template: str) -> Scenario:
     def run(broker: Recorder, topic: str) -> None:
         tenant = f"m{unique(topic).rpartition('-')[2]}{abs(hash(template)) % 10**6}"
         prepare(broker, tenant)
-        is_service = bool(SERVICES.match(template))
         for place, names in places(tenant).items():
-            if is_service and place != "there":
-                continue
             path = filled(template, names)
             for method in METHODS:
                 with_bodies = place == "there" and method in ("PUT", "POST", "DELETE")
-                with_bodies = with_bodies and not is_service
                 bodies = BODIES if with_bodies else {"nothing": None}
                 for kind, body in bodies.items():
                     broker.rest(method, path, body, label=f"{method} {place} {kind}")

@@ -22,7 +22,7 @@ from .errors import (
 from .security.authentication import Authenticated, AuthenticationFailed
 from .security.authentication import Provider as AuthenticationProvider
 from .security.authorization import AuthorizationProvider, Target
-from .security.permissions import Need, Scope
+from .security.needs import Need, Scope
 from .server import Broker
 
 __all__ = [

@@ -58,14 +58,12 @@ OF_JSON = (
     BACKLOG_QUOTA, "maxProducersPerTopic", "maxConsumersPerTopic", "maxConsumersPerSubscription",
     "maxSubscriptionsPerTopic", "maxTopicsPerNamespace", "maxUnackedMessagesPerConsumer",
     "maxUnackedMessagesPerSubscription", "maxMessageSize", "publishRate", "dispatchRate",
-    "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate", "autoTopicCreation",
+    "subscriptionDispatchRate", "subscribeRate", "autoTopicCreation",
     "autoSubscriptionCreation", "inactiveTopicPolicies", "subscriptionExpirationTime",
     "subscriptionTypesEnabled", "deduplication", "deduplicationSnapshotInterval",
     "delayedDelivery", "encryptionRequired", "schemaCompatibilityStrategy",
     "schemaAutoUpdateCompatibilityStrategy", "isAllowAutoUpdateSchema",
-    "schemaValidationEnforced", "persistence", "offloadPolicies", "offloadThreshold",
-    "offloadThresholdInSeconds", "offloadDeletionLagMs", "subscriptionAuthMode", "entryFilters",
-    "dispatcherPauseOnAckStatePersistent", "replication", "allowedClusters", "properties",
+    "schemaValidationEnforced", "subscriptionAuthMode", "replication", "properties",
 )  # fmt: skip
 POLICIES = (STAMPS, LEADER_EPOCHS, RETENTION, *NUMBERS, MIRRORS, ENTRY_FORMAT, *OF_JSON)
 OPTIONS = (

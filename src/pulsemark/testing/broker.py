@@ -25,8 +25,7 @@ from ..broker.topics.topic import Topic
 from ..ledger import MemoryFolder, TopicLog
 from ..wire import TopicName
 from .clock import SettableClock
-from .faults import Faults
-from .faulty_broker import FaultyBroker
+from .faults import Faults, FaultyBroker
 from .life import BrokerLife
 from .looking import Looking, StoredMessage, messages_in
 

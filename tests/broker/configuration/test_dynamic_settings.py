@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from urllib.parse import quote
 
 import pytest
 
@@ -43,16 +42,6 @@ def test_a_changed_setting_is_in_force_at_once_and_after_a_restart(topic):
         assert ask(broker, "GET", "/values") == (200, {})
 
 
-def test_settings_that_this_broker_does_not_have_are_kept(broker):
-    """As in its configuration file they have no effect; a value may have a slash."""
-    value = quote("my-tenant/my-namespace", safe="")
-    name = "loadBalancerLoadSheddingStrategy"
-    assert name in ask(broker, "GET")[1]
-    assert ask(broker, "POST", f"/{name}/{value}") == (200, None)
-    assert ask(broker, "GET", "/values")[1][name] == "my-tenant/my-namespace"
-    assert ask(broker, "DELETE", f"/{name}") == (200, None)
-
-
 def test_a_value_that_is_not_valid_has_no_effect(broker, caplog):
     """As in Pulsar it is stored and shown; the log names setting and value."""
     assert ask(broker, "POST", "/allowAutoSubscriptionCreation/maybe") == (200, None)
@@ -68,6 +57,7 @@ def test_a_value_that_is_not_valid_has_no_effect(broker, caplog):
         ("POST", "/brokerServicePort/1", "Can't update non-dynamic configuration"),
         ("POST", "/superUserRoles/me", "Can't update non-dynamic configuration"),
         ("POST", "/nosuch/1", "Can't update non-dynamic configuration"),
+        ("POST", "/loadBalancerEnabled/true", "Can't update non-dynamic configuration"),
         ("DELETE", "/brokerServicePort", "Can't delete non-dynamic configuration"),
     ],
 )

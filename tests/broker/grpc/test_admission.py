@@ -13,7 +13,7 @@ from pulsemark.broker.grpc.admission import NEEDS
 from pulsemark.finder import rpc
 from pulsemark.proto import seek_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.attackers import (
+from tests.support.attackers import (
     attacked_broker,
     forged,
     role_with,
@@ -21,7 +21,7 @@ from pulsemark.testing.attackers import (
     signed,
     state_of,
 )
-from pulsemark.testing.secured import rest, set_up
+from tests.support.secured import rest, set_up
 
 TOPIC = "persistent://acme/ns/t"
 REQUESTS: dict[str, Any] = {

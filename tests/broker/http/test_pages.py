@@ -126,5 +126,5 @@ def test_a_path_is_never_markup(broker):
 def test_a_wrong_number_is_refused(broker, number):
     """400, so that no answer shows a number that is not JSON."""
     body = b'{"publishRateInMsgs":' + number + b"}"
-    assert ask(broker, "PUT", "/admin/v2/resourcegroups/g", body)[0] == 400
-    assert ask(broker, "GET", "/admin/v2/resourcegroups")[2] == b"[]"
+    assert ask(broker, "PUT", "/admin/v2/tenants/g", body)[0] == 400
+    assert ask(broker, "GET", "/admin/v2/tenants/g")[0] == 404

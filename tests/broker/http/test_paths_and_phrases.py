@@ -134,13 +134,6 @@ def test_usual_phrases(broker: BrokerThread) -> None:
         ("PUT", f"{ADMIN}/tenants/x", "[", 400, "the body is not JSON"),
         ("PUT", f"{ADMIN}/tenants/x", "NaN", 400, "the body is not JSON: NaN is no"),
         ("POST", f"{NAMESPACE}/replication", '["global"]', 412, "Cannot specify global"),
-        (
-            "POST",
-            f"{NAMESPACE}/persistence",
-            '{"bookkeeperEnsemble":6}',
-            400,
-            "Bookkeeper-Ensemble must be <= 5 and > 0.",
-        ),
     ],
 )
 def test_bodies_that_are_refused_for_another_reason_first(
@@ -159,10 +152,3 @@ def test_unknown_fields_of_a_new_namespace_are_not_kept(broker: BrokerThread) ->
     shown = json.loads(Asked(broker, "GET", path).body)
     assert shown["max_producers_per_topic"] == 3
     assert "zzz" not in shown
-
-
-def test_the_tenant_of_an_anti_affinity_group_has_its_own_name(broker: BrokerThread) -> None:
-    """Pulsar 2's query has `tenant`, Pulsar 1's `property`."""
-    path = f"{ADMIN}/namespaces/standalone/antiAffinity/g"
-    assert Asked(broker, "GET", f"{path}?tenant=public").status == 200
-    assert Asked(broker, "GET", f"{path}?property=public").status == 400

@@ -51,6 +51,17 @@ def test_a_body_is_compressed_for_those_who_take_it(broker, accepted):
     assert "content-encoding" not in plain
 
 
+def test_who_takes_gzip_changes_no_other_clients_answer(broker):
+    """The page, which the broker keeps, is plain for a client without gzip after one with it."""
+    _, before, plain = ask(broker, "GET /")
+    _, headers, packed = ask(broker, "GET /", "Accept-Encoding: gzip")
+    assert headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed) == plain
+    _, after, again = ask(broker, "GET /")
+    assert again == plain
+    assert {**after, "date": ""} == {**before, "date": ""}
+
+
 @pytest.mark.parametrize(
     ("head", "accepted"),
     [

@@ -9,14 +9,13 @@ import pytest
 from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.broker.security.authorization import Authorizer, Target
 from pulsemark.broker.security.identity import UNAUTHENTICATED, Principal
-from pulsemark.broker.security.permissions import (
+from pulsemark.broker.security.needs import (
     AUTHENTICATED,
     LOOKUPS,
     OPEN,
     OWN,
     READS,
     SUPER_USER,
-    Action,
     Need,
     Scope,
     broker,
@@ -27,6 +26,7 @@ from pulsemark.broker.security.permissions import (
     topic,
     topic_policy,
 )
+from pulsemark.broker.security.permissions import Action
 from pulsemark.wire import TopicName
 
 TOPIC = TopicName.parse("persistent://acme/ns/orders")

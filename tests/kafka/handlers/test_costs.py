@@ -10,7 +10,7 @@ from pulsemark.kafka import answering, session
 from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.kafka.session import MANY_PARTS, one_part
 from pulsemark.kafka.wire import connection
-from pulsemark.testing.kafka_worst_cases import worst_cases
+from tests.support.kafka_worst_cases import worst_cases
 
 #: More than a request may name without counting as large.
 COUNT = MANY_PARTS + 500

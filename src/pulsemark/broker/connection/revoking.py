@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..background import Background
 from ..security.authorization import Target
-from ..security.permissions import topic
+from ..security.needs import topic
 
 if TYPE_CHECKING:
     from ..services import Services

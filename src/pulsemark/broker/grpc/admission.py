@@ -18,7 +18,7 @@ from ...wire import InvalidTopicNameError, TopicName
 from ..security.authentication import Authenticated, AuthenticationFailed
 from ..security.authorization import Target
 from ..security.identity import InvalidRoles, Principal, check_roles
-from ..security.permissions import AUTHENTICATED, Need, topic
+from ..security.needs import AUTHENTICATED, Need, topic
 from ..services import Services
 
 __all__ = ["NEEDS", "admitting"]

@@ -18,7 +18,7 @@ from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
 from ...wire import InvalidTopicNameError, TopicName, check_namespace_or_older, commands
 from ..errors import RefusedError
 from ..security.authorization import Target
-from ..security.permissions import AUTHENTICATED, OPEN, OWN, Need, Scope, namespace, topic
+from ..security.needs import AUTHENTICATED, OPEN, OWN, Need, Scope, namespace, topic
 
 if TYPE_CHECKING:
     from ..connection.session import Session

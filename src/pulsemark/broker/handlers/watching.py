@@ -18,7 +18,7 @@ from ...proto.pulsar_api_pb2 import (
 from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
 from ..errors import RefusedError
 from ..security.authorization import Target
-from ..security.permissions import namespace
+from ..security.needs import namespace
 from ..topics.name_patterns import compile_if_safe, topics_hash, without_domain
 from ..topics.topic_watchers import TopicWatcher, matching
 from .authorizing import check_again

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...wire import InvalidTopicNameError, TopicName, check_namespace, check_namespace_or_older
+from ...wire import InvalidTopicNameError, TopicName, check_namespace
 from ..topics.topic import Topic
 from .messages import HttpError, Request, UnservedError
-from .table import DOMAINS
+from .route import DOMAINS
 
 __all__ = [
     "DOMAINS",
@@ -134,7 +134,7 @@ def check_new_namespace(tenant: str, namespace: str) -> str:
     """A valid name for a new namespace. Raises `HttpError` 412."""
     name = f"{tenant}/{namespace}"
     try:
-        check_namespace_or_older(name)
+        check_namespace(name)
     except InvalidTopicNameError as error:
         raise HttpError(412, "Namespace name is not valid") from error
     return name

@@ -8,14 +8,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...ledger.being_read import when_read
-from ...wire import is_older_namespace
+from ..security import needs
 from ..storage import durable
 from ..subscriptions.subscription import Subscription
+from . import bodies
 from .bundles import boundaries_of, bundles_of, check_bundle, split, topics_in_bundle
 from .elsewhere import redirect, send_on
 from .messages import HttpError, Request, Response
 from .names import namespace_name
-from .table import Route
+from .route import Route
 
 if TYPE_CHECKING:
     from ..ownership import Cluster
@@ -41,20 +42,8 @@ def _with_bundles(request: Request, tenant: str, name: str) -> str:
     """An existing namespace, where Pulsar says "not found". Raises `HttpError` 404."""
     full = f"{tenant}/{name}"
     if full not in request.services.topics.namespaces:
-        what = "does not exist" if is_older_namespace(full) else "not found"
-        raise HttpError(404, f"Namespace {what}")
+        raise HttpError(404, "Namespace not found")
     return full
-
-
-def _names_in(request: Request, tenant: str, name: str) -> list[str]:
-    """The topics of a namespace. As in Pulsar only one with a cluster (Pulsar 1) must exist.
-
-    Raises `HttpError` 404.
-    """
-    full = f"{tenant}/{name}"
-    if is_older_namespace(full):
-        namespace_name(request, tenant, name)
-    return request.services.topics.names_in(full)
 
 
 async def split_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
@@ -151,7 +140,7 @@ async def clear(
     request: Request, tenant: str, name: str, subscription: str | None = None
 ) -> Response:
     """Acknowledge all messages of a namespace, for one subscription or for all."""
-    await _each(request, _names_in(request, tenant, name), subscription, _clear)
+    await _each(request, request.services.topics.names_in(f"{tenant}/{name}"), subscription, _clear)
     return Response()
 
 
@@ -167,7 +156,9 @@ async def clear_bundle(
 async def unsubscribe(request: Request, tenant: str, name: str, subscription: str) -> Response:
     """Delete a subscription from all topics of a namespace."""
     _check_no_replicator(subscription)
-    await _each(request, _names_in(request, tenant, name), subscription, _unsubscribe)
+    await _each(
+        request, request.services.topics.names_in(f"{tenant}/{name}"), subscription, _unsubscribe
+    )
     return Response()
 
 
@@ -217,16 +208,46 @@ NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 BUNDLE = f"{NAMESPACE}/{{bundle}}"
 
 ROUTES = (
-    Route("GET", f"{NAMESPACE}/bundles", bundles, (404,)),
-    Route("PUT", f"{BUNDLE}/split", split_bundle, (404, 412)),
-    Route("DELETE", BUNDLE, delete_bundle, (404, 409, 412)),
-    Route("GET", f"{BUNDLE}/topicHashPositions", topic_hashes, (404, 412)),
-    Route("PUT", f"{NAMESPACE}/unload", unload, (404,)),
-    Route("PUT", f"{BUNDLE}/unload", unload_bundle, (404, 412)),
-    Route("POST", f"{NAMESPACE}/clearBacklog", clear),
-    Route("POST", f"{NAMESPACE}/clearBacklog/{{subscription}}", clear),
-    Route("POST", f"{BUNDLE}/clearBacklog", clear_bundle, (404, 412)),
-    Route("POST", f"{BUNDLE}/clearBacklog/{{subscription}}", clear_bundle, (404, 412)),
-    Route("POST", f"{NAMESPACE}/unsubscribe/{{subscription}}", unsubscribe, (412,)),
-    Route("POST", f"{BUNDLE}/unsubscribe/{{subscription}}", unsubscribe_bundle, (404, 412)),
+    Route("GET", f"{NAMESPACE}/bundles", needs.namespace("GET_BUNDLE"), None, bundles),
+    Route("PUT", f"{BUNDLE}/split", needs.SUPER_USER, bodies.LONGS, split_bundle),
+    Route("DELETE", BUNDLE, needs.namespace("DELETE_BUNDLE"), None, delete_bundle),
+    Route(
+        "GET",
+        f"{BUNDLE}/topicHashPositions",
+        needs.namespace_policy("PERSISTENCE", "READ"),
+        None,
+        topic_hashes,
+    ),
+    Route("PUT", f"{NAMESPACE}/unload", needs.SUPER_USER, None, unload),
+    Route("PUT", f"{BUNDLE}/unload", needs.SUPER_USER, None, unload_bundle),
+    Route("POST", f"{NAMESPACE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"), None, clear),
+    Route(
+        "POST",
+        f"{NAMESPACE}/clearBacklog/{{subscription}}",
+        needs.namespace("CLEAR_BACKLOG"),
+        None,
+        clear,
+    ),
+    Route("POST", f"{BUNDLE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"), None, clear_bundle),
+    Route(
+        "POST",
+        f"{BUNDLE}/clearBacklog/{{subscription}}",
+        needs.namespace("CLEAR_BACKLOG"),
+        None,
+        clear_bundle,
+    ),
+    Route(
+        "POST",
+        f"{NAMESPACE}/unsubscribe/{{subscription}}",
+        needs.namespace("UNSUBSCRIBE"),
+        None,
+        unsubscribe,
+    ),
+    Route(
+        "POST",
+        f"{BUNDLE}/unsubscribe/{{subscription}}",
+        needs.namespace("UNSUBSCRIBE"),
+        None,
+        unsubscribe_bundle,
+    ),
 )

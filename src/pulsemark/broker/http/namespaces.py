@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...wire import is_older_namespace
 from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import PolicyValueError
-from ..security.permissions import (
-    AUTH_POLICIES,
-    InvalidPermissionError,
-    check_auth_policies,
-)
+from ..security import needs
+from ..security.permissions import AUTH_POLICIES, InvalidPermissionError, check_auth_policies
+from . import bodies
 from .bundles import BUNDLES, boundaries_of, bundles_of, with_count
-from .clusters import cluster_names
 from .messages import HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, namespace_name
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -26,14 +22,6 @@ async def namespaces(request: Request, tenant_name: str) -> Response:
     if tenant_name not in request.services.topics.namespaces.tenants:
         raise HttpError(404, "Tenant not found")
     return Response.of_json(request.services.topics.namespaces.of(tenant_name))
-
-
-async def namespaces_of_cluster(request: Request, tenant_name: str, cluster: str) -> Response:
-    """A tenant's namespaces whose names have this cluster (Pulsar 1)."""
-    if cluster not in await cluster_names(request):
-        raise HttpError(404, "Cluster does not exist")
-    names = request.services.topics.namespaces.of(f"{tenant_name}/{cluster}")
-    return Response.of_json(names)
 
 
 async def namespace(request: Request, tenant_name: str, name: str) -> Response:
@@ -50,8 +38,6 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     if tenant_name not in request.services.topics.namespaces.tenants:
         raise HttpError(404, "Tenant does not exist")
     full = check_new_namespace(tenant_name, name)
-    if is_older_namespace(full):
-        _check_older(request, tenant_name, name.partition("/")[0])
     _check_clusters(request, settings, tenant_name)
     _check_room(request, tenant_name)
     if full in request.services.topics.namespaces:
@@ -69,15 +55,6 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
         raise HttpError(409, "Namespace already exists")
     await request.services.topics.namespaces.put(full, settings)
     return Response()
-
-
-def _check_older(request: Request, tenant: str, cluster: str) -> None:
-    """Check the cluster in a namespace's name. Raises `HttpError` 403, 412."""
-    if request.target.startswith("/admin/v2/"):
-        raise HttpError(412, "Namespace name is not valid")
-    if cluster not in (request.services.config.cluster, GLOBAL):
-        text = f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant"
-        raise HttpError(403, f"{text} [{tenant}]")
 
 
 def _check_room(request: Request, tenant: str) -> None:
@@ -160,15 +137,20 @@ def _settings(request: Request) -> dict[str, Any]:
     return settings
 
 
-#: In a namespace of Pulsar 1 this stands for all clusters.
-GLOBAL = "global"
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 ROUTES = (
-    Route("GET", "/admin/v2/namespaces/{tenant}", namespaces, (404,)),
-    Route("GET", "/admin/namespaces/{tenant}/{cluster}", namespaces_of_cluster, (404,)),
-    Route("GET", NAMESPACE, namespace, (404,)),
-    Route("PUT", NAMESPACE, create_namespace, (400, 403, 404, 409, 412)),
-    Route("DELETE", NAMESPACE, delete_namespace, (404, 405, 409)),
-    Route("GET", f"{NAMESPACE}/topics", namespace_topics, (404,)),
+    Route(
+        "GET", "/admin/v2/namespaces/{tenant}", needs.tenant("LIST_NAMESPACES"), None, namespaces
+    ),
+    Route("GET", NAMESPACE, needs.namespace_policy("ALL", "READ"), None, namespace),
+    Route(
+        "PUT",
+        NAMESPACE,
+        needs.tenant("CREATE_NAMESPACE"),
+        bodies.NAMESPACE_POLICIES,
+        create_namespace,
+    ),
+    Route("DELETE", NAMESPACE, needs.tenant("DELETE_NAMESPACE"), None, delete_namespace),
+    Route("GET", f"{NAMESPACE}/topics", needs.namespace("GET_TOPICS"), None, namespace_topics),
 )

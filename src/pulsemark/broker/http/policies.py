@@ -17,24 +17,16 @@ from ..cleaning.policies import RETENTION
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Levels
 from ..policies.policy import INT_MAX, InvalidValueError, Place, Policy, PolicyValueError
-from ..policies.pulsar_policies import BACKLOG_QUOTAS, exceeds_retention
-from ..policies.stored import OFFLOAD, PERSISTENCE, REPLICATION
+from ..policies.pulsar_policies import BACKLOG_QUOTAS, REPLICATION, exceeds_retention
+from ..security import needs
+from . import bodies
 from .bodies import EMPTY
 from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, existing_topic
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES", "int_value", "java_topic", "policy_namespace", "policy_topic"]
 
-#: Of these Pulsar refuses a missing value before it looks for the namespace.
-NULL_FIRST = (OFFLOAD, PERSISTENCE, REPLICATION)
-#: What Pulsar says of an absent namespace, if it is not "Namespace does not exist".
-OF_ABSENT = {
-    ("GET", "dispatcherPauseOnAckStatePersistent"): "Namespace policies does not exist",
-    ("GET", "replicatorDispatchRate"): "Namespace policies does not exist",
-    ("POST", "replicatorDispatchRate"): "",
-    ("DELETE", "replicatorDispatchRate"): "",
-}
 TOO_SMALL = (
     "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
     "and retry"
@@ -57,8 +49,8 @@ async def set_for_namespace(
     policy: Policy, place: Place, request: Request, tenant: str, name: str
 ) -> Response:
     """Set a namespace's policy."""
-    if policy in NULL_FIRST and request.json() is None:
-        await _value(request, policy, place)
+    if policy is REPLICATION and request.json() is None:
+        await _value(request, policy, place)  # Pulsar refuses it before it looks for the namespace
     namespace = policy_namespace(request, tenant, name, policy)
     value = await _value(request, policy, place)
     if policy is RETENTION and value is not None:
@@ -81,8 +73,6 @@ def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -
     """An existing namespace whose policy is asked for or changed. Raises `HttpError` 412, 404."""
     namespace = check_new_namespace(tenant, name)
     if namespace not in request.services.topics.namespaces:
-        if (request.method, policy.name) in OF_ABSENT:
-            raise HttpError(404, OF_ABSENT[request.method, policy.name])
         if policy.is_ours:
             raise HttpError(404, f"Namespace {namespace} does not exist")
         place, is_changed = policy.namespace, request.method not in ("GET", "HEAD")
@@ -214,34 +204,68 @@ def _answer(levels: Levels[Any], place: Place, value: Any) -> Response:
     return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
 
 
+#: By the names of policies: what Pulsar calls the right to read or write them.
+RIGHTS = {
+    "autoSubscriptionCreation": "AUTO_SUBSCRIPTION_CREATION",
+    "autoTopicCreation": "AUTO_TOPIC_CREATION",
+    "brokerEntryMetadata": "ENTRY_METADATA",
+    "compactionThreshold": "COMPACTION",
+    "deduplication": "DEDUPLICATION",
+    "deduplicationSnapshotInterval": "DEDUPLICATION_SNAPSHOT",
+    "delayedDelivery": "DELAYED_DELIVERY",
+    "dispatchRate": "RATE",
+    "encryptionRequired": "ENCRYPTION",
+    "inactiveTopicPolicies": "INACTIVE_TOPIC",
+    "isAllowAutoUpdateSchema": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "leaderEpochs": "LEADER_EPOCHS",
+    "maxConsumersPerSubscription": "MAX_CONSUMERS",
+    "maxConsumersPerTopic": "MAX_CONSUMERS",
+    "maxMessageSize": "MAX_MESSAGE_SIZE",
+    "maxProducersPerTopic": "MAX_PRODUCERS",
+    "maxSubscriptionsPerTopic": "MAX_SUBSCRIPTIONS",
+    "maxTopicsPerNamespace": "MAX_TOPICS",
+    "maxUnackedMessagesPerConsumer": "MAX_UNACKED",
+    "maxUnackedMessagesPerSubscription": "MAX_UNACKED",
+    "messageTTL": "TTL",
+    "mirrorSources": "MIRROR_SOURCES",
+    "publishRate": "RATE",
+    "replication": "REPLICATION",
+    "retention": "RETENTION",
+    "schemaAutoUpdateCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "schemaCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "schemaValidationEnforced": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "subscribeRate": "RATE",
+    "subscriptionAuthMode": "SUBSCRIPTION_AUTH_MODE",
+    "subscriptionDispatchRate": "RATE",
+    "subscriptionExpirationTime": "SUBSCRIPTION_EXPIRATION_TIME",
+    "subscriptionTypesEnabled": "SUBSCRIPTION_AUTH_MODE",
+}
+
+
 def _routes(policy: Policy) -> list[Route]:
     routes = []
-    if (place := policy.namespace) is not None:
-        path = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{place.path}"
-        routes += [
-            Route("GET", path, partial(of_namespace, policy, place)),
-            Route(place.method, path, partial(set_for_namespace, policy, place)),
-        ]
+    levels = (
+        (policy.namespace, NAMESPACE, needs.namespace_policy, ON_NAMESPACE),
+        (policy.topic, TOPIC, needs.topic_policy, ON_TOPIC),
+    )
+    for place, base, right, handlers in levels:
+        if place is None:
+            continue
+        path = f"{base}/{place.path}"
+        show, change, remove = (partial(handler, policy, place) for handler in handlers)
+        read, write = (right(RIGHTS[policy.name], operation) for operation in ("READ", "WRITE"))
+        body = None if place.query else bodies.SETTINGS.get(place.path)
+        routes.append(Route("GET", path, read, None, show))
+        routes.append(Route(place.method, path, write, body, change))
         # Without this route the path is that of a bundle to be deleted, as in Pulsar.
         if place.is_removable:
-            routes.append(Route("DELETE", path, partial(unset_for_namespace, policy, place)))
-    if (place := policy.topic) is not None:
-        path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{place.path}"
-        routes += [
-            Route("GET", path, partial(of_topic, policy, place)),
-            Route(place.method, path, partial(set_for_topic, policy, place)),
-        ]
-        if place.is_removable:
-            routes.append(Route("DELETE", path, partial(unset_for_topic, policy, place)))
+            routes.append(Route("DELETE", path, write, None, remove))
     return routes
 
 
-ROUTES = (
-    *(route for policy in POLICIES for route in _routes(policy)),
-    # The path with which Pulsar's namespaces lose this one.
-    Route(
-        "DELETE",
-        "/admin/v2/namespaces/{tenant}/{namespace}/removeOffloadPolicies",
-        partial(unset_for_namespace, OFFLOAD, Place("removeOffloadPolicies")),
-    ),
-)
+ON_NAMESPACE = (of_namespace, set_for_namespace, unset_for_namespace)
+ON_TOPIC = (of_topic, set_for_topic, unset_for_topic)
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+
+ROUTES = tuple(route for policy in POLICIES for route in _routes(policy))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
@@ -40,21 +41,20 @@ def accepts_gzip(accepted: str) -> bool:
 async def compressed(
     response: Response, accepted: str, run_blocking: Callable[..., Awaitable[Any]]
 ) -> Response:
-    """The answer to a GET, compressed if the client accepts it; other answers stay as they are."""
+    """The answer to a GET, compressed if the client accepts it; other answers stay as they are.
+
+    The answer given is never changed: it may be one that the handler keeps for the next client.
+    """
     if response.status != 200 or any(name == "vary" for name, _ in response.headers):
         return response
-    response.headers = (*response.headers, VARY)
+    headers = (*response.headers, VARY)
     size_bytes = response.size_bytes
     if size_bytes < SMALLEST_BYTES or not accepts_gzip(accepted):
-        return response
+        return replace(response, headers=headers)
     whole = (response.body, *response.more)
-    if size_bytes <= AT_ONCE_BYTES:
-        response.body = _gzip(whole)
-    else:
-        response.body = await run_blocking(_gzip, whole)
-    response.more = ()
-    response.headers = (*response.headers, ("content-encoding", "gzip"))
-    return response
+    body = _gzip(whole) if size_bytes <= AT_ONCE_BYTES else await run_blocking(_gzip, whole)
+    headers = (*headers, ("content-encoding", "gzip"))
+    return replace(response, body=body, more=(), headers=headers)
 
 
 def _gzip(parts: tuple[bytes, ...]) -> bytes:

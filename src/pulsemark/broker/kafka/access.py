@@ -15,7 +15,8 @@ from ...wire import TopicName, check_namespace
 from ..security.authentication import Authenticated, AuthenticationFailed
 from ..security.authorization import Target
 from ..security.identity import UNAUTHENTICATED, Principal
-from ..security.permissions import SUPER_USER, Action, tenant_admin, topic
+from ..security.needs import SUPER_USER, tenant_admin, topic
+from ..security.permissions import Action
 from ..services import Services
 
 __all__ = ["BrokerAccess", "BrokerAdmission"]

@@ -29,19 +29,8 @@ from typing import Any, Protocol, runtime_checkable
 from ...wire import TopicName
 from ..configuration.security_config import SecurityConfig
 from .identity import Principal
-from .permissions import (
-    AUTH_MODE,
-    LOOKUPS,
-    NAMESPACE,
-    READS,
-    SUBSCRIPTION,
-    TOPIC,
-    Action,
-    Need,
-    Scope,
-    holds,
-    part_of,
-)
+from .needs import LOOKUPS, READS, Need, Scope
+from .permissions import AUTH_MODE, NAMESPACE, SUBSCRIPTION, TOPIC, Action, holds, part_of
 
 __all__ = ["AuthorizationProvider", "Authorizer", "Policies", "Target"]
 

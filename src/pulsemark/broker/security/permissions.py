@@ -1,6 +1,6 @@
-"""What roles may do (Pulsar's `auth_policies`), and what an operation needs (`Need`).
+"""What roles may do in a namespace: Pulsar's `auth_policies` and `subscription_auth_mode`.
 
-`auth_policies` and `subscription_auth_mode` are among a namespace's policies, in Pulsar's form::
+Both are among the namespace's policies, in Pulsar's form::
 
     "auth_policies": {
         "namespace_auth": {ROLE: [ACTION, ...]},
@@ -13,37 +13,12 @@ A list in `subscription_auth_roles` restricts a subscription to these roles; an 
 The mode `Prefix` asks that a subscription's name begins with its consumer's role.
 
 The functions here take a namespace's policies and return changed ones. They change nothing.
-
-A `Need` is what a command, a route or a call needs of its client. It has a scope and Pulsar's name
-of the operation. Who may do it follows from both:
-
-====================  ==========================================================================
-scope                 allowed to
-====================  ==========================================================================
-open                  everyone, also without credentials
-authenticated         every client that is authenticated
-super                 super users
-tenant                the tenant's administrators
-namespace             the tenant's administrators; GET_TOPICS and GET_BUNDLE also to roles that may
-                      produce or consume in the namespace; CLEAR_BACKLOG and UNSUBSCRIBE to those
-                      that may consume; PACKAGES to those with `packages`
-namespace policy      the tenant's administrators
-topic                 the tenant's administrators; an operation of `LOOKUPS` also to roles that may
-                      produce or consume, PRODUCE to those that may produce, one of `READS` to those
-                      that may consume (and that the subscription's roles do not exclude)
-topic policy          the tenant's administrators
-own                   the connection that has the producer or consumer: decided when it was made
-====================  ==========================================================================
-
-Super users may do everything. A scope or an operation that is not named here is for super users or
-administrators only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Any
 
 from ..errors import BrokerError
@@ -51,32 +26,20 @@ from ..errors import BrokerError
 __all__ = [
     "AUTH_MODE",
     "AUTH_POLICIES",
-    "LOOKUPS",
-    "READS",
     "Action",
     "InvalidPermissionError",
-    "Need",
-    "Scope",
-    "broker",
     "check_actions",
     "check_auth_policies",
     "check_role",
     "check_roles",
-    "cluster",
     "forget_topic",
     "grant_namespace",
     "grant_subscription",
     "grant_topic",
     "holds",
-    "namespace",
-    "namespace_policy",
     "of_topic",
     "part_of",
     "revoke_subscription",
-    "tenant",
-    "tenant_admin",
-    "topic",
-    "topic_policy",
 ]
 
 AUTH_POLICIES = "auth_policies"
@@ -262,108 +225,3 @@ def _with(members: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     if value is not None:
         changed[key] = value
     return changed
-
-
-# -- what an operation needs -----------------------------------------------------------------------
-
-#: Operations on a topic for roles that may produce or consume.
-LOOKUPS = frozenset({"LOOKUP", "GET_STATS", "GET_METADATA"})
-#: Operations on a topic for roles that may consume.
-READS = frozenset(
-    {
-        "GET_SUBSCRIPTIONS",
-        "CONSUME",
-        "SUBSCRIBE",
-        "UNSUBSCRIBE",
-        "SKIP",
-        "EXPIRE_MESSAGES",
-        "PEEK_MESSAGES",
-        "RESET_CURSOR",
-        "GET_BACKLOG_SIZE",
-        "SET_REPLICATED_SUBSCRIPTION_STATUS",
-        "GET_REPLICATED_SUBSCRIPTION_STATUS",
-    }
-)
-
-
-class Scope(Enum):
-    """To what an operation belongs."""
-
-    OPEN = "open"
-    AUTHENTICATED = "authenticated"
-    SUPER = "super user"
-    CLUSTER = "super user, of a cluster"
-    BROKER = "super user, of a broker"
-    TENANTS = "tenant, or all tenants"
-    TENANT = "tenant"
-    TENANT_ADMIN = "tenant administrator"
-    NAMESPACE = "namespace"
-    NAMESPACE_POLICY = "namespace policy"
-    TOPIC = "topic"
-    TOPIC_POLICY = "topic policy"
-    OWN = "own producer or consumer"
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What is needed. `policy` is Pulsar's name of a policy that is read or written."""
-
-    scope: Scope
-    operation: str = ""
-    policy: str = ""
-    #: The operation concerns every subscription of the topic.
-    all_subscriptions: bool = False
-
-    def __str__(self) -> str:
-        return " ".join(filter(None, (self.scope.value, self.policy, self.operation)))
-
-
-OPEN = Need(Scope.OPEN)
-AUTHENTICATED = Need(Scope.AUTHENTICATED)
-SUPER_USER = Need(Scope.SUPER)
-OWN = Need(Scope.OWN)
-
-
-def cluster(operation: str) -> Need:
-    """An operation on a cluster, for super users."""
-    return Need(Scope.CLUSTER, operation)
-
-
-def broker(operation: str) -> Need:
-    """An operation on a broker, for super users."""
-    return Need(Scope.BROKER, operation)
-
-
-def tenants(operation: str) -> Need:
-    """An operation on one tenant, for its administrators; on all tenants, for super users."""
-    return Need(Scope.TENANTS, operation)
-
-
-def tenant(operation: str) -> Need:
-    """An operation on what a tenant has."""
-    return Need(Scope.TENANT, operation)
-
-
-def tenant_admin() -> Need:
-    """An operation for which Pulsar asks for an administrator and names no operation."""
-    return Need(Scope.TENANT_ADMIN)
-
-
-def namespace(operation: str) -> Need:
-    """An operation on a namespace."""
-    return Need(Scope.NAMESPACE, operation)
-
-
-def namespace_policy(policy: str, operation: str) -> Need:
-    """READ or WRITE a namespace's policy."""
-    return Need(Scope.NAMESPACE_POLICY, operation, policy)
-
-
-def topic(operation: str, *, all_subscriptions: bool = False) -> Need:
-    """An operation on a topic."""
-    return Need(Scope.TOPIC, operation, all_subscriptions=all_subscriptions)
-
-
-def topic_policy(policy: str, operation: str) -> Need:
-    """READ or WRITE a topic's policy."""
-    return Need(Scope.TOPIC_POLICY, operation, policy)

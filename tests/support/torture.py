@@ -29,9 +29,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 
-from ..compaction.compaction import compact
-from ..compaction.current_view import current_view, is_view_lost
-from ..ledger import (
+from pulsemark.compaction.compaction import compact
+from pulsemark.compaction.current_view import current_view, is_view_lost
+from pulsemark.ledger import (
     EARLIEST,
     FolderReader,
     ForeignFolderError,
@@ -39,16 +39,16 @@ from ..ledger import (
     ManagedLedger,
     StoreOptions,
 )
-from ..ledger.cursors import cursor_store as _cursor_store
-from ..maintenance.finding import Severity
-from ..maintenance.verify import verify_folder
-from ..metadata import BrokerTimeStamper, IndexStamper, StamperChain
-from .clock import A_TIME_MS, SettableClock
-from .disk_contents import Survival
-from .faulty_files import FaultyFiles, Short
-from .raw_messages import unbatched_message
-from .simulated_store import NEVER_MS, SimulatedStore, settle
-from .store_model import ACKED, SEEN, StoreModel, is_expected
+from pulsemark.ledger.cursors import cursor_store as _cursor_store
+from pulsemark.maintenance.finding import Severity
+from pulsemark.maintenance.verify import verify_folder
+from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
+from pulsemark.testing.clock import A_TIME_MS, SettableClock
+from pulsemark.testing.faulty_files import FaultyFiles, Short
+from pulsemark.testing.raw_messages import unbatched_message
+from pulsemark.testing.simulated_disk import Survival
+from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+from pulsemark.testing.store_model import ACKED, SEEN, StoreModel, is_expected
 
 LIVES_PER_CYCLE = 4
 STEPS_PER_LIFE = 25
@@ -150,7 +150,7 @@ class _Cycle:
         self.seed = seed
         self.report = report
         self.faults = faults
-        self.random = random = Random(seed)  # noqa: S311 - the same again for the same seed
+        self.random = random = Random(seed)
         self.clock = SettableClock(A_TIME_MS)
         self.model = StoreModel()
         self.store: LocalStore | None = None
@@ -209,7 +209,7 @@ class _Cycle:
                 settle(self.store)
             files.heal()
             self._end(ending)
-        except Exception as error:  # noqa: BLE001 - is_expected decides which are problems
+        except Exception as error:
             if not is_expected(error):
                 self._problem(f"unexpected {type(error).__name__}: {error}")
             files.heal()
@@ -338,7 +338,7 @@ class _Cycle:
                 self._check_reader()
             self.simulated.close()
             self._verify("recovered")
-        except Exception as error:  # noqa: BLE001 - on a good disk nothing may fail
+        except Exception as error:
             self._problem(f"on a good disk: {type(error).__name__}: {error}")
         return len(self.report.problems) == before
 

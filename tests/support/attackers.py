@@ -23,8 +23,9 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from ..broker import Broker, BrokerThread
-from ..broker.security.permissions import LOOKUPS, READS, Need, Scope
+from pulsemark.broker import Broker, BrokerThread
+from pulsemark.broker.security.needs import LOOKUPS, READS, Need, Scope
+
 from .secured import secured_broker, token_of
 
 __all__ = ["attacked_broker", "forged", "role_with", "roles_without", "signed", "state_of"]

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from ..broker import BrokerThread
-from ..broker.configuration.security_config import SecurityConfig
-from .running import running_broker
+from pulsemark.broker import BrokerThread
+from pulsemark.broker.configuration.security_config import SecurityConfig
+from pulsemark.testing.running import running_broker
 
 __all__ = ["SECRET", "RestAnswer", "rest", "secured_broker", "security", "set_up", "token_of"]
 

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..ledger.bookkeeper.client.entries import LedgerEntry
-from ..ledger.bookkeeper.client.errors import (
+from pulsemark.ledger.bookkeeper.client.entries import LedgerEntry
+from pulsemark.ledger.bookkeeper.client.errors import (
     EntryMissingError,
     LedgerClosedError,
     LedgerExistsError,
@@ -20,7 +20,7 @@ from ..ledger.bookkeeper.client.errors import (
     LedgerMissingError,
     NotEnoughBookiesError,
 )
-from ..metadata import Buffer
+from pulsemark.metadata import Buffer
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from ..ledger import (
+from pulsemark.ledger import (
     EARLIEST,
     Appended,
     LedgerError,
@@ -32,7 +32,7 @@ from ..ledger import (
     Position,
     StoreOptions,
 )
-from ..metadata import BrokerTimeStamper, IndexStamper, StamperChain, crc32c, peek
+from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, crc32c, peek
 
 TOPICS = [f"persistent://public/default/killed-{number}" for number in range(4)]
 OPTIONS = StoreOptions(
@@ -70,9 +70,9 @@ class KillCampaign:
 
     def cycle(self, seed: int) -> CycleResult:
         """Start one process, kill it at a time that depends on the seed, and check the folder."""
-        random = Random(seed)  # noqa: S311 - the same moment again for the same seed
+        random = Random(seed)
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(self.folder), str(seed)], stdout=subprocess.PIPE
+            [sys.executable, __file__, str(self.folder), str(seed)], stdout=subprocess.PIPE
         )
         assert process.stdout is not None
         wait_s, is_early = random.random() * 0.5, random.random() < 0.2
@@ -133,7 +133,7 @@ class _Worker(threading.Thread):
     def __init__(self, topics: list[ManagedLedger], seed: int) -> None:
         super().__init__(daemon=True)
         self._topics = topics
-        self._random = Random(seed)  # noqa: S311 - what it does is a function of the seed
+        self._random = Random(seed)
 
     def run(self) -> None:
         """Append, roll, trim and acknowledge without end."""

@@ -20,17 +20,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..broker.configuration.config import BrokerConfig
-from ..broker.connection.session import Session
-from ..broker.housekeeping import Housekeeping
-from ..broker.making import make_services
-from ..broker.services import Services
-from ..ledger import LocalStore
-from ..metadata import StamperChain
-from ..proto import pulsar_api_pb2 as pb
-from ..wire import Buffer, Command, Connection, Role, commands
+from pulsemark.broker.configuration.config import BrokerConfig
+from pulsemark.broker.connection.session import Session
+from pulsemark.broker.housekeeping import Housekeeping
+from pulsemark.broker.making import make_services
+from pulsemark.broker.services import Services
+from pulsemark.ledger import LocalStore
+from pulsemark.metadata import StamperChain
+from pulsemark.proto import pulsar_api_pb2 as pb
+from pulsemark.testing.simulated_store import SimulatedStore
+from pulsemark.wire import Buffer, Command, Connection, Role, commands
+
 from .simulated_loop import BlockingWork, SimulatedLoop
-from .simulated_store import SimulatedStore
 
 __all__ = ["SimulatedBroker", "SimulatedClient"]
 

@@ -65,7 +65,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         def call() -> None:
             try:
                 results.append(function())
-            except Exception as error:  # noqa: BLE001 - raised again where the call was asked for
+            except Exception as error:
                 errors.append(error)
 
         self.call_soon(call)
@@ -101,7 +101,7 @@ class BlockingWork:
         done, function, arguments = self._pieces.pop(number)
         try:
             result = function(*arguments)
-        except Exception as error:  # noqa: BLE001 - raised where `run` is awaited
+        except Exception as error:
             if not done.done():
                 done.set_exception(error)
         else:

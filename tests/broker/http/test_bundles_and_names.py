@@ -1,4 +1,4 @@
-"""Paths of Pulsar 1, and routes about one bundle, all policies of a topic, and owned bundles."""
+"""Bundles of a broker and of topics in memory, and how names are written in paths."""
 
 from __future__ import annotations
 
@@ -23,16 +23,6 @@ def asked(ask_of):
 def ask(asked):
     """What asks the broker."""
     return asked[0]
-
-
-@pytest.mark.parametrize(
-    ("older", "now"),
-    [("clusters", "clusters"), ("properties", "tenants"), ("brokers/standalone",) * 2],
-)
-def test_paths_without_a_version_are_those_of_pulsar_1(ask, older, now):
-    """What is the same in both has the same answer; other parts have no such path."""
-    assert ask("GET", f"/admin/{older}") == ask("GET", f"/admin/v2/{now}")
-    assert ask("GET", "/admin/tenants")[0] == 404
 
 
 def test_all_policies_of_a_topic_are_removed_at_once(ask):
