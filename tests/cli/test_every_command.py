@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 import pytest
 
 from pulsemark.cli import COMMANDS, full_parser, main
-from pulsemark.cli.examples import EXAMPLES
+from pulsemark.cli.parsing import EXAMPLES
 from pulsemark.testing import running_broker
 from tests.support.word_tree import Words, word_tree
 
