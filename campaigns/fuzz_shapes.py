@@ -123,7 +123,7 @@ def any_request(random: Random) -> tuple[str, str, bytes]:
     if random.random() < 0.1:
         return random.choice(MAKE_NAMESPACE)
     route = random.choice(ROUTES)
-    path = route.template
+    path = route.path
     for name in route.names:
         path = path.replace("{" + name + "}", _segment(name, random), 1)
     if random.random() < 0.2:

@@ -499,7 +499,7 @@ def every_page(scene: Scene) -> str:
         ):
             answer.read()
 
-    templates = [route.template for route in ROUTES if route.method == "GET"]
+    templates = [route.path for route in ROUTES if route.method == "GET"]
     with ThreadPoolExecutor(20) as pool:
         asked = [pool.submit(get, each) for each in templates]
         while not all(each.done() for each in asked):

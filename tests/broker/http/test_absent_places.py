@@ -59,21 +59,11 @@ def test_an_absent_namespace(ask: Ask, method: str, path: str, answer: tuple[int
     assert ask(method, f"{NS}/{path}") == answer
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "text"),
-    [
-        ("DELETE", "retention", b"[]", "the body must be an object"),
-        ("DELETE", "retention", b"{", "the body is not JSON"),
-        ("PUT", f"{BUNDLE}/split", b'"x"', "the body must be a list"),
-    ],
-)
-def test_bodies_that_are_read_though_they_are_not_used(
-    ask: Ask, method: str, path: str, body: bytes, text: str
-) -> None:
+def test_a_body_that_is_read_though_it_is_not_used(ask: Ask) -> None:
     """A wrong one is an error, as in Pulsar."""
-    status, found = ask(method, f"{NS}/public/default/{path}", body)
+    status, found = ask("PUT", f"{NS}/public/default/{BUNDLE}/split", b'"x"')
     assert status == 400
-    assert found.startswith(text)
+    assert found.startswith("the body must be a list")
 
 
 def test_a_lookup_with_a_listener_that_is_not_configured(ask: Ask) -> None:

@@ -17,7 +17,7 @@ def test_the_page_is_made_from_the_table_of_routes() -> None:
 
 def test_every_route_says_what_it_does() -> None:
     """The purpose is a sentence of the handler's docstring."""
-    assert [route.template for route in ROUTES if not route.purpose.endswith((".", '"'))] == []
+    assert [route.path for route in ROUTES if not route.purpose.endswith((".", '"'))] == []
 
 
 def test_no_two_routes_are_the_same() -> None:
@@ -25,6 +25,6 @@ def test_no_two_routes_are_the_same() -> None:
     shapes = [
         (route.method, *("{}" if part.startswith("{") else part for part in route.parts))
         for route in ROUTES
-        if "{domain}" not in route.template
+        if "{domain}" not in route.path
     ]
     assert sorted({shape for shape in shapes if shapes.count(shape) > 1}) == []

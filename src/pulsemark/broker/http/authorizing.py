@@ -11,14 +11,15 @@ from ..security.authorization import Target
 from ..security.needs import Need, Scope
 from ..security.principal import Principal
 from .messages import HttpError, Request
-from .table import Route
+from .route import Route
 
 __all__ = ["authorize"]
 
 
-def authorize(request: Request, route: Route, need: Need, values: tuple[str, ...]) -> None:
+def authorize(request: Request, route: Route, values: tuple[str, ...]) -> None:
     """Raise HttpError if the client may not use the route with these values of its template."""
     authorizer, principal = request.services.authorizer, request.principal
+    need = route.permission
     if not authorizer.is_on or need.scope is Scope.OPEN:
         return
     if not authorizer.is_valid(principal):
@@ -28,7 +29,7 @@ def authorize(request: Request, route: Route, need: Need, values: tuple[str, ...
             "proxy.",
         )
     named = dict(zip(route.names, values, strict=True))
-    if route.template.startswith("/admin/v2/non-persistent/"):
+    if route.path.startswith("/admin/v2/non-persistent/"):
         named["domain"] = "non-persistent"
     target = _target(named)
     if authorizer.allows(principal, need, target):

@@ -18,9 +18,11 @@ from ..policies.pulsar_policies import (
     exceeds_retention,
     read_quota,
 )
+from ..security import needs
+from . import bodies
 from .messages import HttpError, Request, Response, UnservedError
 from .policies import policy_namespace, policy_topic
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -133,10 +135,40 @@ NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", f"{NAMESPACE}/backlogQuotaMap", of_namespace),
-    Route("POST", f"{NAMESPACE}/backlogQuota", set_for_namespace),
-    Route("DELETE", f"{NAMESPACE}/backlogQuota", unset_for_namespace),
-    Route("GET", f"{TOPIC}/backlogQuotaMap", of_topic),
-    Route("POST", f"{TOPIC}/backlogQuota", set_for_topic),
-    Route("DELETE", f"{TOPIC}/backlogQuota", unset_for_topic),
+    Route(
+        "GET",
+        f"{NAMESPACE}/backlogQuotaMap",
+        needs.namespace_policy("BACKLOG", "READ"),
+        None,
+        of_namespace,
+    ),
+    Route(
+        "POST",
+        f"{NAMESPACE}/backlogQuota",
+        needs.namespace_policy("BACKLOG", "WRITE"),
+        bodies.SETTINGS["backlogQuota"],
+        set_for_namespace,
+    ),
+    Route(
+        "DELETE",
+        f"{NAMESPACE}/backlogQuota",
+        needs.namespace_policy("BACKLOG", "WRITE"),
+        None,
+        unset_for_namespace,
+    ),
+    Route("GET", f"{TOPIC}/backlogQuotaMap", needs.topic_policy("BACKLOG", "READ"), None, of_topic),
+    Route(
+        "POST",
+        f"{TOPIC}/backlogQuota",
+        needs.topic_policy("BACKLOG", "WRITE"),
+        bodies.SETTINGS["backlogQuota"],
+        set_for_topic,
+    ),
+    Route(
+        "DELETE",
+        f"{TOPIC}/backlogQuota",
+        needs.topic_policy("BACKLOG", "WRITE"),
+        None,
+        unset_for_topic,
+    ),
 )

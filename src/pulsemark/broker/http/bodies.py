@@ -1,4 +1,4 @@
-"""What kind of JSON each route takes as its body, and the check that goes before the route.
+"""Kinds of JSON that routes take as their bodies, and the check that goes before the handler.
 
 Pulsar reads a body into a Java object before its handler looks at anything. So a body of a wrong
 kind is 400, whatever else is wrong with the request; texts of numbers, fractions, nulls and unknown
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .messages import JSON_TYPE, HttpError, Request
-from .table import Route
 
-__all__ = ["EMPTY", "METADATA_TYPE", "check_body"]
+__all__ = ["EMPTY", "METADATA_TYPE", "Kind", "check_body"]
 
 EMPTY = "The request entity cannot be empty."
 #: The content type of a number of partitions with properties.
@@ -131,6 +130,7 @@ NAMESPACE_POLICIES = _object(
     properties=TEXTS,
 )
 SETTINGS: Mapping[str, Kind] = {
+    "messageTTL": INT,
     "maxProducersPerTopic": INT,
     "maxConsumersPerTopic": INT,
     "maxConsumersPerSubscription": INT,
@@ -201,63 +201,14 @@ PLACE = _object(
 MESSAGE_ID = _object(ledgerId=LONG, entryId=LONG, partitionIndex=INT)
 SCHEMA = _object(type=TEXT, schema=TEXT, properties=TEXTS)
 ACTIONS = _list(CHOICE)
-
-NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
-ONE = f"{TOPIC}/subscription/{{subscription}}"
-SCHEMAS = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
-
-BODIES: Mapping[tuple[str, str], Kind] = {
-    ("PUT", "/admin/v2/tenants/{tenant}"): TENANT,
-    ("POST", "/admin/v2/tenants/{tenant}"): TENANT,
-    ("PUT", NAMESPACE): NAMESPACE_POLICIES,
-    ("POST", f"{NAMESPACE}/messageTTL"): INT,
-    ("PUT", f"{NAMESPACE}/properties"): TEXTS,
-    ("PUT", f"{NAMESPACE}/{{bundle}}/split"): _list(BOXED_LONG),
-    ("POST", f"{NAMESPACE}/permissions/{{role}}"): ACTIONS,
-    ("POST", f"{NAMESPACE}/permissions/subscription/{{subscription}}"): LIST,
-    ("PUT", TOPIC): TEXTS,
-    ("PUT", f"{TOPIC}/properties"): TEXTS,
-    ("PUT", f"{TOPIC}/partitions"): INT,
-    ("POST", f"{TOPIC}/partitions"): INT,
-    ("PUT", f"{TOPIC}/backlogSize"): MESSAGE_ID,
-    ("POST", f"{TOPIC}/permissions/{{role}}"): ACTIONS,
-    ("PUT", ONE): PLACE,
-    ("PUT", f"{ONE}/properties"): TEXTS,
-    ("POST", f"{ONE}/resetcursor"): PLACE,
-    ("POST", f"{ONE}/expireMessages"): PLACE,
-    ("POST", f"{ONE}/analyzeBacklog"): PLACE,
-    ("POST", f"{TOPIC}/{{subscription}}/dispatchRate"): SETTINGS["dispatchRate"],
-    # Pulsar reads the bodies of these, though it does not use them.
-    ("DELETE", f"{NAMESPACE}/retention"): RETENTION,
-    ("DELETE", f"{TOPIC}/subscribeRate"): SETTINGS["subscribeRate"],
-    ("DELETE", f"{TOPIC}/schemaCompatibilityStrategy"): SETTINGS["schemaCompatibilityStrategy"],
-    ("POST", f"{ONE}/replicatedSubscriptionStatus"): BOOLEAN,
-    ("POST", f"{SCHEMAS}/schema"): SCHEMA,
-    ("POST", f"{SCHEMAS}/compatibility"): SCHEMA,
-    ("POST", f"{SCHEMAS}/version"): SCHEMA,
-}
-#: Routes that do without a body, though their kind has no null in Java.
-MAY_BE_EMPTY = frozenset({("PUT", f"{TOPIC}/partitions")})
+LONGS = _list(BOXED_LONG)
 
 
-def body_of(route: Route) -> Kind | None:
-    """The kind of a route's body; None if any JSON will do, or if there is no body."""
-    template = route.template.replace("/admin/v2/non-persistent/", "/admin/v2/{domain}/")
-    found = BODIES.get((route.method, template))
-    is_policy = route.method in ("PUT", "POST") and route.template.rpartition("/")[0] in (
-        NAMESPACE,
-        TOPIC,
-    )
-    return SETTINGS.get(route.template.rpartition("/")[2]) if found is None and is_policy else found
-
-
-def check_body(request: Request, route: Route) -> None:
-    """Raise `HttpError` 400 if the body is not of the route's kind."""
-    kind = body_of(route)
+def check_body(request: Request, kind: Kind | None) -> None:
+    """Raise `HttpError` 400 if the body is not of a route's kind."""
     if kind is None or request.headers.get("content-type", "").startswith(METADATA_TYPE):
         return
     if request.body.strip():
         kind.check(request.json())
-    elif kind.is_required and (route.method, route.template) not in MAY_BE_EMPTY:
+    elif kind.is_required:
         raise HttpError(400, EMPTY, text_type=JSON_TYPE)

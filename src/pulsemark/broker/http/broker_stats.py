@@ -10,12 +10,13 @@ from collections.abc import Generator
 from typing import Any
 
 from ...ledger.being_read import in_pieces
+from ..security import needs
 from ..statistics.stats import StatsOptions, storage_size_bytes, topic_stats
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .bundles import boundaries_of, bundle_of
 from .messages import HttpError, Request, Response
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -167,16 +168,17 @@ async def availability(request: Request, tenant: str, namespace: str) -> Respons
 STATS = "/admin/v2/broker-stats"
 
 ROUTES = (
-    Route("GET", f"{STATS}/topics", topics),
-    Route("GET", f"{STATS}/bookieops", bookie_ops),
-    Route("GET", f"{STATS}/metrics", metrics),
-    Route("GET", f"{STATS}/mbeans", mbeans),
-    Route("GET", f"{STATS}/allocator-stats/{{allocator}}", allocator, (406,)),
-    Route("GET", f"{STATS}/load-report", load_report, (204,)),
+    Route("GET", f"{STATS}/topics", needs.SUPER_USER, None, topics),
+    Route("GET", f"{STATS}/bookieops", needs.SUPER_USER, None, bookie_ops),
+    Route("GET", f"{STATS}/metrics", needs.SUPER_USER, None, metrics),
+    Route("GET", f"{STATS}/mbeans", needs.SUPER_USER, None, mbeans),
+    Route("GET", f"{STATS}/allocator-stats/{{allocator}}", needs.SUPER_USER, None, allocator),
+    Route("GET", f"{STATS}/load-report", needs.SUPER_USER, None, load_report),
     Route(
         "GET",
         f"{STATS}/broker-resource-availability/{{tenant}}/{{namespace}}",
+        needs.tenant_admin(),
+        None,
         availability,
-        (409,),
     ),
 )

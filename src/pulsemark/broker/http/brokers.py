@@ -8,11 +8,12 @@ from typing import Any
 from ...ledger import LedgerError
 from .. import dynamic_settings
 from ..configuration.settings import runtime_settings
+from ..security import needs
 from ..version import SERVER_VERSION
 from .bundles import boundaries_of, bundle_of
 from .messages import HttpError, Request, Response
+from .route import Route
 from .standard_headers import accepts_gzip
-from .table import Route
 
 __all__ = ["ROUTES"]
 
@@ -154,20 +155,68 @@ def _address(request: Request) -> str:
 BROKERS = "/admin/v2/brokers"
 
 ROUTES = (
-    Route("GET", BROKERS, brokers),
-    Route("GET", f"{BROKERS}/{{cluster}}", brokers),
-    Route("GET", f"{BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces", owned_namespaces, (404,)),
-    Route("GET", f"{BROKERS}/leaderBroker", leader),
-    Route("GET", f"{BROKERS}/health", health, (503,)),
-    Route("GET", f"{BROKERS}/ready", ready),
-    Route("GET", f"{BROKERS}/version", version),
-    Route("GET", f"{BROKERS}/configuration", dynamic_names),
-    Route("GET", f"{BROKERS}/configuration/values", dynamic_values),
-    Route("GET", f"{BROKERS}/configuration/runtime", configuration),
-    Route("POST", f"{BROKERS}/configuration/{{name}}/{{value}}", change_setting, (412,)),
-    Route("DELETE", f"{BROKERS}/configuration/{{name}}", unset_setting, (412,)),
-    Route("GET", f"{BROKERS}/internal-configuration", internal_configuration),
-    Route("GET", f"{BROKERS}/backlog-quota-check", backlog_quota_check),
-    Route("GET", "/metrics", metrics),
-    Route("GET", "/status.html", status),
+    Route("GET", BROKERS, needs.broker("LIST_BROKERS"), None, brokers),
+    Route("GET", f"{BROKERS}/{{cluster}}", needs.broker("LIST_BROKERS"), None, brokers),
+    Route(
+        "GET",
+        f"{BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
+        needs.broker("LIST_OWNED_NAMESPACES"),
+        None,
+        owned_namespaces,
+    ),
+    Route("GET", f"{BROKERS}/leaderBroker", needs.broker("GET_LEADER_BROKER"), None, leader),
+    Route("GET", f"{BROKERS}/health", needs.broker("HEALTH_CHECK"), None, health),
+    Route("GET", f"{BROKERS}/ready", needs.AUTHENTICATED, None, ready),
+    Route("GET", f"{BROKERS}/version", needs.AUTHENTICATED, None, version),
+    Route(
+        "GET",
+        f"{BROKERS}/configuration",
+        needs.broker("LIST_DYNAMIC_CONFIGURATIONS"),
+        None,
+        dynamic_names,
+    ),
+    Route(
+        "GET",
+        f"{BROKERS}/configuration/values",
+        needs.broker("LIST_DYNAMIC_CONFIGURATIONS"),
+        None,
+        dynamic_values,
+    ),
+    Route(
+        "GET",
+        f"{BROKERS}/configuration/runtime",
+        needs.broker("LIST_RUNTIME_CONFIGURATIONS"),
+        None,
+        configuration,
+    ),
+    Route(
+        "POST",
+        f"{BROKERS}/configuration/{{name}}/{{value}}",
+        needs.broker("UPDATE_DYNAMIC_CONFIGURATION"),
+        None,
+        change_setting,
+    ),
+    Route(
+        "DELETE",
+        f"{BROKERS}/configuration/{{name}}",
+        needs.broker("DELETE_DYNAMIC_CONFIGURATION"),
+        None,
+        unset_setting,
+    ),
+    Route(
+        "GET",
+        f"{BROKERS}/internal-configuration",
+        needs.broker("GET_INTERNAL_CONFIGURATION_DATA"),
+        None,
+        internal_configuration,
+    ),
+    Route(
+        "GET",
+        f"{BROKERS}/backlog-quota-check",
+        needs.broker("CHECK_BACKLOG_QUOTA"),
+        None,
+        backlog_quota_check,
+    ),
+    Route("GET", "/metrics", needs.OPEN, None, metrics),
+    Route("GET", "/status.html", needs.OPEN, None, status),
 )

@@ -25,9 +25,10 @@ from ...metadata import (
     read_message_metadata,
 )
 from ...metadata.compression import CompressionUnavailableError, DecompressionError
+from ..security import needs
 from .messages import HttpError, Request, Response
 from .names import open_one_log
-from .table import Route
+from .route import Route
 from .topics import TOPIC
 
 __all__ = ["ROUTES"]
@@ -270,6 +271,6 @@ def _position(request: Request) -> Position:
 PARTITIONED = "a partitioned topic has no entries of its own: ask for one of its partitions"
 
 ROUTES = (
-    Route("GET", f"{TOPIC}/entries", entries, (400, 404, 405)),
-    Route("GET", f"{TOPIC}/timeline", timeline, (400, 404, 405)),
+    Route("GET", f"{TOPIC}/entries", needs.topic("PEEK_MESSAGES"), None, entries),
+    Route("GET", f"{TOPIC}/timeline", needs.topic("PEEK_MESSAGES"), None, timeline),
 )

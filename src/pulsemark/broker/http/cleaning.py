@@ -10,11 +10,13 @@ from typing import Any, TypeGuard
 from ...ledger import EARLIEST, Position
 from ...wire import TopicName
 from ..cleaning.expiry import ask_to_expire
+from ..security import needs
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
+from . import bodies
 from .messages import HttpError, Request, Response
 from .policies import int_value, java_topic
-from .table import Route
+from .route import Route
 from .topics import TOPIC
 
 __all__ = ["ROUTES"]
@@ -183,10 +185,28 @@ async def _opened(
 SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
 
 ROUTES = (
-    Route("GET", f"{TOPIC}/compaction", compaction_status),
-    Route("PUT", f"{TOPIC}/compaction", compact),
-    Route("DELETE", f"{TOPIC}/truncate", truncate),
-    Route("POST", f"{SUBSCRIPTION}/expireMessages/{{seconds}}", expire_by_age),
-    Route("POST", f"{SUBSCRIPTION}/expireMessages", expire_up_to),
-    Route("POST", f"{TOPIC}/all_subscription/expireMessages/{{seconds}}", expire_all_by_age),
+    Route("GET", f"{TOPIC}/compaction", needs.topic("COMPACT"), None, compaction_status),
+    Route("PUT", f"{TOPIC}/compaction", needs.topic("COMPACT"), None, compact),
+    Route("DELETE", f"{TOPIC}/truncate", needs.tenant_admin(), None, truncate),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/expireMessages/{{seconds}}",
+        needs.topic("EXPIRE_MESSAGES"),
+        None,
+        expire_by_age,
+    ),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/expireMessages",
+        needs.topic("EXPIRE_MESSAGES"),
+        bodies.PLACE,
+        expire_up_to,
+    ),
+    Route(
+        "POST",
+        f"{TOPIC}/all_subscription/expireMessages/{{seconds}}",
+        needs.topic("EXPIRE_MESSAGES", all_subscriptions=True),
+        None,
+        expire_all_by_age,
+    ),
 )

@@ -22,7 +22,7 @@ from .calls import CallFailedError, call_broker
 from .messages import HttpError, Request, Response
 
 if TYPE_CHECKING:
-    from .table import Route
+    from .route import Route
 
 __all__ = ["check_unused_elsewhere", "elsewhere", "found_topic", "redirect", "send_on"]
 

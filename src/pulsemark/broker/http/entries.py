@@ -6,9 +6,10 @@ from functools import partial
 
 from ...ledger import CorruptEntryError, Entry, Position
 from ...metadata import PrefixError, prefix_fields, printable, tags_of
+from ..security import needs
 from .messages import HttpError, Request, Response, UnservedError
 from .names import open_one_log
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -65,4 +66,4 @@ def _number(text: str) -> int:
 NO_MESSAGE = "Message id not found"
 ENTRY = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}"
 
-ROUTES = (Route("GET", f"{ENTRY}/stamp", stamp_of, (404, 405, 500)),)
+ROUTES = (Route("GET", f"{ENTRY}/stamp", needs.topic("PEEK_MESSAGES"), None, stamp_of),)

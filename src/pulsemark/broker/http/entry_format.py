@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..security import needs
 from ..topics.entry_formats import KAFKA_POLICY
 from ..topics.entry_formats import set_entry_format as change_entry_format
 from .messages import HttpError, Request, Response
 from .policies import policy_topic
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -50,6 +51,6 @@ async def set_entry_format(request: Request, tenant: str, namespace: str, topic:
 TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/entryFormat"
 
 ROUTES = (
-    Route("GET", TOPIC, entry_format),
-    Route("POST", TOPIC, set_entry_format),
+    Route("GET", TOPIC, needs.topic_policy("ENTRY_FORMAT", "READ"), None, entry_format),
+    Route("POST", TOPIC, needs.topic_policy("ENTRY_FORMAT", "WRITE"), None, set_entry_format),
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ..security import needs
 from .messages import Request, Response
 from .names import open_one_log
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -28,4 +29,12 @@ async def epochs_of(
     return Response.of_json({"epochs": starts, "nextIndex": history.next_index})
 
 
-ROUTES = (Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/epochs", epochs_of),)
+ROUTES = (
+    Route(
+        "GET",
+        "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/epochs",
+        needs.topic("GET_METADATA"),
+        None,
+        epochs_of,
+    ),
+)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import RefusedError
+from ..security import needs
 from .bundles import boundaries_of, bundle_of
 from .elsewhere import found_topic
 from .messages import HttpError, Request, Response
 from .names import topic_name
-from .table import Route
+from .route import Route
 
 if TYPE_CHECKING:
     from ..ownership import Found
@@ -68,6 +69,6 @@ async def bundle(
 TOPIC = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", TOPIC, lookup, (404, 412)),
-    Route("GET", f"{TOPIC}/bundle", bundle, (412,)),
+    Route("GET", TOPIC, needs.topic("LOOKUP"), None, lookup),
+    Route("GET", f"{TOPIC}/bundle", needs.topic("LOOKUP"), None, bundle),
 )

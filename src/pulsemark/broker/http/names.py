@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...wire import InvalidTopicNameError, TopicName, check_namespace
 from ..topics.topic import Topic
 from .messages import HttpError, Request, UnservedError
-from .table import DOMAINS
+from .route import DOMAINS
 
 __all__ = [
     "DOMAINS",

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from ...ledger.being_read import when_read
 from ..commits import durable
+from ..security import needs
 from ..subscriptions.subscription import Subscription
+from . import bodies
 from .bundles import boundaries_of, bundles_of, check_bundle, split, topics_in_bundle
 from .elsewhere import redirect, send_on
 from .messages import HttpError, Request, Response
 from .names import namespace_name
-from .table import Route
+from .route import Route
 
 if TYPE_CHECKING:
     from ..ownership import Cluster
@@ -206,16 +208,46 @@ NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 BUNDLE = f"{NAMESPACE}/{{bundle}}"
 
 ROUTES = (
-    Route("GET", f"{NAMESPACE}/bundles", bundles, (404,)),
-    Route("PUT", f"{BUNDLE}/split", split_bundle, (404, 412)),
-    Route("DELETE", BUNDLE, delete_bundle, (404, 409, 412)),
-    Route("GET", f"{BUNDLE}/topicHashPositions", topic_hashes, (404, 412)),
-    Route("PUT", f"{NAMESPACE}/unload", unload, (404,)),
-    Route("PUT", f"{BUNDLE}/unload", unload_bundle, (404, 412)),
-    Route("POST", f"{NAMESPACE}/clearBacklog", clear),
-    Route("POST", f"{NAMESPACE}/clearBacklog/{{subscription}}", clear),
-    Route("POST", f"{BUNDLE}/clearBacklog", clear_bundle, (404, 412)),
-    Route("POST", f"{BUNDLE}/clearBacklog/{{subscription}}", clear_bundle, (404, 412)),
-    Route("POST", f"{NAMESPACE}/unsubscribe/{{subscription}}", unsubscribe, (412,)),
-    Route("POST", f"{BUNDLE}/unsubscribe/{{subscription}}", unsubscribe_bundle, (404, 412)),
+    Route("GET", f"{NAMESPACE}/bundles", needs.namespace("GET_BUNDLE"), None, bundles),
+    Route("PUT", f"{BUNDLE}/split", needs.SUPER_USER, bodies.LONGS, split_bundle),
+    Route("DELETE", BUNDLE, needs.namespace("DELETE_BUNDLE"), None, delete_bundle),
+    Route(
+        "GET",
+        f"{BUNDLE}/topicHashPositions",
+        needs.namespace_policy("PERSISTENCE", "READ"),
+        None,
+        topic_hashes,
+    ),
+    Route("PUT", f"{NAMESPACE}/unload", needs.SUPER_USER, None, unload),
+    Route("PUT", f"{BUNDLE}/unload", needs.SUPER_USER, None, unload_bundle),
+    Route("POST", f"{NAMESPACE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"), None, clear),
+    Route(
+        "POST",
+        f"{NAMESPACE}/clearBacklog/{{subscription}}",
+        needs.namespace("CLEAR_BACKLOG"),
+        None,
+        clear,
+    ),
+    Route("POST", f"{BUNDLE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"), None, clear_bundle),
+    Route(
+        "POST",
+        f"{BUNDLE}/clearBacklog/{{subscription}}",
+        needs.namespace("CLEAR_BACKLOG"),
+        None,
+        clear_bundle,
+    ),
+    Route(
+        "POST",
+        f"{NAMESPACE}/unsubscribe/{{subscription}}",
+        needs.namespace("UNSUBSCRIBE"),
+        None,
+        unsubscribe,
+    ),
+    Route(
+        "POST",
+        f"{BUNDLE}/unsubscribe/{{subscription}}",
+        needs.namespace("UNSUBSCRIBE"),
+        None,
+        unsubscribe_bundle,
+    ),
 )

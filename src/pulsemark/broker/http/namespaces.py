@@ -6,15 +6,17 @@ from typing import Any
 
 from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import PolicyValueError
+from ..security import needs
 from ..security.permissions import (
     AUTH_POLICIES,
     InvalidPermissionError,
     check_auth_policies,
 )
+from . import bodies
 from .bundles import BUNDLES, boundaries_of, bundles_of, with_count
 from .messages import HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, namespace_name
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -142,9 +144,17 @@ def _settings(request: Request) -> dict[str, Any]:
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 ROUTES = (
-    Route("GET", "/admin/v2/namespaces/{tenant}", namespaces, (404,)),
-    Route("GET", NAMESPACE, namespace, (404,)),
-    Route("PUT", NAMESPACE, create_namespace, (400, 403, 404, 409, 412)),
-    Route("DELETE", NAMESPACE, delete_namespace, (404, 405, 409)),
-    Route("GET", f"{NAMESPACE}/topics", namespace_topics, (404,)),
+    Route(
+        "GET", "/admin/v2/namespaces/{tenant}", needs.tenant("LIST_NAMESPACES"), None, namespaces
+    ),
+    Route("GET", NAMESPACE, needs.namespace_policy("ALL", "READ"), None, namespace),
+    Route(
+        "PUT",
+        NAMESPACE,
+        needs.tenant("CREATE_NAMESPACE"),
+        bodies.NAMESPACE_POLICIES,
+        create_namespace,
+    ),
+    Route("DELETE", NAMESPACE, needs.tenant("DELETE_NAMESPACE"), None, delete_namespace),
+    Route("GET", f"{NAMESPACE}/topics", needs.namespace("GET_TOPICS"), None, namespace_topics),
 )

@@ -8,18 +8,20 @@ from ...wire import TopicName
 from ..errors import RefusedError
 from ..policies.policy import UnreadableValueError, integer
 from ..policies.pulsar_policies import PROPERTIES
+from ..security import needs
 from ..statistics.internal_stats import internal_stats
 from ..statistics.partition_sums import sum_of_partitions
 from ..statistics.stats import Pieces, topic_stats
 from ..topics.creation import check_room, creates, partitions_created
 from ..topics.registry import MAX_PARTITIONS, Topics
 from ..topics.topic import Topic, TopicInUseError
+from . import bodies
 from .bodies import EMPTY, METADATA_TYPE
 from .elsewhere import check_unused_elsewhere
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import namespace_name, topic_name
 from .properties import properties_of, text_properties
-from .table import Route
+from .route import Route
 from .topics import OWN_FIGURES, stats_options
 
 __all__ = ["ROUTES", "check_no_partition"]
@@ -239,12 +241,44 @@ def _check_count(request: Request, count: int) -> None:
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}/partitioned", list_partitioned, (404,)),
-    Route("GET", f"{TOPIC}/partitions", partitions, (404,)),
-    Route("PUT", f"{TOPIC}/partitions", create_partitioned, (400, 404, 406, 409, 412)),
-    Route("POST", f"{TOPIC}/partitions", update_partitions, (400, 404, 406, 409, 422)),
-    Route("DELETE", f"{TOPIC}/partitions", delete_partitioned, (404, 409, 412)),
-    Route("POST", f"{TOPIC}/createMissedPartitions", create_missed, (404,)),
-    Route("GET", f"{TOPIC}/partitioned-stats", partitioned_stats, (404,)),
-    Route("GET", f"{TOPIC}/partitioned-internalStats", partitioned_internal_stats, (404,)),
+    Route(
+        "GET",
+        "/admin/v2/{domain}/{tenant}/{namespace}/partitioned",
+        needs.namespace("GET_TOPICS"),
+        None,
+        list_partitioned,
+    ),
+    Route("GET", f"{TOPIC}/partitions", needs.topic("LOOKUP"), None, partitions),
+    Route(
+        "PUT",
+        f"{TOPIC}/partitions",
+        needs.topic_policy("PARTITION", "WRITE"),
+        bodies.INT,
+        create_partitioned,
+    ),
+    Route(
+        "POST",
+        f"{TOPIC}/partitions",
+        needs.topic_policy("PARTITION", "WRITE"),
+        bodies.INT,
+        update_partitions,
+    ),
+    Route(
+        "DELETE", f"{TOPIC}/partitions", needs.namespace("DELETE_TOPIC"), None, delete_partitioned
+    ),
+    Route(
+        "POST",
+        f"{TOPIC}/createMissedPartitions",
+        needs.namespace("CREATE_TOPIC"),
+        None,
+        create_missed,
+    ),
+    Route("GET", f"{TOPIC}/partitioned-stats", needs.topic("GET_STATS"), None, partitioned_stats),
+    Route(
+        "GET",
+        f"{TOPIC}/partitioned-internalStats",
+        needs.topic("GET_STATS"),
+        None,
+        partitioned_internal_stats,
+    ),
 )

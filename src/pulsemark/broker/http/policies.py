@@ -18,10 +18,12 @@ from ..policies.catalogue import POLICIES
 from ..policies.levels import Levels
 from ..policies.policy import INT_MAX, InvalidValueError, Place, Policy, PolicyValueError
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, REPLICATION, exceeds_retention
+from ..security import needs
+from . import bodies
 from .bodies import EMPTY
 from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
 from .names import check_new_namespace, existing_topic
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES", "int_value", "java_topic", "policy_namespace", "policy_topic"]
 
@@ -202,26 +204,68 @@ def _answer(levels: Levels[Any], place: Place, value: Any) -> Response:
     return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
 
 
+#: By the names of policies: what Pulsar calls the right to read or write them.
+RIGHTS = {
+    "autoSubscriptionCreation": "AUTO_SUBSCRIPTION_CREATION",
+    "autoTopicCreation": "AUTO_TOPIC_CREATION",
+    "brokerEntryMetadata": "ENTRY_METADATA",
+    "compactionThreshold": "COMPACTION",
+    "deduplication": "DEDUPLICATION",
+    "deduplicationSnapshotInterval": "DEDUPLICATION_SNAPSHOT",
+    "delayedDelivery": "DELAYED_DELIVERY",
+    "dispatchRate": "RATE",
+    "encryptionRequired": "ENCRYPTION",
+    "inactiveTopicPolicies": "INACTIVE_TOPIC",
+    "isAllowAutoUpdateSchema": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "leaderEpochs": "LEADER_EPOCHS",
+    "maxConsumersPerSubscription": "MAX_CONSUMERS",
+    "maxConsumersPerTopic": "MAX_CONSUMERS",
+    "maxMessageSize": "MAX_MESSAGE_SIZE",
+    "maxProducersPerTopic": "MAX_PRODUCERS",
+    "maxSubscriptionsPerTopic": "MAX_SUBSCRIPTIONS",
+    "maxTopicsPerNamespace": "MAX_TOPICS",
+    "maxUnackedMessagesPerConsumer": "MAX_UNACKED",
+    "maxUnackedMessagesPerSubscription": "MAX_UNACKED",
+    "messageTTL": "TTL",
+    "mirrorSources": "MIRROR_SOURCES",
+    "publishRate": "RATE",
+    "replication": "REPLICATION",
+    "retention": "RETENTION",
+    "schemaAutoUpdateCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "schemaCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "schemaValidationEnforced": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "subscribeRate": "RATE",
+    "subscriptionAuthMode": "SUBSCRIPTION_AUTH_MODE",
+    "subscriptionDispatchRate": "RATE",
+    "subscriptionExpirationTime": "SUBSCRIPTION_EXPIRATION_TIME",
+    "subscriptionTypesEnabled": "SUBSCRIPTION_AUTH_MODE",
+}
+
+
 def _routes(policy: Policy) -> list[Route]:
     routes = []
-    if (place := policy.namespace) is not None:
-        path = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{place.path}"
-        routes += [
-            Route("GET", path, partial(of_namespace, policy, place)),
-            Route(place.method, path, partial(set_for_namespace, policy, place)),
-        ]
+    levels = (
+        (policy.namespace, NAMESPACE, needs.namespace_policy, ON_NAMESPACE),
+        (policy.topic, TOPIC, needs.topic_policy, ON_TOPIC),
+    )
+    for place, base, right, handlers in levels:
+        if place is None:
+            continue
+        path = f"{base}/{place.path}"
+        show, change, remove = (partial(handler, policy, place) for handler in handlers)
+        read, write = (right(RIGHTS[policy.name], operation) for operation in ("READ", "WRITE"))
+        body = None if place.query else bodies.SETTINGS.get(place.path)
+        routes.append(Route("GET", path, read, None, show))
+        routes.append(Route(place.method, path, write, body, change))
         # Without this route the path is that of a bundle to be deleted, as in Pulsar.
         if place.is_removable:
-            routes.append(Route("DELETE", path, partial(unset_for_namespace, policy, place)))
-    if (place := policy.topic) is not None:
-        path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{place.path}"
-        routes += [
-            Route("GET", path, partial(of_topic, policy, place)),
-            Route(place.method, path, partial(set_for_topic, policy, place)),
-        ]
-        if place.is_removable:
-            routes.append(Route("DELETE", path, partial(unset_for_topic, policy, place)))
+            routes.append(Route("DELETE", path, write, None, remove))
     return routes
 
+
+ON_NAMESPACE = (of_namespace, set_for_namespace, unset_for_namespace)
+ON_TOPIC = (of_topic, set_for_topic, unset_for_topic)
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = tuple(route for policy in POLICIES for route in _routes(policy))

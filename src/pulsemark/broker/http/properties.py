@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ...wire import TopicName
 from ..policies.policy import PolicyValueError
 from ..policies.pulsar_policies import PROPERTIES, read_properties
+from ..security import needs
 from ..statistics.internal_stats import stored_index
+from . import bodies
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import check_topics_namespace, existing_topic, plain_topic
 from .policies import policy_namespace
-from .table import Route
+from .route import Route
 
 if TYPE_CHECKING:
     from ..topics.registry import Topics
@@ -151,13 +153,21 @@ NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", f"{NAMESPACE}/properties", of_namespace),
-    Route("PUT", f"{NAMESPACE}/properties", add_to_namespace),
-    Route("DELETE", f"{NAMESPACE}/properties", clear_namespace),
-    Route("GET", f"{NAMESPACE}/property/{{key}}", one_of_namespace),
-    Route("PUT", f"{NAMESPACE}/property/{{key}}/{{value}}", set_in_namespace),
-    Route("DELETE", f"{NAMESPACE}/property/{{key}}", remove_from_namespace),
-    Route("GET", f"{TOPIC}/properties", of_topic),
-    Route("PUT", f"{TOPIC}/properties", add_to_topic),
-    Route("DELETE", f"{TOPIC}/properties", remove_from_topic),
+    Route("GET", f"{NAMESPACE}/properties", needs.tenant_admin(), None, of_namespace),
+    Route("PUT", f"{NAMESPACE}/properties", needs.tenant_admin(), bodies.TEXTS, add_to_namespace),
+    Route("DELETE", f"{NAMESPACE}/properties", needs.tenant_admin(), None, clear_namespace),
+    Route("GET", f"{NAMESPACE}/property/{{key}}", needs.tenant_admin(), None, one_of_namespace),
+    Route(
+        "PUT",
+        f"{NAMESPACE}/property/{{key}}/{{value}}",
+        needs.tenant_admin(),
+        None,
+        set_in_namespace,
+    ),
+    Route(
+        "DELETE", f"{NAMESPACE}/property/{{key}}", needs.tenant_admin(), None, remove_from_namespace
+    ),
+    Route("GET", f"{TOPIC}/properties", needs.topic("GET_METADATA"), None, of_topic),
+    Route("PUT", f"{TOPIC}/properties", needs.topic("UPDATE_METADATA"), bodies.TEXTS, add_to_topic),
+    Route("DELETE", f"{TOPIC}/properties", needs.topic("DELETE_METADATA"), None, remove_from_topic),
 )

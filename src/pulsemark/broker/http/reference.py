@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .route import Route
 from .routing import ROUTES
-from .table import Route
 
 __all__ = ["reference"]
 
@@ -13,11 +13,13 @@ INTRODUCTION = """\
 The broker answers the routes of Apache Pulsar's admin REST interface and those of this table. This
 page is made from the table of routes by `tools/write_rest_reference.py`; do not edit it.
 
-- Statuses that any route can have are not listed: 200 with a body, 204 without one for changes, 400
-  for a body or a URL that cannot be read, 404 for a path or a name that does not exist, 405 for a
-  method that a path does not have (with `Allow`), 406 if the client takes no JSON, 413 for a body
-  over the limit, 415 for a body of another type, 421, 403 and 415 for requests of foreign web
-  pages, 500, and 503 if the disk fails.
+- Statuses: 200 with a body, 204 without one for changes, 400 for a body or a URL that cannot be
+  read, 401 and 403 without the permission that the last column names
+  ([authorization.md](authorization.md)), 404 for a path or a name that does not exist, 405 for a
+  method that a path does not have (with `Allow`) and for an operation that its topic does not have,
+  406 if the client takes no JSON, 409 if what is to be created exists or is in use, 412 for a value
+  or a name that is not valid, 413 for a body over the limit, 415 for a body of another type, 421,
+  403 and 415 for requests of foreign web pages, and 503 if the disk fails.
 - An error of a route is `{"reason": "..."}`. A body that is not JSON is answered with a line of
   text that says where it is wrong. A path without a route is answered with a page, in HTML, JSON
   or text, as the client's Accept wishes.
@@ -34,16 +36,16 @@ def reference() -> str:
     parts = [INTRODUCTION]
     for section in sorted({_section(route) for route in ROUTES}):
         rows = [route for route in ROUTES if _section(route) == section]
-        rows.sort(key=lambda route: (route.template, route.method))
+        rows.sort(key=lambda route: (route.path, route.method))
         parts.append(
-            f"\n## {section}\n\n| method | path | what it does | answers |\n|---|---|---|---|\n"
+            f"\n## {section}\n\n| method | path | what it does | needs |\n|---|---|---|---|\n"
         )
         parts += [f"{_row(route)}\n" for route in rows]
     return "".join(parts)
 
 
 def _section(route: Route) -> str:
-    parts = [part for part in route.template.split("/") if part]
+    parts = [part for part in route.path.split("/") if part]
     if parts[:1] == ["admin"]:
         part = parts[2] if parts[1] in ("v2", "v3") else parts[1]
         return part.replace("{domain}", "topics").replace("persistent", "topics")
@@ -52,5 +54,4 @@ def _section(route: Route) -> str:
 
 def _row(route: Route) -> str:
     purpose = route.purpose.replace("|", "\\|")
-    answers = ", ".join(map(str, sorted(route.answers)))
-    return f"| {route.method} | `{route.template}` | {purpose} | {answers} |"
+    return f"| {route.method} | `{route.path}` | {purpose} | {route.permission} |"

@@ -11,7 +11,6 @@ from ...ledger.errors import ChangedElsewhereError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import LimitReachedError, RefusedError
 from ..ownership import NotOwnedError
-from ..security.needs import Need
 from . import (
     audit,
     backlog_quotas,
@@ -43,7 +42,6 @@ from .authorizing import authorize
 from .bodies import check_body
 from .elsewhere import elsewhere
 from .messages import HttpError, Request, Response, UnservedError
-from .needs import need_of
 from .pages import (
     JSON_CLASSES,
     accepts_json,
@@ -52,9 +50,9 @@ from .pages import (
     has_json_body,
     options,
 )
-from .table import Route
+from .route import Route
 
-__all__ = ["NEEDED", "ROUTES", "answer"]
+__all__ = ["ROUTES", "answer"]
 
 ROUTES: tuple[Route, ...] = (
     *audit.ROUTES,
@@ -99,18 +97,13 @@ STATUS_OF = {
 #: Where Pulsar's web server has its parts: without a slash it sends clients to the path with one.
 MOUNTS = frozenset({"/admin", "/admin/v2", "/admin/v3", "/lookup"})
 
-Needed = tuple[Route, Need]
 
-#: Each route with what it needs. The import fails for a route of which this is not stated.
-NEEDED: tuple[Needed, ...] = tuple((route, need_of(route)) for route in ROUTES)
-
-
-def _by_size() -> dict[int, tuple[Needed, ...]]:
+def _by_size() -> dict[int, tuple[Route, ...]]:
     """The routes by the number of segments; among those of one size, literal ones go first."""
-    found: dict[int, list[Needed]] = {}
-    for row in sorted(NEEDED, key=lambda row: row[0].rank):
-        found.setdefault(row[0].size, []).append(row)
-    return {size: tuple(rows) for size, rows in found.items()}
+    found: dict[int, list[Route]] = {}
+    for route in sorted(ROUTES, key=lambda route: route.rank):
+        found.setdefault(route.size, []).append(route)
+    return {size: tuple(routes) for size, routes in found.items()}
 
 
 BY_SIZE = _by_size()
@@ -125,10 +118,10 @@ async def answer(request: Request) -> Response:
             raise UnservedError(400)
         if request.method == "OPTIONS":
             return options(_allowed(request))
-        route, need, values = _find(request)
-        authorize(request, route, need, values)
+        route, values = _find(request)
+        authorize(request, route, values)
         _check_media_types(request, accept)
-        check_body(request, route)
+        check_body(request, route.body)
         try:
             return await route.handler(request, *values)
         except NotOwnedError as error:
@@ -163,21 +156,21 @@ def _allowed(request: Request) -> frozenset[str]:
 
     They are those of the first template that fits, as in JAX-RS: others that fit do not count.
     """
-    rows = BY_SIZE.get(len(request.segments), ())
-    fitting = [route for route, _ in rows if route.match(request.segments) is not None]
+    routes = BY_SIZE.get(len(request.segments), ())
+    fitting = [route for route in routes if route.match(request.segments) is not None]
     if not fitting:
         raise UnservedError(404)
     first = fitting[0].shape
     return frozenset(route.method for route in fitting if route.shape == first)
 
 
-def _find(request: Request) -> tuple[Route, Need, tuple[str, ...]]:
+def _find(request: Request) -> tuple[Route, tuple[str, ...]]:
     method = "GET" if request.method == "HEAD" else request.method
-    for route, need in BY_SIZE.get(len(request.segments), ()):
+    for route in BY_SIZE.get(len(request.segments), ()):
         if route.method == method:
             values = route.match(request.segments)
             if values is not None:
-                return route, need, values
+                return route, values
     raise UnservedError(405, _allowed(request))
 
 

@@ -12,12 +12,14 @@ from typing import Any
 from ...proto.pulsar_api_pb2 import KeyValue, Schema
 from ...wire import InvalidTopicNameError, TopicName
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
+from ..security import needs
 from ..topics.schema_compatibility import check_compatible
 from ..topics.schema_data import CLIENT_SIDE, kind_of, parse_kind, shown_data, stored_data
 from ..topics.schemas import SchemaVersion, version_bytes
+from . import bodies
 from .messages import UNEXPECTED, HttpError, Request, Response
 from .pages import HTML_TYPE, error_page, html_page
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -198,12 +200,14 @@ def _escaped(text: str) -> str:
 BASE = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", f"{BASE}/schema", latest),
-    Route("POST", f"{BASE}/schema", register),
-    Route("DELETE", f"{BASE}/schema", delete),
-    Route("GET", f"{BASE}/schema/{{version}}", by_version),
-    Route("GET", f"{BASE}/schemas", all_versions),
-    Route("GET", f"{BASE}/metadata", metadata),
-    Route("POST", f"{BASE}/compatibility", compatibility),
-    Route("POST", f"{BASE}/version", version_of),
+    Route("GET", f"{BASE}/schema", needs.topic("GET_METADATA"), None, latest),
+    Route("POST", f"{BASE}/schema", needs.topic("PRODUCE"), bodies.SCHEMA, register),
+    Route("DELETE", f"{BASE}/schema", needs.tenant_admin(), None, delete),
+    Route("GET", f"{BASE}/schema/{{version}}", needs.topic("GET_METADATA"), None, by_version),
+    Route("GET", f"{BASE}/schemas", needs.topic("GET_METADATA"), None, all_versions),
+    Route("GET", f"{BASE}/metadata", needs.topic("GET_METADATA"), None, metadata),
+    Route(
+        "POST", f"{BASE}/compatibility", needs.topic("GET_METADATA"), bodies.SCHEMA, compatibility
+    ),
+    Route("POST", f"{BASE}/version", needs.topic("GET_METADATA"), bodies.SCHEMA, version_of),
 )

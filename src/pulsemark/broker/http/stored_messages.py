@@ -30,11 +30,12 @@ from ...metadata.compression import (
 )
 from ...proto.pulsar_api_pb2 import MessageMetadata
 from ..handlers.checks import check_name
+from ..security import needs
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import JSON_TYPE, UNEXPECTED, HttpError, Request, Response, UnservedError
 from .names import open_one_log
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -264,7 +265,19 @@ def _integer(text: str) -> int:
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", f"{TOPIC}/subscription/{{subscription}}/position/{{number}}", peek),
-    Route("GET", f"{TOPIC}/examinemessage", examine),
-    Route("GET", f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}", by_id),
+    Route(
+        "GET",
+        f"{TOPIC}/subscription/{{subscription}}/position/{{number}}",
+        needs.topic("PEEK_MESSAGES"),
+        None,
+        peek,
+    ),
+    Route("GET", f"{TOPIC}/examinemessage", needs.topic("PEEK_MESSAGES"), None, examine),
+    Route(
+        "GET",
+        f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}",
+        needs.topic("PEEK_MESSAGES"),
+        None,
+        by_id,
+    ),
 )

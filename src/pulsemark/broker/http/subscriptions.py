@@ -11,15 +11,17 @@ from ..commits import durable
 from ..errors import RefusedError
 from ..handlers.checks import check_name, check_properties
 from ..policies.policy import boolean
+from ..security import needs
 from ..subscriptions.replicated import is_replicated, mark_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import Subscription
 from ..topics.creation import creates
 from ..topics.topic import Topic
+from . import bodies
 from .messages import HttpError, Request, Response, UnservedError
 from .names import existing_topic, open_logs, open_one_log, topic_name
 from .properties import text_properties
-from .table import Route
+from .route import Route
 from .topics import TOPIC, after, parse_time, position_in
 
 __all__ = ["ROUTES"]
@@ -280,16 +282,44 @@ SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
 REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
 
 ROUTES = (
-    Route("GET", f"{TOPIC}/subscriptions", list_subscriptions, (404,)),
-    Route("PUT", SUBSCRIPTION, create_subscription, (400, 404, 409, 412)),
-    Route("DELETE", SUBSCRIPTION, delete_subscription, (404, 412)),
-    Route("POST", f"{SUBSCRIPTION}/resetcursor/{{time}}", reset_to_time, (404,)),
-    Route("POST", f"{SUBSCRIPTION}/resetcursor", reset_to_position, (400, 404, 405)),
-    Route("POST", f"{SUBSCRIPTION}/skip_all", skip_all, (404,)),
-    Route("POST", f"{SUBSCRIPTION}/skip/{{count}}", skip, (400, 404, 405)),
-    Route("GET", f"{SUBSCRIPTION}/properties", properties, (404,)),
-    Route("PUT", f"{SUBSCRIPTION}/properties", set_properties, (400, 404, 412)),
-    Route("GET", REPLICATED, replicated, (404,)),
-    Route("POST", REPLICATED, set_replicated, (400, 404)),
-    Route("POST", f"{SUBSCRIPTION}/analyzeBacklog", analyze_backlog, (200, 404, 405)),
+    Route(
+        "GET", f"{TOPIC}/subscriptions", needs.topic("GET_SUBSCRIPTIONS"), None, list_subscriptions
+    ),
+    Route("PUT", SUBSCRIPTION, needs.topic("SUBSCRIBE"), bodies.PLACE, create_subscription),
+    Route("DELETE", SUBSCRIPTION, needs.topic("UNSUBSCRIBE"), None, delete_subscription),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/resetcursor/{{time}}",
+        needs.topic("RESET_CURSOR"),
+        None,
+        reset_to_time,
+    ),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/resetcursor",
+        needs.topic("RESET_CURSOR"),
+        bodies.PLACE,
+        reset_to_position,
+    ),
+    Route("POST", f"{SUBSCRIPTION}/skip_all", needs.topic("SKIP"), None, skip_all),
+    Route("POST", f"{SUBSCRIPTION}/skip/{{count}}", needs.topic("SKIP"), None, skip),
+    Route("GET", f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"), None, properties),
+    Route(
+        "PUT", f"{SUBSCRIPTION}/properties", needs.topic("SUBSCRIBE"), bodies.TEXTS, set_properties
+    ),
+    Route("GET", REPLICATED, needs.topic("GET_REPLICATED_SUBSCRIPTION_STATUS"), None, replicated),
+    Route(
+        "POST",
+        REPLICATED,
+        needs.topic("SET_REPLICATED_SUBSCRIPTION_STATUS"),
+        bodies.BOOLEAN,
+        set_replicated,
+    ),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/analyzeBacklog",
+        needs.topic("CONSUME"),
+        bodies.PLACE,
+        analyze_backlog,
+    ),
 )

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..policies.policy import names
+from ..security import needs
 from ..security.permissions import InvalidPermissionError, check_roles
+from . import bodies
 from .messages import HttpError, Request, Response
 from .names import is_valid_name
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -131,11 +133,11 @@ def _names(body: dict[str, Any], field: str) -> list[str] | None:
 ONE = "/admin/v2/tenants/{tenant}"
 
 ROUTES = (
-    Route("GET", "/admin/v2/clusters", clusters),
-    Route("GET", "/admin/v2/clusters/{cluster}", cluster, (404,)),
-    Route("GET", "/admin/v2/tenants", tenants),
-    Route("GET", ONE, tenant, (404,)),
-    Route("PUT", ONE, create_tenant, (400, 409, 412)),
-    Route("POST", ONE, update_tenant, (400, 404, 412)),
-    Route("DELETE", ONE, delete_tenant, (404, 405, 409)),
+    Route("GET", "/admin/v2/clusters", needs.AUTHENTICATED, None, clusters),
+    Route("GET", "/admin/v2/clusters/{cluster}", needs.cluster("GET_CLUSTER"), None, cluster),
+    Route("GET", "/admin/v2/tenants", needs.tenants("LIST_TENANTS"), None, tenants),
+    Route("GET", ONE, needs.tenants("GET_TENANT"), None, tenant),
+    Route("PUT", ONE, needs.tenants("CREATE_TENANT"), bodies.TENANT, create_tenant),
+    Route("POST", ONE, needs.tenants("UPDATE_TENANT"), bodies.TENANT, update_tenant),
+    Route("DELETE", ONE, needs.tenants("DELETE_TENANT"), None, delete_tenant),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...ledger import LedgerError, Position
+from ..security import needs
 from .messages import HttpError, Request, Response
 from .names import open_one_log, topic_name
-from .table import Route
+from .route import Route
 
 __all__ = ["NOT_PARTITIONED", "ROUTES"]
 
@@ -62,6 +63,12 @@ def _shown(end: Position) -> dict[str, Any]:
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("POST", f"{TOPIC}/terminate", terminate),
-    Route("POST", f"{TOPIC}/terminate/partitions", terminate_partitions),
+    Route("POST", f"{TOPIC}/terminate", needs.topic("TERMINATE"), None, terminate),
+    Route(
+        "POST",
+        f"{TOPIC}/terminate/partitions",
+        needs.topic("TERMINATE"),
+        None,
+        terminate_partitions,
+    ),
 )

@@ -16,9 +16,11 @@ from ..policies.pulsar_policies import (
     SUBSCRIPTION_RATES,
     read_dispatch_rate,
 )
+from ..security import needs
+from . import bodies
 from .messages import HttpError, Request, Response
 from .policies import policy_topic
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -107,8 +109,10 @@ TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 RATE = f"{TOPIC}/{{subscription}}/dispatchRate"
 
 ROUTES = (
-    Route("GET", RATE, rate_of, (404,)),
-    Route("POST", RATE, set_rate, (400, 404, 412)),
-    Route("DELETE", RATE, unset_rate, (404,)),
-    Route("DELETE", f"{TOPIC}/policies", delete_policies),
+    Route("GET", RATE, needs.topic_policy("RATE", "READ"), None, rate_of),
+    Route(
+        "POST", RATE, needs.topic_policy("RATE", "WRITE"), bodies.SETTINGS["dispatchRate"], set_rate
+    ),
+    Route("DELETE", RATE, needs.topic_policy("RATE", "WRITE"), None, unset_rate),
+    Route("DELETE", f"{TOPIC}/policies", needs.namespace("DELETE_TOPIC"), None, delete_policies),
 )

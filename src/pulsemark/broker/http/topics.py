@@ -8,11 +8,13 @@ from typing import Any, TypeGuard
 from ...ledger import LedgerError, Position
 from ...wire import TopicName
 from ..policies.pulsar_policies import PROPERTIES
+from ..security import needs
 from ..statistics.internal_stats import internal_stats, managed_ledger_info
 from ..statistics.stats import Pieces, StatsOptions, bytes_from, topic_stats
 from ..subscriptions.seek import SeekTarget
 from ..topics.creation import is_beyond_partitions
 from ..topics.topic import Topic, TopicInUseError
+from . import bodies
 from .bundles import topics_in_bundle
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (
@@ -26,7 +28,7 @@ from .names import (
     topic_name,
 )
 from .properties import text_properties
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -289,16 +291,28 @@ def parse_time(text: str) -> int:
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}", list_topics, (404, 412)),
-    Route("PUT", TOPIC, create_topic, (400, 404, 409, 412)),
-    Route("DELETE", TOPIC, delete_topic, (404, 409, 412)),
-    Route("GET", f"{TOPIC}/stats", stats, (404,)),
-    Route("GET", f"{TOPIC}/internalStats", stats_internal, (404,)),
-    Route("GET", f"{TOPIC}/internal-info", internal_info, (404,)),
-    Route("GET", f"{TOPIC}/messageid/{{time}}", message_id_at, (404, 405)),
-    Route("GET", f"{TOPIC}/lastMessageId", last_message_id, (404,)),
-    Route("PUT", f"{TOPIC}/unload", unload, (404,)),
-    Route("GET", f"{TOPIC}/offload", offload_status, (404,)),
-    Route("PUT", f"{TOPIC}/backlogSize", backlog_size, (200, 400, 404, 405)),
-    Route("POST", f"{TOPIC}/trim", trim, (200, 404)),
+    Route(
+        "GET",
+        "/admin/v2/{domain}/{tenant}/{namespace}",
+        needs.namespace("GET_TOPICS"),
+        None,
+        list_topics,
+    ),
+    Route("PUT", TOPIC, needs.namespace("CREATE_TOPIC"), bodies.TEXTS, create_topic),
+    Route("DELETE", TOPIC, needs.namespace("DELETE_TOPIC"), None, delete_topic),
+    Route("GET", f"{TOPIC}/stats", needs.topic("GET_STATS"), None, stats),
+    Route("GET", f"{TOPIC}/internalStats", needs.topic("GET_STATS"), None, stats_internal),
+    Route("GET", f"{TOPIC}/internal-info", needs.topic("GET_STATS"), None, internal_info),
+    Route("GET", f"{TOPIC}/messageid/{{time}}", needs.topic("PEEK_MESSAGES"), None, message_id_at),
+    Route("GET", f"{TOPIC}/lastMessageId", needs.topic("PEEK_MESSAGES"), None, last_message_id),
+    Route("PUT", f"{TOPIC}/unload", needs.topic("UNLOAD"), None, unload),
+    Route("GET", f"{TOPIC}/offload", needs.topic("OFFLOAD"), None, offload_status),
+    Route(
+        "PUT",
+        f"{TOPIC}/backlogSize",
+        needs.topic("GET_BACKLOG_SIZE"),
+        bodies.MESSAGE_ID,
+        backlog_size,
+    ),
+    Route("POST", f"{TOPIC}/trim", needs.topic("TRIM_TOPIC"), None, trim),
 )

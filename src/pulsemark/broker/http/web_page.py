@@ -13,8 +13,9 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from ..security import needs
 from .messages import Request, Response
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -50,4 +51,4 @@ def _hash_of(text: str, element: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-ROUTES = (Route("GET", "/", page),)
+ROUTES = (Route("GET", "/", needs.OPEN, None, page),)

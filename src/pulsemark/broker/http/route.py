@@ -1,4 +1,4 @@
-"""A row of the routing table."""
+"""A row of the table of routes: one method of one path, with everything that is known of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from ..security.needs import Need, Scope
+from .bodies import Kind
 from .messages import Response
 
 __all__ = ["DOMAINS", "Handler", "Route"]
@@ -16,19 +18,40 @@ DOMAIN = "{domain}"
 Handler = Callable[..., Awaitable[Response]]
 
 
+#: The names that a path must have, so that what a permission is about is known.
+NAMES = {
+    Scope.TENANT: {"tenant"},
+    Scope.TENANT_ADMIN: {"tenant"},
+    Scope.NAMESPACE: {"tenant", "namespace"},
+    Scope.NAMESPACE_POLICY: {"tenant", "namespace"},
+    Scope.TOPIC: {"tenant", "namespace", "topic"},
+    Scope.TOPIC_POLICY: {"tenant", "namespace", "topic"},
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Method, path template and handler; the handler gets the template's values in order."""
+    """Method, path template, permission, kind of body and handler.
+
+    The handler gets the request and the values of the template's names, in order.
+    """
 
     method: str
-    template: str
+    path: str
+    #: What it needs of its client: checked before the handler runs.
+    permission: Need
+    #: The kind of JSON that its body has: checked before the handler runs. None: any, or no body.
+    body: Kind | None
     handler: Handler
-    #: Statuses that it can have, beside those of every route (docs/rest.md).
-    answers: tuple[int, ...] = ()
     _parts: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_parts", tuple(part for part in self.template.split("/") if part))
+        object.__setattr__(self, "_parts", tuple(part for part in self.path.split("/") if part))
+        wanted = set(NAMES.get(self.permission.scope, ()))
+        if "/subscription/{" in self.path and self.permission.scope is Scope.TOPIC:
+            wanted.add("subscription")
+        if not wanted <= set(self.names):
+            raise LookupError(f"{self.path} must have the names {sorted(wanted)}")
 
     @property
     def parts(self) -> tuple[str, ...]:
