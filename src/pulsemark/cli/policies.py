@@ -28,12 +28,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..metadata.stamper_names import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
-from .access import Access, access_of
-from .admin import add_broker, admin_url, ask, target_path
+from .brokers import Access, access_of, add_broker, admin_url, ask, target_path
 from .errors import CliError
 from .options import add_json, json_line
-from .tables import print_rows
-from .terminal import output_console
+from .tables import output_console, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

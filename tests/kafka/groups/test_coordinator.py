@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerConfig
-from pulsemark.broker.kafka_bridge import kafka_options
+from pulsemark.broker.kafka.ports import kafka_options
 from pulsemark.kafka.deadlines import Deadline
 from pulsemark.kafka.errors import Code
 from pulsemark.kafka.groups.coordinator import Coordinator

@@ -37,8 +37,7 @@ from ..security.authentication import (
     AuthenticationFailed,
     PeerCertificate,
 )
-from ..security.identity import InvalidRoles, check_roles
-from ..security.principal import UNAUTHENTICATED, Principal
+from ..security.identity import UNAUTHENTICATED, InvalidRoles, Principal, check_roles
 from ..services import Services
 from .messages import JSON_TYPE, HttpError, Response
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...wire import InvalidTopicNameError, TopicName
 from ..security.authorization import Target
+from ..security.identity import Principal
 from ..security.needs import Need, Scope
-from ..security.principal import Principal
 from .messages import HttpError, Request
 from .route import Route
 

@@ -13,7 +13,6 @@ from ...ledger import EARLIEST, LATEST, Position
 from ...ledger.being_read import when_read
 from ..cleaning.expiry import ask_to_expire
 from ..cleaning.policies import RETENTION
-from ..commits import durable
 from ..policies.policy import PolicyValueError
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
@@ -25,6 +24,7 @@ from ..policies.pulsar_policies import (
 )
 from ..security import needs
 from ..statistics.stats import bytes_from
+from ..storage import durable
 from ..subscriptions.subscription import Subscription
 from . import bodies
 from .messages import HttpError, Request, Response, UnservedError

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...ledger import LedgerError
 from ...ledger.being_read import in_pieces
-from .. import dynamic_settings
+from ..configuration import dynamic_settings
 from ..configuration.settings import runtime_settings
 from ..security import needs
 from ..statistics.stats import StatsOptions, storage_size_bytes, topic_stats

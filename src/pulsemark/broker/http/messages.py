@@ -17,10 +17,10 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
-from ..security.principal import UNAUTHENTICATED, Principal
+from ..security.identity import UNAUTHENTICATED, Principal
 
 if TYPE_CHECKING:
-    from ..long_work import Turns
+    from ..cooperative import Turns
     from ..services import Services
     from ..statistics.stats import Pieces
 

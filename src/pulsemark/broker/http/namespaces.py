@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import PolicyValueError
 from ..security import needs
-from ..security.permissions import (
-    AUTH_POLICIES,
-    InvalidPermissionError,
-    check_auth_policies,
-)
+from ..security.permissions import AUTH_POLICIES, InvalidPermissionError, check_auth_policies
 from . import bodies
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (

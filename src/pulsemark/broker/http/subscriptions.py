@@ -7,11 +7,11 @@ from typing import Any
 from ...ledger import EARLIEST, LATEST, InvalidCursorError, Position
 from ...ledger.being_read import when_read
 from ...proto.pulsar_api_pb2 import KeyValue, ServerError
-from ..commits import durable
 from ..errors import RefusedError
 from ..handlers.checks import check_name, check_properties
 from ..policies.policy import boolean
 from ..security import needs
+from ..storage import durable
 from ..subscriptions.replicated import is_replicated, mark_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.creation import creates
