@@ -14,7 +14,7 @@ from pulsemark.broker.connection.leaving import LEFT_AT_ONCE
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.cooperative import PIECE_IDS, LongWork, Turns
 from pulsemark.broker.http import brokers
-from pulsemark.broker.statistics import internal_stats, stats
+from pulsemark.broker.metrics import internal_stats, stats
 from pulsemark.broker.subscriptions import closing
 from pulsemark.broker.subscriptions.closing import CLOSED_AT_ONCE
 from pulsemark.broker.subscriptions.subscription import Subscription

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .metrics.counters import CacheMeter
 from .security.authentication import Authenticator
-from .statistics.cache_figures import CacheMeter
 from .storage import StorageHealth
 
 if TYPE_CHECKING:

@@ -31,15 +31,14 @@ from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
 from ..storage import durable
-from .claims import Claims
 from .compaction_runs import CompactionRuns
-from .lanes import Lane
 from .policies import (
     COMPACTION_THRESHOLD,
     MESSAGE_TTL,
     RETENTION,
     CleaningPolicies,
 )
+from .worker_thread import Claims, Lane
 
 if TYPE_CHECKING:
     from ..policies.policy import Policy

@@ -13,8 +13,8 @@ from ...ledger import LedgerError
 from ...ledger.being_read import in_pieces
 from ..configuration import dynamic_settings
 from ..configuration.settings import runtime_settings
+from ..metrics.stats import StatsOptions, storage_size_bytes, topic_stats
 from ..security import needs
-from ..statistics.stats import StatsOptions, storage_size_bytes, topic_stats
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from ..version import SERVER_VERSION
@@ -146,7 +146,7 @@ async def status(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """The metrics in Prometheus' text format; gzipped for clients that accept it, as in Pulsar."""
-    from ..statistics.metrics import CONTENT_TYPE, current_page
+    from ..metrics.prometheus import CONTENT_TYPE, current_page
 
     gzipped = accepts_gzip(request.headers.get("accept-encoding", ""))
     page = await current_page(request.services, gzipped=gzipped)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...wire import TopicName
 from ..cleaning.policies import RETENTION
 from ..handlers.checks import check_name
+from ..metrics.internal_stats import stored_index
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Levels
 from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
@@ -32,7 +33,6 @@ from ..policies.pulsar_policies import (
     read_properties,
 )
 from ..security import needs
-from ..statistics.internal_stats import stored_index
 from ..topics.entry_formats import KAFKA_POLICY
 from ..topics.entry_formats import set_entry_format as change_entry_format
 from . import bodies

@@ -30,10 +30,10 @@ from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listener, PerAddress, Tls
 from ..connection.shutdown import Ending
 from ..errors import RefusedError
+from ..metrics.stats import segment_size_bytes
 from ..ownership import KafkaPlace
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..services import Services
-from ..statistics.stats import segment_size_bytes
 from ..topics.catalog_writer import CatalogWriter
 from ..topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from ..topics.registry import MAX_PARTITIONS

@@ -37,9 +37,8 @@ from ...wire import MessageId, TopicName
 from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
 from ..errors import LimitReachedError, RefusedError
+from ..metrics.counters import Flows, RateMeter, TopicCounters
 from ..rates import DispatchLimit
-from ..statistics.counters import RateMeter, TopicCounters
-from ..statistics.flows import Flows
 from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.conversions import BeingConvertedError, Conversions

@@ -15,6 +15,11 @@ from ..topics.non_persistent import NonPersistentTopic
 from ..topics.producer import Producer
 from .stats import (
     EVERYTHING,
+    NO_RANGES,
+    NOT_DRAINING,
+    NOT_FILTERED,
+    NOT_OFFLOADED,
+    NOT_THROTTLED,
     Pieces,
     StatsOptions,
     compaction_stats,
@@ -22,7 +27,6 @@ from .stats import (
     publisher_stats,
     rates_of,
 )
-from .zero_figures import NO_RANGES, NOT_DRAINING, NOT_FILTERED, NOT_OFFLOADED, NOT_THROTTLED
 
 __all__ = ["internal_stats", "partitions_stats", "topic_stats"]
 
