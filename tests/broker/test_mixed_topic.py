@@ -26,7 +26,7 @@ from pulsemark.metadata import (
 )
 from pulsemark.proto.pulsar_api_pb2 import FeatureFlags
 from pulsemark.testing import RawClient, SettableClock, running_broker
-from pulsemark.testing.raw_handles import SendRefusedError
+from pulsemark.testing.raw_client import SendRefusedError
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
 
 START_MS = 1_700_000_000_000

@@ -19,8 +19,8 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
-from pulsemark.broker import long_work
-from pulsemark.broker.long_work import Turns
+from pulsemark.broker import cooperative
+from pulsemark.broker.cooperative import Turns
 from pulsemark.kafka import endpoint, reading, session, shown_entries
 from pulsemark.kafka.groups import offsets as group_offsets
 from pulsemark.kafka.handlers import producing
@@ -69,7 +69,7 @@ def slices(monkeypatch):
 
     monkeypatch.setattr(Turns, "has_time", counted)
     monkeypatch.setattr(Turns, "next", counted_next)
-    monkeypatch.setattr(long_work, "SLICE_S", 0)
+    monkeypatch.setattr(cooperative, "SLICE_S", 0)
     return counts
 
 
@@ -117,7 +117,7 @@ def test_a_client_that_leaves_in_the_middle_of_very_many_sets_leaves_nothing(
     """What was appended is counted, and the memory of publishes is given back."""
     create(raw, topic)
     raw.produce(topic, record_set([b"open"]))
-    monkeypatch.setattr(long_work, "SLICE_S", 0)
+    monkeypatch.setattr(cooperative, "SLICE_S", 0)
     sets = [_Produced.PartitionProduceData(index=0, records=record_set([b"x"]))] * 5_000
     fields = produce_fields([], -1) | {"topic_data": [_Produced(name=topic, partition_data=sets)]}
     with RawKafka.from_url(kafka_broker.kafka_url) as client:

@@ -6,7 +6,7 @@ import argparse
 import re
 
 from pulsemark import cli
-from pulsemark.cli.examples import EXAMPLES
+from pulsemark.cli.parsing import EXAMPLES
 
 __all__ = ["commands_page"]
 

@@ -18,10 +18,8 @@ from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
 from ..ledger import EntryKind, LedgerError, Position
 from ..metadata import Control, control_of
 from ..metadata.control import CONTROL_TYPES
-from .access import add_access, seek_service
-from .control_rows import HEADINGS, control_fields, control_line, epoch_lines
+from .brokers import add_access, seek_service
 from .errors import CliError
-from .folder_topics import one_log
 from .options import (
     DEFAULT_DATA_DIR,
     add_data_dir,
@@ -32,6 +30,8 @@ from .options import (
     not_negative,
     positive,
 )
+from .records import HEADINGS, control_fields, control_line, epoch_lines
+from .stores import one_log
 
 # OSError: a token or certificate file cannot be read. ValueError: protobuf refuses a value.
 ERRORS = (LedgerError, SeekCallError, InvalidFieldError, NotPossibleError, OSError)

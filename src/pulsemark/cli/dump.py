@@ -23,9 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
-from .control_rows import ControlPrinter, control_fields
 from .errors import CliError
-from .folder_topics import data_dir_of, names_in
 from .options import (
     add_data_dir,
     add_json,
@@ -35,11 +33,20 @@ from .options import (
     positive,
     tags_text,
 )
-from .payloads import payload_fields, payload_lines
 from .progress import Progress
-from .records import Damage, Row, headless_segments, log_rows, segment_rows
-from .stores import add_store, reader_of
-from .terminal import output_console
+from .records import (
+    ControlPrinter,
+    Damage,
+    Row,
+    control_fields,
+    headless_segments,
+    log_rows,
+    payload_fields,
+    payload_lines,
+    segment_rows,
+)
+from .stores import add_store, data_dir_of, names_in, reader_of
+from .tables import output_console
 from .times import parse_time, show_time
 
 if TYPE_CHECKING:

@@ -28,12 +28,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..metadata.stamper_names import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
-from .access import Access, access_of
-from .admin import add_broker, admin_url, ask, target_path
+from .brokers import Access, access_of, add_broker, admin_url, ask, target_path
 from .errors import CliError
 from .options import add_json, json_line
-from .tables import print_rows
-from .terminal import output_console
+from .tables import output_console, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,14 +56,12 @@ OF_JSON = (
     BACKLOG_QUOTA, "maxProducersPerTopic", "maxConsumersPerTopic", "maxConsumersPerSubscription",
     "maxSubscriptionsPerTopic", "maxTopicsPerNamespace", "maxUnackedMessagesPerConsumer",
     "maxUnackedMessagesPerSubscription", "maxMessageSize", "publishRate", "dispatchRate",
-    "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate", "autoTopicCreation",
+    "subscriptionDispatchRate", "subscribeRate", "autoTopicCreation",
     "autoSubscriptionCreation", "inactiveTopicPolicies", "subscriptionExpirationTime",
     "subscriptionTypesEnabled", "deduplication", "deduplicationSnapshotInterval",
     "delayedDelivery", "encryptionRequired", "schemaCompatibilityStrategy",
     "schemaAutoUpdateCompatibilityStrategy", "isAllowAutoUpdateSchema",
-    "schemaValidationEnforced", "persistence", "offloadPolicies", "offloadThreshold",
-    "offloadThresholdInSeconds", "offloadDeletionLagMs", "subscriptionAuthMode", "entryFilters",
-    "dispatcherPauseOnAckStatePersistent", "replication", "allowedClusters", "properties",
+    "schemaValidationEnforced", "subscriptionAuthMode", "replication", "properties",
 )  # fmt: skip
 POLICIES = (STAMPS, LEADER_EPOCHS, RETENTION, *NUMBERS, MIRRORS, ENTRY_FORMAT, *OF_JSON)
 OPTIONS = (

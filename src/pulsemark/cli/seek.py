@@ -13,8 +13,7 @@ import argparse
 from ..finder import Found, SearchMethod
 from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
 from ..ledger import LedgerError
-from .access import add_access, seek_service
-from .folder_topics import names_in
+from .brokers import add_access, seek_service
 from .options import (
     add_data_dir,
     add_json,
@@ -22,7 +21,7 @@ from .options import (
     grpc_target,
     json_line,
 )
-from .stores import add_store, reader_of
+from .stores import add_store, names_in, reader_of
 from .times import parse_time, show_time
 
 # OSError: a token or certificate file cannot be read.

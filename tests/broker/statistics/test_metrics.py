@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulsemark.broker import Broker, BrokerConfig, long_work
+from pulsemark.broker import Broker, BrokerConfig, cooperative
 from pulsemark.broker.statistics.metrics import current_page
 from pulsemark.testing import RawClient, running_broker
 
@@ -149,7 +149,7 @@ def test_a_page_of_many_topics_gives_way(monkeypatch):
             return turns, first, second
 
     # Each piece is as long as a slice may be.
-    monkeypatch.setattr(long_work, "SLICE_S", 0)
+    monkeypatch.setattr(cooperative, "SLICE_S", 0)
     turns, first, second = asyncio.run(turns_during_a_page())
     assert first is second
     assert b"".join(first).count(b"pulsar_producers_count{") == 50

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pulsemark.broker.long_work import at_once
+from pulsemark.broker.cooperative import at_once
 from pulsemark.broker.statistics.internal_stats import internal_stats
 from pulsemark.broker.statistics.stats import topic_stats
 from pulsemark.ledger import StoreOptions

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pulsemark.broker.long_work import Turns
+from pulsemark.broker.cooperative import Turns
 from pulsemark.broker.statistics.partition_sums import sum_of_partitions
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient

@@ -22,7 +22,7 @@ from pulsemark.metadata import (
     stamper_plugins,
 )
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_handles import SendRefusedError
+from pulsemark.testing.raw_client import SendRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 
 NAMESPACE = "/admin/v2/namespaces/public/default/brokerEntryMetadata"

@@ -13,7 +13,7 @@ import pytest
 from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from pulsemark.broker import BrokerConfig
-from pulsemark.broker.kafka_bridge import kafka_options
+from pulsemark.broker.kafka.ports import kafka_options
 from pulsemark.kafka.deadlines import Deadline
 from pulsemark.kafka.errors import Code
 from pulsemark.kafka.groups.coordinator import Coordinator, subscribes

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...ledger import LedgerError, Position
 from ...ledger.being_read import when_read
 from ...wire import TopicName
-from ..commits import durable
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
+from ..storage import durable
 from .claims import Claims
 from .compaction_runs import CompactionRuns
 from .lanes import Lane

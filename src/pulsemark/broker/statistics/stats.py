@@ -4,9 +4,9 @@ Names and order are Pulsar's (`TopicStats`, `SubscriptionStats`, `ConsumerStats`
 and every field is there. Figures of what this broker does not do or measure are zero, as they are
 in a Pulsar that does not do it; docs/compatibility.md lists them.
 
-A topic can have thousands of subscriptions and consumers, so its figures are taken in pieces (see
-`long_work`). Each row is taken at one moment, and sums are the sums of the rows. A subscription or
-consumer that is removed meanwhile may be missing.
+A topic can have thousands of subscriptions and consumers, so its figures are taken in pieces
+(`cooperative`). Each row is taken at one moment, and sums are the sums of the rows. A subscription
+or consumer that is removed meanwhile may be missing.
 """
 
 from __future__ import annotations

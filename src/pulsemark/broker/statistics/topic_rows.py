@@ -1,6 +1,6 @@
 """The metrics page's rows: the figures of each topic, or of each namespace.
 
-A row is taken in pieces (see `long_work`), and the figures of one subscription at one moment. With
+A row is taken in pieces (`cooperative`), and the figures of one subscription at one moment. With
 `exposeTopicLevelMetricsInPrometheus=false` the rows of a namespace are added up and forgotten, so
 that the page of ten thousand topics is as long as that of one.
 """

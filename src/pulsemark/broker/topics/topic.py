@@ -37,6 +37,7 @@ from ...wire import MessageId, TopicName
 from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
 from ..errors import LimitReachedError, RefusedError
+from ..rates import DispatchLimit
 from ..statistics.counters import RateMeter, TopicCounters
 from ..statistics.flows import Flows
 from ..subscriptions.closing import closing
@@ -46,7 +47,6 @@ from ..subscriptions.delayed import DelayedTotal
 from ..subscriptions.foreign_entries import read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
-from ..topic_rates import DispatchLimit
 from .admission import Admission
 from .deduplication import Deduplication
 from .producers import TopicProducers
