@@ -368,7 +368,7 @@ async def entry_format(request: Request, tenant: str, namespace: str, topic: str
 async def set_entry_format(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Change some of a topic's settings; from then on it takes Kafka's record sets."""
     from ...kafka.errors import KafkaError
-    from ...kafka.settings import check_settings
+    from ...kafka.topic_settings import check_settings
 
     name = policy_topic(request, "persistent", tenant, namespace, topic)
     changes: Any = request.json()

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from ...kafka.endpoint import Endpoint
 from ...kafka.errors import Code, KafkaError
-from ...kafka.names import is_name
-from ...kafka.options import KafkaOptions
-from ...kafka.ports import Budget, InputMemory, OutputMemory, Ports
+from ...kafka.ports import Budget, InputMemory, KafkaOptions, OutputMemory, Ports
+from ...kafka.topic_settings import is_name
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName, check_namespace

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from pulsemark.kafka.records import InvalidRecordSetError
 from pulsemark.kafka.records import batch as batches
-from pulsemark.kafka.records.scan import scan_records
-from pulsemark.kafka.records.uniform import LEAST_RECORDS, uniform_run
+from pulsemark.kafka.records.scan import LEAST_RECORDS, scan_records, uniform_run
 
 from .conftest import TIME_MS, Row, build_set
 

@@ -13,7 +13,7 @@ from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.ledger.topic_log import TopicLog
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields
 
-from .conftest import create, is_on_loop, ledger_of, record_set, records_of
+from ..conftest import create, is_on_loop, ledger_of, record_set, records_of
 
 
 @pytest.mark.parametrize("version", range(12))

@@ -17,7 +17,6 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
-from pulsemark.kafka import publishing
 from pulsemark.kafka.handlers import producing
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import crc32c, peek
@@ -26,7 +25,7 @@ from pulsemark.testing import running_broker
 from pulsemark.testing.faulty_files import FaultyFiles
 from pulsemark.testing.raw_kafka import RawKafka, produce_fields
 
-from .conftest import create, ledger_of, record_set
+from ..conftest import create, ledger_of, record_set
 
 
 def test_a_set_is_one_entry_with_its_count_and_format_in_the_prefix(kafka_broker, raw, made):
@@ -252,7 +251,7 @@ def test_an_answered_request_leaves_no_memory_to_the_garbage_collector(raw, made
     """Its megabyte is free when it is answered, not at some later collection."""
     begun = []
 
-    class Noted(publishing.Publish):
+    class Noted(producing.Publish):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             begun.append(weakref.ref(self))
@@ -394,14 +393,14 @@ def test_a_batch_is_not_stored_twice_if_a_commit_fails_while_its_request_is_prep
     create(raw, topic, partitions=2)
     batch = record_set([b"a"], producer=(7, 0, 0))
     assert raw.produce(topic, batch).base_offset == 0
-    validate = vars(publishing)["validate_produced"]
+    validate = vars(producing)["validate_produced"]
 
     def spied(*args, **options):
         server = kafka_broker.broker.services.kafka
         server.partitions.get(topic, 0).sequences = None  # as after a failed commit
         return validate(*args, **options)
 
-    monkeypatch.setattr(publishing, "validate_produced", spied)
+    monkeypatch.setattr(producing, "validate_produced", spied)
     large = record_set([b"v" * 1000] * 500)
     sets = [(topic, 0, batch), (topic, 1, large)]
     answer = raw.call(ProduceRequest, 7, **produce_fields(sets, -1))

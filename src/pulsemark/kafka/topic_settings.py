@@ -1,4 +1,6 @@
-"""A topic's settings by Kafka's names: what they may be, their defaults, and what follows of them.
+"""Kafka's topics: their names, and their settings by Kafka's names.
+
+Of each setting: what it may be, its default, and what follows of it.
 
 The broker keeps them with the topic's policies. `retention.ms`, `retention.bytes` and
 `cleanup.policy` are also the broker's own policies `retention` and `compactionThreshold`, which
@@ -7,13 +9,15 @@ The broker keeps them with the topic's policies. `retention.ms`, `retention.byte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ..metadata.partition_names import partition_of
 from .errors import Code, KafkaError
 from .records import MAX_BATCH_BYTES, EntryRules, TombstoneStage
 
-__all__ = ["SETTINGS", "Setting", "check_settings", "rules_of"]
+__all__ = ["SETTINGS", "Setting", "check_settings", "is_name", "rules_of"]
 
 CLEANUP_POLICY = "cleanup.policy"
 FORMAT_VERSION = "message.format.version"
@@ -22,7 +26,6 @@ RETENTION_BYTES = "retention.bytes"
 RETENTION_MS = "retention.ms"
 TIMESTAMP_TYPE = "message.timestamp.type"
 TOMBSTONE_STAGE = "pulsemark.tombstone.stage"
-
 BOOLEAN, DOUBLE, LIST = 1, 6, 7
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
@@ -194,4 +197,17 @@ def rules_of(settings: Mapping[str, str]) -> EntryRules:
         tombstone_stage=TombstoneStage(int(value_of(settings, TOMBSTONE_STAGE))),
         log_append_time=value_of(settings, TIMESTAMP_TYPE) == "LogAppendTime",
         max_batch_bytes=int(value_of(settings, MAX_MESSAGE_BYTES)),
+    )
+
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_name(name: str | None) -> bool:
+    """Whether a topic can have this name: Kafka's rule, and not the name of a partition."""
+    return (
+        name is not None
+        and _NAME.fullmatch(name) is not None
+        and name not in (".", "..")
+        and partition_of(name)[1] < 0
     )

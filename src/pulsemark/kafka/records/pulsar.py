@@ -1,4 +1,6 @@
-"""Pulsar's messages as Kafka's records.
+r"""Pulsar's messages as Kafka's records, and Kafka's records as Pulsar's messages.
+
+**From Pulsar** (`read_pulsar`, `pulsar_set`):
 
 ======================  ==================================================================
 record                  of the message
@@ -6,7 +8,7 @@ record                  of the message
 offset                  the entry's base + its place in the batch
 key                     ordering key, else partition key (undone from base64, if flagged)
 value                   payload; null if its null_value flag is set
-headers                 properties (`properties`)
+headers                 properties, see below
 time                    event time, else publish time
 tombstone flag          null_value, the property that the topic's policy names, or the
                         ``tombstone`` field of the entry's prefix
@@ -15,6 +17,28 @@ tombstone flag          null_value, the property that the topic's policy names, 
 Members of a batch that compaction removed are holes. Entries that cannot be records raise
 `UnconvertibleEntryError`: encrypted ones, chunks (no Kafka client would put them together),
 Pulsar's markers, and bytes that are not a message. Kafka's consumers get an `empty_batch` for them.
+
+**To Pulsar** (`to_pulsar`). A stored set becomes one entry: an ordinary message if it counts one
+record, else a batch. Each record keeps its place, so batch index = offset - base. Holes are members
+that say ``compacted_out``, which Pulsar's clients skip. The key is the partition key, in base64
+with its flag if it is not UTF-8. What Pulsar requires and Kafka lacks comes from the caller:
+publish time (the broker's), producer name, sequence id.
+
+Pulsar knows no tombstone with a value. Where the topic's policy names a property for it, such a
+record keeps its value and has that property. Elsewhere its value is null, as for old Kafka clients.
+
+**Headers are properties.** A property is text; a header's value is bytes or null. Text stays text.
+What is not UTF-8, null, or text that looks like an escape, is written with one of two marks in
+front, so that every header comes back as it was:
+
+- ``base64:AAECAw==`` is the bytes 00 01 02 03;
+- ``null:`` is null.
+
+So a Pulsar producer can send binary headers too. A property that begins with ``base64:`` but goes
+on with something else is text.
+
+Order and repeated names are kept on the wire. Pulsar's own clients show properties as a map: the
+last one of a name. A name that is not UTF-8 gets its wrong bytes as ``\xff``.
 """
 
 from __future__ import annotations
@@ -23,25 +47,28 @@ import base64
 import binascii
 from collections.abc import Iterable, Iterator
 
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
 from ...metadata import (
     Buffer,
     MessageFormatError,
     MessageMetadata,
     compression_of,
+    pack_message,
     payload_of,
     read_message_metadata,
 )
-from ...metadata.batch import batch_members
+from ...metadata.batch import batch_members, pack_batch_member
 from ...metadata.compression import CompressionUnavailableError, DecompressionError, decompress
-from ...proto.pulsar_api_pb2 import SingleMessageMetadata
+from ...proto.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from .batch import BatchFields, build
 from .convert import to_legacy
-from .properties import headers_of
-from .record import LOG_APPEND_TIME, TOMBSTONE_FLAG, Codec, Record, Work
-from .rules import MAX_RAW_BYTES
-from .tombstones import says_tombstone
+from .record import LOG_APPEND_TIME, TOMBSTONE_FLAG, Codec, Headers, Record, Work
+from .rules import MAX_RAW_BYTES, TOMBSTONE_VALUE, says_tombstone
 
 _Header = MessageMetadata | SingleMessageMetadata
+_BASE64 = "base64:"
+_NULL = "null:"
 
 
 class UnconvertibleEntryError(ValueError):
@@ -179,3 +206,122 @@ def _key(header: _Header) -> bytes | None:
         return base64.b64decode(key, validate=True)
     except binascii.Error:
         return key
+
+
+def headers_of(properties: Iterable[KeyValue]) -> Headers:
+    """The headers that these properties stand for."""
+    return tuple((_bytes(p.key), _unescaped(p.value)) for p in properties)
+
+
+def add_properties(properties: RepeatedCompositeFieldContainer[KeyValue], headers: Headers) -> None:
+    """Add the properties that stand for these headers."""
+    for name, value in headers:
+        properties.add(key=name.decode("utf-8", "backslashreplace"), value=_escaped(value))
+
+
+def _escaped(value: bytes | None) -> str:
+    if value is None:
+        return _NULL
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = _BASE64
+    if text.startswith(_BASE64) or text == _NULL:
+        return _BASE64 + base64.b64encode(value).decode()
+    return text
+
+
+def _unescaped(value: str | bytes) -> bytes | None:
+    text = _bytes(value)
+    if text == _NULL.encode():
+        return None
+    if text.startswith(_BASE64.encode()):
+        try:
+            return base64.b64decode(text[len(_BASE64) :], validate=True)
+        except binascii.Error:
+            return text
+    return text
+
+
+def _bytes(text: str | bytes) -> bytes:
+    """A string field as bytes. protobuf gives bytes for what is not UTF-8."""
+    return text.encode() if isinstance(text, str) else text
+
+
+def to_pulsar(
+    records: Iterable[Record],
+    message_count: int,
+    *,
+    publish_time_ms: int,
+    producer_name: str,
+    sequence_id: int = 0,
+    tombstone_property: str | None = None,
+    max_bytes: int,
+) -> bytes:
+    """The headers-and-payload of an entry with these records.
+
+    Args:
+        records: of a stored set (`read`), offsets from its first one on.
+        message_count: what the entry counts, holes too.
+        publish_time_ms: when the broker took the set.
+        producer_name: of whom the messages say they are.
+        sequence_id: of the entry's first message.
+        tombstone_property: see above.
+        max_bytes: the largest payload that consumers take, uncompressed.
+
+    Raises:
+        UnconvertibleEntryError: larger than that.
+        RecordSetError: from ``records``.
+    """
+    header = MessageMetadata(
+        producer_name=producer_name, sequence_id=sequence_id, publish_time=publish_time_ms
+    )
+    if message_count == 1:
+        for record in records:
+            payload = _describe(header, record, tombstone_property)
+            _check_size(len(payload), max_bytes)
+            return pack_message(header, payload)
+    batch = bytearray()
+    place = 0
+    for record in records:
+        batch += _HOLE * (record.offset - place)
+        single = SingleMessageMetadata(sequence_id=sequence_id + record.offset)
+        payload = _describe(single, record, tombstone_property)
+        batch += pack_batch_member(single, payload)
+        place = record.offset + 1
+        _check_size(len(batch), max_bytes)
+    batch += _HOLE * (message_count - place)
+    _check_size(len(batch), max_bytes)
+    header.num_messages_in_batch = message_count
+    return pack_message(header, batch)
+
+
+def _describe(header: _Header, record: Record, tombstone_property: str | None) -> bytes:
+    """Fill in the message's header; returns its payload."""
+    add_properties(header.properties, record.headers)
+    if record.time_ms > 0:
+        header.event_time = record.time_ms
+    if record.key is not None:
+        try:
+            header.partition_key = record.key.decode()
+        except UnicodeDecodeError:
+            header.partition_key = base64.b64encode(record.key).decode()
+            header.partition_key_b64_encoded = True
+    value = record.value
+    if record.flagged and value is not None:
+        if tombstone_property is None:
+            value = None
+        elif not says_tombstone(record.headers, tombstone_property):
+            header.properties.add(key=tombstone_property, value=TOMBSTONE_VALUE)
+    if value is None:
+        header.null_value = True
+        return b""
+    return value
+
+
+def _check_size(size_bytes: int, max_bytes: int) -> None:
+    if size_bytes > max_bytes:
+        raise UnconvertibleEntryError(f"more than {max_bytes} bytes as Pulsar's messages")
+
+
+_HOLE = pack_batch_member(SingleMessageMetadata(compacted_out=True), b"")
