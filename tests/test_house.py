@@ -148,7 +148,9 @@ def test_the_house_does_not_grow() -> None:
     """No figure is above what was reached."""
     now = house_of(PACKAGE)
     names = House.__slots__
-    grown = {name: getattr(now, name) for name in names if getattr(now, name) > getattr(REACHED, name)}
+    grown = {
+        name: getattr(now, name) for name in names if getattr(now, name) > getattr(REACHED, name)
+    }
     assert grown == {}, f"{REACHED=}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cleaning.policies import RETENTION
+from ..policies.cleaning_policies import RETENTION
 from ..policies.policy import PolicyValueError
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,

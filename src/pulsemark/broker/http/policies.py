@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from ...wire import TopicName
-from ..cleaning.policies import RETENTION
 from ..policies.catalogue import POLICIES
+from ..policies.cleaning_policies import RETENTION
 from ..policies.levels import Levels
 from ..policies.policy import INT_MAX, InvalidValueError, Place, Policy, PolicyValueError
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, REPLICATION, exceeds_retention

@@ -20,15 +20,14 @@ from ...ledger import Position, Run
 from ...ledger.being_read import in_pieces
 from ...ledger.rows import DamagedRecordError
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode, ProducerAccessMode
-from ..cleaning.figures import CompactionFigures
 from ..configuration.config import BrokerConfig
+from ..counters import CompactionFigures, Rates
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from ..subscriptions.replicated import is_replicated
 from ..subscriptions.subscription import Subscription
 from ..topics.producer import Producer
 from ..topics.topic import Topic
-from .counters import Rates
 from .waiting_figures import (
     draining_figures,
     draining_hashes,
