@@ -15,8 +15,8 @@ from pulsemark.broker.connection.leaving import LEFT_AT_ONCE
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.cooperative import PIECE_IDS, Background, LongWork, Turns
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.http import broker_stats
-from pulsemark.broker.statistics import internal_stats, stats
+from pulsemark.broker.http import brokers
+from pulsemark.broker.metrics import internal_stats, stats
 from pulsemark.broker.subscriptions import closing
 from pulsemark.broker.subscriptions.closing import CLOSED_AT_ONCE
 from pulsemark.broker.subscriptions.subscription import Subscription
@@ -278,7 +278,7 @@ def test_the_statistics_of_the_broker_are_taken_topic_by_topic(raw, http, monkey
     names = [f"persistent://public/default/many{number}" for number in range(COUNT)]
     for name in names:
         raw.create_producer(name)
-    turns.watch(monkeypatch, broker_stats, "_row")
+    turns.watch(monkeypatch, brokers, "_row")
     answer = http("GET", "/admin/v2/broker-stats/topics").json
     shown = [name for bundle in answer["public/default"].values() for name in bundle["persistent"]]
     assert set(names) <= set(shown)

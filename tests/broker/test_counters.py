@@ -1,4 +1,4 @@
-"""Histograms and rates."""
+"""Histograms, the rates of what is used, and the tail cache's figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from pulsemark.broker.configuration.settings import parse_settings
-from pulsemark.broker.counters import NOTHING, CacheMeter, Flow, Flows, Histogram, RateMeter, Rates
+from pulsemark.broker.counters import (
+    NOTHING,
+    CacheMeter,
+    Flow,
+    Flows,
+    Histogram,
+    RateMeter,
+    Rates,
+)
 from pulsemark.ledger import StoreOptions
 from pulsemark.ledger.tail_cache import TailCache
 from pulsemark.testing import RawClient, running_broker

@@ -21,11 +21,12 @@ from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.broker import cooperative
 from pulsemark.broker.cooperative import Turns
-from pulsemark.kafka import answering, endpoint, publishing, reading, session, shown_entries
+from pulsemark.kafka import endpoint, reading, session, shown_entries
 from pulsemark.kafka.groups import offsets as group_offsets
+from pulsemark.kafka.handlers import producing
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.kafka.records import batch as batches
-from pulsemark.kafka.records import fetch, produced_batch, produced_legacy, validate_produced
+from pulsemark.kafka.records import fetch, produced, validate_produced
 from pulsemark.kafka.records.batch import BatchFields
 from pulsemark.kafka.records.convert import to_legacy
 from pulsemark.kafka.records.record import Codec, Record, Work
@@ -227,7 +228,7 @@ def test_very_many_partitions_that_do_not_exist_are_answered_in_turns(
 ):
     """Looking them up takes turns; decoding the request and encoding the answer take a thread."""
     on_loop = []
-    for module, name in ((session, "decode_body"), (answering, "encode")):
+    for module, name in ((session, "decode_body"), (session, "encode")):
         work = getattr(module, name)
 
         def spied(*args, work=work):
@@ -414,7 +415,7 @@ def test_a_few_sets_are_stored_at_once(raw, made, slices):
     slices.clear()
     assert raw.produce(made, record_set([b"x"])).base_offset == 1
     assert not slices
-    assert publishing.AT_ONCE_PARTS >= 100
+    assert producing.AT_ONCE_PARTS >= 100
 
 
 def _equal(count, codec=0, magic=2, value=b"v", numbered=True):
@@ -442,7 +443,7 @@ def test_a_set_is_checked_by_what_is_in_it_not_by_its_size(raw, made, monkeypatc
     """However small it is as sent, many records or bytes after decompression take a thread."""
     raw.produce(made, record_set([b"open"]))
     sizes = []
-    for module, name in ((produced_batch, "scan_records"), (produced_legacy, "scan_messages")):
+    for module, name in ((produced, "scan_records"), (produced, "scan_messages")):
         scan = getattr(module, name)
 
         def spied(data, *args, scan=scan):
@@ -493,7 +494,7 @@ def test_large_sets_of_many_clients_are_checked_a_few_at_a_time(
         finally:
             running.pop()
 
-    monkeypatch.setattr(publishing, "validate_produced", counted)
+    monkeypatch.setattr(producing, "validate_produced", counted)
     large = _equal(1, Codec.GZIP, value=bytes(3_000_000))
     clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(12)]
     for client in clients:
@@ -530,7 +531,7 @@ def test_a_closing_broker_checks_no_more_sets():
         RawKafka.from_url(broker.kafka_url) as client,
     ):
         create(client, "t")
-        patch.setattr(publishing, "validate_produced", held)
+        patch.setattr(producing, "validate_produced", held)
         data = _Produced.PartitionProduceData
         parts = [data(index=0, records=_equal(10_000)) for _ in range(3)]
         topic_data = [_Produced(name="t", partition_data=parts)]

@@ -43,9 +43,9 @@ from ..ledger.commit.group_commit import Notify
 from ..metadata import StamperChain, StampError
 from ..wire import TopicName
 from .audit.auditor import Auditor
-from .cleaning.claims import Claims
 from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
+from .cleaning.worker_thread import Claims
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings, stored_settings
 from .connection.accepting import Listening, connections_affordable, url_host

@@ -22,10 +22,8 @@ from ...ledger import LedgerError, ManagedLedger
 from ..configuration.config import BrokerConfig
 from ..counters import CompactionFigures, CompactionStatus
 from ..errors import BrokerError
-from .claims import Claims
-from .lanes import Lane
-from .pace import Pace
 from .trimming import size_bytes
+from .worker_thread import Claims, Lane, Pace
 
 if TYPE_CHECKING:
     from ...compaction.compaction import CompactionReport

@@ -37,9 +37,8 @@ from ..policies.cleaning_policies import (
     CleaningPolicies,
 )
 from ..storage import durable
-from .claims import Claims
 from .compaction_runs import CompactionRuns
-from .lanes import Lane
+from .worker_thread import Claims, Lane
 
 if TYPE_CHECKING:
     from ..policies.policy import Policy

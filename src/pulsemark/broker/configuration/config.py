@@ -82,7 +82,7 @@ class BrokerConfig(PolicyDefaults):
     #: The namespace whose topics Kafka's clients see, by their local names.
     kafka_namespace: str = "public/default"
     #: Host names that HTTP requests may use, in addition to those that are always allowed
-    #: (`http/origin.py`); "*" allows every name.
+    #: (`http/authentication.py`); "*" allows every name.
     http_allowed_hosts: tuple[str, ...] = ()
     #: Host that lookups return to clients; None: `host`, or the machine's name for 0.0.0.0.
     advertised_address: str | None = None

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ...kafka.nodes import NO_NODE, Node
+from ...kafka.ports import NO_NODE, Node
 from ...wire import TopicName
 from ..cooperative import Background
 from ..errors import RefusedError

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from ...kafka.endpoint import Endpoint
 from ...kafka.errors import Code, KafkaError
-from ...kafka.names import is_name
-from ...kafka.options import KafkaOptions
-from ...kafka.ports import Budget, InputMemory, OutputMemory, Ports
+from ...kafka.ports import Budget, InputMemory, KafkaOptions, OutputMemory, Ports
+from ...kafka.topic_settings import is_name
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName, check_namespace
@@ -30,10 +29,10 @@ from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listener, PerAddress, Tls
 from ..connection.shutdown import Ending
 from ..errors import RefusedError
+from ..metrics.stats import segment_size_bytes
 from ..ownership import KafkaPlace
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..services import Services
-from ..statistics.stats import segment_size_bytes
 from ..topics.catalog_writer import CatalogWriter
 from ..topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from ..topics.registry import MAX_PARTITIONS
