@@ -287,7 +287,7 @@ AT_THE_START = {
     "server.py:_next_incarnation",
 }
 """Functions that change the catalog before anything runs beside them."""
-OF_THE_AUDITOR = {"trails.py:save", "trails.py:post", "trails.py:forget"}
+OF_THE_AUDITOR = {"auditor.py:save", "auditor.py:post", "auditor.py:forget"}
 """The auditor's one thread alone changes its kinds, and reads no others."""
 
 
