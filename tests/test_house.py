@@ -38,9 +38,20 @@ class House:
 
 
 #: What was reached. A figure above it fails.
-REACHED = House(lines=125_000, files=760, largest_folder=50, fragments=80, long_functions=6)
+REACHED = House(lines=121_000, files=670, largest_folder=41, fragments=15, long_functions=6)
 #: Rooms of the broker that import each other, directly or not.
-CIRCLE_OF_BROKER: frozenset[str] = frozenset()
+CIRCLE_OF_BROKER = frozenset(
+    {
+        "audit",
+        "cleaning",
+        "connection",
+        "handlers",
+        "metrics",
+        "services",
+        "subscriptions",
+        "topics",
+    }
+)
 
 
 def modules_of(package: Path) -> dict[str, Path]:
