@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from pulsemark.broker import Broker, BrokerConfig
-from pulsemark.broker.collector import Collector
 from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.broker.embed import new_event_loop
+from pulsemark.broker.gc_tuning import Collector
 from pulsemark.cluster.joining import bookkeeper_member
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))

@@ -21,7 +21,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "broker/connection/test_memory.py": {"_by_topic"},
         "broker/subscriptions/test_delayed.py": {"_heap"},
         "broker/subscriptions/test_waiting_entries.py": {"_heaps"},
-        "broker/test_long_work.py": {"_leaving"},
+        "broker/test_cooperative.py": {"_leaving"},
         "broker/topics/test_catalog_writer.py": {
             "_epochs",
             "_run_blocking",

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from pulsemark.broker.cooperative import at_once
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.long_work import at_once
 from pulsemark.broker.topics.name_locks import NameLocks
 from pulsemark.broker.topics.topic import TopicInUseError
 from pulsemark.proto.pulsar_api_pb2 import (

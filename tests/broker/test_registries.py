@@ -18,8 +18,8 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from pulsemark.broker.cooperative import at_once
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.long_work import at_once
 from pulsemark.broker.topics.topic import TopicInUseError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ProducerAccessMode
 from pulsemark.testing.raw_messages import unbatched_message

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker.connection import leaving
-from pulsemark.broker.long_work import at_once
+from pulsemark.broker.cooperative import at_once
 from pulsemark.broker.subscriptions import subscription as subscriptions
 from pulsemark.broker.subscriptions.seek import SeekTarget, reset_subscription
 from pulsemark.proto.pulsar_api_pb2 import (

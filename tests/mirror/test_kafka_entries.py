@@ -12,8 +12,8 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
+from pulsemark.kafka.producer_state import read_sequences
 from pulsemark.kafka.records import EntryRules, Produced, Work, keep, validate_produced
-from pulsemark.kafka.sequences_in_log import read_sequences
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain, peek
 from pulsemark.metadata.record_set_tags import RecordSetTags, record_set_tags_of

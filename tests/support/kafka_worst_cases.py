@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pulsemark.broker.kafka_loading import importing_kafka
+from pulsemark.broker.kafka import importing_kafka
 
 with importing_kafka():
     from kafka.protocol import admin, consumer, metadata, producer

@@ -11,20 +11,19 @@ from ..ledger import CatalogError
 from ..metadata import StamperChain
 from ..wire import TopicName
 from .audit.auditor import Auditor
-from .cleaning.claims import Claims
+from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
+from .cleaning.worker_thread import Claims
 from .configuration.config import BrokerConfig
+from .configuration.dynamic_settings import put_in_force, stored_settings
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
-from .dynamic_settings import put_in_force, stored_settings
-from .lifetimes import Lifetimes
+from .metrics.counters import CacheMeter
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
-from .security.plugins import authorization_plugin
+from .security.providers import authorization_plugin
 from .services import Services
-from .statistics.cache_figures import CacheMeter
-from .storage import Storage
-from .storage_health import StorageHealth
+from .storage import Storage, StorageHealth
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
 from .topics.schema_rules import SchemaRules

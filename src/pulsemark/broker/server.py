@@ -39,26 +39,24 @@ from ..ledger import LocalStore
 from ..ledger.commit.group_commit import Notify
 from ..metadata import StamperChain, StampError
 from .configuration.config import BrokerConfig
-from .connection.accepting import connections_affordable
+from .connection.accepting import Listening, connections_affordable, url_host
 from .connection.revoking import Revoking
 from .connection.session import Session
-from .ending import Ending
+from .connection.shutdown import Ending
 from .errors import BrokerStateError, ConfigError, NoDataFolderError
-from .grpc_loading import start_seek_server
+from .grpc import start_seek_server
 from .housekeeping import Housekeeping, store_cursors
-from .kafka_loading import make_kafka_server
-from .listening import Listening, url_host
+from .kafka import make_kafka_server
 from .making import make_services
 from .security.authentication import Authenticator
-from .security.making import make_authenticator
+from .security.providers import make_authenticator
 from .services import Services
-from .storage import Storage
-from .store_opening import executor_threads, needs_folder, open_store, opened
+from .storage import Storage, executor_threads, needs_folder, open_store, opened
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
     from ..ledger.local.io.files import Files
-    from .kafka_bridge import KafkaServer
+    from .kafka.ports import KafkaServer
     from .ownership import Membership
 
 __all__ = ["Broker"]
@@ -260,7 +258,12 @@ class Broker:
             return self.services.connections_from(host)
 
         self._listening = Listening(
-            config, self.make_session, self._http_protocol, has_room, connections_from
+            config,
+            self.make_session,
+            self._http_protocol,
+            has_room,
+            connections_from,
+            prepare_http=import_http,
         )
         if config.kafka_port is not None or config.security.kafka_tls_port is not None:
             self._kafka = make_kafka_server(config, has_room, self._listening)
@@ -270,7 +273,6 @@ class Broker:
         return Session(self.services)
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
-        # Imported with the first HTTP connection: most brokers in tests never get one.
         from .http.connection import HttpConnection
 
         return HttpConnection(self.services)
@@ -380,6 +382,14 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def import_http() -> None:
+    """Import what HTTP connections need. It takes some 150 ms, so the loop's thread must not.
+
+    Only the first HTTP connection has it imported: most brokers in tests never get one.
+    """
+    from .http import connection  # noqa: F401
 
 
 def _running(part: T | None, state: str) -> T:

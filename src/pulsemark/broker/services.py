@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from .configuration.config import BrokerConfig
 from .connection.memory import InputMemory, KeptMemory, OutputMemory
 from .connection.receipts import PublishBudget
+from .metrics.counters import CacheMeter
 from .security.authentication import Authenticator
-from .statistics.cache_figures import CacheMeter
-from .storage_health import StorageHealth
+from .storage import StorageHealth
 
 if TYPE_CHECKING:
     from ..finder.mirror_places import MirrorPlaces
     from ..kafka.endpoint import Endpoint
     from .audit.auditor import Auditor
+    from .cleaning.inactive_topics import Lifetimes
     from .cleaning.worker import Cleaning
     from .connection.session import Session
     from .http.connection import HttpConnection
-    from .lifetimes import Lifetimes
     from .ownership import Cluster, GrpcPlace, KafkaPlace
     from .security.authorization import Authorizer
     from .topics.registry import Topics

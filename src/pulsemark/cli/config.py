@@ -52,9 +52,8 @@ def run(args: argparse.Namespace) -> int:
         return _check(args)
     if args.action == "show":
         return _show(args)
-    from ..broker.configuration.fields import setting_fields
-    from ..broker.configuration.reference import default_text
-    from ..broker.configuration.reloading import RELOADABLE
+    from ..broker.configuration.dynamic_settings import RELOADABLE
+    from ..broker.configuration.reference import default_text, setting_fields
 
     rows = [
         {
@@ -106,8 +105,8 @@ def _summary(found: CheckedFile, *, as_json: bool) -> str:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from ..broker.configuration.fields import setting_fields
-    from ..broker.configuration.security_settings import SECRETS
+    from ..broker.configuration.reference import setting_fields
+    from ..broker.configuration.settings import SECRETS
 
     loaded = load_settings(args.config)
     config = with_default_folder(loaded, {})

@@ -32,10 +32,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
-from ..broker.collector import Collector
-from ..broker.configuration.reloading import changed_fields
+from ..broker.configuration.dynamic_settings import changed_fields, put_in_force, with_settings
 from ..broker.configuration.security_config import SecurityConfig
-from ..broker.dynamic_settings import put_in_force, with_settings
+from ..broker.gc_tuning import Collector
 from ..coordination import CoordinationError
 from ..finder.addresses import is_loopback
 from ..ledger import LedgerError, LocalStore, MemoryStore

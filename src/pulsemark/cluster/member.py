@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..broker.errors import RefusedError
-from ..broker.http.bundles import boundaries_of, bundle_of
+from ..broker.http.names import boundaries_of, bundle_of
 from ..broker.ownership import (
     Cluster,
     Found,

@@ -212,3 +212,18 @@ def test_a_route_whose_path_does_not_name_what_it_is_about_fails_at_import() -> 
     ):
         with pytest.raises(LookupError, match="must have the names"):
             Route("GET", path, permission, None, handler)
+
+
+def test_every_route_says_what_it_does() -> None:
+    """The purpose is a sentence of the handler's docstring."""
+    assert [route.path for route in ROUTES if not route.purpose.endswith((".", '"'))] == []
+
+
+def test_no_two_routes_are_the_same() -> None:
+    """A second route with the same method and shape would never be reached."""
+    shapes = [
+        (route.method, *("{}" if part.startswith("{") else part for part in route.parts))
+        for route in ROUTES
+        if "{domain}" not in route.path
+    ]
+    assert sorted({shape for shape in shapes if shapes.count(shape) > 1}) == []

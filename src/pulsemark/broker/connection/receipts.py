@@ -29,7 +29,7 @@ from ...ledger import Appended, Batch, Commit, FencedError
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import commands
 from ..configuration.config import BrokerConfig
-from ..statistics.counters import TopicCounters
+from ..metrics.counters import TopicCounters
 from ..topics.producer import Producer
 
 __all__ = ["PublishBudget", "PublishingSession", "Receipts", "Run"]

@@ -56,8 +56,7 @@ from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError, java_refusal
 from ..handlers import handle_command, handle_sends, handle_unsupported
-from ..security.identity import Credentials
-from ..security.principal import UNAUTHENTICATED
+from ..security.identity import UNAUTHENTICATED, Credentials
 from ..services import Services
 from ..subscriptions.consumer import Consumer
 from ..topics.producer import Producer

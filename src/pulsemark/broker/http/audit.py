@@ -17,8 +17,7 @@ from ...audit.rows import ALL_TIERS, BROKER_TIER, MAX_TIME_MS, AuditRow, check_n
 from ..security import needs
 from .messages import HttpError, Request, Response
 from .names import open_one_log
-from .route import Route
-from .topics import TOPIC
+from .route import TOPIC, Route
 
 __all__ = ["ROUTES"]
 

@@ -10,19 +10,17 @@ from typing import Any
 
 from ...wire import TopicName
 from ..errors import RefusedError
+from ..metrics.non_persistent_stats import internal_stats, partitions_stats, topic_stats
 from ..security import needs
-from ..statistics.non_persistent_stats import internal_stats, partitions_stats, topic_stats
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from . import bodies
-from .bundles import topics_in_bundle
 from .messages import HttpError, Request, Response
-from .names import check_topics_namespace, namespace_name, why_absent
-from .partitions import check_no_partition
+from .names import check_topics_namespace, namespace_name, topics_in_bundle, why_absent
 from .route import Route
-from .termination import NOT_PARTITIONED
-from .topics import stats_options
+from .topic_stats import stats_options
+from .topics import NOT_PARTITIONED, check_no_partition
 
 __all__ = ["ROUTES"]
 

@@ -27,12 +27,7 @@ from ..security.permissions import (
 )
 from . import bodies
 from .messages import HttpError, Request, Response
-from .names import (
-    check_new_namespace,
-    check_topics_namespace,
-    existing_namespace,
-    plain_topic,
-)
+from .names import check_new_namespace, check_topics_namespace, existing_namespace, plain_topic
 from .route import Route
 
 __all__ = ["ROUTES"]

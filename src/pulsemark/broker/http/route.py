@@ -10,7 +10,13 @@ from ..security.needs import Need, Scope
 from .bodies import Kind
 from .messages import Response
 
-__all__ = ["DOMAINS", "Handler", "Route"]
+__all__ = ["BUNDLE", "DOMAINS", "NAMESPACE", "SUBSCRIPTION", "TOPIC", "Handler", "Route"]
+
+#: Where the paths of most routes begin.
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+BUNDLE = f"{NAMESPACE}/{{bundle}}"
+TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
 
 DOMAINS = ("persistent", "non-persistent")
 DOMAIN = "{domain}"

@@ -13,71 +13,54 @@ from ..errors import LimitReachedError, RefusedError
 from ..ownership import NotOwnedError
 from . import (
     audit,
-    backlog_quotas,
-    broker_stats,
+    backlogs,
     brokers,
-    browsing,
     cleaning,
-    entries,
-    entry_format,
-    leader_epochs,
-    lookup,
-    namespace_topics,
     namespaces,
     non_persistent,
-    partitions,
     permissions,
     policies,
-    properties,
     schemas,
     stored_messages,
     subscriptions,
     tenants,
-    termination,
-    topic_policies,
+    topic_stats,
     topics,
     web_page,
 )
-from .authorizing import authorize
+from .authorization import authorize
 from .bodies import check_body
-from .elsewhere import elsewhere
-from .messages import HttpError, Request, Response, UnservedError
-from .pages import (
+from .messages import (
     JSON_CLASSES,
+    HttpError,
+    Request,
+    Response,
+    UnservedError,
     accepts_json,
     allow_header,
     error_page,
     has_json_body,
     options,
 )
+from .peer_proxy import elsewhere
 from .route import Route
 
 __all__ = ["ROUTES", "answer"]
 
 ROUTES: tuple[Route, ...] = (
     *audit.ROUTES,
-    *backlog_quotas.ROUTES,
-    *broker_stats.ROUTES,
+    *backlogs.ROUTES,
     *brokers.ROUTES,
-    *browsing.ROUTES,
     *cleaning.ROUTES,
-    *entries.ROUTES,
-    *entry_format.ROUTES,
-    *leader_epochs.ROUTES,
-    *lookup.ROUTES,
-    *namespace_topics.ROUTES,
     *namespaces.ROUTES,
     *non_persistent.ROUTES,
-    *partitions.ROUTES,
     *permissions.ROUTES,
     *policies.ROUTES,
-    *properties.ROUTES,
     *schemas.ROUTES,
     *stored_messages.ROUTES,
     *subscriptions.ROUTES,
     *tenants.ROUTES,
-    *termination.ROUTES,
-    *topic_policies.ROUTES,
+    *topic_stats.ROUTES,
     *topics.ROUTES,
     *web_page.ROUTES,
 )

@@ -554,7 +554,7 @@ BACKLOG_QUOTAS = Policy(
     what="how large or old a topic's backlog may be, and what happens then",
     read=_read_map,
     default=_default,
-    # Its routes are in `http/backlog_quotas.py`: they set one quota, and show the map.
+    # Its routes are in `http/backlogs.py`: they set one quota, and show the map.
     namespace=None,
     topic=None,
     absent={},

@@ -28,8 +28,8 @@ from ...ledger import LedgerError, Position
 from ...ledger.being_read import when_read
 from ...proto.pulsar_api_pb2 import CommandSeek, ServerError
 from ..background import Background
-from ..commits import durable
 from ..errors import RefusedError
+from ..storage import durable
 from .closing import CLOSED_AT_ONCE, closing
 from .positions import position_of
 

@@ -31,10 +31,10 @@ from ...metadata import StampError
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..background import Background
-from ..commits import durable
 from ..errors import RefusedError
 from ..policies.levels import Levels
 from ..policies.policy import Place, Policy, PolicyValueError
+from ..storage import durable
 from .entry_formats import KAFKA_POLICY
 from .name_locks import NameLocks
 

@@ -22,8 +22,7 @@ from ...wire import TopicName
 from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
-from ..statistics.counters import DropMeter, RateMeter, TopicCounters
-from ..statistics.flows import Flows
+from ..metrics.counters import DropMeter, Flows, RateMeter, TopicCounters
 from ..subscriptions.conversions import Conversions
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from .producers import TopicProducers

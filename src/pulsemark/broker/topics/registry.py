@@ -22,8 +22,8 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..background import Background
 from ..configuration.config import BrokerConfig
+from ..cooperative import Turns
 from ..errors import RefusedError
-from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
 from ..storage import Storage

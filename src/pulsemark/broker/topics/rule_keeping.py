@@ -15,7 +15,7 @@ from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
 from ..background import Background
 from ..errors import RefusedError
-from ..topic_rates import dispatch_limit, publish_limit
+from ..rates import dispatch_limit, publish_limit
 from .admission import Admission
 from .deduplication import SNAPSHOT_KIND, Deduplication, Snapshot, recovered
 from .topic_rules import RULED, TopicRules, rules_of

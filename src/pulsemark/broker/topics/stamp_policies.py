@@ -42,7 +42,7 @@ from ...metadata import (
     field_number_of,
 )
 from ...wire import TopicName
-from ..long_work import Turns
+from ..cooperative import Turns
 from ..policies.levels import Levels
 from ..policies.policy import Place, Policy, PolicyValueError
 from .policy_store import PolicyStore

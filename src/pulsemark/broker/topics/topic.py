@@ -37,8 +37,8 @@ from ...wire import MessageId, TopicName
 from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
 from ..errors import LimitReachedError, RefusedError
-from ..statistics.counters import RateMeter, TopicCounters
-from ..statistics.flows import Flows
+from ..metrics.counters import Flows, RateMeter, TopicCounters
+from ..rates import DispatchLimit
 from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.conversions import BeingConvertedError, Conversions
@@ -46,7 +46,6 @@ from ..subscriptions.delayed import DelayedTotal
 from ..subscriptions.foreign_entries import read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
-from ..topic_rates import DispatchLimit
 from .admission import Admission
 from .deduplication import Deduplication
 from .producers import TopicProducers

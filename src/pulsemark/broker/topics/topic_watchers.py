@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..long_work import at_once
+from ..cooperative import at_once
 from .name_patterns import matches, topics_hash
 
 if TYPE_CHECKING:
