@@ -85,6 +85,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         add_json(action)
     setting = _action(actions, "set", "set it")
+    unset = _action(actions, "unset", "go back to what the namespace, or the broker, has")
+    _add_json(setting, unset)
+    for action in (setting, unset):
+        add_json(action)
+    _add_own(setting)
+
+
+def _add_own(setting: argparse.ArgumentParser) -> None:
     value = setting.add_argument_group("brokerEntryMetadata").add_mutually_exclusive_group()
     value.add_argument(
         "--stampers",
@@ -110,10 +118,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a topic setting by Kafka's name, such as message.format.version=0.10.0; without "
         "a value, its default. May be given several times",
     )
-    unset = _action(actions, "unset", "go back to what the namespace, or the broker, has")
-    _add_json(setting, unset)
-    for action in (setting, unset):
-        add_json(action)
 
 
 def _add_json(setting: argparse.ArgumentParser, unset: argparse.ArgumentParser) -> None:
