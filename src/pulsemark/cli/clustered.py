@@ -18,7 +18,7 @@ from .errors import CliError
 from .options import json_line, positive
 
 if TYPE_CHECKING:
-    from ..broker.ownership import Membership
+    from ..broker.server import Membership
     from ..cluster.supervisor import Supervisor
 
 WORKER = re.compile(r"worker-\d+")

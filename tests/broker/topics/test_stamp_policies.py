@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.broker.topics.stamp_policies import (
+from pulsemark.broker.policies.own_policies import (
     MAX_STAMPERS,
     InvalidPolicyError,
     StampPolicy,
@@ -437,9 +437,9 @@ def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, 
 
 def stampers_of_before():
     """Forget the chains that were made while the plugin was there, as a new process would."""
-    from pulsemark.broker.topics import stamp_policies
+    from pulsemark.broker.policies import own_policies
 
-    stamp_policies._chain.cache_clear()
+    own_policies._chain.cache_clear()
 
 
 def change(broker, topic, value):

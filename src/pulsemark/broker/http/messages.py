@@ -21,8 +21,8 @@ from ..security.identity import UNAUTHENTICATED, Principal
 
 if TYPE_CHECKING:
     from ..cooperative import Turns
+    from ..metrics.stats import Pieces
     from ..services import Services
-    from ..statistics.stats import Pieces
 
 __all__ = [
     "HTML_TYPE",

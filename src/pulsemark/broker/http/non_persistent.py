@@ -10,8 +10,8 @@ from typing import Any
 
 from ...wire import TopicName
 from ..errors import RefusedError
+from ..metrics.non_persistent_stats import internal_stats, partitions_stats, topic_stats
 from ..security import needs
-from ..statistics.non_persistent_stats import internal_stats, partitions_stats, topic_stats
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError

@@ -20,8 +20,8 @@ import h11
 
 from ...wire import TopicName
 from ..errors import RefusedError
+from ..metrics.stats import sum_of_partitions
 from ..ownership import Cluster, Found, NotOwnedError
-from ..statistics.partition_sums import sum_of_partitions
 from .messages import HttpError, Request, Response
 from .names import boundaries_of, bundles_of
 from .route import Route

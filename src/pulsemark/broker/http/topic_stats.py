@@ -7,10 +7,9 @@ from typing import Any
 
 from ...ledger import LedgerError
 from ...wire import TopicName
+from ..metrics.internal_stats import internal_stats, managed_ledger_info
+from ..metrics.stats import Pieces, StatsOptions, sum_of_partitions, topic_stats
 from ..security import needs
-from ..statistics.internal_stats import internal_stats, managed_ledger_info
-from ..statistics.partition_sums import sum_of_partitions
-from ..statistics.stats import Pieces, StatsOptions, topic_stats
 from ..topics.registry import Topics
 from ..topics.topic import Topic
 from .messages import HttpError, Request, Response

@@ -29,10 +29,10 @@ from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listener, PerAddress, Tls
 from ..connection.shutdown import Ending
 from ..errors import RefusedError
+from ..metrics.stats import segment_size_bytes
 from ..ownership import KafkaPlace
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..services import Services
-from ..statistics.stats import segment_size_bytes
 from ..topics.catalog_writer import CatalogWriter
 from ..topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from ..topics.registry import MAX_PARTITIONS
@@ -42,7 +42,7 @@ from .cluster import BrokerCluster
 
 if TYPE_CHECKING:
     from ..cleaning.backlog_quotas import Excess
-    from ..rates import Throttled
+    from ..policies.rate_limits import Throttled
 
 __all__ = ["LOG_START_KIND", "KafkaLimits", "KafkaServer", "LogStarts", "kafka_options"]
 

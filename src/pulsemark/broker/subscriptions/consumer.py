@@ -23,7 +23,7 @@ from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta
 from ...wire import commands
 
 if TYPE_CHECKING:
-    from ..connection.memory import Reservation
+    from ..memory import Reservation
     from .subscription import Subscription
 
 __all__ = ["Consumer", "ConsumerConnection"]

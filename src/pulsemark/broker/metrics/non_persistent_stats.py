@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..cleaning.figures import CompactionFigures
+from ..counters import CompactionFigures
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.producer import Producer
 from .stats import (
     EVERYTHING,
+    NO_RANGES,
+    NOT_DRAINING,
+    NOT_FILTERED,
+    NOT_OFFLOADED,
+    NOT_THROTTLED,
     Pieces,
     StatsOptions,
     compaction_stats,
@@ -22,7 +27,6 @@ from .stats import (
     publisher_stats,
     rates_of,
 )
-from .zero_figures import NO_RANGES, NOT_DRAINING, NOT_FILTERED, NOT_OFFLOADED, NOT_THROTTLED
 
 __all__ = ["internal_stats", "partitions_stats", "topic_stats"]
 

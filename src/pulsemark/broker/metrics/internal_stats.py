@@ -14,8 +14,7 @@ from ...ledger.being_read import in_pieces
 from ..subscriptions.positions import shown_mark_delete
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
-from .stats import Pieces, iso_time, segment_size_bytes
-from .waiting_figures import ranges_text
+from .stats import Pieces, iso_time, ranges_text, segment_size_bytes
 
 __all__ = ["internal_stats", "managed_ledger_info", "stored_index"]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from urllib.request import urlopen
 
+import pulsar
 import pytest
 
 from pulsemark.broker.cooperative import Turns
-from pulsemark.broker.statistics.partition_sums import sum_of_partitions
+from pulsemark.broker.metrics.stats import iso_time, sum_of_partitions
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
-from pulsemark.testing import RawClient
+from pulsemark.testing import RawClient, running_broker
 
 Shared, Key_Shared = CommandSubscribe.Shared, CommandSubscribe.Key_Shared
 
@@ -201,3 +204,35 @@ def test_the_average_of_messages_is_that_of_sendings(raw, topic, shown, drain):
     producer.send_batch([b"m"] * 5)
     drain(consumer)
     assert shown()["consumers"][0]["avgMessagesPerEntry"] == 1
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1_763_000_000_120, "2025-11-13T02:13:20.12Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (2**63, "9999-12-31T23:59:59.999Z"),
+        (-(2**63), "0001-01-01T00:00:00Z"),
+    ],
+)
+def test_every_number_has_a_text(time_ms, text):
+    """To the millisecond within the years 1 to 9999, and their ends for all other numbers."""
+    assert iso_time(time_ms) == text
+
+
+@pytest.mark.parametrize("days", [10_000 * 365, -10_000 * 365])
+def test_statistics_of_a_broker_whose_clock_is_far_off(days):
+    """Who sets the clock of a test broker ten thousand years away still reads statistics."""
+    with running_broker() as broker:
+        broker.clock.advance(days=days)
+        client = pulsar.Client(broker.service_url)
+        try:
+            client.subscribe("far", "audit")
+            client.create_producer("far").send(b"x")
+            for route in ("stats", "internalStats"):
+                path = f"/admin/v2/persistent/public/default/far/{route}"
+                with urlopen(broker.http_url + path, timeout=20) as answer:
+                    assert json.load(answer)
+        finally:
+            client.close()

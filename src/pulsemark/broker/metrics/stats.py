@@ -11,7 +11,7 @@ or consumer that is removed meanwhile may be missing.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,37 +20,41 @@ from ...ledger import Position, Run
 from ...ledger.being_read import in_pieces
 from ...ledger.rows import DamagedRecordError
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode, ProducerAccessMode
-from ..cleaning.figures import CompactionFigures
 from ..configuration.config import BrokerConfig
+from ..counters import CompactionFigures, Rates
 from ..subscriptions.consumer import Consumer
+from ..subscriptions.dispatcher import Dispatcher
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from ..subscriptions.replicated import is_replicated
 from ..subscriptions.subscription import Subscription
 from ..topics.producer import Producer
 from ..topics.topic import Topic
-from .counters import Rates
-from .waiting_figures import (
-    draining_figures,
-    draining_hashes,
-    draining_sums,
-    range_figures,
-    waiting_figures,
-)
-from .zero_figures import NO_RANGES, NOT_DRAINING, NOT_FILTERED, NOT_OFFLOADED, NOT_THROTTLED
 
 __all__ = [
     "EVERYTHING",
+    "NOT_DRAINING",
+    "NOT_FILTERED",
+    "NOT_OFFLOADED",
+    "NOT_THROTTLED",
+    "NO_RANGES",
     "Pieces",
     "StatsOptions",
     "bytes_from",
     "compaction_stats",
     "consumer_stats",
+    "draining_figures",
+    "draining_hashes",
+    "draining_sums",
     "iso_time",
     "publisher_stats",
+    "range_figures",
+    "ranges_text",
     "rates_of",
     "segment_size_bytes",
     "storage_size_bytes",
+    "sum_of_partitions",
     "topic_stats",
+    "waiting_figures",
 ]
 
 Pieces = Generator[object, None, dict[str, Any]]
@@ -385,3 +389,236 @@ def _bytes_of_rows(segment: Run, first: int, last: int) -> int:
         if segment.is_gone(last - 1):
             return 0
         raise
+
+
+#: Figures of what this broker does not do: offloading, transactions, replication, filters. Pulsar
+#: shows them in every answer, and they are zero in a Pulsar that does not do it either.
+NOT_OFFLOADED = dict.fromkeys(
+    (
+        "offloadedStorageSize",
+        "lastOffloadLedgerId",
+        "lastOffloadSuccessTimeStamp",
+        "lastOffloadFailureTimeStamp",
+        "ongoingTxnCount",
+        "abortedTxnCount",
+        "committedTxnCount",
+    ),
+    0,
+)
+NOT_THROTTLED = {
+    f"dispatchThrottled{what}EventsBy{who}Limit": 0
+    for who in ("Subscription", "Topic", "Broker")
+    for what in ("Msg", "Bytes")
+}
+NOT_FILTERED = {
+    f"filter{what}MsgCount": 0 for what in ("Processed", "Accepted", "Rejected", "Rescheduled")
+}
+NOT_DRAINING = dict.fromkeys(
+    ("drainingHashesCount", "drainingHashesClearedTotal", "drainingHashesUnackedMessages"), 0
+)
+NO_RANGES = {
+    "nonContiguousDeletedMessagesRanges": 0,
+    "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+    "delayedMessageIndexSizeInBytes": 0,
+}
+
+
+HASHES_AT_ONCE = 500
+#: Ranges that are written out; the rest is left out, as the answer must not grow without limit.
+MAX_RANGES = 10_000
+#: The memory of Pulsar's index for few delayed messages.
+DELAYED_INDEX_BYTES = 384
+
+Draining = dict[Consumer, list[dict[str, int]]]
+
+
+def waiting_figures(dispatcher: Dispatcher | None, backlog: int) -> dict[str, Any]:
+    """The figures of a subscription about entries that were read and wait."""
+    delayed = 0 if dispatcher is None else len(dispatcher.delayed)
+    return {
+        "msgBacklogNoDelayed": backlog - delayed,
+        "blockedSubscriptionOnUnackedMsgs": dispatcher is not None and dispatcher.all_blocked,
+        "msgDelayed": delayed,
+        "msgInReplay": 0 if dispatcher is None else len(dispatcher.waiting),
+    }
+
+
+def draining_hashes(dispatcher: Dispatcher | None) -> Generator[None, None, Draining | None]:
+    """Of Key_Shared: hashes that others have now, and of which a consumer still holds entries.
+
+    None: nothing waits for a former consumer.
+    """
+    if not isinstance(dispatcher, KeySharedDispatcher) or not dispatcher.drains:
+        return None
+    found: Draining = {}
+    for done, (holder, slot, count) in enumerate(dispatcher.draining(), start=1):
+        row = {"hash": slot, "unackMsgs": count, "blockedAttempts": 0}
+        found.setdefault(holder, []).append(row)
+        if done % HASHES_AT_ONCE == 0:
+            yield
+    return found
+
+
+def draining_figures(consumer: Consumer, draining: Draining | None) -> dict[str, Any]:
+    """A consumer's figures of the hashes that have moved from it."""
+    if draining is None:
+        return {}
+    rows = sorted(draining.get(consumer, ()), key=lambda row: row["hash"])
+    return {
+        "drainingHashesCount": len(rows),
+        "drainingHashesClearedTotal": consumer.sendings.drained_slots,
+        "drainingHashesUnackedMessages": sum(row["unackMsgs"] for row in rows),
+        "drainingHashes": rows,
+    }
+
+
+def draining_sums(consumers: list[dict[str, Any]]) -> dict[str, int]:
+    """The same of all consumers of a subscription."""
+    return {name: sum(row[name] for row in consumers) for name in NOT_DRAINING}
+
+
+def range_figures(subscription: Subscription) -> dict[str, int]:
+    """Ranges of acknowledged entries after the mark-delete position, and indexes' sizes."""
+    dispatcher = subscription.dispatcher
+    is_delayed = dispatcher is not None and len(dispatcher.delayed) > 0
+    ranges = subscription.cursor.acked_ranges
+    return {
+        "nonContiguousDeletedMessagesRanges": ranges,
+        "nonContiguousDeletedMessagesRangesSerializedSize": _size_of_ranges(subscription),
+        "delayedMessageIndexSizeInBytes": DELAYED_INDEX_BYTES if is_delayed else 0,
+    }
+
+
+def _size_of_ranges(subscription: Subscription) -> int:
+    """The bytes of the ranges in Pulsar's form: two positions in each."""
+    size_bytes = 0
+    for ledger_id, first, last in subscription.cursor.acked_runs():
+        for entry_id in (first - 1, last):
+            size_bytes += 4 + _varint_bytes(ledger_id) + _varint_bytes(entry_id)
+    return size_bytes
+
+
+def _varint_bytes(value: int) -> int:
+    return max((value & (1 << 64) - 1).bit_length() + 6, 7) // 7
+
+
+def ranges_text(subscription: Subscription) -> str:
+    """The ranges as Pulsar writes them: without the first place of each, with its last one."""
+    found: list[str] = []
+    for ledger_id, first, last in subscription.cursor.acked_runs():
+        if len(found) == MAX_RANGES:
+            break
+        found.append(f"({ledger_id}:{first - 1}..{ledger_id}:{last}]")
+    return f"[{','.join(found)}]"
+
+
+#: Figures of which the smallest that is not zero counts.
+EARLIEST = frozenset({"earliestMsgPublishTimeInBacklogs", "earliestMsgPublishTimeInBacklog"})
+#: Figures of which the largest counts: limits.
+LARGEST = frozenset({"backlogQuotaLimitSize", "backlogQuotaLimitTime", "averageMsgSize"})
+#: What Pulsar shows of a partition alone.
+OF_ONE = frozenset(
+    {"topicEpoch", "ownerBroker", "durability", "activeConsumerName", "keySharedMode"}
+)
+#: What Pulsar does not add up.
+NOT_ADDED = frozenset({"msgChunkPublished", "blockedSubscriptionOnUnackedMsgs"})
+PUBLISHER = ("msgRateIn", "msgThroughputIn", "averageMsgSize", "chunkedMessageRate")
+CONSUMER = (
+    "msgRateOut",
+    "msgThroughputOut",
+    "bytesOutCounter",
+    "msgOutCounter",
+    "msgRateRedeliver",
+    "messageAckRate",
+    "availablePermits",
+    "unackedMessages",
+    "drainingHashesClearedTotal",
+)
+#: Of these the last partition's counts.
+LAST = (
+    "consumerName",
+    "blockedConsumerOnUnackedMsgs",
+    "drainingHashesCount",
+    "drainingHashesUnackedMessages",
+    "drainingHashes",
+    "keyHashRangeArrays",
+)
+#: What a row of a single consumer has, and a sum has not.
+OF_A_CLIENT = frozenset({"address", "connectedSince", "clientVersion", "metadata"})
+
+
+def sum_of_partitions(
+    rows: Sequence[dict[str, Any]],
+) -> Generator[object, None, dict[str, Any]]:
+    """The stats of all partitions together, made in pieces."""
+    total: dict[str, Any] = {}
+    for row in rows:
+        subscriptions = total.get("subscriptions", {})
+        for name, one in row["subscriptions"].items():
+            subscriptions[name] = _added(subscriptions.get(name, {}), one)
+            yield None
+        total = _added(total, {**row, "subscriptions": {}})
+        total["subscriptions"] = subscriptions
+        yield None
+    total["oldestBacklogMessageAgeSeconds"] = 0
+    total["deduplicationStatus"] = None
+    return {name: value for name, value in total.items() if value is not None}
+
+
+def _added(total: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    found = dict(total)
+    for name, value in row.items():
+        if name not in OF_ONE:
+            found[name] = _both(name, total.get(name), value)
+    return found
+
+
+def _both(name: str, before: Any, value: Any) -> Any:
+    if isinstance(value, list):
+        return _clients(name, before or [], value)
+    if isinstance(value, dict):
+        return _zeros(value) if name == "compaction" else _added(before or {}, value)
+    if isinstance(value, bool):
+        return False if name in NOT_ADDED else bool(before) or value
+    if isinstance(value, int) and ("Timestamp" in name or "TimeStamp" in name):
+        return 0
+    if not isinstance(value, int | float) or before is None:
+        return value
+    if name in EARLIEST:
+        return min(filter(None, (before, value)), default=0)
+    return max(before, value) if name in LARGEST else before + value
+
+
+def _zeros(row: dict[str, Any]) -> dict[str, Any]:
+    return dict.fromkeys(row, 0)
+
+
+def _clients(name: str, before: list[Any], rows: list[Any]) -> list[Any]:
+    """The rows of publishers or consumers with those of one more partition."""
+    if name == "publishers":
+        return [
+            _publisher(before[at] if at < len(before) else {}, rows[at] if at < len(rows) else {})
+            for at in range(max(len(before), len(rows)))
+        ]
+    if name != "consumers":
+        return []
+    if len(before) != len(rows):
+        return [*before, *(_consumer({}, row) for row in rows)]
+    return [_consumer(one, row) for one, row in zip(before, rows, strict=True)]
+
+
+def _publisher(total: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    sums = {name: total.get(name, 0.0) + row.get(name, 0.0) for name in PUBLISHER}
+    return {**sums, "producerId": 0, "supportsPartialProducer": False}
+
+
+def _consumer(total: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, value in row.items():
+        if name in CONSUMER:
+            found[name] = total.get(name, 0) + value
+        elif name in LAST or name in ("lastAckedTime", "lastConsumedTime"):
+            found[name] = value if name in LAST else "1970-01-01T00:00:00Z"
+        elif name not in OF_A_CLIENT:
+            found[name] = 0.0 if isinstance(value, float) else 0
+    return found

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from pulsemark.broker.cooperative import at_once
-from pulsemark.broker.statistics.internal_stats import internal_stats
-from pulsemark.broker.statistics.stats import topic_stats
+from pulsemark.broker.metrics.internal_stats import internal_stats
+from pulsemark.broker.metrics.stats import topic_stats
 from pulsemark.ledger import StoreOptions
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.wire import TopicName

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pulsemark.broker import Broker, BrokerConfig, cooperative
-from pulsemark.broker.statistics.metrics import current_page
+from pulsemark.broker.metrics.prometheus import current_page
 from pulsemark.testing import RawClient, running_broker
 
 

@@ -7,6 +7,9 @@ the disk's and the interpreter's time, however many topics there are. A caller c
 longer, and go by another clock.
 
 The thread starts with the first work, so a broker that cleans nothing does not have it.
+
+`Claims` prevent that a topic is cleaned and compacted at the same time; `Pace` limits a
+compaction's speed: bytes per second, and half of the interpreter's time.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["Lane"]
+__all__ = ["Claims", "Lane", "Pace"]
 
 log = logging.getLogger(__name__)
 
@@ -139,3 +143,73 @@ def _do(future: Future[T], call: Callable[[], T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+class Claims:
+    """The topics that are being cleaned or compacted, by name."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._held: set[str] = set()
+
+    @contextmanager
+    def waiting(self, name: str) -> Iterator[None]:
+        """Wait until a topic is free, and claim it. Blocks."""
+        with self._condition:
+            self._condition.wait_for(lambda: name not in self._held)
+            self._held.add(name)
+        try:
+            yield
+        finally:
+            self._give_back(name)
+
+    @contextmanager
+    def if_free(self, name: str) -> Iterator[bool]:
+        """Claim a topic if it is free; the context's value says whether it was."""
+        with self._condition:
+            taken = name not in self._held
+            if taken:
+                self._held.add(name)
+        try:
+            yield taken
+        finally:
+            if taken:
+                self._give_back(name)
+
+    def wait_until_free(self, name: str) -> None:
+        """Return when a topic is not claimed. Blocks."""
+        with self._condition:
+            self._condition.wait_for(lambda: name not in self._held)
+
+    def _give_back(self, name: str) -> None:
+        with self._condition:
+            self._held.discard(name)
+            self._condition.notify_all()
+
+
+#: There is no pause until the work took this time, since a pause and a wake-up have a cost.
+WORK_MIN_S = 0.002
+
+
+class Pace:
+    """Pauses one run, so that it stays below a rate and works at most half of the time."""
+
+    def __init__(self, bytes_per_s: int, stop: threading.Event) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._stop = stop
+        self._worked_from_s = time.monotonic()
+        self._owed_s = 0.0
+
+    def spent(self, size_bytes: int) -> None:
+        """Count bytes that were read or written."""
+        self._owed_s += size_bytes / self._bytes_per_s
+
+    def rest(self) -> None:
+        """Pause as long as the work since the last pause, or longer if the rate requires it."""
+        worked_s = time.monotonic() - self._worked_from_s
+        if max(worked_s, self._owed_s) < WORK_MIN_S:
+            return
+        rest_s = max(min(worked_s, REST_MAX_S), self._owed_s - worked_s)
+        self._owed_s = 0.0
+        self._stop.wait(rest_s)
+        self._worked_from_s = time.monotonic()

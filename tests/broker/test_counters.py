@@ -1,17 +1,96 @@
-"""Figures of the tail cache on the metrics page."""
+"""Histograms, the rates of what is used, and the tail cache's figures."""
 
 from __future__ import annotations
 
 import urllib.request
+from dataclasses import dataclass
 
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from pulsemark.broker.configuration.settings import parse_settings
-from pulsemark.broker.statistics.cache_figures import CacheMeter
+from pulsemark.broker.counters import (
+    NOTHING,
+    CacheMeter,
+    Flow,
+    Flows,
+    Histogram,
+    RateMeter,
+    Rates,
+)
 from pulsemark.ledger import StoreOptions
 from pulsemark.ledger.tail_cache import TailCache
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
+from pulsemark.wire import commands
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), max_size=30))
+def test_a_histogram_counts_each_value_below_its_bound(values):
+    """Bounds are inclusive, and one more bucket counts larger values."""
+    histogram = Histogram((5, 10, 20))
+    for value, times in values:
+        histogram.add(value, times)
+    flat = [value for value, times in values for _ in range(times)]
+    expected = [
+        sum(low < value <= high for value in flat)
+        for low, high in ((-1, 5), (5, 10), (10, 20), (20, 10**9))
+    ]
+    assert expected == histogram.buckets
+    assert (len(flat), sum(flat)) == (histogram.count, histogram.total)
+
+
+def test_rates_are_growth_per_second():
+    """Each period by itself; a total that shrinks counts as no growth."""
+    meter = RateMeter()
+    meter.update((100, 1000, 50, 500, 0, 0), 10.0)
+    assert Rates(10.0, 100.0, 5.0, 50.0) == meter.rates
+    meter.update((100, 1000, 10, 600, 0, 0), 10.0)
+    assert Rates(0.0, 0.0, 0.0, 10.0) == meter.rates
+
+
+@dataclass(eq=False)
+class _Counted:
+    messages_in: int = 0
+    bytes_in: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+
+
+def test_rates_are_those_of_the_last_period():
+    """Growth divided by the period; what had no traffic has no meter, what left is forgotten."""
+    flows, producer, idle, consumer = Flows(), _Counted(10, 100), _Counted(), _Counted()
+    consumer.messages_out, consumer.bytes_out = 4, 40
+    flows.update([producer, idle], [consumer], 2.0)
+    assert flows.of(producer) == Flow(5.0, 50.0, 10, 100)
+    assert flows.of(consumer) == Flow(2.0, 20.0, 4, 40)
+    assert flows.of(idle) is NOTHING
+    producer.messages_in = 11
+    flows.update([producer], [], 1.0)
+    assert flows.of(producer).messages_per_s == 1.0
+    assert flows.of(consumer) is NOTHING
+
+
+async def _end_period(broker):
+    for topic in broker.services.topics.open_topics.values():
+        topic.update_rates(2.0)
+
+
+def test_clients_see_their_rates():
+    """CONSUMER_STATS has a consumer's rates of the last period, and msgBacklog counts entries."""
+    with running_broker() as broker, RawClient.from_url(broker.service_url) as raw:
+        name = "persistent://public/default/rates"
+        producer = raw.create_producer(name)
+        consumer = raw.subscribe(name, "s", earliest=True)
+        for _ in range(3):
+            producer.send(b"12345")
+        consumer.flow(2)
+        consumer.receive_many(2)
+        broker.call(_end_period)
+        stats = raw.request(lambda number: commands.consumer_stats(consumer.consumer_id, number))
+        assert (stats.msgRateOut, stats.msgBacklog) == (1.0, 3)
+        assert stats.msgThroughputOut > 5.0
 
 
 def cache_figures(broker):
