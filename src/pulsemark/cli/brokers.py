@@ -1,10 +1,11 @@
 """The broker that a command asks: its addresses, the user's token, whom to trust, and calls.
 
-A command that publishes or receives speaks Pulsar's protocol to `--service-url`; others call the
-HTTP interface at `--admin-url`. The token comes from `--token-file`, or from the environment's
-PULSEMARK_TOKEN. A token is no argument itself: other users of the machine can read a process'
-arguments. `--tls-ca`, or PULSEMARK_TLS_CA, is the authority to trust; `--tls-cert` and `--tls-key`
-are an own certificate.
+Every command that asks a broker has `--url`: pulsar://HOST:PORT to publish and receive, HOST:PORT
+for gRPC, else http://HOST:PORT. Its other names are `--service-url`, `--grpc` and `--admin-url`.
+
+The token comes from `--token-file`, or from the environment's PULSEMARK_TOKEN. A token is no
+argument itself: other users of the machine can read a process' arguments. `--tls-ca`, or
+PULSEMARK_TLS_CA, is the authority to trust; `--tls-cert` and `--tls-key` are an own certificate.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ DEFAULT_SERVICE_URL = "pulsar://127.0.0.1:6650"
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
-    """`--service-url`, and the options of access."""
+    """`--url`, and the options of access."""
     parser.add_argument(
+        "--url",
         "--service-url",
+        dest="service_url",
         default=DEFAULT_SERVICE_URL,
         metavar="URL",
         help=f"the broker (default: {DEFAULT_SERVICE_URL})",
@@ -44,10 +47,15 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 
 
 def service_of(args: argparse.Namespace) -> Service:
-    """The brokers at `--service-url`. Raises CliError, OSError, ServiceUrlError."""
+    """The brokers at `--url`. Raises CliError, OSError, ServiceUrlError."""
     from ..client import Service
     from ..client.service import authentication
 
+    if not args.service_url.startswith(("pulsar:", "pulsar+ssl:")):
+        raise CliError(
+            f"--url {args.service_url!r} is not of the form {DEFAULT_SERVICE_URL}: this command"
+            " speaks Pulsar's protocol"
+        )
     access = access_of(args)
     context = access.context() if args.service_url.startswith("pulsar+ssl:") else None
     return Service(args.service_url, ssl_context=context, **authentication(access.token))
@@ -134,19 +142,19 @@ def access_of(args: argparse.Namespace) -> Access:
 
 
 @contextmanager
-def seek_service(args: argparse.Namespace) -> Iterator[SeekClient]:
-    """The seek service of `--grpc`. Errors of its calls name its address.
+def seek_service(args: argparse.Namespace, address: str) -> Iterator[SeekClient]:
+    """The seek service at an address. Errors of its calls name it.
 
     Raises CliError, OSError, and what the calls raise.
     """
     from ..finder import SeekCallError, SeekClient
 
     access = access_of(args)
-    with SeekClient(args.grpc, token=access.token, tls=access.grpc_tls()) as client:
+    with SeekClient(address, token=access.token, tls=access.grpc_tls()) as client:
         try:
             yield client
         except SeekCallError as error:
-            raise type(error)(error.code, f"{args.grpc}: {error.details}") from error
+            raise type(error)(error.code, f"{address}: {error.details}") from error
 
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
@@ -162,9 +170,11 @@ READS = (None, "get", "list", "show")
 def add_admin_url(
     parser: argparse._ActionsContainer, default: str | None = DEFAULT_ADMIN_URL
 ) -> None:
-    """`--admin-url`."""
+    """`--url` of the HTTP interface."""
     parser.add_argument(
+        "--url",
         "--admin-url",
+        dest="admin_url",
         default=default,
         metavar="URL",
         help=f"the broker's HTTP address (default: {DEFAULT_ADMIN_URL})",
@@ -172,7 +182,7 @@ def add_admin_url(
 
 
 def add_broker(parser: argparse.ArgumentParser) -> None:
-    """`--admin-url`, `--request-timeout`, and the options of access."""
+    """`--url`, `--request-timeout`, and the options of access."""
     add_admin_url(parser)
     add_request_timeout(parser)
     add_access(parser)
@@ -214,20 +224,23 @@ def _quoted(*parts: str) -> str:
 
 
 def admin_url(text: str) -> str:
-    """The address of `--admin-url`, without a slash at its end. Raises CliError."""
+    """The address of `--url`, without a slash at its end. Raises CliError."""
     try:
         url = urlsplit(text)
         fits = url.scheme in ("http", "https") and url.hostname and not (url.query or url.fragment)
         _ = url.port
     except ValueError as error:
-        raise CliError(f"--admin-url {text!r}: {error}") from error
+        raise CliError(f"--url {text!r}: {error}") from error
     if not fits:
-        raise CliError(f"--admin-url {text!r} is not of the form {DEFAULT_ADMIN_URL}")
+        raise CliError(
+            f"--url {text!r} is not of the form {DEFAULT_ADMIN_URL}: this command asks the broker's"
+            " HTTP interface"
+        )
     return text.rstrip("/")
 
 
 def admin_client(args: argparse.Namespace) -> AdminClient:
-    """A client of the broker at `--admin-url`. Raises CliError, OSError."""
+    """A client of the broker at `--url`. Raises CliError, OSError."""
     from ..client.admin import AdminClient
 
     access, url = access_of(args), admin_url(args.admin_url)

@@ -15,8 +15,8 @@ from .errors import CliError
 __all__ = ["EXAMPLES", "Parser", "closest"]
 
 
-#: Options that say where a broker is. Which one a command has depends on the protocol it speaks.
-ADDRESSES = ("--admin-url", "--service-url", "--grpc", "--url", "--broker", "--grpc-url")
+#: Options that say where a broker is, of commands and of others' tools.
+ADDRESSES = ("--url", "--service-url", "--admin-url", "--grpc", "--broker", "--grpc-url")
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "standalone": (
@@ -67,6 +67,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "pulsemark perf seek orders --rate 20 --num-messages 200",
     ),
     "policies": (
+        "pulsemark policies show orders",
         "pulsemark policies get orders retention --applied",
         "pulsemark policies set public/default retention --time 60 --size 512",
         "pulsemark policies set orders brokerEntryMetadata --stampers broker-time,index,producer",
@@ -74,14 +75,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "pulsemark policies unset orders retention",
     ),
     "control": (
-        "pulsemark control append orders checkpoint 17 --grpc 127.0.0.1:6680 --token-file t",
+        "pulsemark control append orders checkpoint 17 --url 127.0.0.1:6680 --token-file t",
         "pulsemark control list orders",
         "pulsemark control epochs orders",
     ),
     "seek": (
         "pulsemark seek orders -15m",
         "pulsemark seek orders 2026-03-01T10:00:00Z --data-dir /var/lib/pulsemark --json",
-        "pulsemark seek orders 14:05 --grpc 127.0.0.1:6680",
+        "pulsemark seek orders 14:05 --url 127.0.0.1:6680",
     ),
     "dump": (
         "pulsemark dump orders --limit 10",
@@ -102,7 +103,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "restore": ("pulsemark restore /backups/2026-03-01 --data-dir /var/lib/pulsemark",),
     "retain": (
         "pulsemark retain --dry-run",
-        "pulsemark retain orders --admin-url http://127.0.0.1:8080",
+        "pulsemark retain orders --url http://127.0.0.1:8080",
         "pulsemark retain --data-dir /var/lib/pulsemark --config broker.conf",
     ),
     "mirror": (

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..ledger import (
     CorruptEntryError,
@@ -66,7 +67,7 @@ class Row:
     publish_time_ms: int | None = None
     producer_name: str | None = None
     sequence_id: int | None = None
-    #: The producer's own checksum: "ok", "bad", or "none" if the body has no checksum.
+    #: The producer's own checksum: "ok", "bad", "none" if the body has none, "-" if not checked.
     crc: str = "none"
     #: All fields of the prefix by name; a third party's by number if its plugin is not installed.
     prefix: dict[str, object] = field(default_factory=dict)
@@ -196,6 +197,30 @@ def _row(entry: Entry) -> Row:
     )
     _add_prefix(row, entry.prefix)
     _add_message(row, entry.body)
+    return row
+
+
+def row_of_broker(entry: dict[str, Any]) -> Row | Damage:
+    """An entry as the broker's HTTP interface lists it: without payload, its checksum unchecked."""
+    position = Position(entry["ledgerId"], entry["entryId"])
+    if "kind" not in entry:
+        return Damage(position, None, str(entry.get("error")))
+    prefix = bytes.fromhex(entry["prefixHex"])
+    row = Row(
+        position,
+        EntryKind[entry["kind"].upper()],
+        entry["firstIndex"],
+        entry["index"],
+        entry["messageCount"],
+        entry["appendTime"],
+        len(prefix),
+        entry["sizeBytes"] - len(prefix),
+        publish_time_ms=entry.get("publishTime"),
+        producer_name=entry.get("producer"),
+        sequence_id=entry.get("sequenceId"),
+        crc="-",
+    )
+    _add_prefix(row, memoryview(prefix))
     return row
 
 

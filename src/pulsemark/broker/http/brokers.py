@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ledger import LedgerError
 from ...ledger.being_read import in_pieces
-from ..configuration import dynamic_settings
+from ..configuration.dynamic_settings import DYNAMIC_NAMES
 from ..configuration.settings import runtime_settings
 from ..metrics.stats import StatsOptions, storage_size_bytes, topic_stats
 from ..security import needs
@@ -98,18 +98,18 @@ async def configuration(request: Request) -> Response:
 
 async def dynamic_names(request: Request) -> Response:
     """The names of settings that can be changed while the broker runs."""
-    return Response.of_json(sorted(dynamic_settings.DYNAMIC_NAMES))
+    return Response.of_json(sorted(DYNAMIC_NAMES))
 
 
 async def dynamic_values(request: Request) -> Response:
     """The settings that were changed while the broker runs, with their values."""
-    return Response.of_json(request.services.dynamic)
+    return Response.of_json(request.services.settings.changed)
 
 
 async def change_setting(request: Request, name: str, value: str) -> Response:
     """Change a setting; the change is durable. As in Pulsar the value is a part of the path."""
     try:
-        await dynamic_settings.change_setting(request.services, name, value)
+        await request.services.settings.change(name, value)
     except KeyError as error:
         raise HttpError(412, "Can't update non-dynamic configuration") from error
     return Response(200)
@@ -118,7 +118,7 @@ async def change_setting(request: Request, name: str, value: str) -> Response:
 async def unset_setting(request: Request, name: str) -> Response:
     """Take back the change of a setting."""
     try:
-        await dynamic_settings.change_setting(request.services, name, None)
+        await request.services.settings.change(name, None)
     except KeyError as error:
         raise HttpError(412, "Can't delete non-dynamic configuration") from error
     return Response(200)
