@@ -31,7 +31,7 @@ from pulsemark.proto.broker_entry_pb2 import (
 )
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_handles import RawMessage
+from pulsemark.testing.raw_client import RawMessage
 
 TOKEN = "correct-horse"
 TYPES = [

@@ -119,6 +119,10 @@ def test_the_command_alone_lists_all_commands_in_groups(pulsemark, capsys):
 
 
 def test_the_option_of_another_protocol_leads_to_the_right_one(pulsemark):
-    """Which option has the broker's address depends on the protocol; the error names it."""
-    assert "this command has --admin-url" in pulsemark("stats", "--service-url", "x").err
-    assert "this command has --service-url" in pulsemark("consume", "x", "--admin-url", "y").err
+    """Every command has --url; an address of another protocol is answered with the right form."""
+    assert "this command has --url" in pulsemark("stats", "--service-url", "x").err
+    assert "this command has --url" in pulsemark("consume", "x", "--grpc", "y").err
+    wrong = pulsemark("stats", "--url", "pulsar://127.0.0.1:6650").error()
+    assert "'pulsar://127.0.0.1:6650' is not of the form http://127.0.0.1:8080" in wrong
+    wrong = pulsemark("consume", "x", "-s", "s", "--url", "http://127.0.0.1:8080").error()
+    assert "'http://127.0.0.1:8080' is not of the form pulsar://127.0.0.1:6650" in wrong

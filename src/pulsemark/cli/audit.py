@@ -25,9 +25,10 @@ from ..audit.errors import AuditInputError
 from ..audit.rows import AuditRow, parse_bucket_ms, parse_tags
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
-from .access import access_of, add_access
-from .admin import (
+from .brokers import (
     DEFAULT_ADMIN_URL,
+    access_of,
+    add_access,
     add_admin_url,
     add_request_timeout,
     admin_url,
@@ -35,10 +36,9 @@ from .admin import (
     target_path,
 )
 from .errors import CliError
-from .folder_topics import names_in
 from .options import add_data_dir, add_json, full_topic, json_line
 from .progress import Progress
-from .stores import add_store, reader_of
+from .stores import add_store, names_in, reader_of
 from .tables import Table, print_table
 from .times import parse_time, show_time
 

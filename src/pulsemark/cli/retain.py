@@ -21,9 +21,10 @@ from ..broker.errors import BrokerError, RefusedError
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import FolderLockedError, LedgerError
 from ..wire import InvalidTopicNameError
-from .access import access_of, add_access
-from .admin import (
+from .brokers import (
     DEFAULT_ADMIN_URL,
+    access_of,
+    add_access,
     add_admin_url,
     add_request_timeout,
     admin_client,
@@ -131,7 +132,7 @@ def _in_folder(args: argparse.Namespace, wanted: list[str]) -> list[dict[str, An
 def _config(args: argparse.Namespace) -> BrokerConfig:
     """That of a broker on the folder which no client can reach but from this machine."""
     from ..broker.configuration.security_config import SecurityConfig
-    from .configuration import load_settings
+    from .config import load_settings
 
     found = load_settings(args.config)
     closed = {

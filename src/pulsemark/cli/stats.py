@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
-from .admin import add_broker, admin_client
+from .brokers import add_broker, admin_client
 from .options import add_json, full_topic, positive
-from .tables import print_rows, print_table, table_of
-from .terminal import output_console
+from .tables import output_console, print_rows, print_table, table_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

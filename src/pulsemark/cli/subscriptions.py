@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
-from .admin import add_broker, admin_client
+from .brokers import add_broker, admin_client
 from .options import add_json, full_topic
 from .tables import print_done, print_rows
 from .times import parse_time, show_time

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
 from ..wire import InvalidTopicNameError
-from .admin import add_broker, admin_client
+from .brokers import add_broker, admin_client
 from .options import add_json, full_topic, json_line, positive
 from .tables import print_done, print_rows
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..broker import Broker, BrokerConfig, new_event_loop
-from ..broker.collector import Collector
+from ..broker.gc_tuning import Collector
 from ..coordination import State
 from .joining import worker_member
 from .member import ClusterMember

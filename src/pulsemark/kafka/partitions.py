@@ -19,10 +19,9 @@ from ..ledger import Commit, CorruptEntryError, Entry, ManagedLedger, Position
 from ..ledger.epochs import epoch_runs
 from .errors import Code, KafkaError
 from .ports import OpenTopic, TopicsPort
+from .producer_state import Sequences, read_sequences
 from .records import EntryRules
-from .sequences import Sequences
-from .sequences_in_log import read_sequences
-from .settings import rules_of
+from .topic_settings import rules_of
 
 __all__ = ["KafkaPartition", "Partitions"]
 

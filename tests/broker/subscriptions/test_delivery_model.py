@@ -35,8 +35,8 @@ from pulsemark.proto.broker_entry_pb2 import CONTROL_USER
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import batched_message, unbatched_message
-from pulsemark.testing.simulated_loop import SimulatedLoop
 from pulsemark.wire import Connection, Message, Role, TopicName, commands
+from tests.support.simulated_loop import SimulatedLoop
 
 EXAMPLES = int(os.environ.get("PULSEMARK_DELIVERY_EXAMPLES", "0"))
 TOPIC = TopicName.parse("persistent://public/default/t")

@@ -27,19 +27,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...ledger import LedgerError, Position
 from ...ledger.being_read import when_read
 from ...wire import TopicName
-from ..commits import durable
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
-from .claims import Claims
-from .compaction_runs import CompactionRuns
-from .lanes import Lane
-from .policies import (
+from ..policies.cleaning_policies import (
     COMPACTION_THRESHOLD,
     MESSAGE_TTL,
     RETENTION,
     CleaningPolicies,
 )
+from ..storage import durable
+from .compaction_runs import CompactionRuns
+from .worker_thread import Claims, Lane
 
 if TYPE_CHECKING:
     from ..policies.policy import Policy

@@ -24,9 +24,9 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import MessageId, commands
 from ...wire.message_id import to_unsigned
-from ..commits import durable
 from ..errors import RefusedError
-from ..statistics.stats import iso_time
+from ..metrics.stats import iso_time
+from ..storage import durable
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.end_of_topic import tell_if_ended
 from ..subscriptions.non_persistent import NonPersistentSubscription

@@ -9,7 +9,7 @@ from ...ledger import AlreadyStampedError
 from ...metadata import ChecksumError, MessageFormatError
 from ...proto.pulsar_api_pb2 import BaseCommand, CommandSend, CommandSubscribe, ServerError
 from ...wire import commands
-from ..long_work import at_once
+from ..cooperative import at_once
 from ..topics.non_persistent import NOWHERE
 from .authorizing import check_again
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from ...ledger import Entry, Position
 from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData, ServerError
+from ..cooperative import LongWork
+from ..counters import DropMeter
 from ..errors import RefusedError
-from ..long_work import LongWork
-from ..statistics.counters import DropMeter
 from .closing import closing
 from .consumer import Consumer
 from .positions import messages_in

@@ -20,9 +20,9 @@ from ...compaction.compacted_log import CompactedLog
 from ...ledger import Cursor, ManagedLedger, Position
 from ...ledger.being_read import in_pieces, when_read
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
-from ..commits import durable
+from ..cooperative import PIECE_IDS, LongWork
 from ..errors import RefusedError
-from ..long_work import PIECE_IDS, LongWork
+from ..storage import durable
 from .closing import closing
 from .consumer import Consumer
 from .dispatch_rates import DispatchRates

@@ -13,8 +13,7 @@ from typing import Protocol
 
 from ..deadlines import Deadline
 from ..errors import Code
-from .group import Group, State
-from .member import Joining, JoinResult, Member, SyncResult
+from .group import Group, Joining, JoinResult, Member, State, SyncResult
 
 __all__ = ["Clock", "Rebalancing"]
 

@@ -16,10 +16,9 @@ from ...ledger import EntryKind, LedgerError
 from ...ledger.being_read import when_read
 from ...ledger.epochs import epoch_runs
 from ..access import Operation
-from ..answering import PART_BYTES
 from ..errors import Code, KafkaError
 from ..partitions import KafkaPartition
-from ..session import Handler, KafkaSession, parts_of
+from ..session import PART_BYTES, Handler, KafkaSession, parts_of
 from ..wire import Request
 
 __all__ = ["HANDLERS"]
