@@ -260,7 +260,7 @@ def test_cleaning_counts_messages_without_them(
 def test_an_epoch_that_kafkas_clients_cannot_carry_is_refused(
     seek: SeekClient, raw: RawClient, topic: str
 ) -> None:
-    """The highest one is 2^31-1, by name or as the next one; other entries can still be appended."""
+    """The highest one is 2^31-1, by name or as the next one; other entries are still taken."""
     raw.create_producer(topic).send(b"x")
     with pytest.raises(InvalidFieldError, match="from 0 to 2147483647, is 2147483648"):
         seek.append_control(topic, CONTROL_LEADER_CHANGE, epoch=2**31)
