@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from functools import partial
 
@@ -12,13 +13,14 @@ from pulsemark.broker import cooperative
 from pulsemark.broker.connection import leaving
 from pulsemark.broker.connection.leaving import LEFT_AT_ONCE
 from pulsemark.broker.connection.session import Session
-from pulsemark.broker.cooperative import PIECE_IDS, LongWork, Turns
+from pulsemark.broker.cooperative import PIECE_IDS, Background, LongWork, Turns
+from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.http import brokers
 from pulsemark.broker.metrics import internal_stats, stats
 from pulsemark.broker.subscriptions import closing
 from pulsemark.broker.subscriptions.closing import CLOSED_AT_ONCE
 from pulsemark.broker.subscriptions.subscription import Subscription
-from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
+from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_client import RawTimeoutError
 from pulsemark.wire import MessageId
@@ -532,3 +534,41 @@ def test_work_that_the_end_of_work_adds_keeps_its_order():
         return ran, bool(work)
 
     assert asyncio.run(scenario()) == (["a0", "c0", "c1", "d0"], False)
+
+
+async def refuse():
+    """Work that is refused, a little later."""
+    await asyncio.sleep(0)
+    raise RefusedError(ServerError.ServiceNotReady, "gone")
+
+
+async def fail():
+    """Work that fails by a mistake of our own, a little later."""
+    await asyncio.sleep(0)
+    raise ZeroDivisionError
+
+
+async def given_up(work):
+    """Cancel the caller that waits for the work, and let the work end."""
+    background = Background()
+    waiter = asyncio.ensure_future(background.run_to_end(work))
+    await asyncio.sleep(0)
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    await background.settled()
+
+
+@pytest.mark.parametrize(("work", "count"), [(refuse, 0), (fail, 1)])
+async def test_what_no_one_waits_for_is_logged_unless_it_is_a_refusal(caplog, work, count):
+    """A client that goes away while it is refused leaves no traceback; our mistakes are seen."""
+    with caplog.at_level(logging.ERROR):
+        await given_up(work())
+    assert len(caplog.records) == count
+
+
+async def test_those_who_wait_get_the_outcome(caplog):
+    """The error is raised in the waiting caller, and is not logged."""
+    with caplog.at_level(logging.ERROR), pytest.raises(ZeroDivisionError):
+        await Background().run_to_end(fail())
+    assert caplog.records == []

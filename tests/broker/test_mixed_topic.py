@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pulsar
 import pytest
 
-from pulsemark.broker.topics.stamp_policies import StampPolicy
+from pulsemark.broker.policies.own_policies import StampPolicy
 from pulsemark.cli import main
 from pulsemark.finder import SearchMethod, SeekClient
 from pulsemark.metadata import (

@@ -14,7 +14,7 @@ import pytest
 
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.broker.configuration.settings import INTERCEPTORS, PULSAR_SETTINGS, runtime_settings
-from pulsemark.broker.topics.stamp_policies import StampPolicy
+from pulsemark.broker.policies.own_policies import StampPolicy
 from pulsemark.testing import RawClient, running_broker
 
 Command = Any

@@ -23,7 +23,7 @@ from typing import Any
 from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.connection.session import Session
 from pulsemark.broker.housekeeping import Housekeeping
-from pulsemark.broker.making import make_services
+from pulsemark.broker.server import make_services
 from pulsemark.broker.services import Services
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain

@@ -1,4 +1,4 @@
-"""Work that is too long for one turn (one iteration) of the event loop.
+"""Work on the event loop that is too long for one turn (one iteration), or must not be cut off.
 
 One ACK can name half a million messages, a topic can have ten thousand subscriptions, a
 subscription twenty thousand consumers. Code that visits all of them is written as an iterator of
@@ -15,6 +15,9 @@ Between two pieces other code runs, and it may change the objects that the piece
 visit a copy of the collection (a tuple of references costs little), and check of each object that
 it still exists, where that matters. A result is therefore true for each object at the time of its
 visit, not for all objects at one moment.
+
+`Background` has the tasks that run to their end, even if the client that asked for them
+disconnects.
 """
 
 from __future__ import annotations
@@ -23,10 +26,13 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from typing import Any, TypeVar
 
-__all__ = ["PIECE_IDS", "LongWork", "Turns", "at_once"]
+from ..ledger import LedgerError
+from .errors import RefusedError
+
+__all__ = ["PIECE_IDS", "Background", "LongWork", "Turns", "at_once"]
 
 T = TypeVar("T")
 
@@ -218,3 +224,53 @@ def _slice(remaining: Iterator[object]) -> tuple[bool, asyncio.Future[object] | 
 def at_once(pieces: Iterable[object]) -> None:
     """Run all pieces now, without other work in between."""
     deque(pieces, maxlen=0)
+
+
+class Background:
+    """The tasks of one owner, which run to their end even if the client that asked disconnects."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start `work`; the caller does not wait for its result."""
+        task = self._begin(work)
+        task.add_done_callback(_report)
+        return task
+
+    async def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for `work`. It goes on even if the waiting caller is cancelled."""
+        task = self._begin(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_report)
+            raise
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def settle_running(self) -> None:
+        """Return when all tasks that run now have ended; tasks started later are not awaited."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    async def settled(self) -> None:
+        """Return when no task runs any more."""
+        while self._tasks:
+            await self.settle_running()
+
+
+def _report(task: asyncio.Task[Any]) -> None:
+    """Log why a task failed.
+
+    Refusals and storage errors are not logged: they are answers to a client, and no client waits.
+    """
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is not None and not isinstance(error, (RefusedError, LedgerError, OSError)):
+        log.error("background task %s failed", task.get_name(), exc_info=error)

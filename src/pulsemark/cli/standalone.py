@@ -32,13 +32,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
-from ..broker.configuration.dynamic_settings import changed_fields, put_in_force, with_settings
+from ..broker.configuration.dynamic_settings import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
 from ..broker.gc_tuning import Collector
 from ..coordination import CoordinationError
-from ..finder.addresses import is_loopback
+from ..finder.arguments import is_loopback
 from ..ledger import LedgerError, LocalStore, MemoryStore
-from ..metadata.stamper_names import split_stamper_names
+from ..metadata.stampers import split_stamper_names
 from .clustered import add_cluster, membership_of, run_workers
 from .config import load_settings, with_default_folder
 from .errors import CliError
@@ -46,7 +46,7 @@ from .options import add_data_dir, add_json, json_line, port_number, positive
 
 if TYPE_CHECKING:
     from ..broker.configuration.sources import Loaded
-    from ..broker.ownership import Membership
+    from ..broker.server import Membership
 
 
 # The ledger's errors: the folder is locked, is not a data folder, or has a newer format. OSError:
@@ -274,7 +274,7 @@ def _reload(broker: Broker, args: argparse.Namespace) -> None:
     services = broker.services
     before = services.config
     try:
-        services.configured = replace(_config(args), clock=before.clock)
+        configured = replace(_config(args), clock=before.clock)
     except (CliError, BrokerError, OSError) as error:
         log.error(
             "the configuration has an error, so no setting was changed; "
@@ -282,11 +282,10 @@ def _reload(broker: Broker, args: argparse.Namespace) -> None:
             error,
         )
         return
-    put_in_force(services)
+    left = services.settings.configure(configured)
     set_up_logs(services.config.log_level, services.config.log_format)
     changed = changed_fields(before, services.config)
     log.warning("the configuration was read again; changed: %s", ", ".join(changed) or "nothing")
-    left = changed_fields(services.config, with_settings(services.configured, services.dynamic))
     if left:
         log.warning("these settings have changed and need a restart: %s", ", ".join(left))
 

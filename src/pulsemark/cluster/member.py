@@ -17,9 +17,9 @@ from ..broker.ownership import (
     Found,
     GrpcPlace,
     KafkaPlace,
-    Membership,
     NotOwnedError,
 )
+from ..broker.server import Membership
 from ..broker.topics.partitioned_topics import RETIRED_KIND
 from ..broker.topics.refreshing import Refreshing
 from ..broker.topics.unloading import unload

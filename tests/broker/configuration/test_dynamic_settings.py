@@ -42,6 +42,17 @@ def test_a_changed_setting_is_in_force_at_once_and_after_a_restart(topic):
         assert ask(broker, "GET", "/values") == (200, {})
 
 
+def test_a_setting_that_is_read_at_the_start_holds_from_the_next_start_on(topic):
+    """It is stored, has no effect before, and all parts of the next broker have it."""
+    with running_broker() as broker:
+        assert ask(broker, "POST", "/dispatcherMaxReadSizeBytes/4096") == (200, None)
+        assert broker.broker.services.config.dispatch_round_bytes == 1024 * 1024
+        broker.restart()
+        assert broker.broker.services.config.dispatch_round_bytes == 4096
+        assert broker.broker.services.topics.config.dispatch_round_bytes == 4096
+        assert ask(broker, "GET", "/runtime")[1]["dispatcherMaxReadSizeBytes"] == "4096"
+
+
 def test_a_value_that_is_not_valid_has_no_effect(broker, caplog):
     """As in Pulsar it is stored and shown; the log names setting and value."""
     assert ask(broker, "POST", "/allowAutoSubscriptionCreation/maybe") == (200, None)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from ...compaction.current_view import current_view
 from ...ledger import LedgerError, ManagedLedger
 from ..configuration.config import BrokerConfig
+from ..counters import CompactionFigures, CompactionStatus
 from ..errors import BrokerError
-from .figures import CompactionFigures, CompactionStatus
 from .trimming import size_bytes
 from .worker_thread import Claims, Lane, Pace
 

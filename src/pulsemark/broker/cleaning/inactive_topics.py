@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError
 from ...wire import TopicName
-from ..background import Background
 from ..configuration.config import BrokerConfig
+from ..cooperative import Background
 from ..errors import RefusedError
 from ..policies.pulsar_policies import (
     DEDUPLICATION,

@@ -30,14 +30,14 @@ from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
-from ..storage import durable
-from .compaction_runs import CompactionRuns
-from .policies import (
+from ..policies.cleaning_policies import (
     COMPACTION_THRESHOLD,
     MESSAGE_TTL,
     RETENTION,
     CleaningPolicies,
 )
+from ..storage import durable
+from .compaction_runs import CompactionRuns
 from .worker_thread import Claims, Lane
 
 if TYPE_CHECKING:

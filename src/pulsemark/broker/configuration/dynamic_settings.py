@@ -9,29 +9,26 @@ have, or that Pulsar cannot change while it runs, are refused.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .config import BrokerConfig
 from .settings import SettingError, parse_settings
 
 if TYPE_CHECKING:
     from ...ledger.store import MetadataStore
-    from ..policies.levels import Policies
-    from ..services import Services
 
 __all__ = [
     "DYNAMIC_KIND",
     "DYNAMIC_NAMES",
     "RELOADABLE",
-    "change_setting",
+    "DynamicSettings",
     "changed_fields",
-    "put_in_force",
-    "reload_policies",
     "stored_settings",
-    "with_settings",
 ]
+
+log = logging.getLogger(__name__)
 
 #: The settings of this broker that Apache Pulsar 4.0.8 can change while it runs, without
 #: `superUserRoles`: here the rights of roles are read when the broker starts.
@@ -54,7 +51,6 @@ DYNAMIC_NAMES = frozenset(
         "dispatcherMaxReadSizeBytes",
         "forceDeleteNamespaceAllowed",
         "isAllowAutoUpdateSchemaEnabled",
-        "managedLedgerCacheSizeMB",
         "maxMessagePublishBufferSizeInMB",
         "maxNamespacesPerTenant",
         "maxNumPartitionsPerPartitionedTopic",
@@ -114,19 +110,6 @@ def changed_fields(before: BrokerConfig, after: BrokerConfig) -> list[str]:
     ]
 
 
-def reload_policies(policies: Policies, before: BrokerConfig, after: BrokerConfig) -> BrokerConfig:
-    """Put the reloadable settings of ``after`` in force; returns the configuration in force now.
-
-    On the broker's event loop.
-    """
-    names = [name for name in changed_fields(before, after) if name in RELOADABLE]
-    in_force = replace(before, **{name: getattr(after, name) for name in names})
-    policies.use_defaults(in_force)
-    return in_force
-
-
-log = logging.getLogger(__name__)
-
 DYNAMIC_KIND = "dynamic-setting"
 
 
@@ -145,28 +128,58 @@ def with_settings(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerCon
     return config
 
 
-def put_in_force(services: Services) -> None:
-    """Use what the configuration file and the changed settings say, as far as it can change now."""
-    wanted = with_settings(services.configured, services.dynamic)
-    services.config = reload_policies(services.topics.policies, services.config, wanted)
+class Writer(Protocol):
+    """Writes to the catalog; `topics.catalog_writer.CatalogWriter` is one."""
+
+    async def put(
+        self, kind: str, key: str, value: bytes | None, show: Callable[[], object]
+    ) -> None:
+        """Store a value (None removes it), then call `show`. Raises CatalogError."""
 
 
-async def change_setting(services: Services, name: str, value: str | None) -> None:
-    """Store a setting and put it in force; None: what the configuration file says holds again.
+class DynamicSettings:
+    """A broker's configuration in force, and what was changed of it while it ran."""
 
-    As in Pulsar a value that is not valid is stored too. It has no effect, and the log says so.
+    def __init__(self, configured: BrokerConfig, changed: dict[str, str], writer: Writer) -> None:
+        """`changed`: the settings that are stored, by Pulsar's names. All of them hold from now."""
+        #: What file, environment and command line say.
+        self.configured = configured
+        self.changed = changed
+        #: What holds now.
+        self.in_force = with_settings(configured, changed)
+        #: Called with the configuration in force after each change.
+        self.on_change: list[Callable[[BrokerConfig], None]] = []
+        self._writer = writer
 
-    Raises `KeyError` for a setting that is not one of `DYNAMIC_NAMES`, and `LedgerError`.
-    """
-    if name not in DYNAMIC_NAMES:
-        raise KeyError(name)
+    def configure(self, configured: BrokerConfig) -> list[str]:
+        """Use another configuration as far as it can change now. Return what needs a restart."""
+        self.configured = configured
+        return changed_fields(self.in_force, self._put_in_force())
 
-    def show() -> None:
-        if value is None:
-            services.dynamic.pop(name, None)
-        else:
-            services.dynamic[name] = value
-        put_in_force(services)
+    def _put_in_force(self) -> BrokerConfig:
+        wanted = with_settings(self.configured, self.changed)
+        names = [name for name in changed_fields(self.in_force, wanted) if name in RELOADABLE]
+        self.in_force = replace(self.in_force, **{name: getattr(wanted, name) for name in names})
+        for taken in self.on_change:
+            taken(self.in_force)
+        return wanted
 
-    stored = None if value is None else value.encode()
-    await services.topics.catalog_writer.put(DYNAMIC_KIND, name, stored, show)
+    async def change(self, name: str, value: str | None) -> None:
+        """Store a setting and put it in force; None: what the configuration file says holds again.
+
+        As in Pulsar a value that is not valid is stored too. It has no effect, and the log says so.
+
+        Raises `KeyError` for a setting that is not one of `DYNAMIC_NAMES`, and `LedgerError`.
+        """
+        if name not in DYNAMIC_NAMES:
+            raise KeyError(name)
+
+        def show() -> None:
+            if value is None:
+                self.changed.pop(name, None)
+            else:
+                self.changed[name] = value
+            self._put_in_force()
+
+        stored = None if value is None else value.encode()
+        await self._writer.put(DYNAMIC_KIND, name, stored, show)

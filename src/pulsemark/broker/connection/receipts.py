@@ -29,10 +29,11 @@ from ...ledger import Appended, Batch, Commit, FencedError
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import commands
 from ..configuration.config import BrokerConfig
-from ..metrics.counters import TopicCounters
+from ..counters import TopicCounters
+from ..memory import PublishBudget
 from ..topics.producer import Producer
 
-__all__ = ["PublishBudget", "PublishingSession", "Receipts", "Run"]
+__all__ = ["PublishingSession", "Receipts", "Run"]
 
 log = logging.getLogger(__name__)
 
@@ -54,35 +55,6 @@ class PublishingSession(Protocol):
     def storage_failed(self, error: BaseException) -> None:
         """Publishes could not be stored."""
         ...
-
-
-class PublishBudget:
-    """Bytes in flight between a SEND and its receipt, over all connections."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.bytes_in_flight = 0
-        self._paused: set[PublishingSession] = set()
-
-    def is_exhausted_for(self, session: PublishingSession) -> bool:
-        """Whether a session must stop reading; `publishes_changed` says when it may go on."""
-        if self.bytes_in_flight <= self.limit_bytes // 2:
-            return False
-        if self.bytes_in_flight > self.limit_bytes:
-            self._paused.add(session)
-        return session in self._paused
-
-    def give_back(self, size_bytes: int) -> None:
-        """Subtract finished publishes. At half of the limit all paused sessions go on."""
-        self.bytes_in_flight -= size_bytes
-        if self._paused and self.bytes_in_flight <= self.limit_bytes // 2:
-            paused, self._paused = self._paused, set()
-            for session in paused:
-                session.publishes_changed()
-
-    def forget(self, session: PublishingSession) -> None:
-        """The session is gone."""
-        self._paused.discard(session)
 
 
 class Run:

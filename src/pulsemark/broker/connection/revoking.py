@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..background import Background
+from ..cooperative import Background
 from ..security.authorization import Target
 from ..security.needs import topic
 

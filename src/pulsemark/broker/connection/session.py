@@ -56,6 +56,7 @@ from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError, java_refusal
 from ..handlers import handle_command, handle_sends, handle_unsupported
+from ..memory import SHARE_BYTES, Account, OutputMemory, Reservation
 from ..security.identity import UNAUTHENTICATED, Credentials
 from ..services import Services
 from ..subscriptions.consumer import Consumer
@@ -63,7 +64,6 @@ from ..topics.producer import Producer
 from ..topics.topic import Topic
 from ..topics.topic_watchers import TopicWatcher
 from .leaving import leave_together
-from .memory import SHARE_BYTES, Account, OutputMemory, Reservation
 from .receipts import Receipts
 
 

@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 from ...ledger import EARLIEST, LATEST, Position
 from ...ledger.being_read import when_read
 from ..cleaning.expiry import ask_to_expire
-from ..cleaning.policies import RETENTION
 from ..metrics.stats import bytes_from
+from ..policies.cleaning_policies import RETENTION
 from ..policies.policy import PolicyValueError
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,

@@ -7,11 +7,12 @@ it answers with the same shapes, empty.
 from __future__ import annotations
 
 from collections.abc import Generator
+from importlib import import_module
 from typing import Any
 
 from ...ledger import LedgerError
 from ...ledger.being_read import in_pieces
-from ..configuration import dynamic_settings
+from ..configuration.dynamic_settings import DYNAMIC_NAMES
 from ..configuration.settings import runtime_settings
 from ..metrics.stats import StatsOptions, storage_size_bytes, topic_stats
 from ..security import needs
@@ -24,6 +25,7 @@ from .route import Route
 
 __all__ = ["ROUTES"]
 
+METRICS_PAGE = f"{__package__.rpartition('.')[0]}.metrics.prometheus"
 #: A bundle without isolation policy, as Pulsar shows it.
 OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 
@@ -96,18 +98,18 @@ async def configuration(request: Request) -> Response:
 
 async def dynamic_names(request: Request) -> Response:
     """The names of settings that can be changed while the broker runs."""
-    return Response.of_json(sorted(dynamic_settings.DYNAMIC_NAMES))
+    return Response.of_json(sorted(DYNAMIC_NAMES))
 
 
 async def dynamic_values(request: Request) -> Response:
     """The settings that were changed while the broker runs, with their values."""
-    return Response.of_json(request.services.dynamic)
+    return Response.of_json(request.services.settings.changed)
 
 
 async def change_setting(request: Request, name: str, value: str) -> Response:
     """Change a setting; the change is durable. As in Pulsar the value is a part of the path."""
     try:
-        await dynamic_settings.change_setting(request.services, name, value)
+        await request.services.settings.change(name, value)
     except KeyError as error:
         raise HttpError(412, "Can't update non-dynamic configuration") from error
     return Response(200)
@@ -116,7 +118,7 @@ async def change_setting(request: Request, name: str, value: str) -> Response:
 async def unset_setting(request: Request, name: str) -> Response:
     """Take back the change of a setting."""
     try:
-        await dynamic_settings.change_setting(request.services, name, None)
+        await request.services.settings.change(name, None)
     except KeyError as error:
         raise HttpError(412, "Can't delete non-dynamic configuration") from error
     return Response(200)
@@ -146,12 +148,12 @@ async def status(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """The metrics in Prometheus' text format; gzipped for clients that accept it, as in Pulsar."""
-    from ..metrics.prometheus import CONTENT_TYPE, current_page
-
+    # Imported in a thread, with the first request: most brokers are never asked.
+    prometheus = await request.services.run_blocking(import_module, METRICS_PAGE)
     gzipped = accepts_gzip(request.headers.get("accept-encoding", ""))
-    page = await current_page(request.services, gzipped=gzipped)
+    page = await prometheus.current_page(request.services, gzipped=gzipped)
     headers = (("vary", "Accept-Encoding"), *((("content-encoding", "gzip"),) if gzipped else ()))
-    return Response(200, page[0], CONTENT_TYPE, headers, more=page[1:])
+    return Response(200, page[0], prometheus.CONTENT_TYPE, headers, more=page[1:])
 
 
 def _address(request: Request) -> str:

@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
-from ..cleaning.policies import RETENTION
 from ..handlers.checks import check_name
 from ..metrics.internal_stats import stored_index
 from ..policies.catalogue import POLICIES
+from ..policies.cleaning_policies import RETENTION
 from ..policies.levels import Levels
 from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
 from ..policies.pulsar_policies import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...kafka.ports import NO_NODE, Node
 from ...wire import TopicName
-from ..background import Background
+from ..cooperative import Background
 from ..errors import RefusedError
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from .cluster import BrokerCluster
 
 if TYPE_CHECKING:
     from ..cleaning.backlog_quotas import Excess
-    from ..rates import Throttled
+    from ..policies.rate_limits import Throttled
 
 __all__ = ["LOG_START_KIND", "KafkaLimits", "KafkaServer", "LogStarts", "kafka_options"]
 

@@ -20,8 +20,8 @@ from ...ledger import Position, Run
 from ...ledger.being_read import in_pieces
 from ...ledger.rows import DamagedRecordError
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode, ProducerAccessMode
-from ..cleaning.figures import CompactionFigures
 from ..configuration.config import BrokerConfig
+from ..counters import CompactionFigures, Rates
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.dispatcher import Dispatcher
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
@@ -29,7 +29,6 @@ from ..subscriptions.replicated import is_replicated
 from ..subscriptions.subscription import Subscription
 from ..topics.producer import Producer
 from ..topics.topic import Topic
-from .counters import Rates
 
 __all__ = [
     "EVERYTHING",

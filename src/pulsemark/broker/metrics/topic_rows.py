@@ -15,12 +15,12 @@ from typing import TypeAlias, TypeVar
 
 from ...ledger.being_read import in_pieces
 from ..configuration.config import BrokerConfig
+from ..counters import WRITE_LATENCY_LIMITS_MS
 from ..policies.levels import Policies
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, MESSAGE_AGE, STORAGE
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
-from .counters import WRITE_LATENCY_LIMITS_MS
 from .stats import bytes_from, storage_size_bytes
 
 # The figures of topics and subscriptions on the metrics page: names, meanings, where they are.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..cleaning.policies import CLEANING
-from ..topics.leader_epochs import EPOCHS
-from ..topics.mirror_policies import MIRRORS
-from ..topics.stamp_policies import STAMPS
+from .cleaning_policies import CLEANING
+from .own_policies import EPOCHS, MIRRORS, STAMPS
 from .pulsar_policies import (
     AUTH_MODE,
     BACKLOG_QUOTAS,

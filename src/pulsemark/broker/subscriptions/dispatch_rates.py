@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..rates import DispatchLimit, dispatch_limit
+from ..policies.rate_limits import DispatchLimit, dispatch_limit
 
 if TYPE_CHECKING:
     from ..topics.topic import Topic

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from ...ledger import Entry, Position
 from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData, ServerError
 from ..cooperative import LongWork
+from ..counters import DropMeter
 from ..errors import RefusedError
-from ..metrics.counters import DropMeter
 from .closing import closing
 from .consumer import Consumer
 from .positions import messages_in

@@ -27,7 +27,7 @@ from ...compaction.compacted_log import CompactedLog
 from ...ledger import LedgerError, Position
 from ...ledger.being_read import when_read
 from ...proto.pulsar_api_pb2 import CommandSeek, ServerError
-from ..background import Background
+from ..cooperative import Background
 from ..errors import RefusedError
 from ..storage import durable
 from .closing import CLOSED_AT_ONCE, closing

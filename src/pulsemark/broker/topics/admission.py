@@ -17,7 +17,7 @@ from ..subscriptions.positions import messages_in
 
 if TYPE_CHECKING:
     from ...metadata import Clock
-    from ..rates import PublishLimit, Throttled
+    from ..policies.rate_limits import PublishLimit, Throttled
     from .deduplication import Deduplication
     from .producer import Producer
     from .topic_rules import TopicRules

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
-from ..cleaning.policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
+from ..policies.cleaning_policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
 from ..policies.policy import INT_MAX
 
 if TYPE_CHECKING:

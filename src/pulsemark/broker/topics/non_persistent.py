@@ -19,10 +19,9 @@ from ...ledger.writer import body_check_of
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import TopicName
-from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
+from ..counters import DropMeter, Flows, RateMeter, TopicCleaning, TopicCounters
 from ..errors import RefusedError
-from ..metrics.counters import DropMeter, Flows, RateMeter, TopicCounters
 from ..subscriptions.conversions import Conversions
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from .producers import TopicProducers

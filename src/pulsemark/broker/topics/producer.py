@@ -11,8 +11,8 @@ from ..subscriptions.consumer import ConsumerConnection
 from .mirrors import Mirror
 
 if TYPE_CHECKING:
-    from ..connection.memory import Reservation
     from ..connection.receipts import Run
+    from ..memory import Reservation
     from .producers import TopicProducers
 
 __all__ = ["NAME_SIZE_MAX_BYTES", "Producer", "ProducerConnection"]

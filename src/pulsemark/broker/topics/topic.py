@@ -34,11 +34,10 @@ from ...ledger import (
 from ...ledger.being_read import in_pieces
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import MessageId, TopicName
-from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
+from ..counters import Flows, RateMeter, TopicCleaning, TopicCounters
 from ..errors import LimitReachedError, RefusedError
-from ..metrics.counters import Flows, RateMeter, TopicCounters
-from ..rates import DispatchLimit
+from ..policies.rate_limits import DispatchLimit
 from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.conversions import BeingConvertedError, Conversions

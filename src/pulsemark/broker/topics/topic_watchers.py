@@ -17,7 +17,7 @@ from ..cooperative import at_once
 from .name_patterns import matches, topics_hash
 
 if TYPE_CHECKING:
-    from ..connection.memory import Reservation
+    from ..memory import Reservation
     from .topic_names import TopicNames
 
 __all__ = ["NAMES_AT_ONCE", "TopicWatcher", "TopicWatchers", "matching"]

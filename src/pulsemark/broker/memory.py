@@ -1,6 +1,6 @@
 """Counts the memory that clients take in the broker, per connection and over all connections.
 
-There are three kinds. Each has a limit over all connections:
+There are four kinds. Each has a limit over all connections:
 
 - **Input**: buffers of incomplete frames and HTTP bodies. At the limit the broker closes the
   connection whose frame began first. Frames of normal clients end soon, so this is the slowest.
@@ -11,8 +11,10 @@ There are three kinds. Each has a limit over all connections:
 - **Kept state**: names, properties and key ranges of producers and consumers, and requests in
   progress. This has a limit per connection, too. Above a limit the broker refuses the request.
 
-Publishes that wait for the disk are counted elsewhere (`receipts`), and so are unacknowledged
-messages. docs/limits.md lists every limit.
+- **Publishes in flight**: the bytes between a SEND and its receipt. Above the limit a connection is
+  not read until half of them are durable.
+
+Unacknowledged messages are counted elsewhere. docs/limits.md lists every limit.
 """
 
 from __future__ import annotations
@@ -21,10 +23,18 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-from ...proto.pulsar_api_pb2 import ServerError
-from ..errors import RefusedError
+from ..proto.pulsar_api_pb2 import ServerError
+from .errors import RefusedError
 
-__all__ = ["Account", "Holder", "InputMemory", "KeptMemory", "OutputMemory", "Reservation"]
+__all__ = [
+    "Account",
+    "Holder",
+    "InputMemory",
+    "KeptMemory",
+    "OutputMemory",
+    "PublishBudget",
+    "Reservation",
+]
 
 #: Unsent data that a connection may have while output memory is scarce.
 SHARE_BYTES = 64 * 1024
@@ -59,6 +69,14 @@ class Holder(Protocol):
 
     def output_freed(self) -> None:
         """Output memory is free again."""
+        ...
+
+
+class Publisher(Protocol):
+    """A connection with publishes in flight."""
+
+    def publishes_changed(self) -> None:
+        """The number of publishes in flight changed: reading may have to stop, or may go on."""
         ...
 
 
@@ -332,3 +350,32 @@ class KeptMemory:
             account, size_bytes = self.returned.popleft()
             account.reserved_bytes -= size_bytes
             self.reserved_bytes -= size_bytes
+
+
+class PublishBudget:
+    """Bytes in flight between a SEND and its receipt, over all connections."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.bytes_in_flight = 0
+        self._paused: set[Publisher] = set()
+
+    def is_exhausted_for(self, session: Publisher) -> bool:
+        """Whether a session must stop reading; `publishes_changed` says when it may go on."""
+        if self.bytes_in_flight <= self.limit_bytes // 2:
+            return False
+        if self.bytes_in_flight > self.limit_bytes:
+            self._paused.add(session)
+        return session in self._paused
+
+    def give_back(self, size_bytes: int) -> None:
+        """Subtract finished publishes. At half of the limit all paused sessions go on."""
+        self.bytes_in_flight -= size_bytes
+        if self._paused and self.bytes_in_flight <= self.limit_bytes // 2:
+            paused, self._paused = self._paused, set()
+            for session in paused:
+                session.publishes_changed()
+
+    def forget(self, session: Publisher) -> None:
+        """The session is gone."""
+        self._paused.discard(session)

@@ -14,7 +14,7 @@ import pytest
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.broker.configuration.settings import parse_settings, runtime_settings
 from pulsemark.broker.errors import ConfigError
-from pulsemark.broker.topics.mirror_policies import InvalidSourcesError, check_sources
+from pulsemark.broker.policies.own_policies import InvalidSourcesError, check_sources
 from pulsemark.cli import main
 from pulsemark.testing import RawClient, running_broker
 

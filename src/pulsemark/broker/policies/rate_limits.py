@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ..metadata import Clock
+from ...metadata import Clock
 
 __all__ = [
     "DispatchLimit",

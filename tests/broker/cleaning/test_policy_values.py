@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pulsemark.broker import BrokerConfig
-from pulsemark.broker.cleaning.policies import (
+from pulsemark.broker.configuration.settings import parse_settings
+from pulsemark.broker.errors import ConfigError
+from pulsemark.broker.policies.cleaning_policies import (
     SINGLE_ZERO,
     InvalidValueError,
     RetentionPolicy,
     UnreadableValueError,
 )
-from pulsemark.broker.configuration.settings import parse_settings
-from pulsemark.broker.errors import ConfigError
 from pulsemark.testing import running_broker
 
 from .conftest import NAME, NAMESPACE, PATH, Place

@@ -1,31 +1,38 @@
-"""Counters of topics, and the rates that are made of them once in a period.
-
-`stats` and `prometheus` compute figures from them on request. Rates of single producers, consumers
-and subscriptions are kept only for those that had traffic, from the counters that they have anyway.
+"""Counts of what a broker does, from which `statistics` makes figures on request. A leaf: it knows
+neither topics nor connections.
 
 Counting runs for every entry, so it must be fast: plain integers in plain lists, no metric objects,
 and no locks (everything runs on the event loop).
+
+Of single producers, consumers and subscriptions only those that had traffic have a meter (`Flows`).
+It is made and renewed once in a period from the counters that they have anyway, so counting costs
+nothing more, and what is idle costs no memory.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
-from ..storage import CacheFigures
+from .storage import CacheFigures
 
 __all__ = [
     "ENTRY_SIZE_LIMITS_BYTES",
     "WRITE_LATENCY_LIMITS_MS",
     "CacheMeter",
+    "CompactionFigures",
+    "CompactionStatus",
     "DropMeter",
     "Flow",
     "Flows",
     "Histogram",
     "RateMeter",
     "Rates",
+    "TopicCleaning",
     "TopicCounters",
 ]
 
@@ -181,6 +188,62 @@ class Flows:
                 before = self.of(one)
                 found[one] = before.after(one.messages_out, one.bytes_out, elapsed_s)
         self._flows = found
+
+
+class CompactionStatus(Enum):
+    """Pulsar's `LongRunningProcessStatus`."""
+
+    NOT_RUN = "NOT_RUN"
+    RUNNING = "RUNNING"
+    SUCCESS = "SUCCESS"
+    ERROR = "ERROR"
+
+
+@dataclass(slots=True)
+class CompactionFigures:
+    """The counts of a topic's compactions."""
+
+    status: CompactionStatus = CompactionStatus.NOT_RUN
+    last_error: str = ""
+    #: Set to stop the compaction that runs. None before the first one: each topic has figures.
+    stop: threading.Event | None = None
+    stop_reason: str = ""
+    succeeded: int = 0
+    failed: int = 0
+    #: Messages that all compactions, and the last one, left out.
+    removed_events: int = 0
+    last_removed_events: int = 0
+    last_succeeded_ms: int = 0
+    last_failed_ms: int = 0
+    last_duration_ms: int = 0
+    read_bytes_per_s: float = 0.0
+    written_bytes_per_s: float = 0.0
+    view_entries: int = 0
+    view_size_bytes: int = 0
+
+    def begin(self) -> None:
+        """Begin a run: its status is running, and it is not asked to stop."""
+        self.status = CompactionStatus.RUNNING
+        self.stop_reason = ""
+        self.stop = threading.Event()
+
+    def ask_to_stop(self, reason: str = "") -> None:
+        """Ask the compaction that runs, if one does, to stop."""
+        self.stop_reason = reason
+        if self.stop is not None:
+            self.stop.set()
+
+
+@dataclass(slots=True)
+class TopicCleaning:
+    """What cleaning removed from a topic, and the counts of its compactions."""
+
+    entries_removed: int = 0
+    messages_removed: int = 0
+    bytes_removed: int = 0
+    #: When entries were last removed, by the broker's clock; 0: never.
+    last_removed_ms: int = 0
+    compaction: CompactionFigures = field(default_factory=CompactionFigures)
 
 
 class CacheMeter:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
-from ..policies.policy import (
+from .policy import (
     INT_MAX,
     LONG_MAX,
     InvalidValueError,
@@ -27,7 +27,7 @@ from ..policies.policy import (
 )
 
 if TYPE_CHECKING:
-    from ..policies.levels import Policies
+    from .levels import Policies
 
 __all__ = [
     "CLEANING",

@@ -14,7 +14,7 @@ from pulsemark.broker.policies.pulsar_policies import (
     PUBLISH_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
 )
-from pulsemark.broker.rates import TokenBucket
+from pulsemark.broker.policies.rate_limits import TokenBucket
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.raw_messages import unbatched_message

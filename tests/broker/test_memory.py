@@ -9,17 +9,18 @@ import socket
 import struct
 import time
 from functools import partial
+from typing import Any
 
 import pytest
 
-from pulsemark.broker.connection.memory import (
+from pulsemark.broker.errors import RefusedError
+from pulsemark.broker.memory import (
     SHARE_BYTES,
     Account,
     InputMemory,
     KeptMemory,
     OutputMemory,
 )
-from pulsemark.broker.errors import RefusedError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, Schema, ServerError
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError
@@ -318,7 +319,8 @@ def test_pipelined_requests_wait_for_their_answers_to_be_read():
             async def unsent_after_many_turns(_):
                 for _turn in range(1000):
                     await asyncio.sleep(0)
-                return [each.unsent_bytes() for each in services.http_connections]
+                connections: set[Any] = services.http_connections
+                return [each.unsent_bytes() for each in connections]
 
             unsent = broker.call(unsent_after_many_turns)
             page = len(raw_page(broker))

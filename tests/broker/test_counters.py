@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from pulsemark.broker.configuration.settings import parse_settings
-from pulsemark.broker.metrics.counters import (
+from pulsemark.broker.counters import (
     NOTHING,
     CacheMeter,
     Flow,
