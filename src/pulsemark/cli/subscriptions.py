@@ -75,19 +75,7 @@ def run(args: argparse.Namespace) -> int:
         time_ms = parse_time(args.time)
     admin = admin_client(args)
     if args.action == "list":
-        stats = admin.stats(topic)["subscriptions"]
-        rows = [
-            {
-                "subscription": name,
-                "type": found["type"] if found["consumers"] else None,
-                "consumers": len(found["consumers"]),
-                "backlog": found["msgBacklog"],
-            }
-            for name, found in sorted(stats.items())
-        ]
-        rows += _kafka_groups(args, admin, topic)
-        columns = ("subscription", "type", "consumers", "backlog")
-        print_rows(rows, columns, as_json=args.json)
+        _list(args, admin, topic)
         return 0
     name = args.subscription
     if args.action == "create":
@@ -109,6 +97,21 @@ def run(args: argparse.Namespace) -> int:
     fields = {"action": args.action, "topic": topic, "subscription": name}
     print_done(done, fields, as_json=args.json)
     return 0
+
+
+def _list(args: argparse.Namespace, admin: AdminClient, topic: str) -> None:
+    rows: list[dict[str, object]] = [
+        {
+            "subscription": name,
+            "type": found["type"] if found["consumers"] else None,
+            "consumers": len(found["consumers"]),
+            "backlog": found["msgBacklog"],
+        }
+        for name, found in sorted(admin.stats(topic)["subscriptions"].items())
+    ]
+    rows += _kafka_groups(args, admin, topic)
+    columns = ("subscription", "type", "consumers", "backlog")
+    print_rows(rows, columns, as_json=args.json)
 
 
 def _kafka_groups(
