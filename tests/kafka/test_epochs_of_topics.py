@@ -192,7 +192,7 @@ def test_an_epoch_that_kafka_cannot_carry_is_shown_as_unknown(tmp_path, epoch):
             bootstrap_servers=broker.kafka_url, auto_offset_reset="earliest"
         )
         consumer.assign([kafka.TopicPartition("t", 0)])
-        values = []
+        values: list[bytes] = []
         while len(values) < 2:
             polled = consumer.poll(timeout_ms=WAIT_S * 1000)
             assert polled
