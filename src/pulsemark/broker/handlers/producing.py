@@ -259,7 +259,9 @@ def _handle_from(session: Session, event: Sends, first: int) -> int:
     if first:
         bodies, counts = bodies[first:], counts[first:]
     try:
-        appended, added = topic.ledger.append_run(bodies, counts, sender=sender.sender, wakes=False)
+        appended, added = topic.ledger.append_run(
+            bodies, counts, sender=sender.sender, wakes=False, are_plain=True
+        )
     except SEND_FAILURES as error:
         _append_failed(session, sender, topic, event.command(first), error)
         return first + 1
