@@ -34,7 +34,7 @@ def test_a_method_is_one_of_the_two(tmp_path):
         finder = Finder(store.open_topic("orders"))
         for search in (finder.by_time, finder.by_index):
             with pytest.raises(TypeError, match="method must be a SearchMethod, not 'foo'"):
-                search(0, method="foo")
+                search(0, method="foo")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [5, None, b"orders"])
