@@ -52,6 +52,7 @@ from .errors import (
     CatalogError,
     EntryTooLargeError,
     FencedError,
+    InvalidCursorError,
     InvalidEntryError,
     LedgerError,
     StaleEpochError,
@@ -1118,6 +1119,8 @@ class ManagedLedger(TopicLog):
         Raises StoreClosedError; InvalidCursorError for a name or properties that cannot be kept.
         """
         self._check_usable()
+        if not isinstance(name, str):
+            raise InvalidCursorError(self.name, name, "its name is not a str")
         return self._all_cursors.open(
             self,
             name,

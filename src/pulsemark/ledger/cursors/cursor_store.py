@@ -190,8 +190,6 @@ class CursorStore:
         Raises InvalidCursorError for a name or properties that no record can hold, and for
         properties that are too many together with those of other subscriptions.
         """
-        if not isinstance(name, str):
-            raise InvalidCursorError(ledger.name, name, "its name is not a str")
         cursor = ledger.cursors.get(name)
         if cursor is not None:
             return cursor
