@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..ledger import LedgerError
 from ..maintenance.rebuild import RebuiltCatalog, rebuild_catalog
-from .options import add_json, json_line
+from .options import add_json, counted, json_line
 
 ERRORS = (LedgerError, OSError)
 
@@ -46,7 +46,8 @@ def _as_json(rebuilt: RebuiltCatalog) -> str:
 
 
 def _as_text(rebuilt: RebuiltCatalog) -> str:
-    lines = [f"found {rebuilt.topics} topics with {rebuilt.segments} segments from segment files"]
+    found = f"{counted(rebuilt.topics, 'topic')} with {counted(rebuilt.segments, 'segment')}"
+    lines = [f"found {found} from segment files"]
     if rebuilt.moved_to is not None:
         lines += [
             f"the old catalog is now {rebuilt.moved_to}",

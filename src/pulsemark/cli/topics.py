@@ -14,7 +14,7 @@ from typing import Any
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
 from ..wire import InvalidTopicNameError
 from .brokers import add_broker, admin_client
-from .options import add_json, full_topic, json_line, positive
+from .options import add_json, counted, full_topic, json_line, positive
 from .tables import print_done, print_rows
 
 ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)
@@ -77,7 +77,7 @@ def _show(topic: str, partitions: int, stats: dict[str, Any], *, as_json: bool) 
         ("topic", topic),
         ("partitions", partitions),
         ("messages in", f"{stats['msgInCounter']:,} since the start of the broker"),
-        ("stored", f"{stats['storageSize']:,} bytes"),
+        ("stored", counted(stats["storageSize"], "byte")),
         ("producers", len(stats["publishers"])),
         ("subscriptions", len(stats["subscriptions"])),
     ):
