@@ -32,7 +32,7 @@ def test_sound_catalog(folder: Folder, pulsemark: Command) -> None:
     """Of a catalog that can be read nothing is lost."""
     with LocalStore.open(folder.path) as store:
         store.catalog.put("namespace", "public/default", b"{}")
-    (rebuilt,) = pulsemark("rebuild-catalog", folder.path, "--json").json()
+    (rebuilt,) = pulsemark("rebuild-catalog", "--data-dir", folder.path, "--json").json()
     assert rebuilt == {
         "folder": str(folder.path),
         "moved_to": str(folder.path / "catalog.sqlite.old-1"),

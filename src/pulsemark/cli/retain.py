@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..broker.errors import BrokerError, RefusedError
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import FolderLockedError, LedgerError
-from ..wire import InvalidTopicNameError
+from ..wire import InvalidTopicNameError, check_namespace
 from .brokers import (
     DEFAULT_ADMIN_URL,
     access_of,
@@ -91,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
 def _topics(args: argparse.Namespace) -> Iterator[str]:
     args.admin_url = args.admin_url or DEFAULT_ADMIN_URL
     admin = admin_client(args)
+    if args.namespace:
+        check_namespace(args.namespace)
     namespaces = [args.namespace] if args.namespace else [
         each for tenant in admin.tenants() for each in admin.namespaces(tenant)
     ]  # fmt: skip

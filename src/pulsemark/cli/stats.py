@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
+from ..wire import InvalidTopicNameError, check_namespace
 from .brokers import add_broker, admin_client
 from .options import add_json, counted, full_topic, positive
 from .tables import Table, output_console, print_rows, print_table, table_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, object]]
 
-ERRORS = (AdminError, UnreachableError, ServiceUrlError, OSError)
+ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)
 COLUMNS = (
     "topic", "in/s", "out/s", "bytes in/s", "bytes out/s", "stored", "backlog", "producers",
     "consumers",
@@ -93,6 +94,7 @@ def _found(args: argparse.Namespace) -> Iterator[Rows]:
     """The figures, as often and as long as asked for."""
     admin = admin_client(args)
     wanted = [full_topic(name) for name in args.topics]
+    check_namespace(args.namespace)
     column, shown = SORTED_BY[args.sort], 0
     while True:
         rows = _rows(admin, wanted, args.namespace)

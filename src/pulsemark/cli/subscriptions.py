@@ -22,6 +22,7 @@ from ..extras import install_command
 from ..metadata.partition_names import partition_of
 from ..wire import TopicName
 from .brokers import add_broker, admin_client
+from .errors import CliError
 from .options import add_json, full_topic, grpc_target
 from .tables import print_done, print_rows
 from .times import parse_time, show_time
@@ -78,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
         _list(args, admin, topic)
         return 0
     name = args.subscription
+    if not name:
+        raise CliError("SUBSCRIPTION must not be empty")
     if args.action == "create":
         admin.create_subscription(topic, name, at=args.at)
         done = f"created {name} on {topic}, at {args.at}"
