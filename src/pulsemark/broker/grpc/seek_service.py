@@ -19,7 +19,6 @@ import grpc
 from ...audit.errors import AuditInputError
 from ...audit.report import Report
 from ...finder.arguments import TokenFileError, read_token
-from ...finder.control import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ...finder.errors import (
     CursorBusyError,
     InvalidFieldError,
@@ -28,6 +27,7 @@ from ...finder.errors import (
     SubscriptionNotFoundError,
 )
 from ...finder.forwarding import Forwarding, Owner
+from ...finder.messages import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ...finder.server import SeekServer, ServerOptions, ServerTls
 from ...finder.service import AuditReport
 from ...ledger import (
@@ -158,7 +158,7 @@ def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tupl
         epoch = request.epoch
         if epoch is None:
             epoch = ledger.epoch + 1 if request.is_leader_change else ledger.epoch
-        if epoch > MAX_EPOCH:
+        if request.is_leader_change and epoch > MAX_EPOCH:
             raise NotPossibleError(f"no leader epoch follows the highest one, {MAX_EPOCH}")
         kind, name, tags = request.control_type, request.name, request.tags
         try:
