@@ -20,7 +20,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from pulsemark.broker.http.routing import ROUTES
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import commands
-from pulsemark.wire.directions import TO_SERVER
+from pulsemark.wire.connection import TO_SERVER
 from pulsemark.wire.fields import BODY_FIELDS
 
 TENANT, NAMESPACE = "fuzz", "fuzz/n"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulsemark.finder import NotPossibleError, SeekServer, ServerOptions
-from pulsemark.finder.standalone import folder_server
+from pulsemark.finder.server import folder_server
 from pulsemark.ledger import LocalStore, TopicLog
 from pulsemark.testing import PulsarBroker, RawClient, SettableClock, running_broker
 

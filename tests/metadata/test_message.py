@@ -17,13 +17,15 @@ from pulsemark.metadata import (
     entry_time_ms,
     has_checksum,
     message_count_of,
+    message_index,
     pack_stamp,
     partition_key_of,
     payload_of,
     read_message_metadata,
     verify_checksum,
 )
-from pulsemark.proto.pulsar_api_pb2 import CompressionType
+from pulsemark.metadata.message import batch_members, check_batch_end, pack_batch_member
+from pulsemark.proto.pulsar_api_pb2 import CompressionType, SingleMessageMetadata
 
 # An implementation of CRC32C that shares nothing with the one in use.
 oracle_crc32c = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
@@ -291,3 +293,74 @@ class TestMessageCount:
         """An absent number means one message; nonsense below zero counts nothing."""
         fields = {} if field is None else {"num_messages_in_batch": field}
         assert message_count_of(simple_metadata(**fields)) == count
+
+
+# -- Walking through a batch's messages
+
+
+def packed(*payloads: bytes) -> bytes:
+    """A batch of these payloads, whose sequence ids count up."""
+    return b"".join(
+        pack_batch_member(SingleMessageMetadata(sequence_id=number), payload)
+        for number, payload in enumerate(payloads)
+    )
+
+
+@given(payloads=st.lists(st.binary(max_size=40), max_size=20))
+def test_members_are_where_they_were_put(payloads: list[bytes]) -> None:
+    """Each member has its number, header and payload, and begins where the last one ended."""
+    batch = packed(*payloads)
+    end = 0
+    members = list(batch_members(batch, len(payloads)))
+    for place, (member, payload) in enumerate(zip(members, payloads, strict=True)):
+        assert (member.place, member.header.sequence_id, member.start) == (place, place, end)
+        assert batch[member.payload_start : member.end] == payload
+        end = member.end
+    check_batch_end(batch, len(payloads), end)
+
+
+@given(
+    payloads=st.lists(st.binary(max_size=40), min_size=1, max_size=5), cut=st.integers(1, 10_000)
+)
+def test_a_batch_that_is_cut_gives_its_whole_members(payloads: list[bytes], cut: int) -> None:
+    """Members before the cut are given; the one that is not whole is an error with its number."""
+    batch = packed(*payloads)
+    batch = batch[: len(batch) - 1 - cut % len(batch)]
+    whole: list[bytes] = []
+    with pytest.raises(MessageFormatError) as raised:
+        whole.extend(batch[m.payload_start : m.end] for m in batch_members(batch, len(payloads)))
+    assert whole == payloads[: len(whole)]
+    assert f"message {len(whole)} of {len(payloads)}:" in raised.value.reason
+
+
+def test_bytes_after_the_last_member() -> None:
+    """Are an error for those who ask; the walk itself does not look at them."""
+    batch = packed(b"a") + b"xyz"
+    (member,) = batch_members(batch, 1)
+    with pytest.raises(MessageFormatError, match="3 bytes after its 1 messages"):
+        check_batch_end(batch, 1, member.end)
+
+
+# -- indexes, tags
+
+
+@given(st.integers(0, 2**63), st.integers(1, 100_000))
+def test_neighbours(first, count):
+    """An entry's messages have the indexes from its first to the one it is stamped with."""
+    last = first + count - 1
+    assert message_index(last, count, 0) == first
+    assert message_index(last, count, count - 1) == last
+
+
+def test_an_entry_of_its_own():
+    """A message without a batch index has its entry's index."""
+    assert message_index(7, 1) == message_index(7, 1, -1) == message_index(7, 1, 0) == 7
+
+
+@pytest.mark.parametrize(
+    "wrong", [(7, 0, 0), (7, -1, 0), (1, 3, 0), (7, 3, 3), (7, 3, -1), (7, 1, 1), (7, 1, -2)]
+)
+def test_what_cannot_be(wrong):
+    """Numbers that belong to no message are refused, not calculated with."""
+    with pytest.raises(ValueError, match=r"no entry|has no message"):
+        message_index(*wrong)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker import BrokerConfig, ConfigError
-from ..finder.addresses import is_loopback
+from ..finder.arguments import is_loopback
 from .errors import CliError
 from .options import json_line, positive
 

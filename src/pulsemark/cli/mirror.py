@@ -22,7 +22,7 @@ from ..client import ClientError, ServiceUrlError
 from ..ledger import LedgerError
 from ..metadata import StampError
 from ..metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
-from ..metadata.stamper_names import split_stamper_names
+from ..metadata.stampers import split_stamper_names
 from ..mirror import (
     LostError,
     MirrorError,

@@ -84,8 +84,8 @@ def read_token(path: Path | None) -> str | None:
     """
     if path is None:
         return None
-    from ..finder.token_file import TokenFileError
-    from ..finder.token_file import read_token as read
+    from ..finder.arguments import TokenFileError
+    from ..finder.arguments import read_token as read
 
     try:
         return read(path)

@@ -28,7 +28,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from ..metadata.stamper_names import join_stamper_names, split_stamper_names
+from ..metadata.stampers import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
 from .brokers import Access, access_of, add_broker, admin_url, ask, target_path
 from .errors import CliError

@@ -36,9 +36,9 @@ from ..broker.configuration.dynamic_settings import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
 from ..broker.gc_tuning import Collector
 from ..coordination import CoordinationError
-from ..finder.addresses import is_loopback
+from ..finder.arguments import is_loopback
 from ..ledger import LedgerError, LocalStore, MemoryStore
-from ..metadata.stamper_names import split_stamper_names
+from ..metadata.stampers import split_stamper_names
 from .clustered import add_cluster, membership_of, run_workers
 from .config import load_settings, with_default_folder
 from .errors import CliError

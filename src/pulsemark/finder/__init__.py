@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from .message_stamps import MessageNotStoredError, MessageStamp, MessageStamps
     from .messages import RemoteEntry
     from .requests import ClientTls, CursorPlace
-    from .server import SeekServer, ServerOptions
-    from .server_tls import ServerTls
+    from .server import SeekServer, ServerOptions, ServerTls
 
 __all__ = [
     "AsyncSeekClient",
@@ -88,7 +87,7 @@ _LAZY = {
     "SeekClient": "client",
     "SeekServer": "server",
     "ServerOptions": "server",
-    "ServerTls": "server_tls",
+    "ServerTls": "server",
 }
 
 

@@ -6,13 +6,19 @@ client returns the same as the finder itself.
 
 protobuf keeps an unknown enum number, and an unset number reads as 0. Both are refused here: an
 unknown search method is an error, and a missing time does not mean time 0.
+
+The audit's report is translated in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
+from ..audit.errors import AuditInputError
+from ..audit.report import Report
+from ..audit.rows import AuditRow, parse_tags
 from ..ledger import EntryKind, Position
 from ..metadata import FieldValue, PrefixError, tags_of
 from ..proto import seek_pb2 as pb
@@ -22,18 +28,25 @@ from .search import Found, IndexPlace, IndexRange, SearchMethod
 
 MAX_NAME_BYTES = 1024
 """Longer names of topics and subscriptions are refused. Pulsar's own limits are lower."""
-
+_METHOD_NUMBERS = {
+    SearchMethod.INDEX: pb.SEARCH_METHOD_INDEX,
+    SearchMethod.PREFIXES: pb.SEARCH_METHOD_PREFIXES,
+}
+NumbersRequest = pb.SeekByTimeRequest | pb.SeekByIndexRequest | pb.RangeRequest
+_FACTS = (
+    *("bucket_ms", "counted_from_index", "next_index", "log_first_index", "left", "uncounted"),
+    *("dropped_rows", "dropped_messages", "kept_from_ms", "recounts"),
+)
+_NUMBERS = (
+    *("tier", "bucket_start_ms", "bucket_end_ms", "is_rest", "count", "doubtful_count"),
+    *("control_count", "bytes", "out_of_order"),
+)
+_OPTIONAL = ("min_index", "max_index", "missing", "missing_before", "missing_after")
 _METHODS: dict[int, SearchMethod] = {
     pb.SEARCH_METHOD_UNSPECIFIED: SearchMethod.INDEX,
     pb.SEARCH_METHOD_INDEX: SearchMethod.INDEX,
     pb.SEARCH_METHOD_PREFIXES: SearchMethod.PREFIXES,
 }
-_METHOD_NUMBERS = {
-    SearchMethod.INDEX: pb.SEARCH_METHOD_INDEX,
-    SearchMethod.PREFIXES: pb.SEARCH_METHOD_PREFIXES,
-}
-
-NumbersRequest = pb.SeekByTimeRequest | pb.SeekByIndexRequest | pb.RangeRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,3 +307,46 @@ def _remote_entry(head: pb.EntryPiece, body: bytes | None) -> RemoteEntry:
         body_size_bytes=head.body_size_bytes,
         tags=tags_from(head.tags),
     )
+
+
+def tags_of_request(request: pb.AuditRequest) -> tuple[str, ...]:
+    """The full names of the tags to divide by. Raises InvalidFieldError."""
+    try:
+        return parse_tags(request.by)
+    except AuditInputError as error:
+        raise InvalidFieldError("by", str(error)) from error
+
+
+def optional_time(request: pb.AuditRequest, field: str) -> int | None:
+    """A time that may be unset. Raises InvalidFieldError if it is negative."""
+    return not_negative(getattr(request, field), field) if request.HasField(field) else None
+
+
+def report_message(report: Report) -> pb.AuditResponse:
+    """A report as the answer of a call."""
+    return pb.AuditResponse(
+        tags=report.tags,
+        rows=[_row_message(row) for row in report.rows],
+        **{name: getattr(report, name) for name in _FACTS},
+    )
+
+
+def _row_message(row: AuditRow) -> pb.AuditRow:
+    fields: dict[str, Any] = {name: getattr(row, name) for name in (*_NUMBERS, *_OPTIONAL)}
+    tags = [pb.AuditTag(name=name, value=value) for name, value in row.tags.items()]
+    return pb.AuditRow(host=row.host or "", tags=tags, **fields)
+
+
+def report_of(topic: str, answer: pb.AuditResponse) -> Report:
+    """The report of an answer."""
+    facts: dict[str, Any] = {name: getattr(answer, name) for name in _FACTS}
+    rows = [_row_of(message) for message in answer.rows]
+    return Report(topic=topic, tags=tuple(answer.tags), rows=rows, **facts)
+
+
+def _row_of(message: pb.AuditRow) -> AuditRow:
+    given: dict[str, Any] = {name: getattr(message, name) for name in _NUMBERS}
+    for name in _OPTIONAL:
+        given[name] = getattr(message, name) if message.HasField(name) else None
+    tags = {tag.name: tag.value if tag.HasField("value") else None for tag in message.tags}
+    return AuditRow(tags=tags, host=message.host or None, **given)

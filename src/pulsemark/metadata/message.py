@@ -1,4 +1,4 @@
-"""A message's own header: the bytes that the producer wrote in front of its payload.
+"""A message's own header: the bytes that the producer wrote in front of its payload; batches.
 
 Source: Pulsar's binary protocol ("payload commands"). All integers are big-endian.
 
@@ -23,20 +23,26 @@ Rules:
   `read_message_metadata` checks them. An unknown enum value reads as the default:
   `compression_of` checks it, because decompressing with the wrong method is worse than refusing. A
   string that is not UTF-8 reads as bytes: `partition_key_of` returns bytes for every key.
+
+**Batches.** The messages of a batch stand one after another in its entry's decompressed payload::
+
+    [size u32 big-endian][SingleMessageMetadata][payload]  ...
+
+The payload's size stands in that metadata, so a batch can only be walked from its beginning.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
-from ..proto.pulsar_api_pb2 import CompressionType, MessageMetadata
-from .buffers import Buffer
-from .crc import crc32c
+from ..proto.pulsar_api_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
+from .crc import Buffer, crc32c
 from .errors import ChecksumError, MessageFormatError
 from .prefix import has_prefix
 
@@ -44,7 +50,6 @@ MESSAGE_MAGIC = 0x0E01
 # A megabyte of the smallest properties takes some 40 ms to parse and 10 MB of memory. One entry
 # must not block a broker for longer. Producers use a few hundred bytes.
 MESSAGE_METADATA_SIZE_MAX_BYTES = 1024 * 1024
-
 _UINT32 = struct.Struct(">I")
 _MAGIC_AND_CHECKSUM = struct.Struct(">HI")
 _CHECKSUM_END = 6
@@ -304,3 +309,79 @@ def _check_header_size(headers_and_payload: Buffer, size_bytes: int) -> None:
         raise MessageFormatError(
             f"cut off after {len(headers_and_payload)} of {size_bytes} header bytes", 0
         )
+
+
+def message_index(index: int, message_count: int, batch_index: int = -1) -> int:
+    """The index of a message: `index - message_count + 1 + batch_index`.
+
+    The stamp holds the index of the entry's LAST message (PIP-70). The indexes of an entry's
+    messages are consecutive, so the others follow from it.
+
+    Args:
+        index: the index that the entry is stamped with.
+        message_count: messages in the entry.
+        batch_index: the message's place in its batch, from 0. For a message that is not in a batch
+            it is -1, as in Pulsar's clients.
+
+    Raises:
+        ValueError: the entry has no such message, or no entry of that many messages can end at
+            that index.
+    """
+    if message_count < 1 or index < message_count - 1:
+        raise ValueError(f"no entry of {message_count} messages ends at index {index}")
+    place = 0 if batch_index == -1 and message_count == 1 else batch_index
+    if not 0 <= place < message_count:
+        raise ValueError(f"an entry of {message_count} messages has no message {batch_index}")
+    return index - message_count + 1 + place
+
+
+class BatchMember(NamedTuple):
+    """One message of a batch, and where it stands in the batch's payload."""
+
+    place: int
+    """Its number in the batch, from 0: the batch index."""
+    header: SingleMessageMetadata
+    start: int
+    """Where its size begins."""
+    payload_start: int
+    end: int
+    """Where its payload ends, and the next message begins."""
+
+
+def batch_members(payload: bytes, count: int) -> Iterator[BatchMember]:
+    """Walk through a batch's messages. What follows after the last one is the caller's to judge.
+
+    Args:
+        payload: the batch, decompressed.
+        count: how many messages its entry's header counts (``num_messages_in_batch``).
+
+    Raises:
+        MessageFormatError: at the first message that is not whole; its offset is in `payload`.
+    """
+    end = 0
+    for place in range(count):
+        start = end
+        try:
+            (size,) = _UINT32.unpack_from(payload, start)
+            payload_start = start + _UINT32.size + size
+            header = SingleMessageMetadata.FromString(payload[start + _UINT32.size : payload_start])
+        except (struct.error, DecodeError) as error:
+            raise MessageFormatError(f"message {place} of {count}: no metadata", start) from error
+        end = payload_start + header.payload_size
+        if not header.HasField("payload_size") or not payload_start <= end <= len(payload):
+            reason = f"message {place} of {count}: its payload is cut off"
+            raise MessageFormatError(reason, payload_start)
+        yield BatchMember(place, header, start, payload_start, end)
+
+
+def check_batch_end(payload: bytes, count: int, end: int) -> None:
+    """Raise MessageFormatError if bytes follow after the last message, which ends at `end`."""
+    if end != len(payload):
+        raise MessageFormatError(f"{len(payload) - end} bytes after its {count} messages", end)
+
+
+def pack_batch_member(header: SingleMessageMetadata, payload: bytes) -> bytes:
+    """One message as it stands in a batch. Sets the header's payload size."""
+    header.payload_size = len(payload)
+    encoded = header.SerializeToString()
+    return b"".join((_UINT32.pack(len(encoded)), encoded, payload))

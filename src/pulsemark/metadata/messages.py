@@ -16,10 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..proto.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
-from .batch import batch_members, check_batch_end
-from .buffers import Buffer
 from .compression import decompress
-from .message import compression_of, payload_of, read_message_metadata
+from .crc import Buffer
+from .message import (
+    batch_members,
+    check_batch_end,
+    compression_of,
+    payload_of,
+    read_message_metadata,
+)
 
 __all__ = ["Message", "messages_of"]
 

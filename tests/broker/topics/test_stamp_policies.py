@@ -18,8 +18,8 @@ from pulsemark.metadata import (
     BrokerTimeStamper,
     StamperChain,
     application_tags,
+    builtin_stampers,
     peek,
-    stamper_plugins,
 )
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import SendRefusedError
@@ -407,7 +407,7 @@ def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, 
     """Reading works, sends are refused with its name, and another policy repairs it."""
     point = EntryPoint("vanishing", f"{__name__}:_Vanishing", "pulsemark.stampers")
     monkeypatch.setattr(EntryPoint, "load", lambda _: _Vanishing)
-    monkeypatch.setattr(stamper_plugins, "_installed_plugins", lambda: EntryPoints([point]))
+    monkeypatch.setattr(builtin_stampers, "_installed_plugins", lambda: EntryPoints([point]))
     with (
         running_broker(data_dir=tmp_path) as broker,
         RawClient.from_url(broker.service_url) as client,
@@ -417,7 +417,7 @@ def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, 
         producer.send(b"x")
         (stored,) = stored_in(broker, topic)
         assert list(stored) == ["application_tags"]
-    monkeypatch.setattr(stamper_plugins, "_installed_plugins", lambda: EntryPoints([]))
+    monkeypatch.setattr(builtin_stampers, "_installed_plugins", lambda: EntryPoints([]))
     stampers_of_before()
     with (
         running_broker(data_dir=tmp_path) as broker,

@@ -16,7 +16,7 @@ from ...audit.errors import AuditInputError
 from ...audit.rows import MAX_BUCKET_MS, parse_tags
 from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
-from ...metadata.stamper_names import split_stamper_names
+from ...metadata.stampers import split_stamper_names
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from ...ledger import StoreOptions
-from ...metadata.stamper_names import join_stamper_names, split_stamper_names
+from ...metadata.stampers import join_stamper_names, split_stamper_names
 from ..errors import BrokerError, ConfigError
 from .bookkeeper_config import BOOKKEEPER, BOOKKEEPER_SETTINGS, BookKeeperConfig
 from .config import BrokerConfig

@@ -18,6 +18,7 @@ import grpc
 
 from ...audit.errors import AuditInputError
 from ...audit.report import Report
+from ...finder.arguments import TokenFileError, read_token
 from ...finder.control import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ...finder.errors import (
     CursorBusyError,
@@ -27,10 +28,8 @@ from ...finder.errors import (
     SubscriptionNotFoundError,
 )
 from ...finder.forwarding import Forwarding, Owner
-from ...finder.server import SeekServer, ServerOptions
-from ...finder.server_tls import ServerTls
+from ...finder.server import SeekServer, ServerOptions, ServerTls
 from ...finder.service import AuditReport
-from ...finder.token_file import TokenFileError, read_token
 from ...ledger import (
     Appended,
     LedgerError,

@@ -58,8 +58,8 @@ from ...metadata import (
     payload_of,
     read_message_metadata,
 )
-from ...metadata.batch import batch_members, pack_batch_member
 from ...metadata.compression import CompressionUnavailableError, DecompressionError, decompress
+from ...metadata.message import batch_members, pack_batch_member
 from ...proto.pulsar_api_pb2 import KeyValue, SingleMessageMetadata
 from .batch import BatchFields, build
 from .convert import to_legacy
