@@ -68,7 +68,7 @@ async def _serve(spec: WorkerSpec) -> None:
 
 def _ended(state: State, stop: asyncio.Event) -> None:
     if state is State.LOST:
-        log.error("the supervisor has ended, so this worker ends too")
+        log.error("the session with the supervisor has ended, so this worker ends too")
         stop.set()
 
 

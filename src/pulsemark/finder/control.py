@@ -34,7 +34,8 @@ __all__ = [
     "request_message",
 ]
 
-MAX_EPOCH = 2**32 - 1
+#: The highest epoch of a request, which Kafka's clients can carry, too. A log itself has 32 bits.
+MAX_EPOCH = 2**31 - 1
 #: The fields of a request by the parts of a control entry.
 _FIELDS = {"control_type": "type", "control_name": "name"}
 _KNOWN: frozenset[int] = frozenset(CONTROL_TYPES.values()) - {CONTROL_REPLICATED_SUBSCRIPTION}

@@ -158,7 +158,7 @@ def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tupl
         epoch = request.epoch
         if epoch is None:
             epoch = ledger.epoch + 1 if request.is_leader_change else ledger.epoch
-        if epoch > MAX_EPOCH:
+        if request.is_leader_change and epoch > MAX_EPOCH:
             raise NotPossibleError(f"no leader epoch follows the highest one, {MAX_EPOCH}")
         kind, name, tags = request.control_type, request.name, request.tags
         try:

@@ -30,7 +30,7 @@ from ...ledger.errors import BeingReadError
 from ...metadata import Buffer
 from .consumer import Consumer
 from .conversions import BeingConvertedError, Waiting
-from .foreign_entries import read_entries
+from .kafka_entries import read_entries
 from .positions import count_open, messages_in
 from .ranked_consumers import Rank, RankedConsumers
 

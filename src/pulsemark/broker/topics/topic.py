@@ -43,7 +43,7 @@ from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.conversions import BeingConvertedError, Conversions
 from ..subscriptions.delayed import DelayedTotal
-from ..subscriptions.foreign_entries import read_entries
+from ..subscriptions.kafka_entries import read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
 from .admission import Admission
