@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from ...finder.admission import Admit, Caller, CallRefusedError
+from ...finder.server import Admit, Caller, CallRefusedError
 from ...wire import InvalidTopicNameError, TopicName
 from ..security.authentication import Authenticated, AuthenticationFailed
 from ..security.authorization import Target

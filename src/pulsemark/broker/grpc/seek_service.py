@@ -19,7 +19,6 @@ import grpc
 from ...audit.errors import AuditInputError
 from ...audit.report import Report
 from ...finder.arguments import TokenFileError, read_token
-from ...finder.control import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ...finder.errors import (
     CursorBusyError,
     InvalidFieldError,
@@ -28,6 +27,7 @@ from ...finder.errors import (
     SubscriptionNotFoundError,
 )
 from ...finder.forwarding import Forwarding, Owner
+from ...finder.messages import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ...finder.server import SeekServer, ServerOptions, ServerTls
 from ...finder.service import AuditReport
 from ...ledger import (
