@@ -195,8 +195,8 @@ class BrokerPorts:
     def __init__(self, services: Services) -> None:
         self._services = services
         self.topics = BrokerTopics(services)
-        self.access = BrokerAccess(services)
-        self.admission = BrokerAdmission(services)
+        self.access = BrokerAccess(services.authorizer, services.config.kafka_namespace)
+        self.admission = BrokerAdmission(services.authenticator)
         self.budget = cast("Budget", services.budget)
         self.input = cast("InputMemory", services.input)
         self.output = cast("OutputMemory", services.output)
