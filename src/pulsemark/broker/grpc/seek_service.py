@@ -91,7 +91,11 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
         reset_cursor=reset_cursor,
         append_control=_appending_control(services),
         audit=_audit_of(services),
-        admit=None if services.authenticator is None else admitting(services),
+        admit=(
+            None
+            if services.authenticator is None
+            else admitting(services.authenticator, services.authorizer, services.config)
+        ),
         forwarding=forwarding_of(services) if has_others else None,
     )
 

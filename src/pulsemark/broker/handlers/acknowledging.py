@@ -29,7 +29,7 @@ from ..subscriptions.redelivery import redeliver_pieces
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
     from ..subscriptions.subscription import Subscription
 
 __all__ = ["COMMANDS"]

@@ -20,7 +20,7 @@ from ..topics.producer import Producer
 
 if TYPE_CHECKING:
     from ...ledger import Appended
-    from ..connection.session import Session
+    from ..services import Session
     from ..topics.topic import Topic
 
 __all__ = ["append_mirrored", "mirror_name", "start_mirror"]

@@ -15,7 +15,7 @@ from .authorizing import check_again
 
 if TYPE_CHECKING:
     from ...metadata import Buffer
-    from ..connection.session import Session
+    from ..services import Session
     from ..subscriptions.consumer import Consumer
     from ..subscriptions.non_persistent import NonPersistentSubscription
     from ..topics.non_persistent import NonPersistentTopic

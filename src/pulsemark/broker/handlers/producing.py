@@ -37,7 +37,7 @@ from .table import CommandTable
 
 if TYPE_CHECKING:
     from ...ledger import Appended
-    from ..connection.session import Session
+    from ..services import Session
     from ..topics.non_persistent import NonPersistentTopic
     from ..topics.topic import Topic
 

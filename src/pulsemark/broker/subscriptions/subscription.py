@@ -34,7 +34,7 @@ from .shared_dispatcher import SharedDispatcher
 from .single_active_dispatcher import SingleActiveDispatcher
 
 if TYPE_CHECKING:
-    from ..topics.topic import Topic
+    from .home_topic import HomeTopic
 
 __all__ = ["Subscription"]
 
@@ -49,7 +49,7 @@ class Subscription:
     """One named subscription of a topic."""
 
     def __init__(
-        self, topic: Topic, name: str, cursor: Cursor, *, durable: bool, is_stored: bool
+        self, topic: HomeTopic, name: str, cursor: Cursor, *, durable: bool, is_stored: bool
     ) -> None:
         self.topic = topic
         self.name = name
