@@ -106,92 +106,92 @@ proto: $(STAMP) ## Generate the protobuf code
 	$(BIN)/python tools/generate_proto.py
 
 demo-cluster: $(STAMP) ## ZooKeeper, three bookies and brokers on them: kills, and nothing is lost (needs Java and Maven)
-	$(BIN)/python tools/demo_cluster.py $(DEMO_ARGS)
+	$(BIN)/python campaigns/demo_cluster.py $(DEMO_ARGS)
 
 bookkeeper-simulation: $(STAMP) ## Seeded histories of the BookKeeper client in virtual time, and the control runs that must lose entries
-	$(BIN)/python tools/bookkeeper_simulation.py --seeds $(SIMULATION_SEEDS)
-	$(BIN)/python tools/bookkeeper_simulation.py --duels --seeds $(SIMULATION_SEEDS)
-	$(BIN)/python tools/bookkeeper_simulation.py --duels --seeds 1200 --without fence
-	$(BIN)/python tools/bookkeeper_simulation.py --seeds 100 --without floor
+	$(BIN)/python campaigns/bookkeeper_simulation.py --seeds $(SIMULATION_SEEDS)
+	$(BIN)/python campaigns/bookkeeper_simulation.py --duels --seeds $(SIMULATION_SEEDS)
+	$(BIN)/python campaigns/bookkeeper_simulation.py --duels --seeds 1200 --without fence
+	$(BIN)/python campaigns/bookkeeper_simulation.py --seeds 100 --without floor
 
 bench: $(STAMP) ## Run the measurements, each against a limit taken in the same run
 	@set -e; for program in bench/bench_*.py; do \
 		echo "== $$program"; $(BIN)/python "$$program" $(BENCH_ARGS); done
 
 torture: $(STAMP) ## Live through failing disks, power cuts and kills: SEED=1 CYCLES=100
-	$(BIN)/python tools/torture.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python campaigns/torture.py --seed $(SEED) --cycles $(CYCLES)
 
 fuzz: $(STAMP) ## Let hostile clients loose on broker processes, in any order: SEED=1 CYCLES=100
-	$(BIN)/python tools/fuzz_broker.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python campaigns/fuzz_broker.py --seed $(SEED) --cycles $(CYCLES)
 
 fuzz-long: $(STAMP) ## Fuzz parser and brokers, every command and route: MINUTES=30; a stall of 50 ms fails
-	@$(BIN)/python tools/fuzz_wire.py --seconds $$(($(MINUTES) * 60)) & wire=$$!; \
-		$(BIN)/python tools/fuzz_broker.py --seed $(SEED) --minutes $(MINUTES) --steps 200 --stalls-count; \
+	@$(BIN)/python campaigns/fuzz_wire.py --seconds $$(($(MINUTES) * 60)) & wire=$$!; \
+		$(BIN)/python campaigns/fuzz_broker.py --seed $(SEED) --minutes $(MINUTES) --steps 200 --stalls-count; \
 		broker=$$?; wait $$wire && exit $$broker
 
 load: $(STAMP) ## Measure what idle and slow clients, backlogs and 10,000 topics cost: SCALE=1.0
-	$(BIN)/python tools/load_campaign.py --scale $(SCALE)
+	$(BIN)/python campaigns/load_campaign.py --scale $(SCALE)
 
 compare-pulsar: $(STAMP) ## Measure the speed table beside a real Pulsar, in 12 minutes: PULSAR_HOME=/path
 	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
 	$(BIN)/python bench/compare_pulsar.py "$(PULSAR_HOME)"
 
 pipeline-kills: $(STAMP) ## Kill Spark's writing jobs, drivers and workers, and run them again: SEED=1 CYCLES=100
-	$(BIN)/python tools/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python tools/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 18
+	$(BIN)/python campaigns/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python campaigns/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 18
 
 campaigns: torture fuzz ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \
 		-n $(PYTEST_WORKERS) tests/ledger/local/test_faults.py tests/ledger/local/test_damage.py
 	PULSEMARK_REGISTRY_EXAMPLES=5000 $(BIN)/python -m pytest --timeout 7200 \
 		tests/broker/test_registries.py
-	$(BIN)/python tools/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python tools/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python tools/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python tools/full_disk_campaign.py --cycles 20
-	$(BIN)/python tools/kafka_campaigns.py kill --cycles 20
-	$(BIN)/python tools/kafka_campaigns.py full-disk --cycles 4
+	$(BIN)/python campaigns/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python campaigns/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python campaigns/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python campaigns/full_disk_campaign.py --cycles 20
+	$(BIN)/python campaigns/kafka_campaigns.py kill --cycles 20
+	$(BIN)/python campaigns/kafka_campaigns.py full-disk --cycles 4
 
 # Clients of Kafka that others have made; what is not on the machine comes from their registries.
 .PHONY: kafka-clients
 kafka-clients: $(STAMP) ## Kafka's own tools from 0.8.2 to 4.x, kcat, and clients in Go and JavaScript
-	$(BIN)/python tools/run_kafka_clients.py $(if $(CLIENTS),--only $(CLIENTS))
+	$(BIN)/python compat/run_kafka_clients.py $(if $(CLIENTS),--only $(CLIENTS))
 
 pulsar-client-suite: $(STAMP) ## The official Python client's own suite: SUITE=/its/clone
-	$(BIN)/python tools/pulsar_client_suite.py "$(SUITE)" $(SUITE_ARGS)
+	$(BIN)/python compat/pulsar_client_suite.py "$(SUITE)" $(SUITE_ARGS)
 
 pulsar-go-suite: $(STAMP) ## The Go client's own suite (needs Go): SUITE=/its/clone
-	$(BIN)/python tools/pulsar_go_suite.py "$(SUITE)" $(SUITE_ARGS)
+	$(BIN)/python compat/pulsar_go_suite.py "$(SUITE)" $(SUITE_ARGS)
 
 .PHONY: pulsar-rs-suite
 pulsar-rs-suite: $(STAMP) ## The Rust client's own suite (needs cargo and protoc): SUITE=/its/clone
-	$(BIN)/python tools/pulsar_rs_suite.py "$(SUITE)" $(SUITE_ARGS)
+	$(BIN)/python compat/pulsar_rs_suite.py "$(SUITE)" $(SUITE_ARGS)
 
 kafka-python-suite: $(STAMP) ## Run kafka-python's own tests against pulsemark: SUITE=/path/to/its/sources
-	$(BIN)/python tools/client_suites/run.py kafka-python "$(SUITE)"
+	$(BIN)/python compat/client_suites/run.py kafka-python "$(SUITE)"
 
 confluent-kafka-suite: $(STAMP) ## Run confluent-kafka's own tests against pulsemark: SUITE=/path
-	$(BIN)/python tools/client_suites/run.py confluent-kafka "$(SUITE)"
+	$(BIN)/python compat/client_suites/run.py confluent-kafka "$(SUITE)"
 
 aiokafka-suite: $(STAMP) ## Run aiokafka's own tests against pulsemark: SUITE=/path
-	$(BIN)/python tools/client_suites/run.py aiokafka "$(SUITE)"
+	$(BIN)/python compat/client_suites/run.py aiokafka "$(SUITE)"
 
 pulsar-admin: $(STAMP) ## Compare with a real Pulsar through its own tools: PULSAR_HOME=/path PEER_ADMIN_URL=...
 	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
-	$(BIN)/python tools/compare_pulsar_admin.py --pulsar-home "$(PULSAR_HOME)" \
+	$(BIN)/python compat/compare_pulsar_admin.py --pulsar-home "$(PULSAR_HOME)" \
 		--peer-admin-url "$(PEER_ADMIN_URL)" --peer-service-url "$(PEER_SERVICE_URL)"
 
 .PHONY: pulsar-tools
 pulsar-tools: $(STAMP) ## pulsar-perf, pulsar-client, and all programs with TLS: PULSAR_HOME=/path [PEER_ADMIN_URL=...]
 	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
-	$(BIN)/python tools/compare_pulsar_tools.py --pulsar-home "$(PULSAR_HOME)" \
+	$(BIN)/python compat/compare_pulsar_tools.py --pulsar-home "$(PULSAR_HOME)" \
 		$(if $(filter-out file,$(firstword $(origin PEER_ADMIN_URL))),--peer-admin-url "$(PEER_ADMIN_URL)" --peer-service-url "$(PEER_SERVICE_URL)")
-	$(BIN)/python tools/check_secured_tools.py --pulsar-home "$(PULSAR_HOME)"
+	$(BIN)/python compat/check_secured_tools.py --pulsar-home "$(PULSAR_HOME)"
 
 .PHONY: pulsar-java
 pulsar-java: $(STAMP) ## The Java client and PulsarAdmin, all they can (needs a JDK): PULSAR_HOME=/path [PEER_ADMIN_URL=...]
 	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
-	$(BIN)/python tools/compare_java_client.py --pulsar-home "$(PULSAR_HOME)" \
+	$(BIN)/python compat/compare_java_client.py --pulsar-home "$(PULSAR_HOME)" \
 		$(if $(filter-out file,$(firstword $(origin PEER_ADMIN_URL))),--peer-admin-url "$(PEER_ADMIN_URL)" --peer-service-url "$(PEER_SERVICE_URL)")
 
 clean: ## Remove what the other targets made, the environment included

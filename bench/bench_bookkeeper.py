@@ -45,7 +45,7 @@ from raw_publisher import Blobs, Published, Publisher, batch_frames, plain_frame
 from pulsemark.finder import Finder
 from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "campaigns"))
 from bookkeeper_peer import BookKeeperPeer
 
 BOOKIE_MEMORY_MB = 1_024

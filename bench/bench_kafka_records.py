@@ -37,7 +37,7 @@ from pulsemark.kafka.records import (
 )
 from pulsemark.kafka.records import batch as batches
 from pulsemark.kafka.records.convert import to_legacy
-from pulsemark.kafka.records.sets import spans
+from pulsemark.kafka.records.layout import spans
 
 START_MS = 1_700_000_000_000
 VERSIONS = (1, 2, 7)

@@ -19,7 +19,7 @@ from bench_produce import cpu_s
 
 from pulsemark.coordination import connect
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "campaigns"))
 from bookkeeper_peer import BookKeeperPeer, free_port
 
 CHROOT = "/pulsar"

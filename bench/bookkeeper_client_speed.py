@@ -2,7 +2,8 @@
 
     python bench/bookkeeper_client_speed.py HOST:PORT
 
-HOST:PORT is ZooKeeper's, of three bookies or more (`python tools/bookkeeper_peer.py start FOLDER`).
+HOST:PORT is ZooKeeper's, of three bookies or more, as started by
+`python campaigns/bookkeeper_peer.py start FOLDER`.
 Entries are added a hundred at once, or 1 MiB of them, as the engine adds those of a batch.
 """
 

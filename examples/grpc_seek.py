@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pulsemark.finder import IndexOutOfRangeError, SeekClient
-from pulsemark.finder.standalone import folder_server
+from pulsemark.finder.server import folder_server
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.testing import SettableClock

@@ -19,7 +19,7 @@ from pulsemark.ledger import LocalStore, ManagedLedger, StoreOptions
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "campaigns"))
 
 from bookkeeper_peer import BookKeeperPeer, PeerError, missing
 

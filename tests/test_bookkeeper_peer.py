@@ -1,4 +1,4 @@
-"""The real bookies that tests and the demo start: ``tools/bookkeeper_peer.py``."""
+"""The real bookies that tests and the demo start: ``campaigns/bookkeeper_peer.py``."""
 
 from __future__ import annotations
 

@@ -160,9 +160,9 @@ def test_own_rules_come_before_pulsars(caplog: pytest.LogCaptureFixture) -> None
     with running_broker(security=rules) as broker:
         authorizer = broker.broker.services.authorizer
         from pulsemark.broker.security.authorization import Target
+        from pulsemark.broker.security.identity import Principal
         from pulsemark.broker.security.needs import topic
         from pulsemark.broker.security.permissions import Action
-        from pulsemark.broker.security.principal import Principal
         from pulsemark.wire import TopicName
 
         def allows(role: str, operation: str, name: str = TOPIC) -> bool:

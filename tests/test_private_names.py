@@ -18,10 +18,10 @@ OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 #: By reason: the test modules, and the private names that each may use.
 ALLOWED: dict[str, dict[str, set[str]]] = {
     "how much is kept inside, which nothing outside shows": {
-        "broker/connection/test_memory.py": {"_by_topic"},
+        "broker/test_memory.py": {"_by_topic"},
         "broker/subscriptions/test_delayed.py": {"_heap"},
         "broker/subscriptions/test_waiting_entries.py": {"_heaps"},
-        "broker/test_long_work.py": {"_leaving"},
+        "broker/test_cooperative.py": {"_leaving"},
         "broker/topics/test_catalog_writer.py": {
             "_epochs",
             "_run_blocking",
@@ -29,7 +29,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "wire/test_frames.py": {"_block"},
     },
     "a step is done at once that a timer or a thread would do": {
-        "broker/connection/test_memory.py": {"_measure"},
+        "broker/test_memory.py": {"_measure"},
         "broker/connection/test_paused.py": {"_pauses"},
         "compaction/test_compaction.py": {"_cache", "_delete_belongings"},
         "compaction/test_view.py": {"_cache"},

@@ -16,8 +16,6 @@ FUNCTION_LINES = 40
 
 #: Longer because a table or a format stands in them as a whole.
 LONGER = {
-    "cli/completion_scripts.py: bash": "the script as a whole",
-    "cli/completion_scripts.py: zsh": "the script as a whole",
     "kafka/records/scan.py: _scan": "the fields of a record in their order",
     "ledger/writer.py: __init__": "the attributes of a topic's end, each with its meaning",
     "wire/encoding.py: message_header": "a MESSAGE frame's bytes in their order",

@@ -16,7 +16,7 @@ from grpc_tools import protoc
 
 from pulsemark.finder import SeekClient
 from pulsemark.finder.messages import RemoteEntry
-from pulsemark.finder.standalone import folder_server
+from pulsemark.finder.server import folder_server
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "examples" / "stamper_plugin"

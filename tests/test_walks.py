@@ -18,8 +18,8 @@ TOPIC = "persistent://public/default/walked"
 STOPS_MAX = 16
 #: What a SEND enters beside the walk, and what for.
 BESIDE = {
-    "broker/connection/memory.py": "output memory is counted",
-    "broker/statistics/counters.py": "counters, once for each run",
+    "broker/memory.py": "output memory is counted",
+    "broker/counters.py": "counters, once for each run",
     "broker/topics/registry.py": "hands the waking of the committer on",
     "broker/topics/topic.py": "is told of new entries, for its subscriptions",
     "ledger/read_turns.py": "readers may read on",

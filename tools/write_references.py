@@ -4,7 +4,7 @@
     python tools/write_references.py --check    write nothing; name those that are out of date
 
 A test runs it with --check: run it after a change of a command, a gRPC call, a request of Kafka's
-protocol, a setting, a metric or a public name.
+protocol, a route, a setting, a metric or a public name.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from references.dashboard import dashboard
 from references.metrics import metrics_page
 from references.public_api import public_api
 from references.requests import requests_page
+from references.rest import rest_page
 from references.settings import settings_page
-
-from pulsemark.broker.http.reference import reference
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,7 +30,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/grpc-reference.md": calls_page,
     "docs/kafka-requests.md": requests_page,
     "docs/metrics.md": metrics_page,
-    "docs/rest.md": reference,
+    "docs/rest.md": rest_page,
     "docs/settings.md": settings_page,
     "tests/data/public_api.txt": public_api,
 }

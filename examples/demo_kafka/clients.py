@@ -162,12 +162,18 @@ class KafkaReader:
 
 
 class PulsarReader:
-    """The official Pulsar client's reader, which shows no offsets: only payloads are kept."""
+    """The official Pulsar client's reader, which shows no offsets: only payloads are kept.
+
+    A reader that connects again gets the batch before its first unread message once more, as from
+    Apache Pulsar: the client asks for it without a place in the batch. So ids that came already
+    are passed over.
+    """
 
     name = "Pulsar's reader"
 
     def __init__(self, client: pulsar.Client, topic: str) -> None:
         self.payloads: list[bytes] = []
+        self._ids: set[bytes] = set()
         self._reader = client.create_reader(f"{topic}-partition-0", pulsar.MessageId.earliest)
 
     def read(self, payloads: list[bytes]) -> None:
@@ -181,8 +187,11 @@ class PulsarReader:
                 message = self._reader.read_next(500)
             except pulsar.Timeout:
                 continue
-            self.payloads.append(message.data())
-            missing.discard(message.data())
+            message_id = message.message_id().serialize()
+            if message_id not in self._ids:
+                self._ids.add(message_id)
+                self.payloads.append(message.data())
+                missing.discard(message.data())
 
     def close(self) -> None:
         """See `Reader`."""

@@ -17,7 +17,7 @@ import pytest
 
 from pulsemark.broker import Broker, BrokerThread
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_handles import RawConsumer, RawMessage
+from pulsemark.testing.raw_client import RawConsumer, RawMessage
 
 _numbers = itertools.count()
 

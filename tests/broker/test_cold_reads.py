@@ -27,9 +27,9 @@ from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.metadata import SystemClock, payload_of
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.memory_bookies import MemoryBookies
-from pulsemark.testing.raw_handles import RawMessage
+from pulsemark.testing.raw_client import RawMessage
 from pulsemark.wire import MessageId
+from tests.support.memory_bookies import MemoryBookies
 
 COLD = "persistent://public/default/cold"
 WARM = "persistent://public/default/warm"

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from pulsemark.broker.cooperative import at_once
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.long_work import at_once
 from pulsemark.broker.topics.name_locks import NameLocks
 from pulsemark.broker.topics.topic import TopicInUseError
 from pulsemark.proto.pulsar_api_pb2 import (
@@ -16,8 +16,8 @@ from pulsemark.proto.pulsar_api_pb2 import (
     ProducerAccessMode,
     ServerError,
 )
-from pulsemark.testing.simulated_broker import SimulatedBroker
 from pulsemark.wire import MessageId, TopicName, commands
+from tests.support.simulated_broker import SimulatedBroker
 
 TOPIC = "persistent://public/default/t"
 Exclusive = ProducerAccessMode.Exclusive

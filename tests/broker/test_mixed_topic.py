@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pulsar
 import pytest
 
-from pulsemark.broker.topics.stamp_policies import StampPolicy
+from pulsemark.broker.policies.own_policies import StampPolicy
 from pulsemark.cli import main
 from pulsemark.finder import SearchMethod, SeekClient
 from pulsemark.metadata import (
@@ -26,7 +26,7 @@ from pulsemark.metadata import (
 )
 from pulsemark.proto.pulsar_api_pb2 import FeatureFlags
 from pulsemark.testing import RawClient, SettableClock, running_broker
-from pulsemark.testing.raw_handles import SendRefusedError
+from pulsemark.testing.raw_client import SendRefusedError
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
 
 START_MS = 1_700_000_000_000

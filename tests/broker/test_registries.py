@@ -18,13 +18,13 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from pulsemark.broker.cooperative import at_once
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.long_work import at_once
 from pulsemark.broker.topics.topic import TopicInUseError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ProducerAccessMode
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.testing.simulated_broker import SimulatedBroker
 from pulsemark.wire import MessageId, TopicName, commands
+from tests.support.simulated_broker import SimulatedBroker
 
 EXAMPLES = int(os.environ.get("PULSEMARK_REGISTRY_EXAMPLES", "0"))
 BASE = "persistent://public/default/"

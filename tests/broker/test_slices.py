@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker.connection import leaving
-from pulsemark.broker.long_work import at_once
+from pulsemark.broker.cooperative import at_once
 from pulsemark.broker.subscriptions import subscription as subscriptions
 from pulsemark.broker.subscriptions.seek import SeekTarget, reset_subscription
 from pulsemark.proto.pulsar_api_pb2 import (
@@ -19,8 +19,8 @@ from pulsemark.proto.pulsar_api_pb2 import (
     Schema,
 )
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.testing.simulated_broker import SimulatedBroker, SimulatedClient
 from pulsemark.wire import TopicName, commands
+from tests.support.simulated_broker import SimulatedBroker, SimulatedClient
 
 TOPIC = "persistent://public/default/t"
 BODY = unbatched_message(b"x", publish_time_ms=1)

@@ -153,7 +153,7 @@ class TestDelivery:
         """The policy's fields come along for clients that ask, at once; others get no prefix."""
 
         async def set_it(running):
-            from pulsemark.broker.topics.stamp_policies import StampPolicy
+            from pulsemark.broker.policies.own_policies import StampPolicy
 
             topics = running.services.topics
             name = topics.parse(topic)

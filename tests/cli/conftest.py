@@ -25,6 +25,12 @@ START_MS = 1_762_945_500_000
 STEP_MS = 1_000
 
 
+@pytest.fixture(autouse=True)
+def no_broker_here(monkeypatch):
+    """`seek` and `dump` ask the broker on this machine; a test's machine may have one."""
+    monkeypatch.setattr("pulsemark.cli.stores.DEFAULT_ADMIN_URL", "http://127.0.0.1:1")
+
+
 class StepClock:
     """A clock that moves only when a test moves it."""
 

@@ -79,7 +79,7 @@ def test_each_command_does_what_the_page_says(
         ran_count += 1
     assert ran_count == len(lines("pulsemark")) - 2
     assert said["control append orders txn-start"].startswith("txn-start at ")
-    listed = said["control list orders --grpc"]
+    listed = said["control list orders --url"]
     assert [line.split()[-2:] for line in listed.splitlines()[2:]] == [
         ["txn-start", "4711"], ["4711", "coordinator=c1"], ["checkpoint", "nightly-17"],
         ["by=till-3", "region=eu"],

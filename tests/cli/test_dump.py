@@ -16,6 +16,8 @@ from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 
+from .conftest import TOPIC, message_body
+
 Folder = Any
 Command = Any
 
@@ -315,9 +317,6 @@ def test_tags(tmp_path: Path, pulsemark: Command) -> None:
     ]  # fmt: skip
 
 
-TOPIC = "persistent://public/default/orders"
-
-
 def test_payload(pulsemark, tmp_path):
     """--payload shows each message: of batches, compressed, encrypted, without a value."""
     path = tmp_path / "data"
@@ -347,3 +346,21 @@ def test_payload_that_cannot_be_opened(pulsemark, folder):
     for row in rows:
         assert isinstance(row["messages"], list) or row["messages"]["unreadable"]
     assert pulsemark("dump", folder.path, "--payload").status == 0
+
+
+def test_a_topic_of_a_broker(pulsemark, tmp_path):
+    """`--url` prints the rows of the folder behind the broker, but for the unchecked checksum."""
+    with running_broker(data_dir=tmp_path / "data") as broker:
+        with RawClient.from_url(broker.service_url) as client:
+            producer = client.create_producer(TOPIC)
+            bodies = [message_body(b"x", sequence_id=n, publish_time_ms=1) for n in range(120)]
+            producer.send_many(bodies)
+            producer.send_batch([b"a", b"b"])
+        here = ("dump", "orders", "--json", "--data-dir", str(tmp_path / "data"))
+        there = ("dump", "orders", "--json", "--url", broker.http_url)
+        for start in ((), ("--from-index", "100"), ("--limit", "3"), ("--control",)):
+            expected = [{**row, "crc": "-"} for row in pulsemark(*here, *start).json()]
+            assert pulsemark(*there, *start).json() == expected
+        refused = pulsemark(*there, "--payload").error()
+        assert "--payload" in refused
+        assert "absent not found" in pulsemark("dump", "absent", "--url", broker.http_url).error()

@@ -11,9 +11,9 @@ from contextlib import redirect_stdout
 import pytest
 
 from pulsemark.cli import COMMANDS, full_parser, main
-from pulsemark.cli.examples import EXAMPLES
-from pulsemark.cli.word_tree import Words, word_tree
+from pulsemark.cli.parsing import EXAMPLES
 from pulsemark.testing import running_broker
+from tests.support.word_tree import Words, word_tree
 
 TREE = list(word_tree(full_parser()))
 LEAVES = [words for words in TREE if words.path and not words.commands]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.cli.histogram import PERCENTILES, Histogram
+from pulsemark.cli.perf import PERCENTILES, Histogram
 
 values = st.lists(st.integers(0, 10**9), min_size=1, max_size=300)
 

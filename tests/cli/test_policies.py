@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -241,3 +242,27 @@ def test_wrong_cleaning_policies(
     ran = pulsemark("policies", "set", NAMESPACE, policy, "--admin-url", broker.http_url, *options)
     assert ran.status != 0
     assert reason in ran.err
+
+
+def test_show_lists_what_is_set(pulsemark: Command) -> None:
+    """Of a topic and of a namespace; with --applied also what others have set."""
+    with running_broker(storage="memory") as broker:
+        with RawClient.from_url(broker.service_url) as client:
+            client.create_producer("persistent://public/default/orders")
+
+        def run(*arguments: str) -> str:
+            return said(pulsemark("policies", *arguments, "--url", broker.http_url))
+
+        assert run("show", "orders").endswith(
+            "default/orders is set; --applied shows what is in force"
+        )
+        run("set", "orders", "retention", "--time", "5", "--size", "-1")
+        run("set", "orders", "publishRate", "--value", '{"publishThrottlingRateInMsg": 5}')
+        run("set", NAMESPACE, "compactionThreshold", "--bytes", "7")
+        shown = run("show", "orders").splitlines()
+        assert [line.split()[0] for line in shown] == ["policy", "retention", "publishRate"]
+        assert "time: 5 minutes, size: -1 MB" in shown[1]
+        row = json.loads(run("show", "orders", "--json").splitlines()[0])
+        assert row["value"] == {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}
+        assert "compactionThreshold  7" in run("show", NAMESPACE)
+        assert "compactionThreshold" in run("show", "orders", "--applied")

@@ -1,4 +1,4 @@
-"""`pulsemark seek`: over a folder and over gRPC, and what it refuses."""
+"""`pulsemark seek`: over a folder, HTTP and gRPC, and what it refuses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from pulsemark.finder import NotPossibleError, SeekServer, ServerOptions
-from pulsemark.finder.standalone import folder_server
-from pulsemark.ledger import TopicLog
+from pulsemark.finder.server import folder_server
+from pulsemark.ledger import LocalStore, TopicLog
+from pulsemark.testing import PulsarBroker, RawClient, SettableClock, running_broker
+
+from .conftest import START_MS, TOPIC
 
 Folder = Any
 Command = Any
@@ -172,3 +175,50 @@ def test_an_option_after_the_double_dash(pulsemark):
     error = pulsemark("seek", "orders", "--", "-1h", "--data-dir", "x").error()
     assert "--data-dir comes after --" in error
     assert "did you mean" not in error
+
+
+@pytest.fixture
+def broker() -> Iterator[PulsarBroker]:
+    """A broker in memory, with three messages of `orders` and one in each partition of `parts`."""
+    clock = SettableClock(START_MS)
+    with running_broker(storage="memory", clock=clock) as broker:
+        with RawClient.from_url(broker.service_url) as client:
+            producer = client.create_producer(TOPIC)
+            for number in range(3):
+                producer.send(b"x" * number, publish_time_ms=START_MS)
+                clock.advance(by_ms=1_000)
+            broker.admin.create_topic("parts", partitions=2)
+            for number in range(2):
+                client.create_producer(f"{TOPIC[:-6]}parts-partition-{number}").send(b"x")
+        yield broker
+
+
+def test_a_broker_over_http(broker: PulsarBroker, pulsemark: Command) -> None:
+    """Every moment has the place that a search in a folder finds; partitions have one each."""
+    for moment in range(START_MS - 1, START_MS + 2_002, 500):
+        found = pulsemark("seek", "orders", moment, "--url", broker.http_url, "--json").json()[0]
+        index = max(0, -(-(moment - START_MS) // 1_000))
+        assert (found["index"], found["end"]) == (index, index > 2), moment
+        assert found["time_ms"] == (None if found["end"] else START_MS + index * 1_000)
+    both = pulsemark("seek", "parts", START_MS, "--url", broker.http_url)
+    assert both.out.count("index     0") == 2
+    missing = pulsemark("seek", "absent", START_MS, "--url", broker.http_url)
+    assert "absent not found" in missing.error()
+    wrong = pulsemark("seek", "x", "-5m", "--method", "prefixes", "--url", broker.http_url)
+    assert "--method prefixes" in wrong.error()
+
+
+def test_the_broker_on_this_machine(
+    broker: PulsarBroker, pulsemark: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a place it is asked first, and says so; the folder has what it does not have."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pulsemark.cli.stores.DEFAULT_ADMIN_URL", broker.http_url)
+    ran = pulsemark("seek", "orders", START_MS)
+    assert "index     0" in ran.out
+    assert ran.err == f"pulsemark: the broker at {broker.http_url} answers\n"
+    assert "absent not found" in pulsemark("seek", "absent", START_MS).error()
+    with LocalStore.open(tmp_path / "pulsemark-data") as store:
+        store.open_topic("persistent://public/default/absent").append(b"x").commit.wait(10)
+    ran = pulsemark("seek", "absent", START_MS)
+    assert ("index     0" in ran.out, ran.err) == (True, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pulsemark.cli.standalone import JsonFormatter
 from pulsemark.finder import SeekClient
 from pulsemark.testing import RawClient
 
@@ -247,3 +249,28 @@ def test_finder_bad_input(pulsemark: Command, tmp_path: Path, folder: Folder) ->
             ),
         ]:  # fmt: skip
             assert named in pulsemark("finder", "serve", "--port", "0", *arguments).error()
+
+
+def test_a_record_of_a_json_log():
+    """Time, level, logger and message; line feeds stay inside of the object."""
+    record = logging.LogRecord("pulsemark.x", logging.WARNING, "", 0, "a %s\nb", ("é",), None)
+    record.created, record.msecs = 1_700_000_000.25, 250.0
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2023-11-14T22:13:20.250Z",
+        "level": "warning",
+        "logger": "pulsemark.x",
+        "message": "a é\nb",
+    }
+
+
+def test_a_traceback_in_a_json_log():
+    """It is a field of the same object."""
+    try:
+        raise ValueError("wrong")
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "", 0, "m", (), sys.exc_info())
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert json.loads(line)["exception"].endswith("ValueError: wrong")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pulsemark.cli.errors import CliError
 from pulsemark.cli.times import MAX_TIME_MS, MIN_TIME_NUMBER, parse_time, show_time
-from pulsemark.finder.relative_time import UNIT_MS
+from pulsemark.finder.arguments import UNIT_MS
 from pulsemark.pipeline.option_values import parse_time_ms
 
 BERLIN = ZoneInfo("Europe/Berlin")

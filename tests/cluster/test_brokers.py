@@ -14,9 +14,9 @@ from pulsemark.broker.ownership import NotOwnedError
 from pulsemark.cluster.store import BundleStores
 from pulsemark.ledger import TopicStore
 from pulsemark.proto.pulsar_api_pb2 import ServerError
-from pulsemark.testing.secured import rest as secured_rest
-from pulsemark.testing.secured import security, token_of
 from pulsemark.wire import TopicName
+from tests.support.secured import rest as secured_rest
+from tests.support.secured import security, token_of
 
 TOPIC = "persistent://public/default/orders"
 BUNDLES = "/admin/v2/namespaces/public/default"

@@ -31,8 +31,8 @@ from pulsemark.proto import seek_pb2 as pb
 from pulsemark.proto.broker_entry_pb2 import CONTROL_CHECKPOINT
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.testing.secured import security, set_up, token_of
 from pulsemark.wire import TopicName
+from tests.support.secured import security, set_up, token_of
 
 TOPIC = "persistent://public/default/orders"
 SECURED = "persistent://acme/ns/orders"

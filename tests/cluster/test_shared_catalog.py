@@ -1,6 +1,7 @@
 """The settings that all brokers share."""
 
 import asyncio
+from copy import deepcopy
 from functools import partial
 from types import SimpleNamespace
 
@@ -286,3 +287,32 @@ async def test_nodes_of_removed_values_are_removed(monkeypatch):
     await within_rounds(lambda: len([p for p in tree.paths() if p.startswith(f"{ROOT}/k/")]) <= 10)
     later, _ = await opened(tree)
     assert later.items("k") == mine.items("k") == [("again", b"2")]
+
+
+async def test_a_service_that_was_restored_from_an_older_copy():
+    """A coordination service that is restored from an older copy gives numbers once more: brokers
+    that stayed up know what the copy has, and hear each change that is made after it.
+    """
+    tree = MemoryTree()
+    one, one_news = await opened(tree)
+    two, two_news = await opened(tree)
+    await in_thread(one.put, "k", "a", b"1")
+    await within_rounds(lambda: two.get("k", "a") == b"1")
+    copy = deepcopy(tree._nodes)
+    for number in range(3):
+        await in_thread(one.put, "k", f"lost-{number}", b"2")
+    await in_thread(one.put, "newer", "a", b"2")
+    await within_rounds(lambda: two.get("newer", "a") == b"2")
+    tree._nodes.clear()
+    tree._nodes.update(copy)
+    await in_thread(one.put, "k", "a", b"3")
+    await within_rounds(lambda: two_news[-1:] == [("k", "a", b"3")] or two.get("k", "a") == b"3")
+    for number in range(4):  # as many as were lost, and one more
+        await in_thread(two.put, "k", f"new-{number}", b"4")
+    await within_rounds(lambda: one.get("k", "new-3") == b"4")
+    for catalog, news in ((one, one_news), (two, two_news)):
+        assert [catalog.get("k", f"lost-{number}") for number in range(3)] == [None] * 3
+        assert {("k", f"lost-{number}", None) for number in range(3)} <= set(news)
+        assert catalog.get("newer", "a") is None
+    await in_thread(one.put, "newer", "a", b"5")
+    await within_rounds(lambda: two.get("newer", "a") == b"5")

@@ -223,3 +223,27 @@ def test_workers_end_with_their_supervisor(workers, eventually):
     workers.close()
     for one in ready["workers"]:
         eventually(lambda pid=one["pid"]: not psutil.pid_exists(pid), "the worker has ended")
+
+
+def test_a_worker_that_hangs(workers, rest, eventually):
+    """A stopped worker is noticed: no lookup leads to it, it is killed and restarted, and its
+    topics are there again.
+    """
+    ready = workers("--workers", "2")
+    first, second = ready["workers"]
+    client = pulsar.Client(ready["service_url"], operation_timeout_seconds=30)
+    for topic in TOPICS:
+        client.create_producer(topic).send(topic.encode())
+    client.close()
+    hung = [topic for topic in TOPICS if owner(rest, first, topic) == second["service_url"]]
+    path = f"/lookup/v2/topic/{hung[0].replace('://', '/')}"
+    os.kill(second["pid"], signal.SIGSTOP)
+    eventually(lambda: rest(At(first), "GET", path)[0] == 503, "the lookup is refused")
+    eventually(lambda: not psutil.pid_exists(second["pid"]), "the worker is killed")
+    eventually(lambda: rest(At(first), "GET", path)[0] == 200, "the worker runs again")
+    client = pulsar.Client(ready["service_url"], operation_timeout_seconds=30)
+    for topic in TOPICS:
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        assert reader.read_next(20_000).data() == topic.encode()
+    client.close()
+    assert "has said nothing for 10 s" in workers.log.read_text()

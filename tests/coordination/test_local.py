@@ -1,6 +1,9 @@
 """The coordination service of one machine: on disk, and over a socket."""
 
+import asyncio
+import signal
 import sqlite3
+import sys
 import tempfile
 from pathlib import Path
 
@@ -94,3 +97,74 @@ async def test_the_end_of_the_server(tmp_path):
     assert states == [State.LOST]
     await session.close()
     tree.close()
+
+
+async def test_a_process_that_hangs(tmp_path, processes):
+    """The session of a stopped process ends, and its ephemeral nodes go; the server names the
+    process. One that only waits keeps its session.
+    """
+    socket = Path(tempfile.mkdtemp()) / "socket"
+    tree = DurableTree(tmp_path / "tree")
+    silent: asyncio.Queue[int] = asyncio.Queue()
+    server = LocalServer(tree, socket, on_silent=silent.put_nowait, session_timeout_ms=1_000)
+    await server.start()
+    idle = await LocalCoordination.connect(socket)
+    await idle.create("/idle", ephemeral=True)
+    process = await processes(
+        "import asyncio, pathlib, sys\n"
+        "from pulsemark.coordination.local import LocalCoordination\n"
+        "async def main():\n"
+        "    session = await LocalCoordination.connect(pathlib.Path(sys.argv[1]))\n"
+        "    await session.create('/hangs', ephemeral=True)\n"
+        "    print('ready', flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n",
+        str(socket),
+    )
+    assert await process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGSTOP)
+    gone = asyncio.Event()
+    await idle.watch("/hangs", gone.set)
+    async with asyncio.timeout(60):
+        assert await silent.get() == process.pid
+        await gone.wait()
+    assert await idle.exists("/hangs") is None
+    assert await idle.exists("/idle") is not None
+    assert silent.empty()
+    await idle.close()
+    await server.close()
+    tree.close()
+
+
+@pytest.fixture
+async def processes():
+    """Starts Python programs, and kills them after the test."""
+    made = []
+
+    async def start(program, *arguments):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", program, *arguments), stdout=asyncio.subprocess.PIPE
+        )
+        made.append(process)
+        return process
+
+    yield start
+    for process in made:
+        process.kill()
+        await process.wait()
+
+
+async def test_a_server_that_hangs():
+    """A request that is not answered in time raises ConnectionLossError."""
+    socket = Path(tempfile.mkdtemp()) / "socket"
+
+    async def answer_nothing(reader, writer):
+        writer.write(b'{"session": 1, "timeout_ms": 100}\n')
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_unix_server(answer_nothing, str(socket)):
+        session = await LocalCoordination.connect(socket)
+        with pytest.raises(ConnectionLossError):
+            await session.get("/a")
+        await session.close()

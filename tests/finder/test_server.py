@@ -23,8 +23,7 @@ from pulsemark.finder.errors import (
     ServerUnavailableError,
     UnauthenticatedError,
 )
-from pulsemark.finder.server import MAX_REQUEST_BYTES, SeekServer, ServerOptions
-from pulsemark.finder.server_tls import ServerTls
+from pulsemark.finder.server import MAX_REQUEST_BYTES, SeekServer, ServerOptions, ServerTls
 from pulsemark.proto import seek_pb2 as pb
 
 

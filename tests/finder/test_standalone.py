@@ -13,8 +13,7 @@ import pytest
 
 from pulsemark.finder import NotPossibleError, SeekClient
 from pulsemark.finder.errors import BindError
-from pulsemark.finder.server import ServerOptions
-from pulsemark.finder.standalone import FolderSource, folder_server
+from pulsemark.finder.server import FolderSource, ServerOptions, folder_server
 from pulsemark.ledger import ForeignFolderError, TopicNotFoundError
 
 WRITER = """
@@ -43,7 +42,7 @@ store.close()
 SERVER = """
 import asyncio, sys
 from pathlib import Path
-from pulsemark.finder.standalone import serve_folder
+from pulsemark.finder.server import serve_folder
 
 def started(server):
     print(server.target, flush=True)

@@ -20,7 +20,7 @@ import pytest
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pulsemark.broker import BrokerThread
-from pulsemark.testing.secured import rest, secured_broker, set_up, token_of
+from tests.support.secured import rest, secured_broker, set_up, token_of
 
 WAIT_S = 60
 PERMISSIONS = "/admin/v2/namespaces/acme/ns/permissions"

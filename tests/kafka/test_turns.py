@@ -19,13 +19,14 @@ from kafka.protocol.consumer import (
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
-from pulsemark.broker import long_work
-from pulsemark.broker.long_work import Turns
-from pulsemark.kafka import answering, endpoint, publishing, reading, session, shown_entries
+from pulsemark.broker import cooperative
+from pulsemark.broker.cooperative import Turns
+from pulsemark.kafka import endpoint, reading, session, shown_entries
 from pulsemark.kafka.groups import offsets as group_offsets
+from pulsemark.kafka.handlers import producing
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.kafka.records import batch as batches
-from pulsemark.kafka.records import fetch, produced_batch, produced_legacy, validate_produced
+from pulsemark.kafka.records import fetch, produced, validate_produced
 from pulsemark.kafka.records.batch import BatchFields
 from pulsemark.kafka.records.convert import to_legacy
 from pulsemark.kafka.records.record import Codec, Record, Work
@@ -68,7 +69,7 @@ def slices(monkeypatch):
 
     monkeypatch.setattr(Turns, "has_time", counted)
     monkeypatch.setattr(Turns, "next", counted_next)
-    monkeypatch.setattr(long_work, "SLICE_S", 0)
+    monkeypatch.setattr(cooperative, "SLICE_S", 0)
     return counts
 
 
@@ -116,7 +117,7 @@ def test_a_client_that_leaves_in_the_middle_of_very_many_sets_leaves_nothing(
     """What was appended is counted, and the memory of publishes is given back."""
     create(raw, topic)
     raw.produce(topic, record_set([b"open"]))
-    monkeypatch.setattr(long_work, "SLICE_S", 0)
+    monkeypatch.setattr(cooperative, "SLICE_S", 0)
     sets = [_Produced.PartitionProduceData(index=0, records=record_set([b"x"]))] * 5_000
     fields = produce_fields([], -1) | {"topic_data": [_Produced(name=topic, partition_data=sets)]}
     with RawKafka.from_url(kafka_broker.kafka_url) as client:
@@ -227,7 +228,7 @@ def test_very_many_partitions_that_do_not_exist_are_answered_in_turns(
 ):
     """Looking them up takes turns; decoding the request and encoding the answer take a thread."""
     on_loop = []
-    for module, name in ((session, "decode_body"), (answering, "encode")):
+    for module, name in ((session, "decode_body"), (session, "encode")):
         work = getattr(module, name)
 
         def spied(*args, work=work):
@@ -414,7 +415,7 @@ def test_a_few_sets_are_stored_at_once(raw, made, slices):
     slices.clear()
     assert raw.produce(made, record_set([b"x"])).base_offset == 1
     assert not slices
-    assert publishing.AT_ONCE_PARTS >= 100
+    assert producing.AT_ONCE_PARTS >= 100
 
 
 def _equal(count, codec=0, magic=2, value=b"v", numbered=True):
@@ -442,7 +443,7 @@ def test_a_set_is_checked_by_what_is_in_it_not_by_its_size(raw, made, monkeypatc
     """However small it is as sent, many records or bytes after decompression take a thread."""
     raw.produce(made, record_set([b"open"]))
     sizes = []
-    for module, name in ((produced_batch, "scan_records"), (produced_legacy, "scan_messages")):
+    for module, name in ((produced, "scan_records"), (produced, "scan_messages")):
         scan = getattr(module, name)
 
         def spied(data, *args, scan=scan):
@@ -493,7 +494,7 @@ def test_large_sets_of_many_clients_are_checked_a_few_at_a_time(
         finally:
             running.pop()
 
-    monkeypatch.setattr(publishing, "validate_produced", counted)
+    monkeypatch.setattr(producing, "validate_produced", counted)
     large = _equal(1, Codec.GZIP, value=bytes(3_000_000))
     clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(12)]
     for client in clients:
@@ -530,7 +531,7 @@ def test_a_closing_broker_checks_no_more_sets():
         RawKafka.from_url(broker.kafka_url) as client,
     ):
         create(client, "t")
-        patch.setattr(publishing, "validate_produced", held)
+        patch.setattr(producing, "validate_produced", held)
         data = _Produced.PartitionProduceData
         parts = [data(index=0, records=_equal(10_000)) for _ in range(3)]
         topic_data = [_Produced(name="t", partition_data=parts)]

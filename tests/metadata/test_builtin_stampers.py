@@ -12,8 +12,7 @@ from pulsemark.metadata import (
     pack_stamp,
     peek,
 )
-from pulsemark.metadata.builtin_stampers import STAMPERS
-from pulsemark.metadata.stamper_plugins import BUILT_IN
+from pulsemark.metadata.builtin_stampers import BUILT_IN, STAMPERS
 from pulsemark.proto.broker_entry_pb2 import CONTROL, SOURCE_KAFKA_MAGIC_2
 from pulsemark.proto.pulsar_api_pb2 import LZ4, KeyValue
 

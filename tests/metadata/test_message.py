@@ -1,3 +1,4 @@
+import base64
 import itertools
 import struct
 from typing import Any
@@ -7,23 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsemark import messages_of
 from pulsemark.metadata import (
     MESSAGE_METADATA_SIZE_MAX_BYTES,
     BrokerEntryMetadata,
     ChecksumError,
+    Message,
     MessageFormatError,
-    MessageMetadata,
     compression_of,
     entry_time_ms,
     has_checksum,
     message_count_of,
+    message_index,
     pack_stamp,
     partition_key_of,
     payload_of,
     read_message_metadata,
     verify_checksum,
 )
-from pulsemark.proto.pulsar_api_pb2 import CompressionType
+from pulsemark.metadata.compression import DecompressionError, compress
+from pulsemark.metadata.message import batch_members, check_batch_end, pack_batch_member
+from pulsemark.proto.pulsar_api_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
+from pulsemark.testing.raw_messages import seal
 
 # An implementation of CRC32C that shares nothing with the one in use.
 oracle_crc32c = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
@@ -291,3 +297,182 @@ class TestMessageCount:
         """An absent number means one message; nonsense below zero counts nothing."""
         fields = {} if field is None else {"num_messages_in_batch": field}
         assert message_count_of(simple_metadata(**fields)) == count
+
+
+# -- Walking through a batch's messages
+
+
+def packed(*payloads: bytes) -> bytes:
+    """A batch of these payloads, whose sequence ids count up."""
+    return b"".join(
+        pack_batch_member(SingleMessageMetadata(sequence_id=number), payload)
+        for number, payload in enumerate(payloads)
+    )
+
+
+@given(payloads=st.lists(st.binary(max_size=40), max_size=20))
+def test_members_are_where_they_were_put(payloads: list[bytes]) -> None:
+    """Each member has its number, header and payload, and begins where the last one ended."""
+    batch = packed(*payloads)
+    end = 0
+    members = list(batch_members(batch, len(payloads)))
+    for place, (member, payload) in enumerate(zip(members, payloads, strict=True)):
+        assert (member.place, member.header.sequence_id, member.start) == (place, place, end)
+        assert batch[member.payload_start : member.end] == payload
+        end = member.end
+    check_batch_end(batch, len(payloads), end)
+
+
+@given(
+    payloads=st.lists(st.binary(max_size=40), min_size=1, max_size=5), cut=st.integers(1, 10_000)
+)
+def test_a_batch_that_is_cut_gives_its_whole_members(payloads: list[bytes], cut: int) -> None:
+    """Members before the cut are given; the one that is not whole is an error with its number."""
+    batch = packed(*payloads)
+    batch = batch[: len(batch) - 1 - cut % len(batch)]
+    whole: list[bytes] = []
+    with pytest.raises(MessageFormatError) as raised:
+        whole.extend(batch[m.payload_start : m.end] for m in batch_members(batch, len(payloads)))
+    assert whole == payloads[: len(whole)]
+    assert f"message {len(whole)} of {len(payloads)}:" in raised.value.reason
+
+
+def test_bytes_after_the_last_member() -> None:
+    """Are an error for those who ask; the walk itself does not look at them."""
+    batch = packed(b"a") + b"xyz"
+    (member,) = batch_members(batch, 1)
+    with pytest.raises(MessageFormatError, match="3 bytes after its 1 messages"):
+        check_batch_end(batch, 1, member.end)
+
+
+# -- indexes, tags
+
+
+@given(st.integers(0, 2**63), st.integers(1, 100_000))
+def test_neighbours(first, count):
+    """An entry's messages have the indexes from its first to the one it is stamped with."""
+    last = first + count - 1
+    assert message_index(last, count, 0) == first
+    assert message_index(last, count, count - 1) == last
+
+
+def test_an_entry_of_its_own():
+    """A message without a batch index has its entry's index."""
+    assert message_index(7, 1) == message_index(7, 1, -1) == message_index(7, 1, 0) == 7
+
+
+@pytest.mark.parametrize(
+    "wrong", [(7, 0, 0), (7, -1, 0), (1, 3, 0), (7, 3, 3), (7, 3, -1), (7, 1, 1), (7, 1, -2)]
+)
+def test_what_cannot_be(wrong):
+    """Numbers that belong to no message are refused, not calculated with."""
+    with pytest.raises(ValueError, match=r"no entry|has no message"):
+        message_index(*wrong)
+
+
+# -- Splitting entries into messages
+
+
+def header(**fields):
+    """A producer's header."""
+    made = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1_000)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def member(payload, **fields):
+    """One message in a batch's payload."""
+    own = SingleMessageMetadata(payload_size=len(payload), **fields).SerializeToString()
+    return len(own).to_bytes(4, "big") + own + payload
+
+
+def batch(*members, count=None, compression=CompressionType.NONE):
+    """A batch as an entry."""
+    payload = b"".join(members)
+    made = header(
+        num_messages_in_batch=len(members) if count is None else count,
+        compression=compression,
+        uncompressed_size=len(payload),
+    )
+    return seal(made.SerializeToString(), compress(compression, payload))
+
+
+@given(
+    values=st.lists(st.binary(max_size=50), min_size=1, max_size=20),
+    compression=st.sampled_from(CompressionType.values()),
+)
+def test_a_batch_of_any_values(values, compression):
+    """Comes apart into these, in their order, whatever its compression."""
+    found = messages_of(batch(*map(member, values), compression=compression))
+    assert [each.value for each in found] == values
+    assert [each.batch_index for each in found] == list(range(len(values)))
+    assert [each.sequence_id for each in found] == list(range(7, 7 + len(values)))
+
+
+def test_a_message_alone():
+    """Has the header's fields; those that are not set are None."""
+    (found,) = messages_of(seal(header().SerializeToString(), b"value"))
+    assert found == Message(b"value", None, "p", 7, 1_000, None)
+    full = header(partition_key="k", event_time=5, deliver_at_time=9, schema_version=b"\0\1",
+                  ordering_key=b"o", chunk_id=2)  # fmt: skip
+    full.properties.add(key="a", value="1")
+    full.properties.add(key="a", value="2")
+    (found,) = messages_of(seal(full.SerializeToString(), b""))
+    assert (found.key, found.event_time_ms, found.deliver_at_ms) == ("k", 5, 9)
+    assert (found.schema_version, found.ordering_key, found.chunk_id) == (b"\0\1", b"o", 2)
+    assert (found.properties, found.value) == ({"a": "2"}, b"")
+
+
+def test_keys_of_bytes_and_null_values():
+    """A key in base64 is decoded if it is text; a null value is None, an empty one is not."""
+    coded = base64.b64encode("schlüssel".encode()).decode()
+    raw = base64.b64encode(b"\xff\xfe").decode()
+    found = messages_of(
+        batch(
+            member(b"", null_value=True),
+            member(b""),
+            member(b"x", partition_key=coded, partition_key_b64_encoded=True),
+            member(b"x", partition_key=raw, partition_key_b64_encoded=True),
+        )
+    )
+    assert [each.value for each in found] == [None, b"", b"x", b"x"]
+    assert [each.key for each in found] == [None, None, "schlüssel", raw]
+
+
+def test_what_compaction_removed_is_left_out():
+    """The others keep their places."""
+    found = messages_of(batch(member(b"a"), member(b"", compacted_out=True), member(b"c")))
+    assert [(each.batch_index, each.value) for each in found] == [(0, b"a"), (2, b"c")]
+
+
+def test_an_encrypted_batch_is_not_opened():
+    """It is one message, with its cipher text."""
+    made = header(num_messages_in_batch=3, compression=CompressionType.LZ4, uncompressed_size=99)
+    made.encryption_keys.add(key="k", value=b"v")
+    (found,) = messages_of(seal(made.SerializeToString(), b"cipher"))
+    assert (found.value, found.is_encrypted, found.batch_index) == (b"cipher", True, -1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        (batch(member(b"a"), count=2), "message 1 of 2: no metadata"),
+        (batch(member(b"a"), count=0), "bytes after its 0 messages"),
+        (batch(member(b"abc")[:-1], count=1), "its payload is cut off"),
+        (batch(b"\xff\xff\xff\xffx", count=1), "message 0 of 1"),
+        (b"nonsense", "bad message header"),
+    ],
+)
+def test_what_is_no_message_is_an_error(entry, reason):
+    """It names the message and what is wrong with it."""
+    with pytest.raises(MessageFormatError, match=reason):
+        messages_of(entry)
+
+
+def test_a_bomb_is_not_opened():
+    """A payload that states a larger size than allowed is refused before it is decompressed."""
+    entry = batch(member(b"\0" * 100_000), compression=CompressionType.ZSTD)
+    assert len(messages_of(entry)) == 1
+    with pytest.raises(DecompressionError):
+        messages_of(entry, max_bytes=1_000)

@@ -31,6 +31,7 @@ from pulsemark.metadata import (
     peek,
     split,
 )
+from pulsemark.metadata.stampers import join_stamper_names, split_stamper_names
 from pulsemark.proto.broker_entry_pb2 import (
     CONTROL,
     CONTROL_TXN_ABORT,
@@ -529,3 +530,35 @@ class TestLoading:
         """A plugin cannot put itself in the place of a built-in stamper."""
         install({"index": "Stamp"})
         assert isinstance(load_stampers(["index"])[0], IndexStamper)
+
+
+# -- A list of stampers as one line of text
+
+
+NAMES = st.from_regex(r"[a-z-]{1,8}(:[a-z, ]*[a-z])?", fullmatch=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        (" , ;", ()),
+        ("index", ("index",)),
+        ("broker-time,index", ("broker-time", "index")),
+        (" broker-time , index ", ("broker-time", "index")),
+        ("broker-time;index", ("broker-time", "index")),
+        ("index,property-tags:region,app", ("index", "property-tags:region,app")),
+        ("property-tags:region,app;index", ("property-tags:region,app", "index")),
+        ("a:b:c,d", ("a:b:c,d",)),
+        ("a:;b", ("a:", "b")),
+    ],
+)
+def test_commas_separate_up_to_a_colon_and_semicolons_always(text, names):
+    """What follows a name's colon is its argument, commas included, up to a semicolon."""
+    assert split_stamper_names(text) == names
+
+
+@given(st.lists(NAMES))
+def test_a_joined_line_gives_the_names_again(names):
+    """Whatever the arguments, as long as no semicolon is in them."""
+    assert split_stamper_names(join_stamper_names(names)) == tuple(names)

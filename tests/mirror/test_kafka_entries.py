@@ -12,12 +12,11 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
+from pulsemark.kafka.producer_state import read_sequences
 from pulsemark.kafka.records import EntryRules, Produced, Work, keep, validate_produced
-from pulsemark.kafka.sequences_in_log import read_sequences
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain, peek
-from pulsemark.metadata.record_set_tags import RecordSetTags, record_set_tags_of
-from pulsemark.metadata.source_stamp import SourceStamp
+from pulsemark.metadata.source_stamp import RecordSetTags, SourceStamp, record_set_tags_of
 from pulsemark.mirror import KafkaEntryError, Options, TargetRefusedError, compare
 from pulsemark.mirror.broker_target import BrokerTarget
 from pulsemark.mirror.entries import SourceEntry

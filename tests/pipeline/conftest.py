@@ -22,8 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pulsemark.finder.server import ServerOptions
-from pulsemark.finder.standalone import folder_server
+from pulsemark.finder.server import ServerOptions, folder_server
 from pulsemark.ledger import (
     EARLIEST,
     Entry,

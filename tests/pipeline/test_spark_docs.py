@@ -16,8 +16,7 @@ import pytest
 
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.compaction.current_view import newest_view
-from pulsemark.finder.server import ServerOptions
-from pulsemark.finder.server_tls import ServerTls
+from pulsemark.finder.server import ServerOptions, ServerTls
 from pulsemark.ledger import FolderReader
 from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline import JOBS, run_job

@@ -22,7 +22,7 @@ from pulsemark.pipeline.options import ReadOptions, StreamOptions
 from pulsemark.pipeline.source import LedgerSource
 from pulsemark.testing import SettableClock
 from pulsemark.testing.clock import A_TIME_MS
-from pulsemark.testing.memory_bookies import MemoryBookies
+from tests.support.memory_bookies import MemoryBookies
 
 ADDRESS = "zk://zookeeper:2181/ledgers"
 GOLDEN = json.loads(

@@ -9,8 +9,8 @@ import time
 import pytest
 import uvloop
 
-from pulsemark.testing import loop_monitor
-from pulsemark.testing.loop_monitor import LoopMonitor
+from tests.support import loop_monitor
+from tests.support.loop_monitor import LoopMonitor
 
 HELD_S = 0.2
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import unittest
+from typing import ClassVar
+
 import pytest
 
 from pulsemark.broker import ConfigError
-from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing import PulsarTestCase, RawClient, running_broker
 
 
 def test_a_broker_says_where_it_is_and_ends_with_its_block():
@@ -34,3 +37,27 @@ def test_settings_are_the_brokers_own():
         pass
     with pytest.raises(TypeError, match="no_such_setting"), running_broker(no_such_setting=1):
         pass
+
+
+def test_the_tests_of_a_class_share_a_broker():
+    """It runs during the class, with the class' settings."""
+    seen = []
+
+    class Orders(PulsarTestCase):
+        broker_settings: ClassVar = {"storage": "memory", "cluster": "mine"}
+
+        def test_one(self):
+            with RawClient.from_url(self.broker.service_url) as client:
+                client.create_producer("persistent://public/default/orders").send(b"x")
+            seen.append(self.broker)
+
+        def test_two(self):
+            self.broker.assert_published("orders", value=b"x")
+            assert self.broker.admin.request("GET", "clusters") == ["mine"]
+            seen.append(self.broker)
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Orders).run(result)
+    assert (result.errors, result.failures, result.testsRun) == ([], [], 2)
+    assert seen[0] is seen[1]
+    assert not seen[0].is_running

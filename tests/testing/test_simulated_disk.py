@@ -4,8 +4,7 @@ import os
 import pytest
 
 from pulsemark.ledger.local.io.files import write_file_durably
-from pulsemark.testing.disk_contents import PIECE_BYTES
-from pulsemark.testing.simulated_disk import SimulatedDisk
+from pulsemark.testing.simulated_disk import PIECE_BYTES, SimulatedDisk
 
 
 @pytest.fixture

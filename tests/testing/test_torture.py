@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pulsemark.testing.torture import cycle_seed, torture
+from tests.support.torture import cycle_seed, torture
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,9 +63,9 @@ def test_control_without_syncs_must_lose(folder, caplog):
 
 
 def test_tool_prints_figures_and_seeds():
-    """`tools/torture.py` prints a line of JSON for each campaign and succeeds."""
+    """`campaigns/torture.py` prints a line of JSON for each campaign and succeeds."""
     done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "torture.py", "--seed", "5", "--cycles", "3"],
+        [sys.executable, ROOT / "campaigns" / "torture.py", "--seed", "5", "--cycles", "3"],
         check=True, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -1,4 +1,4 @@
-"""The fuzzer's cases, a fixed part of them; tools/fuzz_wire.py runs as many as one likes."""
+"""The fuzzer's cases, a fixed part of them; campaigns/fuzz_wire.py runs as many as one likes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 from pulsemark.wire import Connection, Role
 
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "fuzz_wire.py"
+TOOL = Path(__file__).resolve().parents[2] / "campaigns" / "fuzz_wire.py"
 
 
 @pytest.fixture(scope="module")
 def fuzzer() -> ModuleType:
-    """tools/fuzz_wire.py as a module."""
+    """campaigns/fuzz_wire.py as a module."""
     spec = importlib.util.spec_from_file_location("fuzz_wire", TOOL)
     assert spec is not None
     assert spec.loader is not None

@@ -6,7 +6,7 @@ import argparse
 import re
 
 from pulsemark import cli
-from pulsemark.cli.examples import EXAMPLES
+from pulsemark.cli.parsing import EXAMPLES
 
 __all__ = ["commands_page"]
 
@@ -77,7 +77,9 @@ def _is_needed(action: argparse.Action) -> bool:
 
 def _plain_name(action: argparse.Action) -> str:
     if action.option_strings:
-        return f"{action.option_strings[-1]} {_metavar(action)}".strip()
+        names = action.option_strings
+        name = next((each for each in names if each.startswith("--")), names[0])
+        return f"{name} {_metavar(action)}".strip()
     return _metavar(action) or action.dest
 
 

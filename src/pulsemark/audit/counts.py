@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..metadata import Buffer, PrefixError, peek, tags_of
-from ..metadata.tags import application_tags
+from ..metadata.prefix import application_tags
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
 from .rows import MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS, is_short
 

@@ -12,11 +12,11 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .commits import durable
 from .configuration.config import BrokerConfig
 from .errors import RefusedError
 from .handlers.authenticating import check_credentials
 from .services import Services
+from .storage import durable
 from .topics.registry import Topics
 
 __all__ = ["Housekeeping", "store_cursors"]

@@ -10,17 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ..ledger.commit.group_commit import Notify
 from ..proto.pulsar_api_pb2 import ServerError
 from .errors import RefusedError
 
 if TYPE_CHECKING:
     from ..wire import TopicName
-    from .server import Broker
-    from .services import Services
-    from .storage import Storage
 
-__all__ = ["Cluster", "Found", "GrpcPlace", "KafkaPlace", "Membership", "NotOwnedError"]
+__all__ = ["Cluster", "Found", "GrpcPlace", "KafkaPlace", "NotOwnedError"]
 
 
 class NotOwnedError(RefusedError):
@@ -140,19 +136,3 @@ class Cluster(Protocol):
 
     async def unload(self, bundle: str) -> None:
         """Give a bundle of this broker away, if it owns it. Raises RefusedError."""
-
-
-class Membership(Protocol):
-    """A broker's way into a cluster and out of it; given to `Broker`."""
-
-    async def open_store(self, broker: Broker, notify: Notify) -> Storage:
-        """Open what the broker stores in. Its ports are bound."""
-
-    async def join(self, services: Services) -> None:
-        """The broker is ready: register it."""
-
-    async def leave(self) -> None:
-        """Give all bundles away, so that clients look their topics up again elsewhere."""
-
-    async def close(self) -> None:
-        """End the session with the others. The store is closed already."""

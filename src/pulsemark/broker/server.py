@@ -30,42 +30,71 @@ import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from ..ledger import LocalStore
+from ..finder.mirror_places import MirrorPlaces
+from ..ledger import CatalogError, LocalStore
 from ..ledger.commit.group_commit import Notify
 from ..metadata import StamperChain, StampError
+from ..wire import TopicName
+from . import handlers
+from .audit.auditor import Auditor
+from .cleaning.inactive_topics import Lifetimes
+from .cleaning.worker import Cleaning
+from .cleaning.worker_thread import Claims
 from .configuration.config import BrokerConfig
-from .connection.accepting import connections_affordable
+from .configuration.dynamic_settings import DynamicSettings, stored_settings
+from .connection.accepting import Listening, connections_affordable, url_host
 from .connection.revoking import Revoking
-from .connection.session import Session
-from .ending import Ending
+from .connection.shutdown import Ending
+from .counters import CacheMeter
 from .errors import BrokerStateError, ConfigError, NoDataFolderError
-from .grpc_loading import start_seek_server
+from .grpc import start_seek_server
 from .housekeeping import Housekeeping, store_cursors
-from .kafka_loading import make_kafka_server
-from .listening import Listening, url_host
-from .making import make_services
+from .kafka import make_kafka_server
+from .memory import InputMemory, KeptMemory, OutputMemory, PublishBudget
 from .security.authentication import Authenticator
-from .security.making import make_authenticator
-from .services import Services
-from .storage import Storage
-from .store_opening import executor_threads, needs_folder, open_store, opened
+from .security.authorization import Authorizer
+from .security.permissions import TOPIC, forget_topic, part_of
+from .security.providers import authorization_plugin, make_authenticator
+from .services import Services, Session
+from .storage import Storage, StorageHealth, executor_threads, needs_folder, open_store, opened
+from .topics.catalog_writer import CatalogWriter
+from .topics.registry import Topics
+from .topics.schema_rules import SchemaRules
+from .topics.schemas import Schemas
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
     from ..ledger.local.io.files import Files
-    from .kafka_bridge import KafkaServer
-    from .ownership import Membership
+    from .kafka.ports import KafkaServer
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Membership", "make_services"]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class Membership(Protocol):
+    """A broker's way into a cluster and out of it; given to `Broker`."""
+
+    async def open_store(self, broker: Broker, notify: Notify) -> Storage:
+        """Open what the broker stores in. Its ports are bound."""
+
+    async def join(self, services: Services) -> None:
+        """The broker is ready: register it."""
+
+    async def leave(self) -> None:
+        """Give all bundles away, so that clients look their topics up again elsewhere."""
+
+    async def close(self) -> None:
+        """End the session with the others. The store is closed already."""
 
 
 class Broker:
@@ -218,7 +247,7 @@ class Broker:
         if self._kafka is not None:
             services.kafka_place = self._kafka.place(self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
-        Revoking(self._services)
+        Revoking(services.authorizer, services.sessions, services.topics.turns)
         self._services.cleaning.start()
         self._services.lifetimes.start()
         self._services.auditor.start()
@@ -260,17 +289,21 @@ class Broker:
             return self.services.connections_from(host)
 
         self._listening = Listening(
-            config, self.make_session, self._http_protocol, has_room, connections_from
+            config,
+            self.make_session,
+            self._http_protocol,
+            has_room,
+            connections_from,
+            prepare_http=import_http,
         )
         if config.kafka_port is not None or config.security.kafka_tls_port is not None:
             self._kafka = make_kafka_server(config, has_room, self._listening)
 
     def make_session(self) -> Session:
         """The protocol of a new connection. The test kit's broker makes one with faults."""
-        return Session(self.services)
+        return Session(self.services, handlers)
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
-        # Imported with the first HTTP connection: most brokers in tests never get one.
         from .http.connection import HttpConnection
 
         return HttpConnection(self.services)
@@ -333,7 +366,7 @@ class Broker:
         sessions = self._services.sessions
         for session in tuple(sessions):
             session.stop_reading()
-        ending = Ending.begin(self.config.shutdown_timeout_ms)
+        ending = Ending.begin(self._services.config.shutdown_timeout_ms)
         await ending.answered(lambda: any(session.is_busy for session in sessions))
         for topic in self._services.topics.open_topics.values():
             topic.producers.close()
@@ -382,7 +415,111 @@ class Broker:
         await self.close()
 
 
+def import_http() -> None:
+    """Import what HTTP connections need. It takes some 150 ms, so the loop's thread must not.
+
+    Only the first HTTP connection has it imported: most brokers in tests never get one.
+    """
+    from .http import connection  # noqa: F401
+
+
 def _running(part: T | None, state: str) -> T:
     if part is None:
         raise BrokerStateError("running", state)
     return part
+
+
+RunBlocking = Callable[..., Awaitable[Any]]
+
+
+async def make_services(
+    config: BrokerConfig,
+    store: Storage,
+    stampers: StamperChain,
+    run_blocking: RunBlocking,
+    *,
+    broker_name: str,
+) -> Services:
+    """Make the shared parts of a broker, and load topics and settings from the store's catalog.
+
+    The broker adds its URLs and its authenticator.
+    """
+    catalog_writer, claims = CatalogWriter(store, run_blocking), Claims()
+    changed = await run_blocking(stored_settings, store.catalog)
+    settings = DynamicSettings(config, changed, catalog_writer)
+    config = settings.in_force
+    schemas, places = Schemas(catalog_writer, config, run_blocking), MirrorPlaces(store.catalog)
+    make_topics = partial(Topics, store, config, stampers, run_blocking, catalog_writer)
+    topics: Topics = make_topics(
+        before_delete=lambda name: run_blocking(claims.wait_until_free, str(name)),
+        after_delete=lambda name: _forget(name, topics, auditor, schemas, places, run_blocking),
+        broker_name=broker_name,
+    )
+    schemas.use_rules(SchemaRules(config, topics.policy_store))
+    auditor: Auditor = Auditor(topics, config, store.reads_are_due)
+    topics.on_open.append(lambda topic: places.watch(topic.ledger))
+    settings.on_change.append(topics.policies.use_defaults)
+    await topics.load()
+    return Services(
+        settings=settings,
+        topics=topics,
+        schemas=schemas,
+        authorizer=_authorizer(config, topics),
+        **_bounds(config),
+        storage=StorageHealth(partial(run_blocking, store.probe)),
+        cleaning=Cleaning(topics, config, run_blocking, claims),
+        lifetimes=Lifetimes(topics, config, run_blocking),
+        auditor=auditor,
+        mirror_places=places,
+        cache=CacheMeter(store.tail_cache),
+        run_blocking=run_blocking,
+        incarnation=await run_blocking(_next_incarnation, store),
+    )
+
+
+def _bounds(config: BrokerConfig) -> dict[str, Any]:
+    """What limits the memory of all connections together."""
+    return {
+        "budget": PublishBudget(config.max_in_flight_publish_bytes),
+        "input": InputMemory(config.max_input_buffer_bytes),
+        "output": OutputMemory(config.max_unsent_bytes),
+        "kept": KeptMemory(config.max_kept_bytes, config.max_kept_bytes_per_connection),
+    }
+
+
+def _authorizer(config: BrokerConfig, topics: Topics) -> Authorizer:
+    provider = authorization_plugin(config.security)
+    authorizer = Authorizer(config.security, topics.namespaces, provider)
+    topics.namespaces.on_change.append(authorizer.changed)
+    return authorizer
+
+
+async def _forget(
+    name: TopicName,
+    topics: Topics,
+    auditor: Auditor,
+    schemas: Schemas,
+    places: MirrorPlaces,
+    run_blocking: RunBlocking,
+) -> None:
+    """A topic was deleted: what was kept about it goes, too."""
+    await run_blocking(places.forget, str(name))
+    await auditor.forget(str(name))
+    await schemas.forget(name)
+    namespaces, full = topics.namespaces, str(name)
+    if full in part_of(namespaces.get(name.namespace, {}), TOPIC):
+        await namespaces.change(name.namespace, lambda old: forget_topic(old, full))
+
+
+def _next_incarnation(store: Storage) -> int:
+    while True:
+        stored = store.catalog.get("broker", "incarnation")
+        incarnation = int(stored) + 1 if stored is not None else 0
+        try:
+            store.catalog.put("broker", "incarnation", str(incarnation).encode())
+        except CatalogError:
+            # Another broker of a cluster may start at the same time, and have taken it.
+            if store.catalog.get("broker", "incarnation") == stored:
+                raise
+        else:
+            return incarnation

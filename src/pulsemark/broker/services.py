@@ -6,36 +6,42 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from .configuration.config import BrokerConfig
-from .connection.memory import InputMemory, KeptMemory, OutputMemory
-from .connection.receipts import PublishBudget
+from .configuration.dynamic_settings import DynamicSettings
+from .connection import session as connection_session
+from .counters import CacheMeter
+from .memory import InputMemory, KeptMemory, OutputMemory, PublishBudget
 from .security.authentication import Authenticator
-from .statistics.cache_figures import CacheMeter
-from .storage_health import StorageHealth
+from .storage import StorageHealth
 
 if TYPE_CHECKING:
     from ..finder.mirror_places import MirrorPlaces
     from ..kafka.endpoint import Endpoint
     from .audit.auditor import Auditor
+    from .cleaning.inactive_topics import Lifetimes
     from .cleaning.worker import Cleaning
-    from .connection.session import Session
-    from .http.connection import HttpConnection
-    from .lifetimes import Lifetimes
     from .ownership import Cluster, GrpcPlace, KafkaPlace
     from .security.authorization import Authorizer
     from .topics.registry import Topics
     from .topics.schemas import Schemas
 
-__all__ = ["Services"]
+__all__ = ["Services", "Session"]
+
+
+class Closable(Protocol):
+    """A connection that can be closed."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 @dataclass(slots=True)
 class Services:
     """The broker as its sessions and HTTP handlers see it."""
 
-    config: BrokerConfig
+    settings: DynamicSettings
     topics: Topics
     schemas: Schemas
     authorizer: Authorizer
@@ -60,10 +66,6 @@ class Services:
     http_url_tls: str = ""
     #: Who clients are; None: the broker has no authentication.
     authenticator: Authenticator | None = None
-    #: What file, environment and command line say; `config` is what is in force.
-    configured: BrokerConfig = field(init=False)
-    #: Settings that were changed over REST, by Pulsar's names.
-    dynamic: dict[str, str] = field(default_factory=dict)
     #: The brokers that share the topics; None: this broker serves all of them.
     cluster: Cluster | None = None
     #: How often a broker was started on this data folder. It is a part of generated producer
@@ -74,7 +76,7 @@ class Services:
     _hosts: Counter[str] = field(default_factory=Counter)
     #: How many clients have connected since the start.
     sessions_made: int = 0
-    http_connections: set[HttpConnection] = field(default_factory=set)
+    http_connections: set[Closable] = field(default_factory=set)
     #: The endpoint for Kafka's clients; None without `kafka_port`.
     kafka: Endpoint | None = None
     #: Where Kafka's clients reach this broker; None without `kafka_port`.
@@ -86,8 +88,10 @@ class Services:
     metrics_pages: dict[bool, asyncio.Task[list[bytes]]] = field(default_factory=dict)
     _names_given: int = 0
 
-    def __post_init__(self) -> None:
-        self.configured = self.config
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+        return self.settings.in_force
 
     @property
     def is_idle(self) -> bool:
@@ -127,3 +131,7 @@ class Services:
 
 def _host(session: Session) -> str:
     return session.address.rpartition(":")[0].removeprefix("/")
+
+
+#: A session of this broker.
+Session: TypeAlias = connection_session.Session[Services]

@@ -1,14 +1,55 @@
-"""What a broker needs of its store: a store of its own, or its part of a cluster's stores."""
+"""A broker's store: what the broker needs of it, how it is opened, and whether its disk is full.
+
+`Storage` is a store of the broker's own, or its part of a cluster's stores. `open_store` opens the
+one that the configuration names: a data folder, memory, or BookKeeper.
+
+`StorageHealth` lets producers wait while the disk is full. A SEND that cannot be stored is answered
+with a SEND_ERROR. The client then closes its connection and reconnects at once. The official C++
+and Python clients restart their send timeout whenever a producer is opened. If the broker accepted
+producers while the disk is full, such a client would reconnect again and again, and its sends would
+never time out. So after the first failed append the broker answers PRODUCER only when a probe could
+be written. Meanwhile sends time out as they should. When the disk has space again, producers go on
+within half a second.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..ledger import Cursor, ManagedLedger
+from ..ledger import (
+    Appended,
+    Commit,
+    Cursor,
+    LedgerError,
+    LocalStore,
+    ManagedLedger,
+    MemoryStore,
+    TopicStore,
+)
+from ..ledger.commit.group_commit import Notify
 from ..ledger.store import MetadataStore
+from ..proto.pulsar_api_pb2 import ServerError
+from .configuration.config import BrokerConfig
+from .errors import RefusedError
 
-__all__ = ["CacheFigures", "ChangedCursors", "Storage"]
+if TYPE_CHECKING:
+    from ..ledger.local.io.files import Files
+
+__all__ = [
+    "CacheFigures",
+    "ChangedCursors",
+    "Storage",
+    "StorageHealth",
+    "durable",
+    "executor_threads",
+    "needs_folder",
+    "open_store",
+    "opened",
+    "stored",
+]
 
 T = TypeVar("T")
 
@@ -107,3 +148,161 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Close it. Blocks."""
+
+
+EXECUTOR_THREADS = 4
+#: Where some threads wait for bookies that do not answer, enough must be left for other topics.
+BOOKKEEPER_THREADS = 64
+
+
+def executor_threads(config: BrokerConfig) -> int:
+    """How many threads the broker's blocking work may have at most."""
+    on_bookies = config.bookkeeper.store_address is not None
+    return BOOKKEEPER_THREADS if on_bookies else EXECUTOR_THREADS
+
+
+def needs_folder(config: BrokerConfig) -> bool:
+    """Whether the broker's data is in files, and the configuration names no folder."""
+    is_in_files = config.storage == "files" and config.bookkeeper.store_address is None
+    return is_in_files and config.data_dir is None
+
+
+def open_store(
+    config: BrokerConfig, temporary: Path | None, notify: Notify, files: Files | None
+) -> TopicStore:
+    """Open the broker's store. Blocks.
+
+    Args:
+        config: names the engine, its clock and options, and the data folder.
+        temporary: the data folder of a broker on files whose configuration names none.
+        notify: as in `LocalStore.open`.
+        files: how files are reached; None: by the operating system.
+
+    Raises what `LocalStore.open`, `MemoryStore.open` and `BookKeeperStore.open` raise.
+    """
+    if config.storage == "memory":
+        return MemoryStore.open(
+            config.memory, clock=config.clock, options=config.store_options, notify=notify
+        )
+    if config.bookkeeper.store_address is not None:
+        return _open_in_bookkeeper(config, config.bookkeeper.store_address, notify)
+    folder = temporary if config.data_dir is None else config.data_dir
+    assert folder is not None, "a broker on files has a folder"
+    return LocalStore.open(
+        folder, clock=config.clock, options=config.store_options, notify=notify, files=files
+    )
+
+
+def _open_in_bookkeeper(config: BrokerConfig, address: str, notify: Notify) -> TopicStore:
+    from ..ledger.bookkeeper.ledgers import LedgerOptions
+    from ..ledger.bookkeeper.store import BookKeeperStore
+
+    where = config.bookkeeper
+    return BookKeeperStore.open(
+        address,
+        root=where.store_root,
+        ledger_options=LedgerOptions(
+            where.ensemble_size, where.write_quorum_size, where.ack_quorum_size
+        ),
+        clock=config.clock,
+        options=config.store_options,
+        notify=notify,
+        session_timeout_ms=where.zookeeper_session_timeout_ms,
+        tls=where.bookie_tls(),
+    )
+
+
+async def opened(opening: Awaitable[Storage]) -> Storage:
+    """The store that a thread opens. If the caller is cancelled, it is closed again.
+
+    The thread cannot be cancelled: what it opens would keep the folder locked.
+    """
+    work = asyncio.ensure_future(opening)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait((work,))
+        if not work.cancelled() and work.exception() is None:
+            await asyncio.to_thread(work.result().close)
+        raise
+
+
+PROBE_INTERVAL_S = 0.5
+#: Shorter than a client's operation timeout (30 s), so that the client gets the reason.
+WAIT_MAX_S = 20.0
+
+
+class StorageHealth:
+    """The result of the last append or probe.
+
+    `probe` raises OSError while the disk accepts no writes.
+    """
+
+    def __init__(self, probe: Callable[[], Awaitable[None]]) -> None:
+        self._probe = probe
+        self._probing: asyncio.Task[None] | None = None
+        self._reason = ""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the last append or probe succeeded."""
+        return self._probing is None
+
+    def failed(self, error: BaseException) -> None:
+        """An append failed: probe the disk until a probe succeeds."""
+        self._reason = str(error)
+        if self._probing is None:
+            self._probing = asyncio.ensure_future(self._probe_until_healthy())
+
+    async def wait_until_healthy(self) -> None:
+        """Return once entries can be stored; raise `RefusedError` if that takes too long."""
+        if self._probing is not None:
+            done, _ = await asyncio.wait({self._probing}, timeout=WAIT_MAX_S)
+            if not done:
+                raise RefusedError(ServerError.PersistenceError, self._reason)
+
+    def close(self) -> None:
+        """Stop probing."""
+        if self._probing is not None:
+            self._probing.cancel()
+
+    async def _probe_until_healthy(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._probe()
+                except (OSError, LedgerError) as error:  # LedgerError: the store has stopped
+                    self._reason = str(error)
+                    await asyncio.sleep(PROBE_INTERVAL_S)
+                else:
+                    return
+        finally:
+            self._probing = None
+
+
+async def durable(commit: Commit) -> None:
+    """Return when a commit is durable; `RefusedError` (PersistenceError) if it failed."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    commit.add_done_callback(settle)
+    try:
+        await done
+    except LedgerError as error:
+        raise RefusedError(ServerError.PersistenceError, str(error)) from error
+
+
+async def stored(appended: Appended) -> None:
+    """As `durable`, of one entry: it may be stored although its commit failed."""
+    try:
+        await durable(appended.commit)
+    except RefusedError:
+        if appended.error is not None:
+            raise

@@ -25,9 +25,10 @@ from ..audit.errors import AuditInputError
 from ..audit.rows import AuditRow, parse_bucket_ms, parse_tags
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
-from .access import access_of, add_access
-from .admin import (
+from .brokers import (
     DEFAULT_ADMIN_URL,
+    access_of,
+    add_access,
     add_admin_url,
     add_request_timeout,
     admin_url,
@@ -35,10 +36,9 @@ from .admin import (
     target_path,
 )
 from .errors import CliError
-from .folder_topics import names_in
-from .options import add_data_dir, add_json, full_topic, json_line
+from .options import add_data_dir, add_json, counted, full_topic, json_line
 from .progress import Progress
-from .stores import add_store, reader_of
+from .stores import add_store, names_in, reader_of
 from .tables import Table, print_table
 from .times import parse_time, show_time
 
@@ -230,12 +230,13 @@ def _notes(found: Report) -> list[str]:
     """What a reader of the rows has to know."""
     notes = []
     if found.left:
-        notes.append(f"{found.left} messages are not counted yet; ask again")
+        notes.append(f"not counted yet: {counted(found.left, 'message')}; ask again")
     if found.uncounted:
         notes.append(f"{found.uncounted} indexes were removed before they were counted")
     if found.dropped_messages or found.dropped_rows:
         since = show_time(found.kept_from_ms)
-        notes.append(f"rows before {since} were dropped: {found.dropped_messages} messages")
+        dropped = counted(found.dropped_messages, "message")
+        notes.append(f"rows before {since} were dropped: {dropped}")
     if found.log_first_index > found.counted_from_index:
         notes.append(
             f"the rows also count messages before index {found.log_first_index},"

@@ -1,23 +1,44 @@
-"""The service URL of commands that publish and receive, and the connections to its brokers."""
+"""The broker that a command asks: its addresses, the user's token, whom to trust, and calls.
+
+Every command that asks a broker has `--url`: pulsar://HOST:PORT to publish and receive, HOST:PORT
+for gRPC, else http://HOST:PORT. Its other names are `--service-url`, `--grpc` and `--admin-url`.
+
+The token comes from `--token-file`, or from the environment's PULSEMARK_TOKEN. A token is no
+argument itself: other users of the machine can read a process' arguments. `--tls-ca`, or
+PULSEMARK_TLS_CA, is the authority to trust; `--tls-cert` and `--tls-key` are an own certificate.
+"""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
 
-from .access import access_of, add_access
+from ..wire import TopicName, check_namespace
 from .errors import CliError
+from .options import read_token
 
 if TYPE_CHECKING:
     from ..client import Service
+    from ..client.admin import AdminClient
+    from ..finder import ClientTls, SeekClient
+
 
 DEFAULT_SERVICE_URL = "pulsar://127.0.0.1:6650"
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
-    """`--service-url`, and the options of access."""
+    """`--url`, and the options of access."""
     parser.add_argument(
+        "--url",
         "--service-url",
+        dest="service_url",
         default=DEFAULT_SERVICE_URL,
         metavar="URL",
         help=f"the broker (default: {DEFAULT_SERVICE_URL})",
@@ -26,10 +47,15 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 
 
 def service_of(args: argparse.Namespace) -> Service:
-    """The brokers at `--service-url`. Raises CliError, OSError, ServiceUrlError."""
+    """The brokers at `--url`. Raises CliError, OSError, ServiceUrlError."""
     from ..client import Service
     from ..client.service import authentication
 
+    if not args.service_url.startswith(("pulsar:", "pulsar+ssl:")):
+        raise CliError(
+            f"--url {args.service_url!r} is not of the form {DEFAULT_SERVICE_URL}: this command"
+            " speaks Pulsar's protocol"
+        )
     access = access_of(args)
     context = access.context() if args.service_url.startswith("pulsar+ssl:") else None
     return Service(args.service_url, ssl_context=context, **authentication(access.token))
@@ -52,3 +78,203 @@ def logs_of(service: Service, topic: str, *, create: bool) -> list[str]:
             raise CliError(f"{topic} does not exist, and the broker does not create it") from None
         raise
     return [partition_name(topic, number) for number in range(partitions)] or [topic]
+
+
+TOKEN_VARIABLE = "PULSEMARK_TOKEN"  # noqa: S105 - a name, no token
+CA_VARIABLE = "PULSEMARK_TLS_CA"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a command shows to a broker, and what it trusts. None: nothing, or the default."""
+
+    token: str | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """For connections with TLS. Raises CliError."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.certificate is not None and self.key is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ValueError) as error:
+            files = [str(path) for path in (self.ca, self.certificate, self.key) if path]
+            raise CliError(f"cannot use TLS with {', '.join(files)}: {error}") from error
+        return context
+
+    def grpc_tls(self) -> ClientTls | None:
+        """For gRPC; None without TLS."""
+        from ..finder.requests import ClientTls
+
+        if self.ca is None and self.certificate is None:
+            return None
+        return ClientTls(ca=self.ca, certificate=self.certificate, key=self.key)
+
+
+def add_access(parser: argparse._ActionsContainer) -> None:
+    """The options of commands that ask a broker."""
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="PATH",
+        help=f"file with the bearer token (default: the variable {TOKEN_VARIABLE})",
+    )
+    parser.add_argument(
+        "--tls-ca",
+        "--tls-trust-certs",
+        type=Path,
+        metavar="PATH",
+        help=f"use TLS, and trust this authority, PEM (default: the variable {CA_VARIABLE})",
+    )
+    parser.add_argument("--tls-cert", type=Path, metavar="PATH", help="own certificate, PEM")
+    parser.add_argument("--tls-key", type=Path, metavar="PATH", help="its private key, PEM")
+
+
+def access_of(args: argparse.Namespace) -> Access:
+    """What the options and the environment say. Raises CliError, OSError."""
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise CliError("--tls-cert and --tls-key must be given together")
+    token = read_token(args.token_file) or os.environ.get(TOKEN_VARIABLE) or None
+    ca = args.tls_ca or (Path(os.environ[CA_VARIABLE]) if os.environ.get(CA_VARIABLE) else None)
+    return Access(token, ca, args.tls_cert, args.tls_key)
+
+
+@contextmanager
+def seek_service(args: argparse.Namespace, address: str) -> Iterator[SeekClient]:
+    """The seek service at an address. Errors of its calls name it.
+
+    Raises CliError, OSError, and what the calls raise.
+    """
+    from ..finder import SeekCallError, SeekClient
+
+    access = access_of(args)
+    with SeekClient(address, token=access.token, tls=access.grpc_tls()) as client:
+        try:
+            yield client
+        except SeekCallError as error:
+            raise type(error)(error.code, f"{address}: {error.details}") from error
+
+
+DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
+NO_ACCESS = Access()
+READ_TIMEOUT_S = 10.0
+CHANGE_TIMEOUT_S = 30.0
+#: A day. A socket takes no timeout of any length.
+MAX_TIMEOUT_S = 86_400.0
+#: Actions of commands that change nothing.
+READS = (None, "get", "list", "show")
+
+
+def add_admin_url(
+    parser: argparse._ActionsContainer, default: str | None = DEFAULT_ADMIN_URL
+) -> None:
+    """`--url` of the HTTP interface."""
+    parser.add_argument(
+        "--url",
+        "--admin-url",
+        dest="admin_url",
+        default=default,
+        metavar="URL",
+        help=f"the broker's HTTP address (default: {DEFAULT_ADMIN_URL})",
+    )
+
+
+def add_broker(parser: argparse.ArgumentParser) -> None:
+    """`--url`, `--request-timeout`, and the options of access."""
+    add_admin_url(parser)
+    add_request_timeout(parser)
+    add_access(parser)
+
+
+def add_request_timeout(parser: argparse.ArgumentParser) -> None:
+    """`--request-timeout`: how long a broker may be silent."""
+    parser.add_argument(
+        "--request-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="how long the broker may take to answer"
+        f" (default: {READ_TIMEOUT_S:g}, and {CHANGE_TIMEOUT_S:g} for changes)",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= MAX_TIMEOUT_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return number
+
+
+def target_path(text: str) -> tuple[str, str]:
+    """The target's full name, and its path in the admin interface."""
+    if "://" not in text and text.count("/") == 1:
+        tenant, namespace = check_namespace(text)
+        return text, f"/admin/v2/namespaces/{_quoted(tenant, namespace)}"
+    topic = TopicName.parse(text)
+    parts = (topic.domain, topic.tenant, topic.namespace_local, topic.local)
+    return str(topic), f"/admin/v2/{_quoted(*parts)}"
+
+
+def _quoted(*parts: str) -> str:
+    return "/".join(quote(part, safe="") for part in parts)
+
+
+def admin_url(text: str) -> str:
+    """The address of `--url`, without a slash at its end. Raises CliError."""
+    try:
+        url = urlsplit(text)
+        fits = url.scheme in ("http", "https") and url.hostname and not (url.query or url.fragment)
+        _ = url.port
+    except ValueError as error:
+        raise CliError(f"--url {text!r}: {error}") from error
+    if not fits:
+        raise CliError(
+            f"--url {text!r} is not of the form {DEFAULT_ADMIN_URL}: this command asks the broker's"
+            " HTTP interface"
+        )
+    return text.rstrip("/")
+
+
+def admin_client(args: argparse.Namespace) -> AdminClient:
+    """A client of the broker at `--url`. Raises CliError, OSError."""
+    from ..client.admin import AdminClient
+
+    access, url = access_of(args), admin_url(args.admin_url)
+    context = access.context() if url.startswith("https:") else None
+    timeout_s = getattr(args, "request_timeout", None) or _timeout_s(
+        is_read=getattr(args, "action", None) in READS
+    )
+    return AdminClient(url, token=access.token, ssl_context=context, timeout_s=timeout_s)
+
+
+def _timeout_s(*, is_read: bool) -> float:
+    return READ_TIMEOUT_S if is_read else CHANGE_TIMEOUT_S
+
+
+def ask(
+    method: str,
+    url: str,
+    value: object = None,
+    access: Access = NO_ACCESS,
+    timeout_s: float | None = None,
+) -> Any:
+    """The JSON answer; None for an empty answer. Raises CliError with the broker's error text."""
+    from ..client.admin import AdminClient
+    from ..client.errors import AdminError, UnreachableError
+
+    parts = urlsplit(url)
+    context = access.context() if parts.scheme == "https" else None
+    client = AdminClient(
+        f"{parts.scheme}://{parts.netloc}",
+        token=access.token,
+        ssl_context=context,
+        timeout_s=timeout_s or _timeout_s(is_read=method == "GET"),
+    )
+    try:
+        return client.request(method, url[len(client.url) :], value)
+    except (AdminError, UnreachableError) as error:
+        raise CliError(str(error)) from error

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker import BrokerConfig, ConfigError
-from ..finder.addresses import is_loopback
+from ..finder.arguments import is_loopback
 from .errors import CliError
 from .options import json_line, positive
 
 if TYPE_CHECKING:
-    from ..broker.ownership import Membership
+    from ..broker.server import Membership
     from ..cluster.supervisor import Supervisor
 
 WORKER = re.compile(r"worker-\d+")

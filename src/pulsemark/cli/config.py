@@ -12,17 +12,21 @@ of each: the file, the environment or the default. `settings` lists all settings
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError
-from .configuration import load_settings, with_default_folder
-from .options import add_json, json_line
+from .errors import CliError
+from .options import DEFAULT_DATA_DIR, add_json, counted, json_line
 from .tables import print_rows
 
 if TYPE_CHECKING:
+    from ..broker import BrokerConfig
     from ..broker.configuration.checking import CheckedFile
+    from ..broker.configuration.sources import Loaded
+
 
 ERRORS = (BrokerError, OSError)
 
@@ -48,9 +52,8 @@ def run(args: argparse.Namespace) -> int:
         return _check(args)
     if args.action == "show":
         return _show(args)
-    from ..broker.configuration.fields import setting_fields
-    from ..broker.configuration.reference import default_text
-    from ..broker.configuration.reloading import RELOADABLE
+    from ..broker.configuration.dynamic_settings import RELOADABLE
+    from ..broker.configuration.reference import default_text, setting_fields
 
     rows = [
         {
@@ -95,15 +98,16 @@ def _summary(found: CheckedFile, *, as_json: bool) -> str:
             "unused": found.unused,
         }  # fmt: skip
         return json_line(fields)
-    text = f"{found.path}: {errors} errors, {warnings} warnings; {found.used} settings are used"
+    text = f"{found.path}: {counted(errors, 'error')}, {counted(warnings, 'warning')}; "
+    text += f"used: {counted(found.used, 'setting')}"
     if found.unused:
         text += f", {found.unused} of Pulsar's, with Pulsar's values, have no effect here"
     return text
 
 
 def _show(args: argparse.Namespace) -> int:
-    from ..broker.configuration.fields import setting_fields
-    from ..broker.configuration.security_settings import SECRETS
+    from ..broker.configuration.reference import setting_fields
+    from ..broker.configuration.settings import SECRETS
 
     loaded = load_settings(args.config)
     config = with_default_folder(loaded, {})
@@ -137,3 +141,37 @@ def _shown(value: Any) -> Any:
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value) if isinstance(value, Path) else value
+
+
+def load_settings(path: Path | None) -> Loaded:
+    """The settings of a file (default: the variable PULSEMARK_CONFIG) and of the environment.
+
+    Raises CliError, OSError.
+    """
+    from ..broker.configuration.settings import SettingError
+    from ..broker.configuration.sources import CONFIG_VARIABLE, ConfigFileError, load
+
+    if path is None and os.environ.get(CONFIG_VARIABLE):
+        path = Path(os.environ[CONFIG_VARIABLE])
+    try:
+        return load(path, os.environ)
+    except (ConfigFileError, SettingError) as error:
+        raise CliError(str(error)) from error
+
+
+def with_default_folder(loaded: Loaded, overrides: dict[str, Any]) -> BrokerConfig:
+    """The configuration, whose data folder is ./pulsemark-data if nothing else is said.
+
+    Raises BrokerError; CliError for a data folder that is a file.
+    """
+    if loaded.parts["bookkeeper"].get("store_address") is not None:
+        overrides.setdefault("data_dir", None)  # likewise
+    elif (overrides.get("storage") or loaded.broker.get("storage")) == "memory":
+        overrides.setdefault("data_dir", None)  # a data folder in the file is for files only
+    elif loaded.broker.get("data_dir") is None:
+        overrides.setdefault("data_dir", DEFAULT_DATA_DIR)
+    config = loaded.config(**overrides)
+    folder = None if config.data_dir is None else Path(config.data_dir)
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise CliError(f"data folder {config.data_dir} is a file, not a folder")
+    return config

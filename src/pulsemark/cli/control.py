@@ -18,10 +18,8 @@ from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
 from ..ledger import EntryKind, LedgerError, Position
 from ..metadata import Control, control_of
 from ..metadata.control import CONTROL_TYPES
-from .access import add_access, seek_service
-from .control_rows import HEADINGS, control_fields, control_line, epoch_lines
+from .brokers import add_access, seek_service
 from .errors import CliError
-from .folder_topics import one_log
 from .options import (
     DEFAULT_DATA_DIR,
     add_data_dir,
@@ -32,6 +30,8 @@ from .options import (
     not_negative,
     positive,
 )
+from .records import HEADINGS, control_fields, control_line, epoch_lines
+from .stores import one_log
 
 # OSError: a token or certificate file cannot be read. ValueError: protobuf refuses a value.
 ERRORS = (LedgerError, SeekCallError, InvalidFieldError, NotPossibleError, OSError)
@@ -80,11 +80,22 @@ def _action(
         place = parser.add_mutually_exclusive_group()
         add_data_dir(place, why="folder to read")
         place.add_argument(
-            "--grpc", type=grpc_target, metavar="HOST:PORT", help="seek service to ask"
+            "--url",
+            "--grpc",
+            dest="grpc",
+            type=grpc_target,
+            metavar="HOST:PORT",
+            help="seek service to ask",
         )
     else:
         parser.add_argument(
-            "--grpc", type=grpc_target, metavar="HOST:PORT", required=True, help="the broker's"
+            "--url",
+            "--grpc",
+            dest="grpc",
+            type=grpc_target,
+            metavar="HOST:PORT",
+            required=True,
+            help="the broker's gRPC address",
         )
     add_access(parser)
     add_json(parser)
@@ -107,7 +118,7 @@ def _append(args: argparse.Namespace, topic: str) -> None:
     tags = dict(_tag(text) for text in args.tag)
     if len(tags) < len(args.tag):
         raise CliError("--tag: each name may be given once")
-    with seek_service(args) as client:
+    with seek_service(args, args.grpc) as client:
         stored = client.append_control(
             topic, CONTROL_TYPES[args.type], args.name, tags=tags, epoch=args.epoch
         )
@@ -147,7 +158,7 @@ def _list(args: argparse.Namespace, topic: str) -> None:
 
 def _entries(args: argparse.Namespace, topic: str) -> Iterator[Found]:
     if args.grpc:
-        with seek_service(args) as client:
+        with seek_service(args, args.grpc) as client:
             found = client.read_entries(
                 topic, max_entries=args.limit, prefixes_only=True, control_only=True
             )
@@ -176,7 +187,7 @@ def _entries(args: argparse.Namespace, topic: str) -> Iterator[Found]:
 
 def _epochs(args: argparse.Namespace, topic: str) -> None:
     if args.grpc:
-        with seek_service(args) as client:
+        with seek_service(args, args.grpc) as client:
             history = client.epochs(topic)
     else:
         from ..ledger import FolderReader

@@ -2,9 +2,11 @@
 
 PATH is a data folder (all its topics) or one segment file. Any other argument, and with
 `--data-dir` every argument, is a topic of the data folder; of a partitioned topic all partitions
-are printed. The dump needs no broker and takes no lock. While a broker uses the folder,
-the dump ends at the last entry that was durable when the dump began. A single segment file is read
-without the rest of the folder, so the dump shows all whole records in it.
+are printed. With `--url` it is a topic of a running broker; without either option too, if a broker
+runs on this machine and has the topic. The dump of a folder needs no broker and takes no lock.
+While a broker uses the folder, the dump ends at the last entry that was durable when it began. A
+single segment file is read without the rest of the folder, so the dump shows all whole records in
+it.
 
 With `--payload` the messages of each entry follow it: payloads are decompressed, batches are split.
 
@@ -22,10 +24,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ..client.errors import AdminError, UnreachableError
 from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
-from .control_rows import ControlPrinter, control_fields
+from .brokers import add_access, add_admin_url, add_request_timeout
 from .errors import CliError
-from .folder_topics import data_dir_of, names_in
 from .options import (
     add_data_dir,
     add_json,
@@ -35,17 +37,26 @@ from .options import (
     positive,
     tags_text,
 )
-from .payloads import payload_fields, payload_lines
 from .progress import Progress
-from .records import Damage, Row, headless_segments, log_rows, segment_rows
-from .stores import add_store, reader_of
-from .terminal import output_console
+from .records import (
+    ControlPrinter,
+    Damage,
+    Row,
+    control_fields,
+    headless_segments,
+    log_rows,
+    payload_fields,
+    payload_lines,
+    segment_rows,
+)
+from .stores import add_store, broker_rows, data_dir_of, from_broker, names_in, reader_of
+from .tables import output_console
 from .times import parse_time, show_time
 
 if TYPE_CHECKING:
     from ..ledger.bookkeeper.reader import BookKeeperReader
 
-ERRORS = (LedgerError, OSError)
+ERRORS = (LedgerError, AdminError, UnreachableError, OSError)
 
 HEADINGS = (
     f"{'position':>12} {'index':>10} {'count':>6} {'kind':<7} {'broker time':<24} "
@@ -58,8 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target", metavar="PATH|TOPIC", help="data folder, segment file, or topic of --data-dir"
     )
-    add_data_dir(parser, why="folder that TOPIC is in")
-    add_store(parser)
+    place = parser.add_mutually_exclusive_group()
+    add_data_dir(place, why="folder that TOPIC is in")
+    add_store(place)
+    add_admin_url(place, default=None)
+    add_request_timeout(parser)
+    add_access(parser)
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--from", dest="start", metavar="LEDGER:ENTRY", type=_position, help="first entry"
@@ -90,14 +105,16 @@ def run(args: argparse.Namespace) -> int:
         with reader_of(args) as store:
             names = names_in(store, full_topic(args.target))
             return max(_dump_topic(store, name, args, printer) for name in names)
-    if args.data_dir is None and path.is_file():
+    if args.data_dir is None and args.admin_url is None and path.is_file():
         if args.from_time is not None or args.from_index is not None:
             raise CliError(
                 "a single segment file cannot be searched: use --from LEDGER:ENTRY, or dump its "
                 "folder"
             )
         return _dump_segment(path, args, printer)
-    is_folder = args.data_dir is None and path.is_dir()
+    is_folder = args.data_dir is None and args.admin_url is None and path.is_dir()
+    if not is_folder and (status := _dump_broker(args, printer)) is not None:
+        return status
     folder = path if is_folder else data_dir_of(args, args.target)
     reader = FolderReader(folder)
     try:
@@ -109,6 +126,29 @@ def run(args: argparse.Namespace) -> int:
         printer.damage(None, damage)
         statuses.append(1)
     return max(statuses, default=0)
+
+
+def _dump_broker(args: argparse.Namespace, printer: _Printer) -> int | None:
+    """Print a topic of a broker; None: it is to be read from a folder."""
+    if args.payload:
+        if args.admin_url is None:
+            return None
+        raise CliError("--payload needs the folder; or: pulsemark consume TOPIC --peek")
+    if args.admin_url is None and ("/" in args.target and "://" not in args.target):
+        return None  # it may be a path
+    place = {"position": "0:0"}
+    if args.start is not None:
+        place = {"position": f"{args.start.ledger_id}:{args.start.entry_id}"}
+    elif args.from_index is not None:
+        place = {"index": str(args.from_index)}
+    elif args.from_time is not None:
+        place = {"time": str(parse_time(args.from_time))}
+    dumped = from_broker(
+        args, full_topic(args.target), lambda admin, name: broker_rows(admin, name, place)
+    )
+    if dumped is None:
+        return None
+    return max(_print_all(name, rows, args, printer, lambda: None) for name, rows in dumped)
 
 
 def _position(text: str) -> Position:

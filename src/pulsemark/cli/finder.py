@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve. An orderly stop is exit code 0."""
-    from ..finder.standalone import serve_folder
+    from ..finder.server import serve_folder
 
     folder = args.data_dir or DEFAULT_DATA_DIR
     options = _options(args)
@@ -74,8 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> ServerOptions:
-    from ..finder.server import ServerOptions
-    from ..finder.server_tls import ServerTls
+    from ..finder.server import ServerOptions, ServerTls
 
     if (args.tls_cert is None) != (args.tls_key is None):
         raise CliError("--tls-cert and --tls-key must be given together")

@@ -13,7 +13,7 @@ import argparse
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
 from ..wire import InvalidTopicNameError, check_namespace
-from .admin import add_broker, admin_client
+from .brokers import add_broker, admin_client
 from .options import add_json
 from .tables import print_done, print_rows
 

@@ -43,7 +43,7 @@ def grpc_target(text: str) -> str:
     host, _, port = text.rpartition(":")
     is_port = port.isascii() and port.isdigit() and 0 < int(port) <= HIGHEST_PORT
     if not (is_port and host and host.isascii() and host.isprintable() and "/" not in host):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form HOST:PORT, for gRPC")
     return text
 
 
@@ -84,8 +84,8 @@ def read_token(path: Path | None) -> str | None:
     """
     if path is None:
         return None
-    from ..finder.token_file import TokenFileError
-    from ..finder.token_file import read_token as read
+    from ..finder.arguments import TokenFileError
+    from ..finder.arguments import read_token as read
 
     try:
         return read(path)
@@ -103,6 +103,13 @@ def json_line(fields: object) -> str:
 def escaped(text: str) -> str:
     """Text for people, in one line: what a terminal would act on is escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def counted(number: int, what: str) -> str:
+    """A count for people: 1 entry, 2,000 entries."""
+    if number != 1:
+        what = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
+    return f"{number:,} {what}"
 
 
 def tags_text(tags: Mapping[str, object]) -> str:

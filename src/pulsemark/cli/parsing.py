@@ -1,7 +1,7 @@
 """The parser of every command: wrong arguments end in one line that says what was meant.
 
 It names the closest word that there is, and the help page of the very command or action that does
-not know the argument. `--help` ends with examples (`examples`).
+not know the argument. `--help` ends with `EXAMPLES`, each of which a test parses.
 """
 
 from __future__ import annotations
@@ -11,13 +11,134 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from .errors import CliError
-from .examples import EXAMPLES
 
-__all__ = ["Parser", "closest"]
+__all__ = ["EXAMPLES", "Parser", "closest"]
 
 
-#: Options that say where a broker is. Which one a command has depends on the protocol it speaks.
-ADDRESSES = ("--admin-url", "--service-url", "--grpc", "--url", "--broker", "--grpc-url")
+#: Options that say where a broker is, of commands and of others' tools.
+ADDRESSES = ("--url", "--service-url", "--admin-url", "--grpc", "--broker", "--grpc-url")
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "standalone": (
+        "pulsemark standalone",
+        "pulsemark standalone --data-dir /var/lib/pulsemark --grpc-port 6680 --kafka-port 9092",
+        "pulsemark standalone --config pulsemark.toml --log-format json --log-level info",
+    ),
+    "topics": (
+        "pulsemark topics list public/default",
+        "pulsemark topics create orders --partitions 4",
+        "pulsemark topics show orders",
+        "pulsemark topics delete orders --force",
+    ),
+    "subscriptions": (
+        "pulsemark subscriptions list orders",
+        "pulsemark subscriptions create orders billing --at earliest",
+        "pulsemark subscriptions reset orders billing -15m",
+        "pulsemark subscriptions reset orders billing earliest",
+        "pulsemark subscriptions skip orders billing",
+        "pulsemark subscriptions delete orders billing",
+    ),
+    "namespaces": (
+        "pulsemark namespaces list",
+        "pulsemark namespaces create acme/orders",
+        "pulsemark namespaces delete acme/orders",
+    ),
+    "schemas": (
+        "pulsemark schemas show orders",
+        "pulsemark schemas upload orders --type AVRO --file order.avsc",
+        "pulsemark schemas delete orders",
+    ),
+    "stats": (
+        "pulsemark stats",
+        "pulsemark stats orders --interval 2",
+        "pulsemark stats --namespace acme/orders --json",
+    ),
+    "produce": (
+        "pulsemark produce orders --message paid --key 42 --property shop=north",
+        "tail -f app.log | pulsemark produce logs",
+    ),
+    "consume": (
+        "pulsemark consume orders --subscription billing --num-messages 10",
+        "pulsemark consume orders --peek --from earliest",
+    ),
+    "perf": (
+        "pulsemark perf produce orders --rate 1000 --size 1024 --time 30",
+        "pulsemark perf consume orders --subscription load --num-messages 100000",
+        "pulsemark perf seek orders --rate 20 --num-messages 200",
+    ),
+    "policies": (
+        "pulsemark policies show orders",
+        "pulsemark policies get orders retention --applied",
+        "pulsemark policies set public/default retention --time 60 --size 512",
+        "pulsemark policies set orders brokerEntryMetadata --stampers broker-time,index,producer",
+        "pulsemark policies set orders maxProducersPerTopic --value 10",
+        "pulsemark policies unset orders retention",
+    ),
+    "control": (
+        "pulsemark control append orders checkpoint 17 --url 127.0.0.1:6680 --token-file t",
+        "pulsemark control list orders",
+        "pulsemark control epochs orders",
+    ),
+    "seek": (
+        "pulsemark seek orders -15m",
+        "pulsemark seek orders 2026-03-01T10:00:00Z --data-dir /var/lib/pulsemark --json",
+        "pulsemark seek orders 14:05 --url 127.0.0.1:6680",
+    ),
+    "dump": (
+        "pulsemark dump orders --limit 10",
+        "pulsemark dump orders --from-time -10m --payload",
+        "pulsemark dump pulsemark-data --json",
+        "pulsemark dump pulsemark-data/ledgers/0000000000000001-00000000.log",
+    ),
+    "verify": (
+        "pulsemark verify",
+        "pulsemark verify /var/lib/pulsemark",
+        "pulsemark verify orders --data-dir /var/lib/pulsemark --json",
+    ),
+    "rebuild-catalog": ("pulsemark rebuild-catalog --data-dir /var/lib/pulsemark",),
+    "backup": (
+        "pulsemark backup /backups/2026-03-01 --data-dir /var/lib/pulsemark",
+        "pulsemark backup /backups/2026-03-01 --verify",
+    ),
+    "restore": ("pulsemark restore /backups/2026-03-01 --data-dir /var/lib/pulsemark",),
+    "retain": (
+        "pulsemark retain --dry-run",
+        "pulsemark retain orders --url http://127.0.0.1:8080",
+        "pulsemark retain --data-dir /var/lib/pulsemark --config broker.conf",
+    ),
+    "mirror": (
+        "pulsemark mirror pulsar://127.0.0.1:6650 backup --topics orders --once --verify",
+        "pulsemark mirror pulsemark-data copied --topics orders --once",
+    ),
+    "finder": ("pulsemark finder serve --data-dir pulsemark-data --port 6680",),
+    "token": (
+        "pulsemark token create-secret-key --output secret.key",
+        "pulsemark token create --secret-key secret.key --subject ann --expiry-time 30d",
+        "pulsemark token show --token-file ann.token",
+        "pulsemark token validate --secret-key secret.key --token-file ann.token",
+    ),
+    "audit": (
+        "pulsemark audit orders --by producer --from -1h",
+        "pulsemark audit --data-dir pulsemark-data --bucket '1 hour'",
+        "pulsemark audit compare orders --tier billing",
+    ),
+    "pipeline": (
+        "pulsemark pipeline audit pulsemark-data --topic orders --by producer",
+        "pulsemark pipeline verify pulsemark-data",
+        "pulsemark pipeline skew pulsemark-data --starting-time -1h",
+    ),
+    "config": (
+        "pulsemark config check broker.conf",
+        "pulsemark config check pulsemark.toml --json",
+        "pulsemark config show --config pulsemark.toml",
+        "pulsemark config settings",
+    ),
+    "completion": (
+        "pulsemark completion bash > ~/.local/share/bash-completion/completions/pulsemark",
+        "pulsemark completion zsh > ~/.zfunc/_pulsemark",
+        "pulsemark completion fish > ~/.config/fish/completions/pulsemark.fish",
+    ),
+}
 
 
 def closest(text: str, known: Iterable[str]) -> str:
@@ -41,7 +162,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise CliError, with this parser's help page."""
-        raise CliError(f"{message} (see {self.prog} --help)")
+        # A value such as -1 has a space before it, so that argparse takes it for no option.
+        shown = message.replace("' -", "'-")
+        raise CliError(f"{shown} (see {self.prog} --help)")
 
     def format_help(self) -> str:
         """The help page, with the examples of this command or action at its end."""
@@ -73,13 +196,14 @@ class Parser(argparse.ArgumentParser):
         return [name for action in self._actions for name in action.option_strings]
 
     def _first_unknown(self, args: Sequence[str]) -> str | None:
-        """The first long option that this parser does not know, if it reads all of them itself."""
-        if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions):
+        """The first long option that this parser does not know, of those that it reads itself."""
+        kinds = [action.nargs for action in self._actions]
+        if argparse.REMAINDER in kinds:
             return None
         known = self._known_options()
         for text in args:
             name = text.partition("=")[0]
-            if text == "--":
+            if text == "--" or (argparse.PARSER in kinds and not text.startswith("-")):
                 return None
             if text.startswith("--") and not any(each.startswith(name) for each in known):
                 return name

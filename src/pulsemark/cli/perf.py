@@ -5,30 +5,39 @@
 
 The options are those of `pulsar-perf`. A line is printed every `--stats-interval-seconds`; at the
 end (also after Ctrl-C) the figures of all, with percentiles and a histogram.
+
+`produce`, `consume` and `seek` call `measured` for every message (or seek) with its latency in
+microseconds. They end at their `Limits`, or with KeyboardInterrupt.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import queue
+import random
 import sys
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..client.errors import ClientError, ServiceUrlError
-from .access import access_of
-from .brokers import add_service, service_of
+from ..extras import install_command
+from .brokers import access_of, add_service, service_of
 from .consume import SUB_TYPES
 from .errors import CliError
-from .histogram import PERCENTILES, Histogram
 from .options import add_json, full_topic, json_line, not_negative, positive
-from .perf_runs import Limits, PerfClient, consume, produce, seek
 from .progress import size_text
-from .tables import Table, print_table
-from .terminal import output_console
+from .tables import Table, output_console, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 ERRORS = (ClientError, ServiceUrlError, OSError)
 _BAR_WIDTH = 40
@@ -244,3 +253,297 @@ def _bars(found: Histogram) -> str:
         f"{_ms(begin):>12,.3f} to {_ms(end):>12,.3f} ms {count:>10,} {_bar(count, most)}".rstrip()
         for begin, end, count in bars
     )
+
+
+Measured = Callable[[int, int], None]
+"""Called with the latency in microseconds and the bytes of the message."""
+
+_POLL_S = 0.1
+_TIMEOUT_MS = 30_000
+_NO_ANSWER = ("TimeOut", "ConnectError", "Disconnected")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a run ends, and how fast it may be."""
+
+    #: Messages or seeks; 0: no limit.
+    count: int = 0
+    #: Seconds; 0: no limit.
+    time_s: float = 0
+    #: In a second; 0: as fast as possible.
+    rate: float = 0
+
+    def due_times(self) -> Iterator[float]:
+        """The moments (of `time.monotonic`) of all pieces of work; waits for each one."""
+        begin_s, number = time.monotonic(), 0
+        while not self.count or number < self.count:
+            now_s = time.monotonic()
+            due_s = begin_s + number / self.rate if self.rate else now_s
+            if self.time_s and max(due_s, now_s) - begin_s >= self.time_s:
+                return
+            if due_s > now_s:
+                time.sleep(due_s - now_s)
+            yield due_s
+            number += 1
+
+
+class PerfClient:
+    """The official client, whose errors become CliError."""
+
+    def __init__(self, service_url: str, *, token: str | None, ca: str | None) -> None:
+        try:
+            import pulsar
+        except ImportError as error:
+            raise CliError(
+                f"perf needs the official client: {install_command('perf')} (or pulsar-client)"
+            ) from error
+        self.pulsar = pulsar
+        self._service_url = service_url
+        settings: dict[str, Any] = {
+            "logger": pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
+            "operation_timeout_seconds": 10,
+        }
+        if token is not None:
+            settings["authentication"] = pulsar.AuthenticationToken(token)
+        if ca is not None:
+            settings["tls_trust_certs_file_path"] = ca
+        with self.errors("the client"):
+            self.client = pulsar.Client(service_url, **settings)
+
+    @contextmanager
+    def errors(self, what: str) -> Iterator[None]:
+        """Turn the client's errors into CliError."""
+        try:
+            yield
+        except (self.pulsar.PulsarException, ValueError) as error:
+            text = str(error).removeprefix("Pulsar error: ") or type(error).__name__
+            hint = "; is there a broker?" if text in _NO_ANSWER else ""
+            raise CliError(f"{what} at {self._service_url}: {text}{hint}") from error
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self.errors("closing"):
+            self.client.close()
+
+
+def produce(
+    perf: PerfClient,
+    topic: str,
+    limits: Limits,
+    measured: Measured,
+    *,
+    size_bytes: int,
+    max_outstanding: int,
+    batching: bool,
+) -> None:
+    """Publish messages. A latency is counted from when the message was due, not only sent.
+
+    So a broker that stops for a second is seen in the latencies of all messages of that second.
+    Raises CliError.
+    """
+    payload = random.Random(0).randbytes(size_bytes)  # noqa: S311 - no secret
+    places = threading.Semaphore(max_outstanding)
+    done: queue.SimpleQueue[tuple[Any, int]] = queue.SimpleQueue()
+
+    def sent(due_s: float, result: Any, _: Any) -> None:
+        done.put((result, int((time.monotonic() - due_s) * 1e6)))
+        places.release()
+
+    def take() -> None:
+        while not done.empty():
+            result, latency_us = done.get()
+            if result != perf.pulsar.Result.Ok:
+                raise CliError(f"{topic}: a message was refused: {result.name}")
+            measured(latency_us, size_bytes)
+
+    with perf.errors(topic):
+        producer = perf.client.create_producer(
+            topic, batching_enabled=batching, batching_max_publish_delay_ms=1,
+            max_pending_messages=max_outstanding, block_if_queue_full=True,
+        )  # fmt: skip
+        for due_s in limits.due_times():
+            while not places.acquire(timeout=_POLL_S):
+                take()
+            producer.send_async(payload, partial(sent, due_s))
+            take()
+        producer.flush()
+        producer.close()
+        take()
+
+
+def consume(
+    perf: PerfClient,
+    topic: str,
+    limits: Limits,
+    measured: Measured,
+    *,
+    subscription: str,
+    sub_type: str,
+    earliest: bool,
+    queue_size: int,
+) -> None:
+    """Receive and acknowledge messages. A latency is counted from the publish time.
+
+    Raises CliError.
+    """
+    pulsar = perf.pulsar
+    position = pulsar.InitialPosition
+    begin_s, number = time.monotonic(), 0
+    with perf.errors(topic):
+        consumer = perf.client.subscribe(
+            topic, subscription, consumer_type=_consumer_type(pulsar, sub_type),
+            initial_position=position.Earliest if earliest else position.Latest,
+            receiver_queue_size=queue_size,
+        )  # fmt: skip
+        while not limits.count or number < limits.count:
+            if limits.time_s and time.monotonic() - begin_s >= limits.time_s:
+                break
+            try:
+                message = consumer.receive(int(_POLL_S * 1000))
+            except pulsar.Timeout:
+                measured(-1, 0)  # time passes: the caller shows what there is
+                continue
+            consumer.acknowledge(message)
+            latency_us = time.time_ns() // 1000 - message.publish_timestamp() * 1000
+            measured(max(latency_us, 0), len(message.data()))
+            number += 1
+        consumer.close()
+
+
+def _consumer_type(pulsar: Any, name: str) -> Any:
+    types = {
+        "exclusive": pulsar.ConsumerType.Exclusive,
+        "shared": pulsar.ConsumerType.Shared,
+        "failover": pulsar.ConsumerType.Failover,
+        "key_shared": pulsar.ConsumerType.KeyShared,
+    }
+    return types[name]
+
+
+def seek(perf: PerfClient, topic: str, limits: Limits, measured: Measured) -> None:
+    """Seek a reader to moments between a topic's first and last message, and read there.
+
+    A latency is counted from the seek's beginning to the message. The moments are producers' times,
+    and brokers search by their own: after the last message of a producer whose clock is fast there
+    may be none to read. Then the latency is that of the seek alone. Raises CliError.
+    """
+    with perf.errors(topic):
+        reader = perf.client.create_reader(topic, perf.pulsar.MessageId.earliest)
+        first = _next(perf, topic, reader) if reader.has_message_available() else None
+        last = _last(perf, topic)
+        if first is None or last is None:
+            raise CliError(f"{topic} has no messages to seek to")
+        low_ms, high_ms = sorted((first.publish_timestamp(), last.publish_timestamp()))
+        moments = random.Random(0)  # noqa: S311 - no secret
+        for due_s in limits.due_times():
+            reader.seek(moments.randint(low_ms, high_ms))
+            sought_s = time.monotonic()
+            message = _next(perf, topic, reader)
+            end_s = sought_s if message is None else time.monotonic()
+            measured(int((end_s - due_s) * 1e6), 0 if message is None else len(message.data()))
+        reader.close()
+
+
+def _next(perf: PerfClient, topic: str, reader: Any) -> Any:
+    """The next message; None at the end of the topic. Ctrl-C ends the wait. Raises CliError."""
+    for _ in range(round(_TIMEOUT_MS / 1000 / _POLL_S)):
+        try:
+            return reader.read_next(int(_POLL_S * 1000))
+        except perf.pulsar.Timeout:
+            if not reader.has_message_available():
+                return None
+    raise CliError(f"{topic}: the broker has messages, but sent none in {_TIMEOUT_MS // 1000} s")
+
+
+def _last(perf: PerfClient, topic: str) -> Any:
+    """The last message (of one partition), or None."""
+    reader = perf.client.create_reader(
+        topic, perf.pulsar.MessageId.latest, start_message_id_inclusive=True
+    )
+    try:
+        # The question moves the reader to the last message.
+        return _next(perf, topic, reader) if reader.has_message_available() else None
+    finally:
+        reader.close()
+
+
+PERCENTILES = (50.0, 95.0, 99.0, 99.9, 99.99)
+_HALF_BITS = 10
+_EXACT = 2 << _HALF_BITS
+
+
+class Histogram:
+    """Latencies in whole microseconds, with a bounded relative error, as HdrHistogram's.
+
+    Up to 2,047 each value has a bucket of its own; above, a power of two is divided into 1,024
+    buckets, so that a percentile is at most 0.1 % above the true value. Adding a value is one step;
+    the memory does not grow with their number.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self.count = 0
+        self.sum = 0
+        self.max = 0
+        self.min: int | None = None
+
+    def add(self, value: int) -> None:
+        """Count a value; a negative one (clocks that differ) counts as 0."""
+        value = max(value, 0)
+        self._counts[_highest_equal(value)] += 1
+        self.count += 1
+        self.sum += value
+        self.max = max(self.max, value)
+        self.min = value if self.min is None else min(self.min, value)
+
+    def merge(self, other: Histogram) -> None:
+        """Count all values of another histogram, too."""
+        self._counts.update(other._counts)
+        self.count += other.count
+        self.sum += other.sum
+        self.max = max(self.max, other.max)
+        if other.min is not None:
+            self.min = other.min if self.min is None else min(self.min, other.min)
+
+    @property
+    def mean(self) -> float:
+        """0 without values."""
+        return self.sum / self.count if self.count else 0.0
+
+    def percentile(self, percent: float) -> int:
+        """The value that so many percent of the values do not exceed; 0 without values."""
+        left = max(-(-self.count * percent // 100), 1)
+        for value in sorted(self._counts):
+            left -= self._counts[value]
+            if left <= 0:
+                return min(value, self.max)
+        return self.max
+
+    def bars(self, rows: int = 12) -> Iterator[tuple[int, int, int]]:
+        """Ranges that grow by the same factor: (from, to, count), without empty ends."""
+        if self.min is None:
+            return
+        low, high = max(self.min, 1), max(self.max, 1)
+        factor = max((high / low) ** (1 / rows), 1.0000001)
+        edges = [low * factor**number for number in range(1, rows)] + [float("inf")]
+        counts = [0] * rows
+        place = 0
+        for value in sorted(self._counts):
+            while value > edges[place]:
+                place += 1
+            counts[place] += self._counts[value]
+        begin = self.min
+        for edge, count in zip(edges, counts, strict=True):
+            end = self.max if edge == float("inf") else max(begin, min(int(edge), self.max))
+            if end > begin or count:
+                yield begin, end, count
+            begin = end
+
+
+def _highest_equal(value: int) -> int:
+    """The highest value that has the same bucket."""
+    if value < _EXACT:
+        return value
+    shift = value.bit_length() - 1 - _HALF_BITS
+    return ((value >> shift) + 1 << shift) - 1

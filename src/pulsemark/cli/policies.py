@@ -1,5 +1,7 @@
 """`pulsemark policies get|set|unset NAMESPACE|TOPIC POLICY`: a running broker's policies.
 
+`pulsemark policies show NAMESPACE|TOPIC` lists all that are set there.
+
 The command calls the broker's HTTP port (`--admin-url`). A target `tenant/namespace` is a
 namespace; any other target is a topic, in short or full form. POLICY is one of
 
@@ -14,10 +16,10 @@ namespace; any other target is a topic, in short or full form. POLICY is one of
   backlog quota has a type (`--type`); `get` shows the quotas of all types.
 
 `get` prints the policy of the target itself. With `--applied` it prints the policy that is in force
-for the topic: its own, its namespace's or the broker's. With `--json` it prints {"target",
-"policy", ...}; null means "not set". For `brokerEntryMetadata`, "stampers" follows (an empty list
-means "off"), and "delivered" if consumers get additional fields. For other policies, "value"
-follows.
+for the topic: its own, its namespace's or the broker's; so does `show`. With `--json` it prints
+{"target", "policy", ...}; null means "not set". For `brokerEntryMetadata`, "stampers" follows (an
+empty list means "off"), and "delivered" if consumers get additional fields. For other policies,
+"value" follows.
 """
 
 from __future__ import annotations
@@ -26,14 +28,12 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from ..metadata.stamper_names import join_stamper_names, split_stamper_names
+from ..metadata.stampers import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
-from .access import Access, access_of
-from .admin import add_broker, admin_url, ask, target_path
+from .brokers import Access, access_of, add_broker, admin_url, ask, target_path
 from .errors import CliError
 from .options import add_json, json_line
-from .tables import print_rows
-from .terminal import output_console
+from .tables import output_console, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,14 +58,12 @@ OF_JSON = (
     BACKLOG_QUOTA, "maxProducersPerTopic", "maxConsumersPerTopic", "maxConsumersPerSubscription",
     "maxSubscriptionsPerTopic", "maxTopicsPerNamespace", "maxUnackedMessagesPerConsumer",
     "maxUnackedMessagesPerSubscription", "maxMessageSize", "publishRate", "dispatchRate",
-    "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate", "autoTopicCreation",
+    "subscriptionDispatchRate", "subscribeRate", "autoTopicCreation",
     "autoSubscriptionCreation", "inactiveTopicPolicies", "subscriptionExpirationTime",
     "subscriptionTypesEnabled", "deduplication", "deduplicationSnapshotInterval",
     "delayedDelivery", "encryptionRequired", "schemaCompatibilityStrategy",
     "schemaAutoUpdateCompatibilityStrategy", "isAllowAutoUpdateSchema",
-    "schemaValidationEnforced", "persistence", "offloadPolicies", "offloadThreshold",
-    "offloadThresholdInSeconds", "offloadDeletionLagMs", "subscriptionAuthMode", "entryFilters",
-    "dispatcherPauseOnAckStatePersistent", "replication", "allowedClusters", "properties",
+    "schemaValidationEnforced", "subscriptionAuthMode", "replication", "properties",
 )  # fmt: skip
 POLICIES = (STAMPS, LEADER_EPOCHS, RETENTION, *NUMBERS, MIRRORS, ENTRY_FORMAT, *OF_JSON)
 OPTIONS = (
@@ -78,13 +76,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     get = _action(actions, "get", "print what is set")
-    get.add_argument(
-        "--applied",
-        action="store_true",
-        help="the policy in force: the topic's own, its namespace's or the broker's",
-    )
-    add_json(get)
+    show = _action(actions, "show", "list all policies that are set", of_one=False)
+    for action in (get, show):
+        action.add_argument(
+            "--applied",
+            action="store_true",
+            help="what is in force: the topic's own, its namespace's or the broker's",
+        )
+        add_json(action)
     setting = _action(actions, "set", "set it")
+    unset = _action(actions, "unset", "go back to what the namespace, or the broker, has")
+    _add_json(setting, unset)
+    for action in (setting, unset):
+        add_json(action)
+    _add_own(setting)
+
+
+def _add_own(setting: argparse.ArgumentParser) -> None:
     value = setting.add_argument_group("brokerEntryMetadata").add_mutually_exclusive_group()
     value.add_argument(
         "--stampers",
@@ -110,10 +118,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a topic setting by Kafka's name, such as message.format.version=0.10.0; without "
         "a value, its default. May be given several times",
     )
-    unset = _action(actions, "unset", "go back to what the namespace, or the broker, has")
-    _add_json(setting, unset)
-    for action in (setting, unset):
-        add_json(action)
 
 
 def _add_json(setting: argparse.ArgumentParser, unset: argparse.ArgumentParser) -> None:
@@ -163,11 +167,16 @@ def _limit(units: str) -> Callable[[str], int]:
 
 
 def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    what: str,
+    *,
+    of_one: bool = True,
 ) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=what, description=f"{what.capitalize()}.")
     parser.add_argument("target", metavar="NAMESPACE|TOPIC", help="tenant/namespace, or a topic")
-    parser.add_argument("policy", metavar="POLICY", choices=POLICIES, help="its name")
+    if of_one:
+        parser.add_argument("policy", metavar="POLICY", choices=POLICIES, help="its name")
     add_broker(parser)
     return parser
 
@@ -176,20 +185,15 @@ def run(args: argparse.Namespace) -> int:
     """Get or change the broker's policy."""
     name, path = target_path(args.target)
     access = access_of(args)
-    if args.policy == ENTRY_FORMAT and ("://" not in name or args.action == "unset"):
-        raise CliError("entryFormat is a policy of topics, and stays once it is set")
-    place = _place(args, of_topic="://" in name)
-    url = f"{admin_url(args.admin_url)}{path}/{place}"
+    if args.action in ("get", "show") and args.applied and "://" not in name:
+        raise CliError(f"--applied needs a topic, and {name} is a namespace")
+    base = f"{admin_url(args.admin_url)}{path}"
+    if args.action == "show":
+        _show(args, name, base, access)
+        return 0
+    url = f"{base}/{_place(args, args.policy, of_topic='://' in name)}"
     if args.action == "get":
-        if args.applied and "://" not in name:
-            raise CliError("--applied needs a topic, not a namespace")
-        found = ask(
-            "GET",
-            f"{url}?applied=true" if args.applied else url,
-            access=access,
-            timeout_s=args.request_timeout,
-        )
-        _print(args, name, found)
+        _print(args, name, _get(args, url, access))
         return 0
     if args.action == "set":
         _set(args, url, access, of_topic="://" in name)
@@ -200,18 +204,54 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _place(args: argparse.Namespace, *, of_topic: bool) -> str:
+def _get(args: argparse.Namespace, url: str, access: Access) -> Any:
+    asked = f"{url}?applied=true" if args.applied else url
+    return ask("GET", asked, access=access, timeout_s=args.request_timeout)
+
+
+def _show(args: argparse.Namespace, name: str, base: str, access: Access) -> None:
+    """List what is set of all policies of this level."""
+    rows = []
+    for policy in POLICIES:
+        try:
+            place = _place(args, policy, of_topic="://" in name)
+        except CliError:  # it is a policy of the other level
+            continue
+        found = _get(args, f"{base}/{place}", access)
+        if args.applied or found not in _unset(policy, of_topic="://" in name):
+            shown = found if args.json else _text(policy, found).replace("\n", "; ")
+            rows.append({"target": name, "policy": policy, "value": shown})
+    if not (rows or args.json):
+        hint = "; --applied shows what is in force" if "://" in name and not args.applied else ""
+        print(f"no policy of {name} is set{hint}")
+        return
+    print_rows(rows, ("policy", "value"), as_json=args.json)
+
+
+def _unset(policy: str, *, of_topic: bool) -> tuple[Any, ...]:
+    """What a broker shows of a policy that is not set."""
+    if policy == "properties":
+        return {}, {"index": "-1"}
+    if policy not in OF_JSON or policy == BACKLOG_QUOTA:
+        return None, {}, []
+    return None, _described(policy, of_topic=of_topic).unset
+
+
+def _place(args: argparse.Namespace, policy: str, *, of_topic: bool) -> str:
     """The last part of the path. Raises CliError if the policy is not one of this level."""
-    if args.action != "get" and args.type is not None and args.policy != BACKLOG_QUOTA:
-        raise CliError(f"--type is not an option of {args.policy}")
-    if args.policy == BACKLOG_QUOTA:
-        kind = "" if args.action == "get" or args.type is None else f"?backlogQuotaType={args.type}"
-        return "backlogQuotaMap" if args.action == "get" else f"backlogQuota{kind}"
-    if args.policy not in OF_JSON or args.policy == "properties":
-        return str(args.policy)
-    place = _described(args.policy, of_topic=of_topic)
+    reads = args.action in ("get", "show")
+    if policy == ENTRY_FORMAT and (not of_topic or args.action == "unset"):
+        raise CliError("entryFormat is a policy of topics, and stays once it is set")
+    if not reads and args.type is not None and policy != BACKLOG_QUOTA:
+        raise CliError(f"--type is not an option of {policy}")
+    if policy == BACKLOG_QUOTA:
+        kind = "" if reads or args.type is None else f"?backlogQuotaType={args.type}"
+        return "backlogQuotaMap" if reads else f"backlogQuota{kind}"
+    if policy not in OF_JSON or policy == "properties":
+        return policy
+    place = _described(policy, of_topic=of_topic)
     if args.action == "unset" and not place.is_removable:
-        raise CliError(f"{args.policy} cannot be unset here, as in Pulsar; set another value")
+        raise CliError(f"{policy} cannot be unset here, as in Pulsar; set another value")
     return place.path
 
 
@@ -297,52 +337,45 @@ def _stamps(args: argparse.Namespace) -> dict[str, list[str]]:
 
 
 def _print(args: argparse.Namespace, name: str, found: Any) -> None:
-    if args.policy == STAMPS:
-        _print_stamps(args, name, found)
-        return
     if args.json:
-        print(json_line({"target": name, "policy": args.policy, "value": found}))
-    elif found is None:
-        print("not set")
-    elif args.policy == ENTRY_FORMAT and isinstance(found, dict):
-        print("\n".join(f"{key}={value}" for key, value in sorted(found.items())) or "defaults")
-    elif args.policy == MIRRORS and isinstance(found, list):
-        print(",".join(map(str, found)) or "none")
-    elif args.policy == RETENTION and isinstance(found, dict):
+        value = {"value": found}
+        if args.policy == STAMPS:  # its fields stand beside the target
+            value = {"stampers": None} if found is None else _stamp_fields(found)
+        print(json_line({"target": name, "policy": args.policy, **value}))
+    elif args.policy in OF_JSON and isinstance(found, dict) and found and output_console():
+        rows = [
+            {"field": field, "value": each if isinstance(each, str) else json_line(each)}
+            for field, each in found.items()
+        ]
+        print_rows(rows, ("field", "value"), as_json=False)
+    else:
+        print(_text(args.policy, found))
+
+
+def _text(policy: str, found: Any) -> str:
+    """A policy's value for people."""
+    if found is None:
+        return "not set"
+    if policy == STAMPS:
+        fields = _stamp_fields(found)
+        delivered = f"\ndelivered: {','.join(fields['delivered'])}" if "delivered" in fields else ""
+        return (join_stamper_names(fields["stampers"]) or "off") + delivered
+    if policy == ENTRY_FORMAT and isinstance(found, dict):
+        return "\n".join(f"{key}={value}" for key, value in sorted(found.items())) or "defaults"
+    if policy == MIRRORS and isinstance(found, list):
+        return ",".join(map(str, found)) or "none"
+    if policy == RETENTION and isinstance(found, dict):
         time, size = found.get("retentionTimeInMinutes"), found.get("retentionSizeInMB")
-        print(f"time: {time} minutes, size: {size} MB")
-    elif args.policy == LEADER_EPOCHS:
-        print("on" if found else "off")
-    elif args.policy in OF_JSON:
-        _print_value(found)
-    else:
-        print(found)
+        return f"time: {time} minutes, size: {size} MB"
+    if policy == LEADER_EPOCHS:
+        return "on" if found else "off"
+    return json_line(found) if policy in OF_JSON else str(found)
 
 
-def _print_value(found: Any) -> None:
-    """A value of JSON: on a terminal its fields as a table, otherwise in one line."""
-    if not (isinstance(found, dict) and found) or output_console() is None:
-        print(json_line(found))
-        return
-    rows = [
-        {"field": name, "value": value if isinstance(value, str) else json_line(value)}
-        for name, value in found.items()
-    ]
-    print_rows(rows, ("field", "value"), as_json=False)
-
-
-def _print_stamps(args: argparse.Namespace, name: str, found: Any) -> None:
-    stampers = None if found is None else _names(found, "stampers")
-    delivered = [] if found is None else _names({"delivered": [], **found}, "delivered")
-    if args.json:
-        more = {"delivered": delivered} if delivered else {}
-        print(json_line({"target": name, "policy": args.policy, "stampers": stampers, **more}))
-    elif stampers is None:
-        print("not set")
-    else:
-        print(join_stamper_names(stampers) or "off")
-        if delivered:
-            print(f"delivered: {','.join(delivered)}")
+def _stamp_fields(found: Any) -> dict[str, list[str]]:
+    stampers = _names(found, "stampers")
+    delivered = _names({"delivered": [], **found}, "delivered")
+    return {"stampers": stampers, **({"delivered": delivered} if delivered else {})}
 
 
 def _names(found: Any, field: str) -> list[str]:

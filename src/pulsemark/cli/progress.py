@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from .terminal import error_console, output_console
+from .tables import error_console, output_console
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

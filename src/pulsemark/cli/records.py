@@ -1,17 +1,28 @@
 """Stored records as rows to print, from a topic's log or from a single segment file.
 
 Both sources give a `Row` for a whole record and a `Damage` for a damaged one, in the order of the
-log. A row has the data outside of the payload. The payload is never decompressed or decoded.
+log. A row has the data outside of the payload, which is decompressed for `dump --payload` only.
+Control entries and epochs have tables of their own (`dump --control`, `control`).
 """
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from ..ledger import CorruptEntryError, CorruptFileError, Entry, EntryKind, Position, TopicLog
+from ..ledger import (
+    CorruptEntryError,
+    CorruptFileError,
+    Entry,
+    EntryKind,
+    EpochHistory,
+    Position,
+    TopicLog,
+)
 from ..ledger.local.io.files import OsFiles, read_up_to
 from ..ledger.local.io.folder import list_segments, segment_path
 from ..ledger.local.segment.headers import read_segment_header
@@ -21,15 +32,20 @@ from ..ledger.local.segment.segment_format import SegmentHeader
 from ..metadata import (
     ChecksumError,
     Control,
+    Message,
     MessageFormatError,
     PrefixError,
     control_of,
+    messages_of,
     prefix_fields,
     printable,
     read_message_metadata,
     tags_of,
     verify_checksum,
 )
+from ..metadata.compression import CompressionUnavailableError, DecompressionError
+from .options import counted, escaped, json_line, tags_text
+from .times import show_time
 
 READ_ENTRIES = 1_000
 READ_BYTES = 4 << 20
@@ -51,7 +67,7 @@ class Row:
     publish_time_ms: int | None = None
     producer_name: str | None = None
     sequence_id: int | None = None
-    #: The producer's own checksum: "ok", "bad", or "none" if the body has no checksum.
+    #: The producer's own checksum: "ok", "bad", "none" if the body has none, "-" if not checked.
     crc: str = "none"
     #: All fields of the prefix by name; a third party's by number if its plugin is not installed.
     prefix: dict[str, object] = field(default_factory=dict)
@@ -163,7 +179,9 @@ def _tail(files: OsFiles, fd: int, position: Position, offset: int) -> Iterator[
     size = files.size(fd)
     for at in range(offset, size, READ_BYTES):
         if any(read_up_to(files, fd, min(READ_BYTES, size - at), at)):
-            yield Damage(position, None, f"{size - offset} bytes after the last whole record")
+            yield Damage(
+                position, None, f"{counted(size - offset, 'byte')} after the last whole record"
+            )
             return
 
 
@@ -181,6 +199,30 @@ def _row(entry: Entry) -> Row:
     )
     _add_prefix(row, entry.prefix)
     _add_message(row, entry.body)
+    return row
+
+
+def row_of_broker(entry: dict[str, Any]) -> Row | Damage:
+    """An entry as the broker's HTTP interface lists it: without payload, its checksum unchecked."""
+    position = Position(entry["ledgerId"], entry["entryId"])
+    if "kind" not in entry:
+        return Damage(position, None, str(entry.get("error")))
+    prefix = bytes.fromhex(entry["prefixHex"])
+    row = Row(
+        position,
+        EntryKind[entry["kind"].upper()],
+        entry["firstIndex"],
+        entry["index"],
+        entry["messageCount"],
+        entry["appendTime"],
+        len(prefix),
+        entry["sizeBytes"] - len(prefix),
+        publish_time_ms=entry.get("publishTime"),
+        producer_name=entry.get("producer"),
+        sequence_id=entry.get("sequenceId"),
+        crc="-",
+    )
+    _add_prefix(row, memoryview(prefix))
     return row
 
 
@@ -217,3 +259,155 @@ def _add_prefix(row: Row, prefix: memoryview) -> None:
     row.tags = {name: printable(value) for name, value in tags.items()}
     time_ms = fields.get("broker_timestamp")
     row.broker_timestamp_ms = time_ms if isinstance(time_ms, int) else None
+
+
+HEADINGS = (
+    f"{'position':>12} {'index':>10} {'append time':<24} {'epoch':>6} {'type':<14} name  tags"
+)
+
+
+class ControlPrinter:
+    """A table of control entries for people."""
+
+    def topic(self, topic: str) -> None:
+        """Print the head of a topic's rows."""
+        print(f"{topic}\n{HEADINGS}")
+
+    def row(self, topic: str, row: Row) -> None:
+        """Print a control entry."""
+        print(control_line(row.position, row.index, row.append_time_ms, row.control))
+
+    def damage(self, topic: str | None, damage: Damage) -> None:
+        """Print a damaged record."""
+        place = "-" if damage.position is None else str(damage.position)
+        continuation = f"; continues at {damage.next_position}" if damage.next_position else ""
+        print(f"{place:>12} DAMAGED {damage.reason}{continuation}")
+
+
+def control_line(
+    position: Position, index: int, append_time_ms: int, control: Control | None
+) -> str:
+    """One line of the table."""
+    start = f"{position!s:>12} {index:>10} {show_time(append_time_ms):<24}"
+    if control is None:  # written without a prefix
+        return f"{start} {'-':>6} unspecified"
+    tags = tags_text(_tags(control))
+    said = f"{control.leader_epoch:>6} {control.type_name:<14} {control.name or '-'}  {tags}"
+    return f"{start} {said}".rstrip()
+
+
+def control_fields(control: Control | None) -> dict[str, object] | None:
+    """What a control entry says, for JSON."""
+    if control is None:
+        return None
+    return {
+        "type": control.type_name,
+        "name": control.name,
+        "epoch": control.leader_epoch,
+        "tags": _tags(control),
+    }
+
+
+def _tags(control: Control) -> dict[str, object]:
+    """The tags; a value that is not UTF-8 as hexadecimal text."""
+    return {name: _shown(value) for name, value in sorted(control.tags.items())}
+
+
+def _shown(value: bytes) -> object:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return printable(value)
+
+
+def epoch_lines(topic: str, history: EpochHistory, *, as_json: bool) -> list[str]:
+    """A topic's epochs: a table, or one object for each epoch."""
+    rows = [
+        (start.epoch, start.first_index, history.end_of(number), start.position, start.leader)
+        for number, start in enumerate(history.starts)
+    ]
+    if as_json:
+        return [
+            json_line(
+                {
+                    "topic": topic,
+                    "epoch": epoch,
+                    "first_index": first,
+                    "end_index": end,
+                    "ledger_id": position.ledger_id,
+                    "entry_id": position.entry_id,
+                    "leader": leader,
+                }
+            )
+            for epoch, first, end, position, leader in rows
+        ]
+    head = f"{'epoch':>10} {'first index':>12} {'end index':>12} {'position':>12} leader"
+    return [
+        topic,
+        head,
+        *(
+            f"{epoch:>10} {first:>12} {end:>12} {position!s:>12} {leader or '-'}"
+            for epoch, first, end, position, leader in rows
+        ),
+    ]
+
+
+#: Bytes of a value that a line shows.
+SHOWN_BYTES = 200
+
+
+def payload_fields(row: Row) -> list[dict[str, object]] | dict[str, str]:
+    """An entry's messages for JSON; what is not UTF-8 is in base64. Or why it cannot be opened."""
+    found = _opened(row)
+    if isinstance(found, str):
+        return {"unreadable": found}
+    return [_message_fields(row, message) for message in found]
+
+
+def payload_lines(row: Row) -> Iterator[str]:
+    """A line for each message of an entry: index, key, value, properties."""
+    found = _opened(row)
+    if isinstance(found, str):
+        yield f"cannot be opened: {found}"
+        return
+    for message in found:
+        parts = [f"{row.first_index + max(message.batch_index, 0):>10}"]
+        if message.key is not None:
+            parts.append(f"key={escaped(message.key)}")
+        parts += [escaped(f"{name}={value}") for name, value in message.properties.items()]
+        if message.is_encrypted:
+            parts.append(f"encrypted, {len(message.value or b'')} bytes")
+        elif message.value is None:
+            parts.append("null")
+        else:
+            parts.append(_value_text(message.value))
+        yield "  ".join(parts)
+
+
+def _opened(row: Row) -> list[Message] | str:
+    if row.body[:4] == bytes(4):
+        return "it is a record set of a Kafka client"
+    try:
+        return messages_of(row.body)
+    except (MessageFormatError, DecompressionError, CompressionUnavailableError) as error:
+        return str(error)
+
+
+def _message_fields(row: Row, message: Message) -> dict[str, object]:
+    fields = asdict(message)
+    shown: dict[str, object] = {"index": row.first_index + max(message.batch_index, 0)}
+    for name, value in fields.items():
+        if isinstance(value, bytes):
+            try:
+                shown[name] = value.decode()
+            except UnicodeDecodeError:
+                shown[f"{name}_base64"] = base64.b64encode(value).decode()
+        else:
+            shown[name] = value
+    return shown
+
+
+def _value_text(value: bytes) -> str:
+    cut = value[:SHOWN_BYTES]
+    text = escaped(cut.decode(errors="backslashreplace"))
+    return text + (f"... ({len(value):,} bytes)" if len(value) > len(cut) else "")

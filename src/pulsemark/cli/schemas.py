@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
 from ..wire import TopicName
-from .admin import add_broker, admin_client
+from .brokers import add_broker, admin_client
 from .errors import CliError
 from .options import add_json, full_topic, json_line, positive
 from .tables import print_done, print_rows

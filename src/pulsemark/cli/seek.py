@@ -1,32 +1,39 @@
 """`pulsemark seek TOPIC TIME`: find the first entry at or after a time.
 
-It searches a data folder (`--data-dir`; a broker may use it at the same time, but none is needed),
-or asks a seek service (`--grpc HOST:PORT`). The answer is the first entry whose broker time is not
-before TIME. If there is no such entry, it says so and prints the position of the next entry. In a
-folder, a partitioned topic has an answer for each partition.
+It asks a broker over HTTP or gRPC (`--url`), or searches a data folder (`--data-dir`; a broker may
+use it at the same time, but none is needed). Without these options it asks the broker on this
+machine, if one runs and has the topic, else it searches ./pulsemark-data.
+
+The answer is the first entry whose broker time is not before TIME. If there is no such entry, it
+says so and prints the position of the next entry. A partitioned topic has an answer for each
+partition, but not over gRPC.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from ..client.errors import AdminError, UnreachableError
 from ..finder import Found, SearchMethod
 from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
-from ..ledger import LedgerError
-from .access import add_access, seek_service
-from .folder_topics import names_in
-from .options import (
-    add_data_dir,
-    add_json,
-    full_topic,
-    grpc_target,
-    json_line,
-)
-from .stores import add_store, reader_of
+from ..ledger import LedgerError, Position
+from .brokers import DEFAULT_ADMIN_URL, add_access, add_request_timeout, seek_service
+from .errors import CliError
+from .options import add_data_dir, add_json, full_topic, grpc_target, json_line
+from .stores import add_store, entries_page, from_broker, names_in, reader_of
 from .times import parse_time, show_time
 
+if TYPE_CHECKING:
+    from ..client.admin import AdminClient
+
 # OSError: a token or certificate file cannot be read.
-ERRORS = (LedgerError, SeekCallError, InvalidFieldError, NotPossibleError, OSError)
+ERRORS = (
+    LedgerError, SeekCallError, InvalidFieldError, NotPossibleError, AdminError, UnreachableError,
+    OSError,
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place = parser.add_mutually_exclusive_group()
     add_data_dir(place, why="folder to search in")
     add_store(place)
-    place.add_argument("--grpc", type=grpc_target, metavar="HOST:PORT", help="seek service to ask")
+    place.add_argument(
+        "--url",
+        "--grpc",
+        "--admin-url",
+        dest="admin_url",
+        type=_address,
+        metavar="URL",
+        help=f"the broker to ask: {DEFAULT_ADMIN_URL}, or HOST:PORT of its gRPC service",
+    )
+    add_request_timeout(parser)
     add_access(parser)
     parser.add_argument(
         "--method",
@@ -56,18 +72,54 @@ def run(args: argparse.Namespace) -> int:
     time_ms = parse_time(args.time)
     topic = full_topic(args.topic)
     method = SearchMethod[args.method.upper()]
-    if args.grpc:
-        answers = [(topic, _ask(args, topic, time_ms, method))]
+    answers: Sequence[tuple[str, Found]] | None
+    if args.admin_url is not None and not args.admin_url.startswith("http"):
+        with seek_service(args, args.admin_url) as client:
+            answers = [(topic, client.by_time(topic, time_ms, method=method))]
     else:
-        answers = _search(args, topic, time_ms, method)
+        answers = None
+        if method is SearchMethod.INDEX:
+            answers = from_broker(args, topic, partial(_ask, time_ms=time_ms))
+        elif args.admin_url is not None:
+            raise CliError("--method prefixes is for a folder or a gRPC service")
+        if answers is None:
+            answers = _search(args, topic, time_ms, method)
     shown = _as_json if args.json else _as_text
     print("\n".join(shown(name, time_ms, found) for name, found in answers))
     return 0
 
 
-def _ask(args: argparse.Namespace, topic: str, time_ms: int, method: SearchMethod) -> Found:
-    with seek_service(args) as client:
-        return client.by_time(topic, time_ms, method=method)
+def _address(text: str) -> str:
+    if text.startswith(("http:", "https:")):
+        return text
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither of the form {DEFAULT_ADMIN_URL} nor HOST:PORT of a gRPC service"
+        )
+    return grpc_target(text)
+
+
+def _ask(admin: AdminClient, topic: str, *, time_ms: int) -> Found:
+    """The answer over HTTP. `reads` and `bytes_read` are not told there: 0."""
+    page = entries_page(admin, topic, time=str(time_ms), after="0")
+    place = page["found"]
+    position = Position(place["ledgerId"], place["entryId"])
+    if place["end"]:
+        after_last = page["nextIndex"]
+        return Found(position, after_last, after_last, 0, 0, end=True, reads=0, bytes_read=0)
+    entry = page["entries"][-1]
+    if "index" not in entry:
+        raise CliError(f"{topic}: the entry at {position} is damaged: {entry.get('error')}")
+    return Found(
+        position, entry["firstIndex"], entry["index"], entry["messageCount"], _time_of(entry),
+        end=False, reads=0, bytes_read=0,
+    )  # fmt: skip
+
+
+def _time_of(entry: dict[str, Any]) -> int:
+    """An entry's time: the broker's, else the producer's."""
+    stamped = entry.get("prefix", {}).get("broker_timestamp")
+    return int(stamped or entry.get("publishTime") or entry["appendTime"])
 
 
 def _search(

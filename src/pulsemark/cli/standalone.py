@@ -11,6 +11,9 @@ this broker does not have are listed once on stderr. docs/configuration.md has t
 
 SIGHUP reads the file again. Rates, quotas and what is logged change at once; for other changes the
 log says that they need a restart. A file with an error changes nothing.
+
+The log on stderr is text for people, or with `--log-format json` one object per line: `time` (ISO
+8601, UTC), `level`, `logger`, `message`, and `exception` with a traceback where there is one.
 """
 
 from __future__ import annotations
@@ -23,28 +26,28 @@ import os
 import signal
 import socket
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
-from ..broker.collector import Collector
-from ..broker.configuration.reloading import changed_fields
+from ..broker.configuration.dynamic_settings import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
-from ..broker.dynamic_settings import put_in_force, with_settings
+from ..broker.gc_tuning import Collector
 from ..coordination import CoordinationError
-from ..finder.addresses import is_loopback
+from ..finder.arguments import is_loopback
 from ..ledger import LedgerError, LocalStore, MemoryStore
-from ..metadata.stamper_names import split_stamper_names
+from ..metadata.stampers import split_stamper_names
 from .clustered import add_cluster, membership_of, run_workers
-from .configuration import load_settings, with_default_folder
+from .config import load_settings, with_default_folder
 from .errors import CliError
-from .logs import set_up_logs
 from .options import add_data_dir, add_json, json_line, port_number, positive
 
 if TYPE_CHECKING:
     from ..broker.configuration.sources import Loaded
-    from ..broker.ownership import Membership
+    from ..broker.server import Membership
+
 
 # The ledger's errors: the folder is locked, is not a data folder, or has a newer format. OSError:
 # the folder cannot be written, or the address does not belong to this machine.
@@ -271,7 +274,7 @@ def _reload(broker: Broker, args: argparse.Namespace) -> None:
     services = broker.services
     before = services.config
     try:
-        services.configured = replace(_config(args), clock=before.clock)
+        configured = replace(_config(args), clock=before.clock)
     except (CliError, BrokerError, OSError) as error:
         log.error(
             "the configuration has an error, so no setting was changed; "
@@ -279,11 +282,10 @@ def _reload(broker: Broker, args: argparse.Namespace) -> None:
             error,
         )
         return
-    put_in_force(services)
+    left = services.settings.configure(configured)
     set_up_logs(services.config.log_level, services.config.log_format)
     changed = changed_fields(before, services.config)
     log.warning("the configuration was read again; changed: %s", ", ".join(changed) or "nothing")
-    left = changed_fields(services.config, with_settings(services.configured, services.dynamic))
     if left:
         log.warning("these settings have changed and need a restart: %s", ", ".join(left))
 
@@ -338,3 +340,35 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
     kept = data_dir or ("memory" if isinstance(broker.store, MemoryStore) else broker.store.name)
     where = f"{', '.join(filter(None, places))}, data in {kept}"
     print(f"pulsemark is ready: {where}", flush=True)
+
+
+TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object, in one line."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        fields: dict[str, object] = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json_line(fields)
+
+
+def set_up_logs(level: str, form: str) -> None:
+    """Log to stderr from now on, from this level up. May be called again to change both."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    handler = next((each for each in root.handlers if getattr(each, "is_ours", False)), None)
+    if handler is None:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.is_ours = True  # type: ignore[attr-defined]
+        root.addHandler(handler)
+    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(TEXT_FORMAT))

@@ -3,20 +3,30 @@
 On a terminal the table fits its width: long names are folded over several lines, never cut off.
 Where that leaves too little of them, each row is a block of lines with one value each. Elsewhere
 columns are separated by spaces, lines are as long as they need to be, and numbers are plain digits.
+rich draws on terminals, and is not even imported elsewhere: it knows width, colours and NO_COLOR.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from .options import escaped, json_line
-from .terminal import output_console
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["Table", "print_done", "print_rows", "print_table", "table_of"]
+
+__all__ = [
+    "Table",
+    "error_console",
+    "output_console",
+    "print_done",
+    "print_rows",
+    "print_table",
+    "table_of",
+]
 
 _GAP = 2
 _FOLDED_FROM = 12
@@ -167,3 +177,25 @@ def _text(value: object, for_people: bool) -> str:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def output_console() -> Console | None:
+    """That of standard output; None if it is no terminal."""
+    return _console(sys.stdout)
+
+
+def error_console() -> Console | None:
+    """That of standard error; None if it is no terminal."""
+    return _console(sys.stderr)
+
+
+def _console(stream: TextIO | None) -> Console | None:
+    try:
+        if stream is None or not stream.isatty():
+            return None
+    except ValueError:  # it is closed
+        return None
+    from rich.console import Console
+
+    # Topics and tags are text, not rich's markup, emoji codes or Python values to colour.
+    return Console(file=stream, markup=False, emoji=False, highlight=False)

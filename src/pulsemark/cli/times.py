@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, time, tzinfo
 
-from ..finder.relative_time import relative_time_ms
+from ..finder.arguments import relative_time_ms
 from .errors import CliError
 
 MAX_TIME_MS = 2**63 - 1

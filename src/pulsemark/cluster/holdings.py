@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
-from ..broker.background import Background
+from ..broker.cooperative import Background
 from ..broker.errors import RefusedError
 from ..broker.ownership import Found
 from ..broker.topics.name_locks import NameLocks

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..broker.store_opening import open_store
+from ..broker.storage import open_store
 from ..coordination import Coordination, connect
 from ..coordination.local import LocalCoordination
 from ..ledger import CatalogError, TopicStore

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..broker.errors import RefusedError
-from ..broker.http.bundles import boundaries_of, bundle_of
+from ..broker.http.names import boundaries_of, bundle_of
 from ..broker.ownership import (
     Cluster,
     Found,
     GrpcPlace,
     KafkaPlace,
-    Membership,
     NotOwnedError,
 )
+from ..broker.server import Membership
 from ..broker.topics.partitioned_topics import RETIRED_KIND
 from ..broker.topics.refreshing import Refreshing
 from ..broker.topics.unloading import unload

@@ -11,7 +11,9 @@ A removed value's node stays for a while, with `REMOVED` in it: a node that is m
 versions of the one before, and a broker that has not heard of the removal would replace the new
 value as if it were the old one. Such nodes are removed with the records that name them.
 
-Records are removed when there are many newer ones. A broker that missed some reads everything.
+Records are removed when there are many newer ones. A broker that missed some reads everything. So
+does one that does not find the record it has read last: the service was restored from a copy that
+is older, and gives the same numbers to other changes.
 """
 
 from __future__ import annotations
@@ -61,6 +63,9 @@ log = logging.getLogger(__name__)
 Place = tuple[str, str]
 """Kind and key."""
 Change = tuple[str, str, bytes | None]
+Seen = tuple[int, str]
+"""Number and mark of the newest record that was read. No two records have one mark."""
+NO_RECORD: Seen = -1, ""
 Known = tuple[bytes | None, int]
 """A value, None if there is none, and its node's version, -1 if there is no node."""
 Hearer = Callable[[str, str, bytes | None], None]
@@ -81,8 +86,9 @@ class SharedCatalog(MetadataStore):
         """The moments at which other brokers' last changes were taken over; the newest is last."""
         self._forgotten = 0
         """At this moment or before it also other values were changed."""
-        self._seen = -1
+        self._seen = NO_RECORD
         self._origin = os.urandom(8).hex()
+        self._change_count = 0
         self._watch: Watch | None = None
         self._following = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -95,7 +101,8 @@ class SharedCatalog(MetadataStore):
         for path in (ROOT, CHANGES):
             await _ensure(self._session, path)
         self._watch = await self._session.watch(CHANGES, self._look_again, children=True)
-        await self._read_all()
+        async with self._following:
+            await self._read_all()
 
     def close(self) -> None:
         """Follow no more."""
@@ -223,7 +230,9 @@ class SharedCatalog(MetadataStore):
         if not operations:
             return None
         removed = [place for place in operations if wanted[place] is None]
-        content = json.dumps([self._origin, list(wanted), removed]).encode()
+        self._change_count += 1
+        mark = f"{self._origin}-{self._change_count}"
+        content = json.dumps([mark, list(wanted), removed]).encode()
         record = Create(f"{CHANGES}/c-", content, sequence=True)
         try:
             results = await self._session.transaction([*operations.values(), record])
@@ -236,7 +245,7 @@ class SharedCatalog(MetadataStore):
             return None
         for place, result in zip(operations, results, strict=False):
             self._take(place, wanted[place], result if isinstance(result, int) else 0)
-        self._trim(int(str(results[-1])[-10:]))
+        self._trim(_number(str(results[-1])))
         return None
 
     async def _find_out(
@@ -256,7 +265,7 @@ class SharedCatalog(MetadataStore):
 
     async def _remove_before(self, limit: int) -> None:
         for name in await self._session.children(CHANGES):
-            if int(name[-10:]) < limit:
+            if _number(name) < limit:
                 with suppress(NodeMissingError):  # another broker removes records, too
                     data, _ = await self._session.get(f"{CHANGES}/{name}")
                     for kind, key in json.loads(data)[2]:
@@ -283,36 +292,46 @@ class SharedCatalog(MetadataStore):
     async def _follow(self) -> None:
         """Read what the records since the last look name."""
         async with self._following:
-            numbers = sorted(int(name[-10:]) for name in await self._session.children(CHANGES))
-            new = [number for number in numbers if number > self._seen]
-            if not new:
-                return
-            if self._seen >= 0 and new[0] != self._seen + 1:
+            numbers = sorted(_number(name) for name in await self._session.children(CHANGES))
+            new = [number for number in numbers if number > self._seen[0]]
+            if self._seen != NO_RECORD and (
+                await self._mark_of(self._seen[0]) != self._seen[1]
+                or (new and new[0] != self._seen[0] + 1)
+            ):
                 await self._read_all()
                 return
             for number in new:
                 try:
-                    data, _ = await self._session.get(f"{CHANGES}/c-{number:010d}")
+                    data, _ = await self._session.get(_record(number))
                 except NodeMissingError:
                     await self._read_all()
                     return
-                origin, places, _ = json.loads(data)
-                if origin != self._origin:
+                mark, places, _ = json.loads(data)
+                if mark.rpartition("-")[0] != self._origin:
                     await self._read([(kind, key) for kind, key in places])
-                self._seen = number
+                self._seen = number, mark
+
+    async def _mark_of(self, number: int) -> str | None:
+        """The mark of a record; None without that record."""
+        try:
+            data, _ = await self._session.get(_record(number))
+        except NodeMissingError:
+            return None
+        return str(json.loads(data)[0])
 
     async def _read_all(self) -> None:
-        numbers = [int(name[-10:]) for name in await self._session.children(CHANGES)]
-        seen = max(numbers, default=-1)
+        """Read every value that is stored or known. The caller holds `_following`."""
+        newest = max(map(_number, await self._session.children(CHANGES)), default=-1)
+        mark = await self._mark_of(newest) if newest >= 0 else None
         places = {(kind, key) for kind, values in self._values.items() for key in values}
-        for kind in await self._session.children(ROOT):
-            self._known_kinds.add(kind)
+        self._known_kinds = set(await self._session.children(ROOT))
+        for kind in self._known_kinds:
             for name in await self._session.children(f"{ROOT}/{kind}"):
                 places.add((kind, unquote(name[1:])))
         ordered = sorted(places)
         for at in range(0, len(ordered), 256):
             await self._read(ordered[at : at + 256])
-        self._seen = max(self._seen, seen)
+        self._seen = NO_RECORD if mark is None else (newest, mark)
 
     async def _stored(self, place: Place) -> Known:
         try:
@@ -363,6 +382,15 @@ def _operation(place: Place, value: bytes | None, version: int) -> Operation:
 
 def _path(place: Place) -> str:
     return f"{ROOT}/{place[0]}/-{quote(place[1], safe='')}"
+
+
+def _record(number: int) -> str:
+    return f"{CHANGES}/c-{number:010d}"
+
+
+def _number(record: str) -> int:
+    """The number of a record, of its name or path."""
+    return int(record[-10:])
 
 
 async def _ensure(session: Coordination, path: str) -> None:

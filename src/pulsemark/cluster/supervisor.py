@@ -1,4 +1,4 @@
-"""The supervisor of several workers: starts them, restarts one that dies, ends them together.
+"""The supervisor of several workers: starts them, restarts one that dies or hangs, ends them all.
 
 It serves what the workers share, and nothing to clients. The first worker has the configured ports,
 the next one ports that are higher by 1, and so on; with port 0 each gets free ones, and keeps them
@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..broker import BrokerConfig
+from ..coordination.local import SESSION_TIMEOUT_MS
 from ..coordination.local_server import LocalServer
 from ..coordination.memory import DurableTree
 from ..ledger.local.io.files import OsFiles
@@ -168,7 +169,9 @@ class Supervisor:
         # Not in the data folder, whose path may be too long for a socket's.
         self._runtime = Path(tempfile.mkdtemp(prefix="pulsemark-workers-"))
         self._tree = DurableTree(self._folder.shared)
-        self._server = LocalServer(self._tree, self._runtime / "shared")
+        self._server = LocalServer(
+            self._tree, self._runtime / "shared", on_silent=self._kill_hanging
+        )
         await self._server.start()
         self._running = [
             _Running(number, self._config_of(number), self) for number in range(self.workers)
@@ -176,6 +179,11 @@ class Supervisor:
         await asyncio.gather(*(running.start() for running in self._running))
         for running in self._running:
             running.watch()
+
+    def _kill_hanging(self, pid: int) -> None:
+        """A worker's process says nothing any more: kill it, so that it is restarted."""
+        for running in self._running:
+            running.kill_hanging(pid)
 
     def _config_of(self, number: int) -> BrokerConfig:
         config, security = self.config, self.config.security
@@ -306,6 +314,16 @@ class _Running:
                 log.error("worker %d was not restarted: %s", self.number, error)
             else:
                 log.warning("worker %d runs again", self.number)
+
+    def kill_hanging(self, pid: int) -> None:
+        """Kill the process if it has this id and runs. Its restart follows."""
+        process = self._process
+        if process is not None and process.pid == pid and process.returncode is None:
+            log.error(
+                "worker %d (process %d) has said nothing for %d s, and is killed",
+                *(self.number, pid, SESSION_TIMEOUT_MS // 1000),
+            )
+            process.kill()
 
     async def end(self, limit_s: float) -> None:
         """SIGTERM, and SIGKILL after a while."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..broker import Broker, BrokerConfig, new_event_loop
-from ..broker.collector import Collector
+from ..broker.gc_tuning import Collector
 from ..coordination import State
 from .joining import worker_member
 from .member import ClusterMember
@@ -68,7 +68,7 @@ async def _serve(spec: WorkerSpec) -> None:
 
 def _ended(state: State, stop: asyncio.Event) -> None:
     if state is State.LOST:
-        log.error("the supervisor has ended, so this worker ends too")
+        log.error("the session with the supervisor has ended, so this worker ends too")
         stop.set()
 
 

@@ -26,9 +26,9 @@ from ..metadata import (
     pack_message,
     payload_of,
 )
-from ..metadata.batch import batch_members, check_batch_end, pack_batch_member
 from ..metadata.builtin_stampers import says_tombstone
 from ..metadata.compression import DecompressionError, compress, decompress
+from ..metadata.message import batch_members, check_batch_end, pack_batch_member
 from ..proto.pulsar_api_pb2 import SingleMessageMetadata
 
 HOLE = pack_batch_member(SingleMessageMetadata(compacted_out=True), b"")

@@ -49,8 +49,7 @@ from .current_view import (
     switch_view,
     view_name,
 )
-from .keys import LatestPerKey, PassCounts, is_batch
-from .record_sets import FLAG_OR_NULL, is_record_set, with_holes
+from .keys import FLAG_OR_NULL, LatestPerKey, PassCounts, is_batch, is_record_set, with_holes
 from .view import CompactedView, CountingWriter, Key, ViewWriter
 
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024

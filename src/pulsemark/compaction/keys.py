@@ -33,10 +33,21 @@ compression and batching stay as the latest value. Here they delete, as they wer
 Memory depends on the number of keys, not of messages: some 200 bytes each. Of keys of 24 bytes and
 more a 24-byte hash (BLAKE2b) is kept, so that their length does not matter. Each message kept whole
 by the rules above costs 16 bytes, or nothing if it is next to another one.
+
+**Kafka's record sets.** An entry whose prefix says that it is a Kafka record set is compacted
+record by record, as a batch of Pulsar's is message by message. What deletes a key depends on the
+set's magic and, in magic 2, on the topic's stage (KIP-87). Records without key are left out, as
+Pulsar's messages are; Kafka has no such records on a compacted topic.
+
+A key counts as the same key for both protocols' messages. A key that is not UTF-8 is compared in
+the form in which Pulsar's clients send it: base64.
+
+The record formats are imported with the first such entry: most stores have none.
 """
 
 from __future__ import annotations
 
+import base64
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -55,14 +66,14 @@ from ..metadata import (
 )
 from ..metadata.builtin_stampers import says_tombstone
 from ..metadata.message import partition_key_of, read_message_metadata
-from ..proto.broker_entry_pb2 import SOURCE_PULSAR
+from ..proto.broker_entry_pb2 import SOURCE_PULSAR, SourceFormat
 from ..proto.pulsar_api_pb2 import CompressionType
 from .batch_rewrite import BatchFormatError, open_batch
-from .record_sets import FLAG_OR_NULL, is_record_set, keys_of
 
 INCOMPLETE_CHUNKS_AGE_MS = 60 * 60 * 1000
 """Consumers give up on incomplete chunked messages after a minute."""
-
+FLAG_OR_NULL = 1
+"""The stage in which a null value deletes a key of magic 2 too."""
 _HASH_BYTES = 24
 _PLACE_BITS = 32
 _ENTRY_BITS = 32
@@ -282,3 +293,63 @@ class _PositionRuns:
         for ledger_id, first, last in zip(self._ledgers, self._firsts, self._lasts, strict=True):
             for entry_id in range(first, last + 1):
                 yield Position(ledger_id, entry_id)
+
+
+def is_record_set(prefix: BrokerEntryMetadata | None) -> bool:
+    """Whether the entry is in Kafka's format."""
+    return prefix is not None and prefix.source_format in (
+        SourceFormat.SOURCE_KAFKA_MAGIC_0,
+        SourceFormat.SOURCE_KAFKA_MAGIC_1,
+        SourceFormat.SOURCE_KAFKA_MAGIC_2,
+    )
+
+
+def keys_of(
+    entry: Entry, prefix: BrokerEntryMetadata, stage: int, max_bytes: int
+) -> list[tuple[int, bytes | None, bool]]:
+    """Of each record its place, its key, and whether it deletes that key.
+
+    Args:
+        entry: a record set.
+        prefix: the entry's.
+        stage: 1 or 2, of the topic (KIP-87).
+        max_bytes: the largest decompressed set that is opened.
+
+    Raises:
+        BatchFormatError: the bytes are not a record set, or their codec is not installed.
+    """
+    from ..kafka.records import RecordSetError, TombstoneStage, deletes, magic_of, read
+
+    magic = magic_of(prefix.source_format)
+    assert magic is not None
+    try:
+        return [
+            (
+                record.offset,
+                _comparable(record.key),
+                prefix.tombstone or deletes(record, magic, TombstoneStage(stage)),
+            )
+            for record in read(entry.body, max_raw_bytes=max_bytes)
+        ]
+    except RecordSetError as error:
+        raise BatchFormatError(error.reason) from error
+
+
+def with_holes(entry: Entry, places: list[int], max_bytes: int) -> bytes | None:
+    """The set with holes for the records not in ``places``; None: it stays as it is."""
+    from ..kafka.records import Work, keep, read
+
+    kept = set(places)
+    if all(record.offset in kept for record in read(entry.body, max_raw_bytes=max_bytes)):
+        return None
+    return keep(entry.body, kept, Work(), max_bytes)
+
+
+def _comparable(key: bytes | None) -> bytes | None:
+    if key is None:
+        return None
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(key)
+    return key

@@ -1,12 +1,16 @@
 """`Coordination` with the tree that another process of this machine serves (`local_server`).
 
-The session is the connection: when it ends, the session is lost, and there is no new one.
+The session is the connection: when it ends, the session is lost, and there is no new one. The
+server ends it after `session_timeout_ms` in which it heard nothing, because the process hangs; so a
+session that asks nothing sends pings. A request that has no answer after twice that time raises
+ConnectionLossError.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -81,7 +85,9 @@ def error_of(name: str, path: str, reason: str) -> errors.CoordinationError:
     return kind(path, reason)
 
 
-SESSION_TIMEOUT_MS = 6_000
+SESSION_TIMEOUT_MS = 10_000
+PINGS = 5
+"""So many pings are sent within a session's timeout."""
 
 
 class LocalCoordination(Coordination):
@@ -94,10 +100,11 @@ class LocalCoordination(Coordination):
         self._is_closed = False
         self._number = 0
         self._session_id = 0
+        self._timeout_ms = SESSION_TIMEOUT_MS
         self._waiting: dict[int, tuple[asyncio.Future[Any], str]] = {}
         self._looks: dict[int, Callable[[], None]] = {}
         self._listeners: list[_Listener] = []
-        self._reading: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
     async def connect(cls, socket: Path) -> Self:
@@ -105,10 +112,12 @@ class LocalCoordination(Coordination):
         try:
             streams = await asyncio.open_unix_connection(str(socket), limit=MAX_LINE_BYTES)
             self = cls(*streams)
-            self._session_id = json.loads(await self._reader.readline())["session"]
+            greeting = json.loads(await self._reader.readline())
+            self._session_id, self._timeout_ms = greeting["session"], greeting["timeout_ms"]
         except (OSError, ValueError) as error:
             raise CoordinationUnavailableError("", f"{socket}: {error}") from error
-        self._reading = asyncio.get_running_loop().create_task(self._read())
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._read()), loop.create_task(self._ping())]
         return self
 
     @property
@@ -121,7 +130,7 @@ class LocalCoordination(Coordination):
 
     @property
     def session_timeout_ms(self) -> int:
-        return SESSION_TIMEOUT_MS
+        return self._timeout_ms
 
     async def get(self, path: str) -> Versioned:
         data, version = await self._ask("get", path)
@@ -184,10 +193,10 @@ class LocalCoordination(Coordination):
             return
         self._is_closed = True
         self._writer.close()
-        if self._reading is not None:
-            self._reading.cancel()
+        for task in self._tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._reading
+                await task
         self._end()
 
     # -- inside -----------------------------------------------------------------------------------
@@ -202,7 +211,19 @@ class LocalCoordination(Coordination):
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer, path
         self._writer.write(line_of({"id": number, "do": what, "path": path, **more}))
-        return await answer
+        try:
+            async with asyncio.timeout(2 * self._timeout_ms / 1000):
+                return await answer
+        except TimeoutError:
+            raise ConnectionLossError(path, "no answer in time") from None
+        finally:
+            self._waiting.pop(number, None)
+
+    async def _ping(self) -> None:
+        while self._state is State.CONNECTED:
+            with suppress(ConnectionLossError, SessionExpiredError):
+                await self._ask("ping", "", pid=os.getpid())
+            await asyncio.sleep(self._timeout_ms / 1000 / PINGS)
 
     async def _read(self) -> None:
         try:

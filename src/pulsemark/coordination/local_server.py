@@ -1,7 +1,8 @@
 """Serves a tree to the other processes of this machine, over a Unix socket.
 
 Each connection is a session: its ephemeral nodes go when it ends, which is at once when its process
-dies. Requests of one connection are answered in their order.
+dies, and when nothing was heard of it for its timeout, because its process hangs. Requests of one
+connection are answered in their order.
 """
 
 from __future__ import annotations
@@ -10,36 +11,54 @@ import asyncio
 import json
 import logging
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from .errors import CoordinationError
-from .local import MAX_LINE_BYTES, bytes_of, line_of, text_of, unpacked
+from .local import MAX_LINE_BYTES, SESSION_TIMEOUT_MS, bytes_of, line_of, text_of, unpacked
 from .memory import MemoryCoordination, MemoryTree
 from .protocol import Watch
 
 log = logging.getLogger(__name__)
 
+SILENT_LOOKS = 10
+"""The server looks at its sessions so often within a session's timeout."""
+
 
 class LocalServer:
     """Serves a tree until it is closed."""
 
-    def __init__(self, tree: MemoryTree, socket: Path) -> None:
+    def __init__(
+        self,
+        tree: MemoryTree,
+        socket: Path,
+        *,
+        on_silent: Callable[[int], None] | None = None,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    ) -> None:
+        """``on_silent``: called with the id of a process whose session ended because it hangs."""
         self.tree = tree
         self.socket = socket
+        self._on_silent = on_silent
+        self.session_timeout_ms = session_timeout_ms
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[Any]] = set()
+        self._connections: dict[asyncio.Task[Any], _Connection] = {}
+        self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen. Raises OSError."""
         self._server = await asyncio.start_unix_server(
             self._serve, str(self.socket), limit=MAX_LINE_BYTES
         )
+        self._looking = asyncio.get_running_loop().create_task(self._end_silent_sessions())
 
     async def close(self) -> None:
         """End all sessions."""
         if self._server is not None:
             self._server.close()
+        if self._looking is not None:
+            self._looking.cancel()
         for connection in tuple(self._connections):
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
@@ -47,23 +66,40 @@ class LocalServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
         connection = _Connection(self.tree.session(), writer)
+        self._connections[task] = connection
         try:
-            writer.write(line_of({"session": connection.session.session_id}))
+            greeting = {"session": connection.session.session_id}
+            writer.write(line_of({**greeting, "timeout_ms": self.session_timeout_ms}))
             while line := await reader.readline():
+                connection.silent_looks = 0
                 await connection.answer(json.loads(line))
         except (OSError, asyncio.CancelledError):
             pass
         finally:
             await connection.session.close()
             writer.close()
-            self._connections.discard(task)
+            del self._connections[task]
+
+    async def _end_silent_sessions(self) -> None:
+        """Counts looks, not time: what was sent while this process itself hung is read first."""
+        while True:
+            await asyncio.sleep(self.session_timeout_ms / 1000 / SILENT_LOOKS)
+            for task, connection in tuple(self._connections.items()):
+                connection.silent_looks += 1
+                if connection.silent_looks > SILENT_LOOKS:
+                    task.cancel()
+                    if self._on_silent is not None and connection.pid:
+                        self._on_silent(connection.pid)
 
 
 class _Connection:
     def __init__(self, session: MemoryCoordination, writer: asyncio.StreamWriter) -> None:
         self.session = session
+        self.pid = 0
+        """The other side's process, once it has said so."""
+        self.silent_looks = 0
+        """How often the server has looked since it heard something."""
         self._writer = writer
         self._watches: dict[int, Watch] = {}
 
@@ -82,6 +118,9 @@ class _Connection:
         else:
             self._writer.write(line_of({"id": number, "is": result}))
         await self._writer.drain()
+
+    async def _do_ping(self, request: dict[str, Any]) -> Any:
+        self.pid = request["pid"]
 
     async def _do_get(self, request: dict[str, Any]) -> Any:
         data, version = await self.session.get(request["path"])

@@ -34,12 +34,10 @@ from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange,
 if TYPE_CHECKING:
     from .async_client import AsyncSeekClient
     from .client import SeekClient
-    from .control import ControlAppended, ControlRequest
     from .message_stamps import MessageNotStoredError, MessageStamp, MessageStamps
-    from .messages import RemoteEntry
+    from .messages import ControlAppended, ControlRequest, RemoteEntry
     from .requests import ClientTls, CursorPlace
-    from .server import SeekServer, ServerOptions
-    from .server_tls import ServerTls
+    from .server import SeekServer, ServerOptions, ServerTls
 
 __all__ = [
     "AsyncSeekClient",
@@ -78,8 +76,8 @@ __all__ = [
 _LAZY = {
     "AsyncSeekClient": "async_client",
     "ClientTls": "requests",
-    "ControlAppended": "control",
-    "ControlRequest": "control",
+    "ControlAppended": "messages",
+    "ControlRequest": "messages",
     "CursorPlace": "requests",
     "MessageNotStoredError": "message_stamps",
     "MessageStamp": "message_stamps",
@@ -88,7 +86,7 @@ _LAZY = {
     "SeekClient": "client",
     "SeekServer": "server",
     "ServerOptions": "server",
-    "ServerTls": "server_tls",
+    "ServerTls": "server",
 }
 
 

@@ -21,19 +21,19 @@ from ..audit.report import Report
 from ..ledger import EpochHistory, Position
 from ..proto import seek_pb2 as pb
 from ..proto.broker_entry_pb2 import ControlType
-from . import audit_messages, messages, requests, rpc
-from .control import (
+from . import messages, requests, rpc
+from .errors import SeekCallError
+from .messages import (
     ControlAppended,
     ControlRequest,
+    EntryAssembler,
+    RemoteEntry,
     appended_of,
     history_of,
     request_message,
 )
-from .errors import SeekCallError
-from .messages import EntryAssembler, RemoteEntry
-from .requests import CursorPlace
+from .requests import CursorPlace, SeekStubs
 from .search import Found, IndexPlace, IndexRange, SearchMethod
-from .stubs import SeekStubs
 
 
 class AsyncSeekClient(SeekStubs):
@@ -193,7 +193,7 @@ class AsyncSeekClient(SeekStubs):
         """
         request = requests.audit_request(topic, by, from_ms, to_ms)
         answer = await self._call(self._audit, request, timeout_s)
-        return audit_messages.report_of(topic, answer)
+        return messages.report_of(topic, answer)
 
     async def is_serving(self, *, timeout_s: float | None = None) -> bool:
         """Whether the server says that it accepts calls (grpc.health.v1); needs no token."""

@@ -6,34 +6,61 @@ client returns the same as the finder itself.
 
 protobuf keeps an unknown enum number, and an unset number reads as 0. Both are refused here: an
 unknown search method is an error, and a missing time does not mean time 0.
+
+The audit's report is translated in the same way.
+
+**Control entries.** The server does not append by itself: a broker passes a function that does
+(`AppendControl`). The broker's rules for control entries are in `metadata.control`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
-from ..ledger import EntryKind, Position
-from ..metadata import FieldValue, PrefixError, tags_of
+from ..audit.errors import AuditInputError
+from ..audit.report import Report
+from ..audit.rows import AuditRow, parse_tags
+from ..ledger import EntryKind, EpochHistory, EpochStart, Position
+from ..metadata import ControlError, FieldValue, PrefixError, control_metadata, tags_of
+from ..metadata.control import CONTROL_TYPES
 from ..proto import seek_pb2 as pb
+from ..proto.broker_entry_pb2 import (
+    CONTROL_LEADER_CHANGE,
+    CONTROL_REPLICATED_SUBSCRIPTION,
+    ControlType,
+)
 from .errors import InvalidFieldError, SeekCallError
 from .rpc import position_message, position_of
 from .search import Found, IndexPlace, IndexRange, SearchMethod
 
 MAX_NAME_BYTES = 1024
 """Longer names of topics and subscriptions are refused. Pulsar's own limits are lower."""
-
+#: The highest epoch of a request, which Kafka's clients can carry, too. A log itself has 32 bits.
+MAX_EPOCH = 2**31 - 1
+_METHOD_NUMBERS = {
+    SearchMethod.INDEX: pb.SEARCH_METHOD_INDEX,
+    SearchMethod.PREFIXES: pb.SEARCH_METHOD_PREFIXES,
+}
+NumbersRequest = pb.SeekByTimeRequest | pb.SeekByIndexRequest | pb.RangeRequest
+_FACTS = (
+    *("bucket_ms", "counted_from_index", "next_index", "log_first_index", "left", "uncounted"),
+    *("dropped_rows", "dropped_messages", "kept_from_ms", "recounts"),
+)
+_NUMBERS = (
+    *("tier", "bucket_start_ms", "bucket_end_ms", "is_rest", "count", "doubtful_count"),
+    *("control_count", "bytes", "out_of_order"),
+)
+_OPTIONAL = ("min_index", "max_index", "missing", "missing_before", "missing_after")
+#: The fields of a request by the parts of a control entry.
+_FIELDS = {"control_type": "type", "control_name": "name"}
+_KNOWN: frozenset[int] = frozenset(CONTROL_TYPES.values()) - {CONTROL_REPLICATED_SUBSCRIPTION}
 _METHODS: dict[int, SearchMethod] = {
     pb.SEARCH_METHOD_UNSPECIFIED: SearchMethod.INDEX,
     pb.SEARCH_METHOD_INDEX: SearchMethod.INDEX,
     pb.SEARCH_METHOD_PREFIXES: SearchMethod.PREFIXES,
 }
-_METHOD_NUMBERS = {
-    SearchMethod.INDEX: pb.SEARCH_METHOD_INDEX,
-    SearchMethod.PREFIXES: pb.SEARCH_METHOD_PREFIXES,
-}
-
-NumbersRequest = pb.SeekByTimeRequest | pb.SeekByIndexRequest | pb.RangeRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,3 +321,148 @@ def _remote_entry(head: pb.EntryPiece, body: bytes | None) -> RemoteEntry:
         body_size_bytes=head.body_size_bytes,
         tags=tags_from(head.tags),
     )
+
+
+def tags_of_request(request: pb.AuditRequest) -> tuple[str, ...]:
+    """The full names of the tags to divide by. Raises InvalidFieldError."""
+    try:
+        return parse_tags(request.by)
+    except AuditInputError as error:
+        raise InvalidFieldError("by", str(error)) from error
+
+
+def optional_time(request: pb.AuditRequest, field: str) -> int | None:
+    """A time that may be unset. Raises InvalidFieldError if it is negative."""
+    return not_negative(getattr(request, field), field) if request.HasField(field) else None
+
+
+def report_message(report: Report) -> pb.AuditResponse:
+    """A report as the answer of a call."""
+    return pb.AuditResponse(
+        tags=report.tags,
+        rows=[_row_message(row) for row in report.rows],
+        **{name: getattr(report, name) for name in _FACTS},
+    )
+
+
+def _row_message(row: AuditRow) -> pb.AuditRow:
+    fields: dict[str, Any] = {name: getattr(row, name) for name in (*_NUMBERS, *_OPTIONAL)}
+    tags = [pb.AuditTag(name=name, value=value) for name, value in row.tags.items()]
+    return pb.AuditRow(host=row.host or "", tags=tags, **fields)
+
+
+def report_of(topic: str, answer: pb.AuditResponse) -> Report:
+    """The report of an answer."""
+    facts: dict[str, Any] = {name: getattr(answer, name) for name in _FACTS}
+    rows = [_row_of(message) for message in answer.rows]
+    return Report(topic=topic, tags=tuple(answer.tags), rows=rows, **facts)
+
+
+def _row_of(message: pb.AuditRow) -> AuditRow:
+    given: dict[str, Any] = {name: getattr(message, name) for name in _NUMBERS}
+    for name in _OPTIONAL:
+        given[name] = getattr(message, name) if message.HasField(name) else None
+    tags = {tag.name: tag.value if tag.HasField("value") else None for tag in message.tags}
+    return AuditRow(tags=tags, host=message.host or None, **given)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRequest:
+    """A control entry to append; `epoch` None: the next one, or for other types any."""
+
+    control_type: ControlType
+    name: str = ""
+    tags: Mapping[str, bytes] = field(default_factory=dict)
+    epoch: int | None = None
+
+    @property
+    def is_leader_change(self) -> bool:
+        """Whether it begins a leader epoch."""
+        return self.control_type == CONTROL_LEADER_CHANGE
+
+
+@dataclass(frozen=True, slots=True)
+class ControlAppended:
+    """Where a control entry was stored; `epoch` is the leader epoch that it belongs to."""
+
+    position: Position
+    index: int
+    time_ms: int
+    epoch: int
+
+
+AppendControl = Callable[[str, ControlRequest], Awaitable[ControlAppended]]
+"""Appends to a topic, by its full name, durably. Raises TopicNotFoundError, NotPossibleError,
+StaleEpochError, LedgerError."""
+
+
+def control_request(message: pb.AppendControlRequest) -> ControlRequest:
+    """The request, checked. Raises InvalidFieldError."""
+    epoch = message.epoch if message.HasField("epoch") else None
+    control_type = cast("ControlType", message.type)
+    return _checked(ControlRequest(control_type, message.name, dict(message.tags), epoch))
+
+
+def request_message(topic: str, request: ControlRequest) -> pb.AppendControlRequest:
+    """The request as a protobuf message. Raises InvalidFieldError."""
+    _checked(request)
+    number = cast("pb.ControlType", request.control_type)  # the numbers are the same
+    message = pb.AppendControlRequest(topic=topic, type=number, name=request.name)
+    message.tags.update(request.tags)
+    if request.epoch is not None:
+        message.epoch = request.epoch
+    return message
+
+
+def _checked(request: ControlRequest) -> ControlRequest:
+    """The request itself. Raises InvalidFieldError with the field's name."""
+    control_type, epoch = request.control_type, request.epoch
+    if control_type not in _KNOWN:
+        names = [name for name, number in CONTROL_TYPES.items() if number in _KNOWN]
+        raise InvalidFieldError("type", f"{control_type} is not one of {', '.join(names)}")
+    if epoch is not None and not 0 <= epoch <= MAX_EPOCH:
+        raise InvalidFieldError("epoch", f"must be from 0 to {MAX_EPOCH}, is {epoch}")
+    try:
+        control_metadata(control_type, request.name, request.tags)
+    except ControlError as error:
+        name = _FIELDS.get(error.field, "tags")
+        raise InvalidFieldError(name, f"{ascii(error.value)[:80]}: {error.reason}") from error
+    return request
+
+
+def appended_message(appended: ControlAppended) -> pb.AppendControlResponse:
+    """AppendControl's answer."""
+    return pb.AppendControlResponse(
+        position=position_message(appended.position),
+        index=appended.index,
+        time_ms=appended.time_ms,
+        epoch=appended.epoch,
+    )
+
+
+def appended_of(message: pb.AppendControlResponse) -> ControlAppended:
+    """AppendControl's answer, as the broker gave it."""
+    position = position_of(message.position)
+    return ControlAppended(position, message.index, message.time_ms, message.epoch)
+
+
+def history_message(history: EpochHistory) -> pb.EpochsResponse:
+    """Epochs' answer."""
+    message = pb.EpochsResponse(next_index=history.next_index)
+    for start in history.starts:
+        message.epochs.add(
+            epoch=start.epoch,
+            first_index=start.first_index,
+            position=position_message(start.position),
+            leader=start.leader,
+        )
+    return message
+
+
+def history_of(message: pb.EpochsResponse) -> EpochHistory:
+    """Epochs' answer, as `TopicLog.epoch_history` returns it."""
+    starts = (
+        EpochStart(each.epoch, each.first_index, position_of(each.position), each.leader)
+        for each in message.epochs
+    )
+    return EpochHistory(tuple(starts), message.next_index)

@@ -1,8 +1,11 @@
-"""How far mirrors came, also after retention has removed what they brought.
+"""How far mirrors came: the last entry that each one brought, also after retention removed it.
 
-A target finds the place of a mirror in the tags of its last entry from the source. When that entry
-is removed, the place would be gone, and the mirror would bring everything again. So it is stored in
-the catalog just before, in the topic's record of its mirrors:
+A target finds the place of a mirror in the tags of its last entry from the source
+(`last_mirrored`). The search goes backwards over the heads of the log's entries, without their
+bodies. In a topic that only a mirror writes to, the last entry is the one.
+
+When that entry is removed, the place would be gone, and the mirror would bring everything again. So
+it is stored in the catalog just before, in the topic's record of its mirrors:
 
     {"topic_id": 7, "clusters": {"west": [3, 41, 99], "north": null}}
 
@@ -14,19 +17,22 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TypeAlias
 
-from ..ledger import LedgerError, ManagedLedger, Position
+from ..ledger import LedgerError, ManagedLedger, Position, RecordHead, TopicLog
+from ..ledger.rows import DamagedRecordError
 from ..ledger.store import MetadataStore
-from ..metadata.source_stamp import SourceStamp
-from .mirrored import last_mirrored, last_of_each
+from ..ledger.writer import rows_before
+from ..metadata import PrefixError, peek
+from ..metadata.source_stamp import SourceStamp, source_stamp_of
 
 __all__ = ["MAX_CLUSTERS", "MIRRORS_KIND", "MirrorPlaces", "TooManyMirrorsError"]
 
 MIRRORS_KIND = "mirrors"
 MAX_CLUSTERS = 1000
-
+_SLICE_ROWS = 256
 _Places: TypeAlias = dict[str, list[int | None] | None]
 
 
@@ -112,3 +118,40 @@ def _stamp(cluster: str, place: list[int | None]) -> SourceStamp:
     assert ledger_id is not None
     assert entry_id is not None
     return SourceStamp(cluster, ledger_id, entry_id, index)
+
+
+def last_mirrored(log: TopicLog, cluster: str) -> SourceStamp | None:
+    """The source's facts of the last entry from `cluster`; None if there is none. Blocks.
+
+    Damaged entries are skipped: the entries around them show how far the mirror came.
+    """
+    return last_of_each(log, {cluster}).get(cluster)
+
+
+def last_of_each(
+    log: TopicLog, clusters: AbstractSet[str], before: Position | None = None
+) -> dict[str, SourceStamp]:
+    """As `last_mirrored` for several clusters; of the entries before a position, if one is given.
+
+    A cluster without an entry is not in the answer.
+    """
+    found: dict[str, SourceStamp] = {}
+    for segment in reversed(log.segments()):
+        end = segment.entry_count if before is None else rows_before(segment, before)
+        for row in range(end - 1, segment.cut_rows - 1, -1):
+            if len(found) == len(clusters):
+                return found
+            if row % _SLICE_ROWS == 0:
+                log.give_way()
+            try:
+                stamp = source_of(segment.head(row))
+            except (DamagedRecordError, FileNotFoundError, PrefixError):
+                continue
+            if stamp is not None and stamp.cluster in clusters:
+                found.setdefault(stamp.cluster, stamp)
+    return found
+
+
+def source_of(head: RecordHead) -> SourceStamp | None:
+    """The source's facts of one entry; None if it was not mirrored. Raises PrefixError."""
+    return source_stamp_of(peek(head.prefix))

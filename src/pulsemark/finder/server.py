@@ -1,7 +1,7 @@
 """The gRPC server of the seek service: port, TLS, token, health, reflection, orderly stop.
 
 A `SeekServer` belongs to the asyncio loop on which it is started (uvloop or the standard one). The
-loop may do other work too; `standalone.py` runs the server on its own loop.
+loop may do other work too; `serve_folder` runs the server on its own loop.
 
 - Health (grpc.health.v1) answers for "" and for the service. It changes to NOT_SERVING when the
   server begins to stop. It is the only call that needs no token, because probes cannot send one.
@@ -12,32 +12,50 @@ loop may do other work too; `standalone.py` runs the server on its own loop.
   That token is good for every other call, too. The other token is not good for AppendControl.
 - Requests are small: a request larger than MAX_REQUEST_BYTES is refused before it is parsed.
 - Single calls and streams have separate limits, so streams never block single calls. A stream whose
-  client does not read is ended (`stream_slots`).
+  client does not read is ended (`StreamSlots`).
 - A client that does not answer gRPC's pings is disconnected.
 - A connection has at most MAX_CALLS_PER_CONNECTION calls at a time; more calls wait in the client.
+- The certificate of TLS is read again after it was renewed (`ServerTls`).
+
+**Without a broker** (`folder_server`) the service is read-only over a data folder.
+A broker may write to the folder at the same time. Reading takes no lock and stops after the last
+durable entry, so a restart of the broker never takes an answer back. The next call sees new
+entries. Only the broker can change cursors: ResetCursor answers FAILED_PRECONDITION.
+
+**Admission.** A program that has users of its own, such as the broker, gives the server an `Admit`.
+It is awaited with the caller and the request, before the call begins. It says how long the caller's
+credentials last: a call that outlives them is ended as UNAUTHENTICATED. Health checks are not asked
+about: probes have no credentials.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+import os
+import signal
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeAlias, cast
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from ..ledger import FolderReader, TopicLog
+from ..ledger.lru import Lru
 from . import rpc
-from .addresses import is_loopback
-from .admission import AdmissionGate, Admit
-from .control import AppendControl
+from .arguments import is_loopback
 from .errors import BindError
 from .forwarding import Forwarding
-from .server_tls import ServerTls, server_credentials
+from .messages import AppendControl
 from .service import (
     MAX_CALLS,
     MAX_STREAMS,
@@ -51,20 +69,25 @@ from .service import (
     full_name,
     handler,
 )
-from .stream_slots import MAX_LINGERING, StreamSlots
-
-_log = logging.getLogger(__name__)
+from .stream import MAX_LINGERING, StreamSlots
 
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_CALLS_PER_CONNECTION = 100
 #: Additional calls for health checks, reflection, and calls that are being refused.
 SPARE_CALLS = 64
 MAX_CONNECTIONS = 1_000
+MAX_TOPICS = 1024
 _PING_INTERVAL_MS = 30_000
 _PING_TIMEOUT_MS = 20_000
 APPEND_CONTROL = rpc.path("AppendControl")
 HEALTH_PREFIX = f"/{health.SERVICE_NAME}/"
 _CLIENT_PING_INTERVAL_MS = 10_000
+#: What gRPC calls the common name of a client's certificate.
+COMMON_NAME = "x509_common_name"
+#: What the paths of the service's calls begin with.
+PREFIX = f"/{rpc.SERVICE_NAME}/"
+EXPIRED = "the credentials in 'authorization' expired during the call"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,3 +349,278 @@ def _bind(
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """The server's certificate chain and key (PEM files).
+
+    With `client_ca`, only clients with a certificate from it are accepted. With `refresh_check_s`,
+    files that have changed are read again, at a handshake, at most once in so many seconds.
+    """
+
+    certificate: str | os.PathLike[str]
+    key: str | os.PathLike[str]
+    client_ca: str | os.PathLike[str] | None = None
+    refresh_check_s: float | None = None
+
+
+def server_credentials(tls: ServerTls) -> grpc.ServerCredentials:
+    """What gRPC needs of the files. Raises OSError, also for files that do not fit."""
+    first = _configuration(tls)
+    needs_certificate = tls.client_ca is not None
+    if tls.refresh_check_s is not None:
+        return grpc.dynamic_ssl_server_credentials(
+            first, _renewing(tls, tls.refresh_check_s), needs_certificate
+        )
+    return grpc.ssl_server_credentials(
+        [(Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes())],
+        root_certificates=None if tls.client_ca is None else Path(tls.client_ca).read_bytes(),
+        require_client_auth=needs_certificate,
+    )
+
+
+def _configuration(tls: ServerTls) -> Any:
+    # gRPC notices a key that does not fit only at the first handshake, and reports no error.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.certificate, tls.key, password="")
+    if tls.client_ca is not None:
+        context.load_verify_locations(tls.client_ca)
+    return grpc.ssl_server_certificate_configuration(
+        [(Path(tls.key).read_bytes(), Path(tls.certificate).read_bytes())],
+        root_certificates=None if tls.client_ca is None else Path(tls.client_ca).read_bytes(),
+    )
+
+
+def _renewing(tls: ServerTls, interval_s: float) -> Callable[[], Any]:
+    """Called by gRPC at each handshake, on threads of its own: the new files, or None."""
+    marks, checked_at_s = _look(tls), time.monotonic()
+
+    def renewed() -> Any:
+        nonlocal marks, checked_at_s
+        now_s = time.monotonic()
+        if now_s - checked_at_s < interval_s:
+            return None
+        checked_at_s = now_s
+        found = _look(tls)
+        if found == marks:
+            return None
+        try:
+            configuration = _configuration(tls)
+        except OSError as error:
+            _log.warning("gRPC: the new TLS certificate is not used, the old one stays: %s", error)
+            return None
+        marks = found
+        return configuration
+
+    return renewed
+
+
+def _look(tls: ServerTls) -> list[object]:
+    marks: list[object] = []
+    for path in (tls.certificate, tls.key, tls.client_ca):
+        try:
+            found = None if path is None else Path(path).stat()
+        except OSError:
+            found = None
+        marks.append(found and (found.st_mtime_ns, found.st_size, found.st_ino))
+    return marks
+
+
+class RefreshedLog(Protocol):
+    """A topic that is read, and can be brought up to date."""
+
+    def refresh(self) -> None:
+        """Load what is new. Raises TopicNotFoundError."""
+
+
+class LogReader(Protocol):
+    """What topics are read with: a `FolderReader`, or one of another store."""
+
+    def log(self, topic: str) -> Any:
+        """A `TopicLog` that is a `RefreshedLog`. Raises TopicNotFoundError."""
+
+    def close(self) -> None:
+        """Give all resources up."""
+
+
+class FolderSource:
+    """The topics of a data folder, for `SeekServer`.
+
+    The last MAX_TOPICS topics that were used stay loaded, so that a call reads only what is new in
+    the folder. Raises ForeignFolderError if the folder is not a data folder,
+    UnsupportedVersionError if a newer version wrote it.
+    """
+
+    def __init__(self, folder: Path | LogReader) -> None:
+        """``folder``: the path of one, or the reader of another store, which is then closed."""
+        self._reader: LogReader = FolderReader(folder) if isinstance(folder, Path) else folder
+        self._logs: Lru[str, RefreshedLog] = Lru(MAX_TOPICS)
+
+    def log(self, topic: str) -> TopicLog:
+        """The topic as it is on disk now. Raises TopicNotFoundError."""
+        known: Any = self._logs.get(topic)
+        if known is not None:
+            known.refresh()
+            return cast("TopicLog", known)
+        log = self._reader.log(topic)
+        self._logs.put(topic, log)
+        return cast("TopicLog", log)
+
+    def close(self) -> None:
+        """Close the folder's files."""
+        self._reader.close()
+
+
+@contextlib.asynccontextmanager
+async def folder_server(
+    folder: Path | LogReader,
+    options: ServerOptions | None = None,
+    *,
+    normalise: Normalise = full_name,
+) -> AsyncIterator[SeekServer]:
+    """A running server over a data folder, stopped at the end of the `async with` block.
+
+    Raises the errors of FolderSource and SeekServer.start.
+    """
+    source = await asyncio.to_thread(FolderSource, folder)
+    try:
+        async with SeekServer(source, options, normalise=normalise) as server:
+            yield server
+    finally:
+        await asyncio.to_thread(source.close)
+
+
+async def serve_folder(
+    folder: Path | LogReader,
+    options: ServerOptions | None = None,
+    *,
+    normalise: Normalise = full_name,
+    on_started: Callable[[SeekServer], None] = lambda _: None,
+) -> None:
+    """Serve a data folder until SIGINT or SIGTERM, then stop in an orderly way.
+
+    `on_started` is called when clients can connect. For a program's main thread:
+    `asyncio.run(serve_folder(...))`.
+    """
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with folder_server(folder, options, normalise=normalise) as server:
+            on_started(server)
+            await stop.wait()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The method and the caller, as the call states them."""
+
+    #: Such as `SeekByTime`; the whole path for calls of other services.
+    method: str
+    #: The call's metadata, by names in lower case. One that came several times is left out.
+    headers: Mapping[str, str]
+    #: The common name of the client's certificate, which TLS verified.
+    common_name: str | None
+
+
+class CallRefusedError(Exception):
+    """A call is refused with a status, and a text for the caller."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+#: The seconds until the caller's credentials expire; None: never. Raises CallRefusedError. The
+#: request is None for calls of other services.
+Admit: TypeAlias = Callable[[Caller, Any], Awaitable[float | None]]
+Check: TypeAlias = Callable[[Any, CallContext], Awaitable[float | None]]
+
+
+class AdmissionGate(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Lets a call begin after `admit` has returned."""
+
+    def __init__(self, admit: Admit, open_prefix: str) -> None:
+        """`open_prefix`: calls whose path begins with it are not asked about."""
+        self._admit = admit
+        self._open_prefix = open_prefix
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler:
+        """The call's handler, which asks first."""
+        found = await continuation(details)
+        if found is None or details.method.startswith(self._open_prefix):
+            return found
+        method, headers = details.method, _headers(details.invocation_metadata)
+        method = method.removeprefix(PREFIX)
+
+        async def check(request: Any, context: CallContext) -> float | None:
+            caller = Caller(method, headers, _common_name(context))
+            try:
+                return await self._admit(caller, request)
+            except CallRefusedError as refusal:
+                await context.abort(refusal.code, refusal.text, ())
+
+        return _guarded(found, check)
+
+
+def _guarded(handler: grpc.RpcMethodHandler, check: Check) -> grpc.RpcMethodHandler:
+    """The handler with a check before it. There are no calls of other kinds."""
+    codec = {
+        "request_deserializer": handler.request_deserializer,
+        "response_serializer": handler.response_serializer,
+    }
+    if handler.unary_unary is not None:
+        single = _awaited(handler.unary_unary, check)
+        return grpc.unary_unary_rpc_method_handler(single, **codec)
+    if handler.unary_stream is not None:
+        # It writes to the context, and yields nothing.
+        writing = _awaited(handler.unary_stream, check)
+        return grpc.unary_stream_rpc_method_handler(writing, **codec)
+
+    async def both_ways(requests: Any, context: CallContext) -> AsyncIterator[Any]:
+        left_s = await check(None, context)
+        try:
+            async with asyncio.timeout(left_s):
+                async for answer in handler.stream_stream(requests, context):
+                    yield answer
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, EXPIRED, ())
+
+    return grpc.stream_stream_rpc_method_handler(both_ways, **codec)
+
+
+def _awaited(
+    call: Callable[[Any, CallContext], Awaitable[Any]], check: Check
+) -> Callable[[Any, CallContext], Awaitable[Any]]:
+    async def checked(request: Any, context: CallContext) -> Any:
+        left_s = await check(request, context)
+        try:
+            async with asyncio.timeout(left_s):
+                return await call(request, context)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, EXPIRED, ())
+
+    return checked
+
+
+def _headers(metadata: Any) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for name, value in metadata or ():
+        if isinstance(value, str):
+            found.setdefault(name.lower(), []).append(value)
+    return {name: values[0] for name, values in found.items() if len(values) == 1}
+
+
+def _common_name(context: CallContext) -> str | None:
+    names = context.auth_context().get(COMMON_NAME, ())
+    return names[-1].decode("utf-8", "replace") if names else None

@@ -28,13 +28,12 @@ import grpc
 
 from ..ledger import EARLIEST, Position, TopicLog
 from ..proto import seek_pb2 as pb
-from . import audit_messages, messages, rpc
-from .control import AppendControl, appended_message, control_request, history_message
+from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .forwarding import ForwardedError, Forwarding
+from .messages import AppendControl, appended_message, control_request, history_message
 from .search import Finder
-from .stream import ReadPlan, entry_responses
-from .stream_slots import StreamSlots
+from .stream import ReadPlan, StreamSlots, entry_responses
 
 if TYPE_CHECKING:
     from ..audit.report import Report
@@ -241,11 +240,11 @@ class SeekServicer:
         topic = self.topic(request.topic)
         made = await self._audit(
             topic,
-            audit_messages.tags_of_request(request),
-            audit_messages.optional_time(request, "from_ms"),
-            audit_messages.optional_time(request, "to_ms"),
+            messages.tags_of_request(request),
+            messages.optional_time(request, "from_ms"),
+            messages.optional_time(request, "to_ms"),
         )
-        return audit_messages.report_message(made)
+        return messages.report_message(made)
 
     def topic(self, name: str) -> str:
         """The full name of a request's topic. Raises InvalidFieldError."""

@@ -18,16 +18,12 @@ from ..ledger import LedgerError
 from .deadlines import Deadlines
 from .errors import Code
 from .fetch_sessions import FetchSessions
-from .figures import Figures
-from .groups.coordinator import Coordinator
+from .groups.coordinator import Coordination, Coordinator
 from .groups.offsets import Offsets
-from .groups.residence import Residence
 from .handlers import HANDLERS
-from .nodes import Alone, ClusterPort
-from .options import KafkaOptions
 from .partitions import Partitions
-from .ports import Ports
-from .producer_ids import ProducerIds
+from .ports import Alone, ClusterPort, Figures, KafkaOptions, Ports
+from .producer_state import ProducerIds
 from .session import KafkaSession
 from .shown_entries import Conversions
 from .wire import Memory
@@ -72,29 +68,29 @@ class Endpoint:
         )
         self._rewriting: asyncio.Task[None] | None = None
         self.cluster: ClusterPort = ports.cluster or Alone(options.host)
-        self._residence = Residence(ports, options, self.deadlines, self.cluster)
+        self._coordination = Coordination(ports, options, self.deadlines, self.cluster)
 
     async def start(self) -> None:
         """Read the committed offsets, where they are this broker's. Raises LedgerError, OSError."""
         if self.ports.cluster is None:
-            await self._residence.load()
+            await self._coordination.load()
         else:
-            self.cluster.follow(self._residence.moved)
+            self.cluster.follow(self._coordination.moved)
         self._check()
 
     @property
     def offsets(self) -> Offsets:
         """The committed offsets; none while another broker coordinates groups."""
-        return self._residence.offsets
+        return self._coordination.offsets
 
     @property
     def groups(self) -> Coordinator:
         """The groups; none while another broker coordinates them."""
-        return self._residence.coordinator
+        return self._coordination.coordinator
 
     def group_refusal(self) -> Code:
         """Why requests about groups are refused; NONE: this broker coordinates them."""
-        return self._residence.refusal()
+        return self._coordination.refusal()
 
     def session(self, port: int) -> KafkaSession:
         """The protocol of a new connection. Metadata names this port to its client."""
@@ -161,7 +157,7 @@ class Endpoint:
 
     def stop_reading(self) -> None:
         """Take no more requests, and let no group wait any longer."""
-        self._residence.close()
+        self._coordination.close()
         for session in tuple(self.sessions):
             session.stop_reading()
 

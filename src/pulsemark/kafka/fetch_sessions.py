@@ -1,4 +1,6 @@
-"""Fetch sessions (KIP-227): what a client fetches is kept, so that a request names only changes.
+"""What is kept of a client's fetches: fetch sessions (KIP-227), and what answers left out.
+
+A fetch session keeps what a client fetches, so that a request names only changes.
 
 A request with epoch 0 names all its partitions and begins a session; its answer has the session's
 id. Each further request has the next epoch, the partitions that are new or have another offset, and
@@ -10,20 +12,39 @@ Sessions outlive their connections, as in Kafka. Their number and that of all th
 bounded: a new session takes the place of one that was not used for `EVICTABLE_AFTER_S`, or of one
 that is as old and not larger. If there is no such session, the client gets none: id 0, and it names
 all its partitions in each request.
+
+An answer has limits, so it may leave out records of some partitions (`UnsentRecords`). A consumer
+of Kafka's Java client asks next for the partitions whose part of the answer it has used up, while
+the rest of the answer is still in its buffer. If those have nothing new, that fetch waits up to
+`max_wait_ms`, 500 ms by default, and the connection takes no other one. Meanwhile the client has
+used up its buffer and waits, too, with most of the log still to read. So such a fetch is answered
+after a short time, without records, and the client asks again, for all partitions that it can take
+by then. The times grow from one such answer to the next, so that a client that takes long costs few
+answers. A client that does not ask for what was left out within `REMEMBERED_S` has paused those
+partitions, or takes so long that a wait makes no difference; then they are forgotten.
 """
 
 from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from .errors import Code, KafkaError
-from .reading import Read
+from .reading import Asked, Read
 
-__all__ = ["NO_SESSION", "FetchContext", "FetchSession", "FetchSessions", "Key", "Wanted"]
+__all__ = [
+    "NO_SESSION",
+    "FetchContext",
+    "FetchSession",
+    "FetchSessions",
+    "Key",
+    "UnsentRecords",
+    "Wanted",
+]
 
 NO_SESSION = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
@@ -32,6 +53,15 @@ INT_MAX = 2**31 - 1
 EVICTABLE_AFTER_S = 120.0
 #: A name that is longer than a topic's can be counts as several partitions.
 NAME_BYTES_PER_PARTITION = 256
+#: The wait of a fetch whose client has unsent records: the first, by how much each next one is
+#: longer, and the longest.
+FIRST_WAIT_MS, GROWTH, MAX_WAIT_MS = 5, 1.5, 20
+#: For how long unsent records count.
+REMEMBERED_S = 5.0
+#: More partitions are not remembered: one is enough to let a fetch wait shortly.
+MAX_REMEMBERED = 1_000
+#: A fetch of more partitions waits as it says: the loop has no time to compare so many.
+MAX_ASKED = 5_000
 
 Key = tuple[str, int]
 """Topic and partition."""
@@ -257,3 +287,38 @@ class FetchSessions:
     def _remove(self, session: FetchSession) -> None:
         del self._sessions[session.id]
         self._weight -= session.weight
+
+
+class UnsentRecords:
+    """The partitions of one connection whose records were left out of an answer."""
+
+    def __init__(self) -> None:
+        self._left: set[tuple[str, int]] = set()
+        self._until_s = 0.0
+        self._wait_ms = float(FIRST_WAIT_MS)
+
+    def wait_ms(self, asked: Sequence[Asked], max_wait_ms: int, now_s: float) -> int:
+        """How long a fetch of these partitions may wait: less than its client says, or as long."""
+        if now_s >= self._until_s:
+            self._left.clear()
+        if not self._left or len(asked) > MAX_ASKED:
+            return max_wait_ms
+        if self._left <= {(each.topic, each.index) for each in asked}:
+            return max_wait_ms
+        wait_ms, self._wait_ms = self._wait_ms, min(self._wait_ms * GROWTH, MAX_WAIT_MS)
+        return min(int(wait_ms), max_wait_ms)
+
+    def answered(self, asked: Sequence[Asked], reads: Sequence[Read], now_s: float) -> None:
+        """Remember what an answer leaves out."""
+        if len(asked) > MAX_ASKED:
+            self._left.clear()
+            return
+        parts = zip(asked, reads, strict=True)
+        left = {(each.topic, each.index) for each, read in parts if read.has_more}
+        if self._left:
+            self._left.difference_update((each.topic, each.index) for each in asked)
+        if left:
+            self._until_s = now_s + REMEMBERED_S
+            self._left.update(islice(left, MAX_REMEMBERED - len(self._left)))
+        if any(read.parts for read in reads):
+            self._wait_ms = float(FIRST_WAIT_MS)

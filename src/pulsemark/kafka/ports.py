@@ -1,6 +1,7 @@
-"""What the endpoint needs of the broker, and nothing else. `broker.kafka_bridge` implements it.
+"""The endpoint's side of the broker: what it needs of it, its settings, and what it counts for it.
 
-Topics have Kafka's names here. Where the broker refuses something, the port raises `KafkaError`.
+`broker.kafka_bridge` implements `Ports`, and the endpoint knows the broker by nothing else. Topics
+have Kafka's names here. Where the broker refuses something, the port raises `KafkaError`.
 """
 
 from __future__ import annotations
@@ -11,21 +12,28 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..ledger import ManagedLedger, Position
-from .nodes import ClusterPort
+from .records import Work
 from .sasl import Claim
 
 __all__ = [
+    "NO_NODE",
     "AccessPort",
     "AdmissionPort",
     "Admitted",
+    "Alone",
     "Budget",
+    "ClusterPort",
     "Counters",
+    "Figures",
+    "KafkaOptions",
     "Memory",
+    "Node",
     "OpenTopic",
     "Ports",
     "Publisher",
     "TopicsPort",
     "Turns",
+    "reachable",
 ]
 
 
@@ -326,6 +334,194 @@ class Turns(Protocol):
     async def work(self, pieces: Iterable[object]) -> None:
         """Run pieces in later turns. Return when all are done."""
         ...
+
+
+NO_NODE = -1
+"""No broker leads the partition, or coordinates the groups, at present."""
+ALONE = 1
+"""The number of a broker that has no others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker: its number, and where clients reach it. None: the port they are connected to."""
+
+    node_id: int
+    host: str
+    port: int | None
+    tls_port: int | None
+
+    def port_for(self, own_port: int, *, is_tls: bool) -> int:
+        """The port of this broker for a client of that kind; -1: it has none."""
+        if self.port is None and self.tls_port is None:
+            return own_port
+        port = self.tls_port if is_tls else self.port
+        return -1 if port is None else port
+
+
+def reachable(
+    nodes: Mapping[int, Node], own_port: int, security_protocol: str
+) -> list[tuple[Node, int]]:
+    """The brokers that a client can use, each with its port: with TLS if the client's own is so.
+
+    Args:
+        nodes: the brokers that live, by number.
+        own_port: the port that the client is connected to.
+        security_protocol: Kafka's name of how it is connected.
+    """
+    is_tls = "SSL" in security_protocol
+    found = [(node, node.port_for(own_port, is_tls=is_tls)) for node in nodes.values()]
+    return [(node, port) for node, port in found if port >= 0]
+
+
+class ClusterPort(Protocol):
+    """The brokers that share the topics. Each partition has one that leads it.
+
+    One broker coordinates all groups: the owner of the log of their offsets. None of the calls
+    raises: what cannot be found out is `NO_NODE`.
+    """
+
+    @property
+    def node_id(self) -> int:
+        """This broker's number."""
+
+    async def nodes(self) -> Mapping[int, Node]:
+        """The brokers that live, by number."""
+
+    async def leaders(self, topic: str, count: int) -> list[int]:
+        """The number of each partition's leader."""
+
+    async def coordinator(self) -> int:
+        """The number of the broker that coordinates groups, and where topics are deleted."""
+
+    def coordinates(self) -> bool:
+        """Whether that is this broker."""
+
+    def offer(self) -> None:
+        """Begin to coordinate groups if no broker does."""
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after each change of what this broker leads or coordinates."""
+
+
+class Alone:
+    """`ClusterPort` of a broker that leads and coordinates everything."""
+
+    node_id = ALONE
+
+    def __init__(self, host: str) -> None:
+        self._nodes = {ALONE: Node(ALONE, host, None, None)}
+
+    async def nodes(self) -> Mapping[int, Node]:
+        """This broker."""
+        return self._nodes
+
+    async def leaders(self, topic: str, count: int) -> list[int]:
+        """This broker leads all."""
+        return [ALONE] * count
+
+    async def coordinator(self) -> int:
+        """This broker."""
+        return ALONE
+
+    def coordinates(self) -> bool:
+        """It does."""
+        return True
+
+    def offer(self) -> None:
+        """It does already."""
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Nothing ever changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaOptions:
+    """The settings of one endpoint; docs/limits.md explains the limits."""
+
+    #: What Metadata and FindCoordinator answer.
+    host: str
+    cluster: str
+    auto_create: bool
+    default_partitions: int
+    #: An empty group waits for so long after its first member, so that one rebalance is enough.
+    group_initial_rebalance_delay_ms: int
+    #: The session timeouts that members may ask for.
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    max_request_bytes: int
+    max_fetch_bytes: int
+    max_fetch_sessions: int
+    max_fetch_session_partitions: int
+    max_pending_requests: int
+    max_groups: int
+    max_group_members: int
+    max_group_bytes: int
+    max_committed_offsets: int
+    max_producer_ids: int
+    max_partitions: int
+    write_buffer_high_water_bytes: int
+    idle_timeout_ms: int
+    #: A client must be authenticated within this time.
+    handshake_timeout_ms: int
+    #: After so much silence the system asks a client's host whether it is there.
+    keep_alive_interval_ms: int
+    stalled_frame_timeout_ms: int
+    min_frame_rate_bytes_per_s: int
+
+
+@dataclass(slots=True)
+class Figures:
+    """Counts since the broker was started."""
+
+    #: Record sets that were stored, and of these the ones whose records are the producer's bytes.
+    sets_in: int = 0
+    sets_in_place: int = 0
+    #: Record sets that were sent as they are stored, and sets that were converted for old clients
+    #: or from Pulsar's format.
+    sets_out: int = 0
+    sets_converted: int = 0
+    compressions: int = 0
+    decompressions: int = 0
+    converted_records: int = 0
+
+    def add(self, work: Work) -> None:
+        """Count what one set cost."""
+        self.compressions += work.compressions
+        self.decompressions += work.decompressions
+        self.converted_records += work.converted_records
+
+    def rows(self) -> tuple[tuple[str, str, int], ...]:
+        """Name and text of each metric, and its value."""
+        return (
+            ("pulsemark_kafka_sets_in", "Record sets stored", self.sets_in),
+            (
+                "pulsemark_kafka_sets_in_place",
+                "Record sets stored with the bytes of their records as sent",
+                self.sets_in_place,
+            ),
+            ("pulsemark_kafka_sets_out", "Record sets sent as stored", self.sets_out),
+            (
+                "pulsemark_kafka_sets_converted",
+                "Record sets converted for a client",
+                self.sets_converted,
+            ),
+            (
+                "pulsemark_kafka_compressions",
+                "Record sets compressed, on the way in or out",
+                self.compressions,
+            ),
+            (
+                "pulsemark_kafka_decompressions",
+                "Record sets decompressed, to check or to convert them",
+                self.decompressions,
+            ),
+            (
+                "pulsemark_kafka_converted_records",
+                "Records written again",
+                self.converted_records,
+            ),
+        )
 
 
 class Ports(Protocol):

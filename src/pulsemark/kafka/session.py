@@ -9,6 +9,17 @@ client's batches share one sync.
 Reading pauses while a request waits, while publishes in flight or unanswered requests are above
 their limits, and while the client does not read its answers. So a client cannot make the broker
 hold more than the limits allow.
+
+A request of a megabyte may name one thing 80,000 times, and each may be answered with a megabyte.
+So handlers take what a request names from `named` or `gathered`: each thing once, when the event
+loop has time for it, after the size of its part of the answer was counted. An answer with many
+parts is encoded in a thread. What is written is copied as little as pays.
+
+A connection closes so that its client gets the last answers (a lingering close). A socket that is
+closed while it has bytes that were not read makes the kernel send a reset, and a reset throws away
+what the client has received and not read yet. So the connection first ends its own direction only.
+What the client still sends is read and dropped, until the client closes too, or has sent as much as
+a request may have, or `LINGER_S` is over.
 """
 
 from __future__ import annotations
@@ -16,27 +27,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..metadata import Buffer
 from ..tcp import has_ended, keep_alive
 from .access import Access
-from .answering import Answering
 from .errors import Code, ProtocolError
-from .left_out import LeftOut
-from .lingering import Lingering
+from .fetch_sessions import UnsentRecords
 from .ports import Admitted
-from .throttling import Throttling
-from .wire import Connection, Request, decode_body
+from .wire import Connection, Request, decode_body, encode, splice
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
 
-__all__ = ["MANY_PARTS", "Handler", "KafkaSession", "one_part", "parts_of"]
+__all__ = [
+    "LINGER_S",
+    "MANY_PARTS",
+    "PART_BYTES",
+    "Handler",
+    "KafkaSession",
+    "one_part",
+    "parts_of",
+]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +94,28 @@ def parts_of(outer: str, inner: str | None = None) -> Callable[[KafkaSession, Re
 MANY_PARTS = 2_000
 #: Input that is not counted as input memory; more of it is not read while a request waits.
 FREE_INPUT_BYTES = 64 * 1024
+#: With more topics or partitions, an answer is encoded in a thread.
+ENCODED_AT_ONCE_PARTS = 500
+#: The largest answer, without records. A client that asks for more is disconnected.
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+#: What a part of an answer has at most, if it has no texts that others have sent.
+PART_BYTES = 64
+#: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
+JOIN_BELOW_BYTES = 2 * 1024
+#: How long a client may take to close its side, after the broker closed its own.
+LINGER_S = 1.0
 #: How long one connection's requests may run in one turn of the loop.
 TURN_S = 0.01
 
 
-class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
+class KafkaSession(asyncio.BufferedProtocol):
     """A client's connection, from accept to close."""
+
+    #: How many topics get its records faster than their publish rates allow (KIP-219).
+    _throttles = 0
+    #: After the end of our direction: how many bytes may still be dropped, and until when.
+    _room_bytes: int | None = None
+    _ends_at_s = 0.0
 
     def __init__(self, endpoint: Endpoint, handlers: dict[int, Handler], port: int) -> None:
         self.endpoint = endpoint
@@ -92,7 +127,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         self.is_closed = False
         self.connection = Connection(endpoint.options.max_request_bytes, endpoint.memory)
         #: What its last answers to fetches left out.
-        self.left_out = LeftOut()
+        self.unsent_records = UnsentRecords()
         #: Bytes of publishes that are not durable yet.
         self.publishing_bytes = 0
         self._ports = endpoint.ports
@@ -338,6 +373,114 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         if self.connection.pending_bytes or not self._is_reading:
             self.go_on()
 
+    def answer(
+        self, request: Request, response: Any, records: Sequence[Sequence[Buffer]] = ()
+    ) -> None:
+        """Answer a request, after all earlier ones; `records` take the place of the marks."""
+        if self.is_closed:
+            return
+        frame = encode(request, response)
+        self._answered(request, splice(frame, records) if records else [frame])
+
+    async def answer_by_size(
+        self,
+        request: Request,
+        response: Any,
+        parts: int,
+        records: Sequence[Sequence[Buffer]] = (),
+    ) -> None:
+        """As `answer`; a thread encodes a response with many parts, such as partitions."""
+        if parts <= ENCODED_AT_ONCE_PARTS:
+            self.answer(request, response, records)
+            return
+
+        def encoded() -> Sequence[Buffer]:
+            frame = encode(request, response)
+            return splice(frame, records) if records else [frame]
+
+        buffers = await self._ports.run_blocking(encoded)
+        if not self.is_closed:
+            self._answered(request, buffers)
+
+    def answer_frame(self, request: Request, frame: bytes) -> None:
+        """Answer a request with a frame that was encoded elsewhere."""
+        if not self.is_closed:
+            self._answered(request, [frame])
+
+    def answer_nothing(self, request: Request) -> None:
+        """A Produce with acks=0 has no answer."""
+        if not self.is_closed:
+            self._answered(request, ())
+
+    async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The parts of a request that may have very many: each when the loop has time for it."""
+        turns = self._ports.turns
+        for item in items:
+            if not turns.has_time():
+                await turns.next()
+            yield item
+
+    async def named(
+        self,
+        items: Iterable[T],
+        answer_bytes: Callable[[T], int] = lambda _: PART_BYTES,
+        *,
+        key: Callable[[T], Hashable] | None = None,
+    ) -> AsyncIterator[T]:
+        """What a request names: each thing once, when the loop has time for it.
+
+        `answer_bytes` says how large the answer about a thing will be, before it is made. `key`
+        says which items name the same thing; of these the first one counts.
+
+        Raises ProtocolError: all answers together would have more than `MAX_ANSWER_BYTES`.
+        """
+        seen: set[Hashable] = set()
+        total_bytes = 0
+        async for item in self.in_turns(items):
+            thing: Hashable = item if key is None else key(item)
+            if thing in seen:
+                continue
+            seen.add(thing)
+            total_bytes += answer_bytes(item)
+            if total_bytes > MAX_ANSWER_BYTES:
+                raise ProtocolError(
+                    f"an answer of {total_bytes} bytes or more; at most {MAX_ANSWER_BYTES} are sent"
+                )
+            yield item
+
+    async def gathered(self, items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+        """What a request names, with all that it says of each thing."""
+        found: dict[K, list[T]] = {}
+        async for item in self.in_turns(items):
+            found.setdefault(key(item), []).append(item)
+        return found
+
+    # -- what is written ------------------------------------------------------------------------
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        transport = self._transport
+        if not buffers or transport is None or transport.is_closing():
+            return
+        self._largest_buffer_bytes = _write_buffers(transport, buffers, self._largest_buffer_bytes)
+        self._ports.output.wrote(self)
+
+    def unsent_bytes(self) -> int:
+        """Data written that the socket has not accepted yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def untaken_bytes(self) -> int:
+        """As `unsent_bytes`. What the socket has is sent also after the connection was closed."""
+        return self.unsent_bytes()
+
+    def held_output_bytes(self) -> int:
+        """The memory of that data, and of answers that wait for earlier ones.
+
+        What a view shows a part of is held until it is sent.
+        """
+        unsent_bytes = self.unsent_bytes()
+        held_bytes = self.connection.held_bytes
+        return held_bytes + (unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0)
+
     # -- what the broker's limits call -----------------------------------------------------------
 
     def write(self, data: bytes) -> None:
@@ -365,6 +508,20 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
         """Output memory is full, and this client has read nothing for the longest time."""
         log.info("%s: connection closed: unsent data exceeds pulsemarkMaxUnsentBytes", self.address)
         self.abort()
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether no requests are taken because of a topic's publish rate."""
+        return self._throttles > 0
+
+    def throttle(self) -> None:
+        """A topic gets records too fast: take no requests until `unthrottle`."""
+        self._throttles += 1
+
+    def unthrottle(self) -> None:
+        """The topic takes records again."""
+        self._throttles -= 1
+        self.go_on()
 
     # -- time and ending --------------------------------------------------------------------------
 
@@ -411,7 +568,7 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
             self.close()
 
     def close(self) -> None:
-        """Send buffered data, then close as `lingering` says."""
+        """Send buffered data, then close once the client has."""
         if not self.is_closed:
             self._end()
             self.linger(self.options.max_request_bytes)
@@ -433,3 +590,59 @@ class KafkaSession(Throttling, Lingering, Answering, asyncio.BufferedProtocol):
             give_up()
         if self._task is not None:
             self._task.cancel()
+
+    @property
+    def is_lingering(self) -> bool:
+        """Whether the broker has ended the connection, and the client has not closed it yet."""
+        return self._room_bytes is not None
+
+    def linger(self, most_bytes: int) -> None:
+        """Send buffered data, tell the client of the end, and wait for the client's."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or self.is_lingering:
+            return
+        if not transport.can_write_eof():  # TLS
+            transport.close()
+            return
+        self._room_bytes, self._ends_at_s = most_bytes, self._loop.time() + LINGER_S
+        transport.resume_reading()
+        transport.write_eof()
+
+    def throw_away(self, size_bytes: int) -> None:
+        """The client has sent more after the end."""
+        if self._room_bytes is not None:
+            self._room_bytes -= size_bytes
+            if self._room_bytes < 0:
+                self.stop_lingering()
+
+    def check_linger(self, now_s: float) -> None:
+        """Close, if the client had enough time."""
+        if self._room_bytes is not None and now_s >= self._ends_at_s:
+            self.stop_lingering()
+
+    def stop_lingering(self) -> None:
+        """Send buffered data, then close."""
+        self._room_bytes = None
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _write_buffers(
+    transport: asyncio.Transport, buffers: Sequence[Buffer], largest_bytes: int
+) -> int:
+    """Write buffers. Return the memory that the largest one holds, or `largest_bytes`.
+
+    Entries of one read are views on the same bytes, which are held until the last one is sent.
+    """
+    if len(buffers) == 1:
+        transport.write(buffers[0])
+    elif sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
+        transport.write(b"".join(buffers))
+    else:
+        transport.writelines(buffers)
+        return max(map(_held_bytes, buffers))
+    return largest_bytes
+
+
+def _held_bytes(buffer: Buffer) -> int:
+    return memoryview(buffer.obj).nbytes if isinstance(buffer, memoryview) else len(buffer)

@@ -16,8 +16,8 @@ from typing import Any, TypeVar, cast
 
 from ..ledger import Entry, EntryKind, Position
 from ..metadata import Buffer, peek
-from .figures import Figures
 from .partitions import KafkaPartition
+from .ports import Figures
 from .records import (
     CodecError,
     Fetched,
@@ -32,7 +32,7 @@ from .records import (
     pulsar_set,
     read_pulsar,
 )
-from .records.sets import MAX_MAGIC, stored_magic
+from .records.layout import MAX_MAGIC, stored_magic
 
 __all__ = ["Conversions", "NeedsThreadError", "ShownEntries"]
 

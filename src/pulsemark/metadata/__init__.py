@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
 from ..proto.pulsar_api_pb2 import MessageMetadata
-from .buffers import Buffer
-from .builtin_stampers import BrokerTimeStamper, IndexStamper, PropertyTagsStamper
-from .clock import Clock, SystemClock
+from .builtin_stampers import BrokerTimeStamper, IndexStamper, PropertyTagsStamper, load_stampers
 from .control import Control, control_metadata, control_of
-from .crc import crc32c
+from .crc import Buffer, crc32c
 from .errors import (
     ChecksumError,
     ControlError,
@@ -28,24 +26,27 @@ from .errors import (
 from .message import (
     MESSAGE_MAGIC,
     MESSAGE_METADATA_SIZE_MAX_BYTES,
+    Message,
     MessageHeader,
     compression_of,
     entry_time_ms,
     has_checksum,
     headers_parsed,
     message_count_of,
+    message_index,
+    messages_of,
     pack_message,
     partition_key_of,
     payload_of,
     read_message_metadata,
     verify_checksum,
 )
-from .message_index import message_index
-from .messages import Message, messages_of
 from .prefix import (
     PREFIX_HEADER_SIZE_BYTES,
     PREFIX_MAGIC,
     PREFIX_METADATA_SIZE_MAX_BYTES,
+    add_application_tags,
+    application_tags,
     has_prefix,
     pack,
     pack_for_client,
@@ -64,10 +65,8 @@ from .prefix_fields import (
     printable,
     tags_of,
 )
-from .stamp_context import Sender, StampContext, Stamper
-from .stamper_plugins import load_stampers
+from .stamp_context import Clock, Sender, StampContext, Stamper, SystemClock
 from .stampers import StamperChain
-from .tags import add_application_tags, application_tags
 
 __all__ = [
     "MESSAGE_MAGIC",

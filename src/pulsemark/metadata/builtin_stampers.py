@@ -1,4 +1,4 @@
-"""The built-in stampers and the fields they write.
+"""The built-in stampers, the fields they write, and finding stampers by name.
 
 =================  ======================  ======================================================
 name               field                   taken from
@@ -21,21 +21,37 @@ context parses the header once for all stampers.
 Control entries have no producer's header, nor have bodies in another format than Pulsar's. Fields
 that come from the header are then left out, which means "not known". If a body should have a header
 and the header cannot be read, the append fails.
+
+**Plugins.** Third parties install stampers as entry points of the group `pulsemark.stampers`. Such
+an entry point is a callable that returns a `Stamper`. A chain names it as `name`: then it is called
+without an argument. Or it names it as `name:argument`: then it is called with that one string.
+docs/stamps.md has the whole contract.
+
+A plugin that adds its own fields to the entry metadata imports their generated code. After it is
+loaded, protobuf knows those fields by name. Readers that show fields call `load_all_plugins`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import TYPE_CHECKING
 
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
 from ..proto.pulsar_api_pb2 import NONE, KeyValue, MessageMetadata
-from .buffers import Buffer
+from .crc import Buffer
+from .errors import StamperLoadError, UnknownStamperError
 from .message import payload_of
-from .stamp_context import StampContext
-from .tags import APPLICATION_TAGS_FIELD, add_application_tags
+from .prefix import APPLICATION_TAGS_FIELD, add_application_tags
+from .stamp_context import StampContext, Stamper
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 _FIELDS = BrokerEntryMetadata.DESCRIPTOR.fields_by_name
 _NUMBER = {name: field.number for name, field in _FIELDS.items()}
+ENTRY_POINT_GROUP = "pulsemark.stampers"
 
 
 class BrokerTimeStamper:
@@ -278,6 +294,7 @@ class BrokerStamper:
             metadata.broker_name = context.broker_name
 
 
+_log = logging.getLogger(__name__)
 STAMPERS: tuple[type, ...] = (
     BrokerTimeStamper,
     IndexStamper,
@@ -291,3 +308,75 @@ STAMPERS: tuple[type, ...] = (
     BrokerStamper,
 )
 """All built-in stampers. A stamper that takes an argument has a class method `parse`."""
+BUILT_IN: dict[str, Callable[..., Stamper]] = {
+    str(kind.__dict__["name"]): getattr(kind, "parse", kind) for kind in STAMPERS
+}
+
+
+def load_stampers(names: Iterable[str]) -> list[Stamper]:
+    """The stampers with these names, in this order. A plugin cannot use a built-in name.
+
+    Args:
+        names: each `name` or `name:argument`; `builtin_stampers` lists the built-in names.
+
+    Raises:
+        UnknownStamperError: a stamper is neither built in nor installed.
+        StamperLoadError: a stamper is installed but cannot be imported, refuses its argument, is
+            not a `Stamper`, or has a built-in name; or two packages have a stamper with this name.
+    """
+    return [_load(name) for name in names]
+
+
+@cache
+def load_all_plugins() -> None:
+    """Import every installed plugin, so that their fields are known by name. This call blocks.
+
+    A plugin that cannot be imported is logged and skipped: its fields are shown by their numbers.
+    """
+    for plugin in _installed_plugins():
+        try:
+            plugin.load()
+        except Exception as error:  # noqa: BLE001 - a third party's package may raise anything
+            _log.warning(
+                "stamper plugin %s cannot be imported, so its fields are shown by number: %s",
+                plugin.value,
+                error,
+            )
+
+
+def _load(spec: str) -> Stamper:
+    name, colon, argument = spec.partition(":")
+    is_built_in = name in BUILT_IN
+    factory = BUILT_IN[name] if is_built_in else _installed_factory(name)
+    try:
+        stamper = factory(argument) if colon else factory()
+    except Exception as error:
+        raise StamperLoadError(spec, f"{type(error).__name__}: {error}") from error
+    if not isinstance(stamper, Stamper):
+        raise StamperLoadError(spec, f"{type(stamper).__name__} has no name or no stamp()")
+    if not is_built_in and stamper.name in BUILT_IN:
+        raise StamperLoadError(spec, f"its name is {stamper.name!r}, which is a built-in stamper")
+    return stamper
+
+
+def _installed_factory(name: str) -> Callable[..., Stamper]:
+    """The only entry point with that name, loaded."""
+    plugins = _installed_plugins()
+    found = plugins.select(name=name)
+    if not found:
+        raise UnknownStamperError(name, sorted({*BUILT_IN, *plugins.names}))
+    if len(found) > 1:
+        offers = ", ".join(sorted(plugin.value for plugin in found))
+        raise StamperLoadError(name, f"several packages have a stamper with this name: {offers}")
+    (plugin,) = found
+    try:
+        factory: Callable[..., Stamper] = plugin.load()
+    except Exception as error:
+        raise StamperLoadError(name, f"{type(error).__name__}: {error}") from error
+    return factory
+
+
+def _installed_plugins() -> EntryPoints:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=ENTRY_POINT_GROUP)

@@ -28,7 +28,7 @@ from typing import Any
 
 from ..extras import install_command
 from ..proto.pulsar_api_pb2 import CompressionType
-from .buffers import Buffer
+from .crc import Buffer
 
 EXTRA = "compression"
 """The extra of this package that installs the libraries."""

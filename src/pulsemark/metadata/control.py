@@ -31,10 +31,9 @@ from ..proto.broker_entry_pb2 import (
     BrokerEntryMetadata,
     ControlType,
 )
-from .buffers import Buffer
+from .crc import Buffer
 from .errors import ControlError
-from .prefix import peek
-from .tags import add_application_tags, application_tags
+from .prefix import add_application_tags, application_tags, peek
 
 __all__ = [
     "CONTROL_TYPES",

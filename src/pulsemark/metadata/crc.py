@@ -1,17 +1,21 @@
-"""CRC32C (Castagnoli), the checksum of Pulsar's messages and of this store's records.
+"""CRC32C (Castagnoli), the checksum of Pulsar's messages and of this store's records; `Buffer`.
 
 The crc32c package computes it in hardware, at some 20 GB/s and on any buffer. On a platform without
 a wheel of that package, crcmod is used instead. crcmod is correct but very slow, so a warning is
 given once, when this module is first imported. Both can continue a checksum from an earlier value,
 so parts in separate buffers need not be joined: `crc32c(b, crc32c(a)) == crc32c(a + b)`.
+
+`Buffer` is the type of the codecs' input: bytes in any of Python's three forms, contiguous and
+one-dimensional. Parts of it are returned as memoryviews that share its memory. No function in this
+package copies a payload.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from .buffers import Buffer
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Crc32c(Protocol):

@@ -18,11 +18,18 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata
-from .buffers import Buffer
+from .builtin_stampers import load_all_plugins
+from .crc import Buffer
 from .errors import PrefixError
-from .prefix import PREFIX_HEADER_SIZE_BYTES, pack_encoded, pack_for_client, pack_stamp, peek
-from .stamper_plugins import load_all_plugins
-from .tags import APPLICATION_TAGS_FIELD, application_tags
+from .prefix import (
+    APPLICATION_TAGS_FIELD,
+    PREFIX_HEADER_SIZE_BYTES,
+    application_tags,
+    pack_encoded,
+    pack_for_client,
+    pack_stamp,
+    peek,
+)
 
 FieldValue: TypeAlias = str | int | float | bool | bytes
 """A field's value. UTF-8 text is str; other text and unknown messages are bytes."""

@@ -16,22 +16,26 @@ field                 meaning
 Over Pulsar's protocol a mirror sends these fields in a prefix in front of the producer's bytes: the
 same layout in which a broker sends its stamp to a consumer (PIP-90), in the other direction. Only a
 producer that the broker accepted as a mirror may do so. The prefix holds no other fields, but for
-a record set of a Kafka client: its format and size go with its bytes (`record_set_tags`).
+a record set of a Kafka client: its format and size go with its bytes (`RecordSetTags`).
 
 Positions order a source's entries, also those that take no index. As one number a position is
 `ledger id << 28 | entry id`, as Pulsar Functions packs a message id into a sequence id.
+
+**Record sets.** Fields 100 and 104 to 108 say of a Kafka client's record set what is needed to read
+its bytes again: their format, and how many offsets they take. They are found when the set is
+produced, and go with its bytes wherever these go: a mirror hands them on, as it hands on the bytes,
+without opening the set.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..proto.broker_entry_pb2 import BrokerEntryMetadata
-from .buffers import Buffer
+from ..proto.broker_entry_pb2 import SOURCE_PULSAR, BrokerEntryMetadata
+from .crc import Buffer
 from .errors import PrefixError
 from .prefix import PREFIX_HEADER_SIZE_BYTES, pack, peek, prefix_size_bytes
 from .prefix_fields import field_numbers
-from .record_set_tags import RECORD_SET_FIELDS, RecordSetTags, record_set_tags_of
 
 #: The property with which a producer says that it is a mirror; its value is the source's cluster.
 MIRROR_PROPERTY = "pulsemark.mirror.source-cluster"
@@ -41,11 +45,22 @@ MIRROR_PRODUCER_PREFIX = "pulsemark.mirror."
 #: The property with which a mirror's consumer asks for entries as they are stored: record sets of
 #: Kafka's clients are not converted for it.
 STORED_PROPERTY = "pulsemark.mirror.stored-entries"
-
 CLUSTER_SIZE_MAX_BYTES = 255
 _ENTRY_ID_BITS = 28
 _LEDGER_ID_BITS = 63 - _ENTRY_ID_BITS
 _NUMBER_MAX = 2**63 - 1
+_NAMES = (
+    "message_count",
+    "source_format",
+    "relative_offset_honoured",
+    "has_keys",
+    "raw_size_bytes",
+    "tombstone",
+)
+RECORD_SET_FIELDS = frozenset(
+    BrokerEntryMetadata.DESCRIPTOR.fields_by_name[name].number for name in _NAMES
+)
+"""The fields' numbers."""
 _FIELDS = frozenset(
     BrokerEntryMetadata.DESCRIPTOR.fields_by_name[name].number
     for name in (
@@ -160,3 +175,32 @@ def position_of_sequence_id(sequence_id: int) -> tuple[int, int] | None:
     if sequence_id < 0:
         return None
     return sequence_id >> _ENTRY_ID_BITS, sequence_id & (1 << _ENTRY_ID_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSetTags:
+    """The facts of one record set, as the registry of entry tags defines them.
+
+    `message_count` is the number of offsets that the set takes, holes included.
+    """
+
+    message_count: int
+    source_format: int
+    relative_offset_honoured: bool = True
+    has_keys: bool = False
+    raw_size_bytes: int = 0
+    tombstone: bool = False
+
+    def write(self, metadata: BrokerEntryMetadata) -> None:
+        """Set the fields. One at its default is left out."""
+        for name in _NAMES:
+            value = getattr(self, name)
+            if value:
+                setattr(metadata, name, value)
+
+
+def record_set_tags_of(metadata: BrokerEntryMetadata | None) -> RecordSetTags | None:
+    """The facts in a stored prefix; None if the entry is not a record set of a Kafka client."""
+    if metadata is None or metadata.source_format == SOURCE_PULSAR:
+        return None
+    return RecordSetTags(**{name: getattr(metadata, name) for name in _NAMES})

@@ -1,4 +1,4 @@
-"""The interface of a stamper, and the facts about an entry that a stamper gets.
+"""The interface of a stamper, the facts about an entry that it gets, and the clock.
 
 A stamper is shared by topics and threads and keeps no state. It gets all facts from one
 `StampContext`. A plugin writes its fields into an empty message. A stamper's attributes declare
@@ -11,10 +11,17 @@ attribute            meaning                                     if it is missin
 ``fields``           numbers of the fields that it writes        application tags (109) only
 ``stamps_control``   whether it stamps control entries           it does not
 ===================  ==========================================  ===============================
+
+**The clock.** A stamp is not simply the clock's time. Clocks can step back (NTP, a restored
+snapshot, a second machine). Stamps within a topic must not step back, because a search by time
+needs them in order. So: stamp = max(now, the topic's last stamp), which the ledger computes at an
+append. After the clock steps back, new entries get the same stamp until the clock has caught up.
+Every stamp is a time that the clock has shown.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -29,7 +36,7 @@ from ..proto.broker_entry_pb2 import (
     SourceFormat,
 )
 from ..proto.pulsar_api_pb2 import MessageMetadata
-from .buffers import Buffer
+from .crc import Buffer
 from .message import MessageHeader
 
 
@@ -116,3 +123,25 @@ class Stamper(Protocol):
         An exception fails the append.
         """
         ...
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """A source of wall-clock time. Called from any thread, once or more per entry: be quick."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch. May step back; callers allow for it."""
+        ...
+
+
+class SystemClock:
+    """The operating system's wall clock."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the Unix epoch, rounded down."""
+        return time.time_ns() // 1_000_000
+
+    def __repr__(self) -> str:
+        return "SystemClock()"

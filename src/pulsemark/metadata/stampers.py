@@ -14,6 +14,16 @@ chain for the prefix. Each stamper of the chain writes its own fields. Rules:
   neither change nor read the fields of others. Only the broker writes time, index and system tags.
 - A plugin gets control entries only if it declares `stamps_control`.
 - If a stamper fails, the append fails (`StampingError`), before anything is stored.
+
+**A list of stampers as one line of text**, for command lines and configuration files:
+
+    broker-time,index                            two stampers
+    broker-time,index,property-tags:region,app   three; what follows the colon is one argument
+    property-tags:region,app;index               an argument ends at a semicolon
+    (empty)                                      no stampers: stamps are off
+
+An argument may contain commas. So a comma separates stampers only before the first colon, and a
+semicolon always separates them. `StamperChain.from_names` checks whether the names are known.
 """
 
 from __future__ import annotations
@@ -22,16 +32,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..proto.broker_entry_pb2 import CONTROL, BrokerEntryMetadata
-from .buffers import Buffer
-from .builtin_stampers import STAMPERS, BrokerTimeStamper, IndexStamper, TombstoneStamper
+from .builtin_stampers import (
+    STAMPERS,
+    BrokerTimeStamper,
+    IndexStamper,
+    TombstoneStamper,
+    load_stampers,
+)
+from .crc import Buffer
 from .errors import DoubleStampError, DuplicateStamperError, StamperFieldError, StampingError
 from .message import MessageHeader
-from .prefix import has_prefix, pack, pack_stamp
+from .prefix import (
+    APPLICATION_TAGS_FIELD,
+    add_application_tags,
+    application_tags,
+    has_prefix,
+    pack,
+    pack_stamp,
+)
 from .prefix_fields import field_numbers
 from .stamp_context import Sender, StampContext, Stamper
-from .stamper_names import split_stamper_names
-from .stamper_plugins import load_stampers
-from .tags import APPLICATION_TAGS_FIELD, add_application_tags, application_tags
 
 FOREIGN_FIELDS = range(1000, 19_000)
 """Numbers that third parties may use for their own fields."""
@@ -232,3 +252,22 @@ def _stamp_foreign(link: _Link, context: StampContext, metadata: BrokerEntryMeta
         del written.application_tags[:]
         add_application_tags(metadata, tags)
     metadata.MergeFrom(written)
+
+
+def split_stamper_names(text: str) -> tuple[str, ...]:
+    """The names in a line, each `name` or `name:argument`, in their order; without empty ones."""
+    names: list[str] = []
+    for group in text.split(";"):
+        head, colon, argument = group.partition(":")
+        *before, last = head.split(",")
+        names += [*before, f"{last}{colon}{argument}"]
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def join_stamper_names(names: Iterable[str]) -> str:
+    """The line for these names. An argument that contains a semicolon cannot be written so."""
+    line = ""
+    for name in names:
+        separator = "" if not line else ";" if ":" in line.rpartition(";")[2] else ","
+        line += f"{separator}{name}"
+    return line

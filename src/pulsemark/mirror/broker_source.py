@@ -31,8 +31,7 @@ from ..metadata import (
     split,
     strip,
 )
-from ..metadata.record_set_tags import record_set_tags_of
-from ..metadata.source_stamp import STORED_PROPERTY, SourceStamp
+from ..metadata.source_stamp import STORED_PROPERTY, SourceStamp, record_set_tags_of
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import EARLIEST, MessageId
 from .entries import Gap, Place, Resume, SourceEntry

@@ -22,9 +22,8 @@ from ..ledger.catalog_kinds import PARTITIONED_KIND, SCHEMA_KIND
 from ..ledger.local.io.folder import CATALOG_NAME
 from ..maintenance.verify_catalog import read_property
 from ..metadata import MessageFormatError, peek, read_message_metadata
-from ..metadata.record_set_tags import record_set_tags_of
 from ..metadata.schema_list import unpack_schemas
-from ..metadata.source_stamp import SourceStamp
+from ..metadata.source_stamp import SourceStamp, record_set_tags_of
 from ..proto.pulsar_api_pb2 import Schema
 from ..wire import TopicName
 from .entries import Gap, Place, Resume, SourceEntry

@@ -16,8 +16,7 @@ from ..client.service import authentication
 from ..ledger import EntryKind, FolderReader, Position, TopicLog
 from ..metadata import message_count_of, peek, read_message_metadata, strip
 from ..metadata.crc import crc32c
-from ..metadata.record_set_tags import record_set_tags_of
-from ..metadata.source_stamp import source_stamp_of
+from ..metadata.source_stamp import record_set_tags_of, source_stamp_of
 from ..wire import EARLIEST, MessageId
 from .broker_source import AS_STORED, is_record_set, unknown_format
 from .places import Options, folder_of

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from ..finder.relative_time import relative_time_ms
+from ..finder.arguments import relative_time_ms
 from .arguments import Range, checked_options
 from .errors import OptionError
 

@@ -36,7 +36,7 @@ from .admission import Backlog, admit
 from .errors import DataLossError
 from .followed import FollowedLog, FollowedTopics, followed, index_bound
 from .marks import Mark
-from .options import StreamOptions
+from .options import BoundKind, StreamOptions
 from .tasks import LedgerPartition, messages_of
 
 if TYPE_CHECKING:
@@ -82,10 +82,15 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLossError: an index to start at is outside of the topic's indexes.
         """
         logs = self._refreshed(missing_is_error=True)
-        return {
+        offset = {
             topic: self._place(topic, log, self._followed.slice(topic).first_index)
             for topic, log in logs.items()
         }
+        is_latest = (
+            self._options.read.start.kind is BoundKind.LATEST
+        )  # earlier messages are skipped
+        _log.log(logging.WARNING if is_latest else logging.INFO, "%s", start_text(offset))
+        return offset
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Tell Spark whether there are limits; `latestOffset` applies them, as there can be two."""
@@ -259,6 +264,22 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if str(error) not in self._reported:
             self._reported.add(str(error))
             _log.warning("missing messages are left out of the stream: %s", error)
+
+
+_NAMED_TOPICS = 5
+"""So many topics are named in the line that says where a new query starts."""
+
+
+def start_text(offset: Offset) -> str:
+    """One line that says where a new query starts."""
+    if not offset:
+        return (
+            "the new stream has no topic yet; topics that appear are read from their first message"
+        )
+    places = [f"{topic} at index {place['index']}" for topic, place in sorted(offset.items())]
+    more = len(places) - _NAMED_TOPICS
+    rest = f" and {more} more" if more > 0 else ""
+    return f"the new stream starts in {', '.join(places[:_NAMED_TOPICS])}{rest}"
 
 
 def _first_of(start: Offset, topic: str, end: Mapping[str, Any]) -> int:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from .process import BrokerProcessError as BrokerProcessError
     from .raw_client import RawClient as RawClient
     from .raw_kafka import RawKafka as RawKafka
+    from .running import PulsarTestCase as PulsarTestCase
     from .running import running_broker as running_broker
     from .simulated_disk import SimulatedDisk as SimulatedDisk
     from .simulated_store import SimulatedStore as SimulatedStore
     from .store_model import StoreModel as StoreModel
-    from .unittests import PulsarTestCase as PulsarTestCase
 
 _HOMES = {
     "BrokerProcess": "process",
@@ -42,7 +42,7 @@ _HOMES = {
     "Faults": "faults",
     "FaultyFiles": "faulty_files",
     "PulsarBroker": "broker",
-    "PulsarTestCase": "unittests",
+    "PulsarTestCase": "running",
     "RawClient": "raw_client",
     "RawKafka": "raw_kafka",
     "SettableClock": "clock",

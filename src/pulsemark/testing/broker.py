@@ -10,6 +10,7 @@ with PulsarBroker() as broker:
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -17,19 +18,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..broker import Broker, BrokerConfig, BrokerThread
 from ..broker.errors import BrokerStateError
-from ..broker.moved_clock import before_clock_moves, clock_moved
+from ..broker.handlers.authenticating import check_credentials
+from ..broker.services import Services
+from ..broker.subscriptions.shared_dispatcher import SharedDispatcher
+from ..broker.topics.topic import Topic
 from ..ledger import MemoryFolder, TopicLog
 from ..wire import TopicName
 from .clock import SettableClock
-from .faults import Faults
-from .faulty_broker import FaultyBroker
+from .faults import Faults, FaultyBroker
 from .life import BrokerLife
 from .looking import Looking, StoredMessage, messages_in
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
 
-__all__ = ["PulsarBroker"]
+__all__ = ["PulsarBroker", "before_clock_moves", "clock_moved"]
 
 T = TypeVar("T")
 
@@ -211,3 +214,37 @@ def _chosen(settings: object, urls: tuple[tuple[str, str], ...]) -> dict[str, An
         for name, url in urls
         if url and getattr(settings, name) == 0
     }
+
+
+async def before_clock_moves(services: Services) -> None:
+    """Note what is unused now, since a topic is deleted a time after that."""
+    await services.lifetimes.check_topics()
+    await services.lifetimes.check_subscriptions()
+
+
+async def clock_moved(services: Services) -> None:
+    """Do what is due, and return when it is done.
+
+    Delayed messages are delivered; messages expire; retention trims; topics that need it are
+    compacted; backlog quotas are checked; unused topics and subscriptions are deleted; snapshots of
+    deduplication are stored; clients whose credentials have expired are asked for new ones.
+    """
+    now_s = asyncio.get_running_loop().time()
+    for session in tuple(services.sessions):
+        if session.credentials is not None:
+            session.credentials.next_check_s = now_s
+        check_credentials(session, now_s)
+    for topic in tuple(services.topics.open_topics.values()):
+        _deliver_due(topic)
+    await services.cleaning.clean_now()
+    await services.lifetimes.backlogs.check_all()
+    await services.lifetimes.check_topics()
+    await services.lifetimes.check_subscriptions()
+    await services.lifetimes.store_snapshots()
+
+
+def _deliver_due(topic: Topic) -> None:
+    for subscription in tuple(topic.subscriptions.values()):
+        dispatcher = subscription.dispatcher
+        if isinstance(dispatcher, SharedDispatcher):
+            dispatcher.delayed.check_now()

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Self
 
-from ..broker.kafka_loading import importing_kafka
+from ..broker.kafka import importing_kafka
 
 with importing_kafka():
     from kafka.protocol.api_header import ResponseClassRegistry

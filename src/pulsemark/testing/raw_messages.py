@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..metadata import MESSAGE_MAGIC, crc32c
-from ..metadata.batch import pack_batch_member
+from ..metadata.message import pack_batch_member
 from ..proto.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 
 DEFAULT_PRODUCER_NAME = "raw"

@@ -5,16 +5,22 @@
 
 Every setting of `BrokerConfig` can be given by name. The broker runs in a thread of this process;
 when the block ends it is closed in order, and a temporary data folder is removed. With
-`storage="memory"` it needs no disk.
+`storage="memory"` it needs no disk. For `unittest`:
+
+    class OrdersTest(PulsarTestCase):
+        def test_an_order_is_published(self):
+            publish_order(self.broker.service_url)
+            self.broker.assert_published("orders", key="42")
 """
 
 from __future__ import annotations
 
-from typing import Any
+import unittest
+from typing import Any, ClassVar
 
 from .broker import PulsarBroker
 
-__all__ = ["running_broker"]
+__all__ = ["PulsarTestCase", "running_broker"]
 
 
 def running_broker(**settings: Any) -> PulsarBroker:
@@ -27,3 +33,17 @@ def running_broker(**settings: Any) -> PulsarBroker:
     TypeError for a field that does not exist.
     """
     return PulsarBroker(**settings)
+
+
+class PulsarTestCase(unittest.TestCase):
+    """A test case with a broker, which all tests of the class share."""
+
+    #: Fields of `BrokerConfig`; a subclass sets its own.
+    broker_settings: ClassVar[dict[str, Any]] = {"storage": "memory"}
+    broker: ClassVar[PulsarBroker]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Start the broker."""
+        super().setUpClass()
+        cls.broker = cls.enterClassContext(running_broker(**cls.broker_settings))

@@ -22,9 +22,8 @@ from ..ledger.local.io.folder import CATALOG_NAME
 from ..ledger.store_core import StoreCore
 from ..metadata import Clock
 from .clock import A_TIME_MS, SettableClock
-from .disk_contents import Survival
 from .faulty_files import FaultyFiles
-from .simulated_disk import SimulatedDisk
+from .simulated_disk import SimulatedDisk, Survival
 
 NEVER_MS = 2**40
 

@@ -82,13 +82,13 @@ from ..proto.pulsar_api_pb2 import (
     CommandSend,
     CommandSendReceipt,
 )
-from .directions import TO_CLIENT, TO_SERVER
 from .errors import (
     CommandTooLargeError,
     FrameSizeError,
     FrameTooLargeError,
     InvalidFieldError,
     InvalidTextError,
+    LongListError,
     MalformedCommandError,
     MissingFieldError,
     ProtocolError,
@@ -100,17 +100,15 @@ from .fields import (
     TYPE_NAMES,
     TYPES_WITH_TEXT_IN_BODY,
     find_invalid_text,
+    find_long_list,
     read_unknown_type,
 )
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
 # Pulsar allows a frame to be this much larger than the largest message, for command and headers.
 FRAME_PADDING_BYTES = 10 * 1024
-
 _SIZES = struct.Struct(">II")
 _TOTAL = struct.Struct(">I")
-
 _BLOCK_MIN_BYTES = 16 * 1024
 _BLOCK_MAX_BYTES = 256 * 1024
 # With less free space than this, a read is not worth its system call: use a new block.
@@ -118,6 +116,53 @@ _READ_MIN_BYTES = 2 * 1024
 # Memory for a large frame, as a multiple of what has arrived of it.
 _GROWTH = 4
 _NO_PAYLOAD = memoryview(b"")
+DEFAULT_MAX_MESSAGE_SIZE_BYTES = 5 * 1024 * 1024
+# An ACK of 1,000 ids takes some 20 KiB, and a PRODUCER may carry a schema: 1 MiB is enough for any
+# request.
+MAX_REQUEST_SIZE_BYTES = 1024 * 1024
+# More properties than any request may have: 64 KiB of them are at most 16,384.
+MAX_REQUEST_TEXTS = 16_384
+# CONNECT carries a token or names of certificates, nothing larger.
+HANDSHAKE_FRAME_SIZE_BYTES = 128 * 1024
+_PERMITS_MAX = 2**31 - 1
+_T = BaseCommand.Type
+BOTH_WAYS = frozenset({_T.PING, _T.PONG, _T.CLOSE_PRODUCER, _T.CLOSE_CONSUMER})
+TO_CLIENT = BOTH_WAYS | {
+    _T.CONNECTED,
+    _T.SEND_RECEIPT,
+    _T.SEND_ERROR,
+    _T.MESSAGE,
+    _T.SUCCESS,
+    _T.ERROR,
+    _T.PRODUCER_SUCCESS,
+    _T.PARTITIONED_METADATA_RESPONSE,
+    _T.LOOKUP_RESPONSE,
+    _T.CONSUMER_STATS_RESPONSE,
+    _T.REACHED_END_OF_TOPIC,
+    _T.GET_LAST_MESSAGE_ID_RESPONSE,
+    _T.ACTIVE_CONSUMER_CHANGE,
+    _T.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+    _T.GET_SCHEMA_RESPONSE,
+    _T.AUTH_CHALLENGE,
+    _T.ACK_RESPONSE,
+    _T.GET_OR_CREATE_SCHEMA_RESPONSE,
+    _T.NEW_TXN_RESPONSE,
+    _T.ADD_PARTITION_TO_TXN_RESPONSE,
+    _T.ADD_SUBSCRIPTION_TO_TXN_RESPONSE,
+    _T.END_TXN_RESPONSE,
+    _T.END_TXN_ON_PARTITION_RESPONSE,
+    _T.END_TXN_ON_SUBSCRIPTION_RESPONSE,
+    _T.TC_CLIENT_CONNECT_RESPONSE,
+    _T.WATCH_TOPIC_LIST_SUCCESS,
+    _T.WATCH_TOPIC_UPDATE,
+    _T.TOPIC_MIGRATED,
+    _T.SCALABLE_TOPIC_UPDATE,
+    _T.SCALABLE_TOPIC_SUBSCRIBE_RESPONSE,
+    _T.SCALABLE_TOPIC_ASSIGNMENT_UPDATE,
+    _T.WATCH_SCALABLE_TOPICS_UPDATE,
+    _T.WATCH_TC_ASSIGNMENTS_UPDATE,
+}
+TO_SERVER = (frozenset(TYPE_NAMES) - TO_CLIENT) | BOTH_WAYS
 
 
 class FrameBuffer:
@@ -345,16 +390,6 @@ class FrameBuffer:
         return min(max(size, _BLOCK_MIN_BYTES), _BLOCK_MAX_BYTES)
 
 
-DEFAULT_MAX_MESSAGE_SIZE_BYTES = 5 * 1024 * 1024
-# An ACK of 1,000 ids takes some 20 KiB, and a PRODUCER may carry a schema: 1 MiB is enough for any
-# request.
-MAX_REQUEST_SIZE_BYTES = 1024 * 1024
-# CONNECT carries a token or names of certificates, nothing larger.
-HANDSHAKE_FRAME_SIZE_BYTES = 128 * 1024
-
-_PERMITS_MAX = 2**31 - 1
-
-
 class Role(enum.Enum):
     """Which side of the connection this program is. The commands that it reads are the peer's."""
 
@@ -437,11 +472,8 @@ class Unsupported:
 
 Event: TypeAlias = Command | Send | Message | Unsupported
 RunEvent: TypeAlias = Command | Sends | Unsupported
-
 RUN_MAX = 32
 """The most SENDs in one `Sends`: between two events the caller decides whether to go on."""
-
-_T = BaseCommand.Type
 _SEND = int(_T.SEND)
 _MESSAGE = int(_T.MESSAGE)
 _ADMITTED = {Role.SERVER: TO_SERVER, Role.CLIENT: TO_CLIENT}
@@ -720,8 +752,12 @@ class Connection:
             raise UnexpectedCommandError(kind, name, "came a second time")
 
     def _check_values(self, kind: int, body: ProtobufMessage) -> None:
-        """Refuse strings that are not UTF-8, and values that no command may have."""
+        """Refuse long lists, text that is not UTF-8, and values that no command may have."""
         if kind in TYPES_WITH_TEXT_IN_BODY:
+            if self.role is Role.SERVER:
+                long_list = find_long_list(body, MAX_REQUEST_TEXTS)
+                if long_list is not None:
+                    raise LongListError(kind, TYPE_NAMES[kind], *long_list, MAX_REQUEST_TEXTS)
             path = find_invalid_text(body)
             if path is not None:
                 raise InvalidTextError(kind, TYPE_NAMES[kind], path)

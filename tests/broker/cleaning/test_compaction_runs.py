@@ -14,7 +14,7 @@ from pulsemark.compaction import compaction
 from pulsemark.compaction.keys import LatestPerKey
 from pulsemark.metadata import payload_of
 from pulsemark.testing import running_broker
-from pulsemark.testing.raw_handles import RawMessage
+from pulsemark.testing.raw_client import RawMessage
 from pulsemark.testing.raw_messages import BatchMember
 from pulsemark.wire import MessageId
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulsemark.broker.configuration.checking import Level, check_file
-from pulsemark.broker.configuration.shipped_settings import pulsar_defaults
+from pulsemark.broker.configuration.settings import pulsar_defaults
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from pulsemark.broker.configuration.fields import setting_fields
-from pulsemark.broker.configuration.reference import meanings, settings_table
-from pulsemark.broker.configuration.reloading import RELOADABLE
+from pulsemark.broker.configuration.dynamic_settings import RELOADABLE
+from pulsemark.broker.configuration.reference import meanings, setting_fields, settings_table
 from pulsemark.broker.configuration.sources import toml_value
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

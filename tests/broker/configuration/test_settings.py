@@ -11,11 +11,16 @@ import pytest
 
 from pulsemark.broker import BrokerConfig, ConfigError
 from pulsemark.broker.configuration.bookkeeper_config import BookKeeperConfig
-from pulsemark.broker.configuration.properties import read_properties
-from pulsemark.broker.configuration.refused_settings import LIMITS, PROTECTIONS
 from pulsemark.broker.configuration.security_config import SecurityConfig
-from pulsemark.broker.configuration.settings import SettingError, parse_settings, runtime_settings
-from pulsemark.broker.configuration.shipped_settings import pulsar_defaults
+from pulsemark.broker.configuration.settings import (
+    LIMITS,
+    PROTECTIONS,
+    SettingError,
+    parse_settings,
+    pulsar_defaults,
+    runtime_settings,
+)
+from pulsemark.broker.configuration.sources import read_properties
 from pulsemark.ledger import StoreOptions
 from pulsemark.testing import SettableClock
 

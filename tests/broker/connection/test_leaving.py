@@ -6,7 +6,7 @@ import pytest
 
 from pulsemark.broker.subscriptions.consumer import Consumer
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
-from pulsemark.testing.simulated_broker import SimulatedBroker
+from tests.support.simulated_broker import SimulatedBroker
 
 TOPIC = "persistent://public/default/t"
 FEW, MANY = 40, 160

@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 
 from pulsemark.broker import BrokerConfig
-from pulsemark.broker.connection.receipts import PublishBudget, Receipts
-from pulsemark.broker.statistics.counters import TopicCounters
+from pulsemark.broker.connection.receipts import Receipts
+from pulsemark.broker.counters import TopicCounters
+from pulsemark.broker.memory import PublishBudget
 from pulsemark.broker.topics.producer import Producer
 from pulsemark.ledger import Appended, FencedError
 from pulsemark.proto.pulsar_api_pb2 import (

@@ -7,7 +7,7 @@ import pytest
 from pulsemark.client.errors import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import ServerError
 from pulsemark.testing import RawClient
-from pulsemark.testing.secured import secured_broker, set_up, token_of
+from tests.support.secured import secured_broker, set_up, token_of
 
 
 def test_an_absent_tenant_has_no_topics():

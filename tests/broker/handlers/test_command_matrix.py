@@ -18,7 +18,10 @@ from pulsemark.broker.security.needs import Need, Scope
 from pulsemark.client.errors import ConnectionLostError, WaitTimeoutError
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.attackers import (
+from pulsemark.testing.raw_client import RequestRefusedError
+from pulsemark.wire import commands
+from pulsemark.wire.encoding import frame
+from tests.support.attackers import (
     attacked_broker,
     forged,
     role_with,
@@ -26,10 +29,7 @@ from pulsemark.testing.attackers import (
     signed,
     state_of,
 )
-from pulsemark.testing.raw_handles import RequestRefusedError
-from pulsemark.testing.secured import rest, set_up
-from pulsemark.wire import commands
-from pulsemark.wire.encoding import frame
+from tests.support.secured import rest, set_up
 
 _T = pb.BaseCommand.Type
 VICTIM = "persistent://acme/ns/victim"

@@ -10,8 +10,8 @@ from pulsemark.broker.topics.name_patterns import topics_hash
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_client import RequestRefusedError
-from pulsemark.testing.secured import rest, secured_broker, set_up, token_of
 from pulsemark.wire import TopicName, commands
+from tests.support.secured import rest, secured_broker, set_up, token_of
 
 UPDATE = BaseCommand.WATCH_TOPIC_UPDATE
 

@@ -44,18 +44,8 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 @pytest.mark.parametrize(
     ("method", "path", "answer"),
     [
-        ("GET", "public/absent/antiAffinity", (204, "")),
-        ("POST", "public/default/antiAffinity", (412, "antiAffinityGroup can't be empty")),
-        ("POST", "public/absent/antiAffinity", (412, "antiAffinityGroup can't be empty")),
         ("POST", "public/absent/replication", (412, "ClusterIds should not be null or empty")),
         ("DELETE", "public/absent/backlogQuota", (404, "")),
-        ("POST", "public/absent/replicatorDispatchRate", (404, "")),
-        ("DELETE", "public/absent/replicatorDispatchRate", (404, "")),
-        *(
-            ("GET", f"public/absent/{policy}", (404, "Namespace policies does not exist"))
-            for policy in ("replicatorDispatchRate", "dispatcherPauseOnAckStatePersistent")
-        ),
-        ("DELETE", "public/absent/resourcegroup", (404, "Namespace policies does not exist")),
         ("GET", "absent/absent/properties", (404, "Tenant does not exist")),
         ("GET", "public/absent/properties", (404, "Namespace does not exist")),
         ("PUT", "absent/absent/property/a/b", (404, "Tenant does not exist")),
@@ -69,63 +59,11 @@ def test_an_absent_namespace(ask: Ask, method: str, path: str, answer: tuple[int
     assert ask(method, f"{NS}/{path}") == answer
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "text"),
-    [
-        ("DELETE", "retention", b"[]", "the body must be an object"),
-        ("DELETE", "retention", b"{", "the body is not JSON"),
-        ("PUT", f"{BUNDLE}/split", b'"x"', "the body must be a list"),
-    ],
-)
-def test_bodies_that_are_read_though_they_are_not_used(
-    ask: Ask, method: str, path: str, body: bytes, text: str
-) -> None:
+def test_a_body_that_is_read_though_it_is_not_used(ask: Ask) -> None:
     """A wrong one is an error, as in Pulsar."""
-    status, found = ask(method, f"{NS}/public/default/{path}", body)
+    status, found = ask("PUT", f"{NS}/public/default/{BUNDLE}/split", b'"x"')
     assert status == 400
-    assert found.startswith(text)
-
-
-def test_a_bundles_quota_is_removed_once(ask: Ask) -> None:
-    """Without a body a quota is set, too; a second removal finds nothing."""
-    path = f"/admin/v2/resource-quotas/public/default/{BUNDLE}"
-    missing = f"path /loadbalance/resource-quota/public/default/{BUNDLE} not found."
-    assert ask("DELETE", path) == (404, missing)
-    assert ask("POST", path) == (204, "")
-    assert ask("DELETE", path) == (204, "")
-    assert ask("DELETE", path) == (404, missing)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/admin/v3/functions/t/n/f/stats", 409),
-        ("GET", "/admin/v3/sinks/t/n/s/stats", 404),
-        ("GET", "/admin/v3/source/t/n/s/0/stats", 404),
-        ("POST", "/admin/v3/functions/t/n/f/start", 409),
-        ("POST", "/admin/v2/functions/t/n/f/start", 404),
-        ("POST", "/admin/v2/functions/t/n/f/stop", 409),
-        ("POST", "/admin/v3/functions/t/n/f", 400),
-        ("POST", "/admin/v2/functions/t/n/f/state/k", 405),
-        ("POST", "/admin/v3/packages/function/t/n/p/1", 400),
-    ],
-)
-def test_services_that_are_absent(ask: Ask, method: str, path: str, status: int) -> None:
-    """Each path of Pulsar's is there, with its methods, and says what is missing."""
-    assert ask(method, path)[0] == status
-
-
-def test_a_form_for_an_absent_service(ask: Ask) -> None:
-    """A request that could be read is refused because of the service, not because of its form."""
-    form = b"--b\r\n\r\n\r\n--b--\r\n", "multipart/form-data; boundary=b"
-    assert ask("POST", "/admin/v3/functions/t/n/f", *form)[0] == 409
-    assert ask("POST", "/admin/v3/packages/function/t/n/p/1", *form)[0] == 503
-    metadata = "/admin/v3/packages/function/t/n/p/1/metadata"
-    assert ask("PUT", metadata) == (
-        400,
-        "Unknown error, metadata is null when processing update package metadata request",
-    )
-    assert ask("PUT", metadata, b"{}")[0] == 503
+    assert found.startswith("the body must be a list")
 
 
 def test_a_lookup_with_a_listener_that_is_not_configured(ask: Ask) -> None:

@@ -103,7 +103,7 @@ def test_a_timeline_is_spread_over_the_topic(broker, filled, raw, topic):
 
 def test_an_answer_reads_only_so_much(broker, filled, monkeypatch):
     """After `MAX_READ_BYTES` no further entry is read, and the timeline says so."""
-    monkeypatch.setattr("pulsemark.broker.http.browsing.MAX_READ_BYTES", 1)
+    monkeypatch.setattr("pulsemark.broker.http.web_page.MAX_READ_BYTES", 1)
     _, found = ask(broker, filled, "/entries?index=4")
     assert [entry["index"] for entry in found["entries"]] == [4]
     _, found = ask(broker, filled, "/timeline")

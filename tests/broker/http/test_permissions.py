@@ -13,9 +13,9 @@ import pytest
 from pulsemark.broker import BrokerThread
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_handles import RequestRefusedError
-from pulsemark.testing.secured import rest, secured_broker, set_up, token_of
+from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import commands
+from tests.support.secured import rest, secured_broker, set_up, token_of
 
 NAMESPACE = "/admin/v2/namespaces/acme/ns"
 PERMISSIONS = f"{NAMESPACE}/permissions"

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerThread
-from pulsemark.broker.http.needs import need_of
-from pulsemark.broker.http.routing import NEEDED, ROUTES
-from pulsemark.broker.http.table import Route
-from pulsemark.broker.security.needs import Need, Scope
-from pulsemark.testing.attackers import (
+from pulsemark.broker.http.route import Route
+from pulsemark.broker.http.routing import ROUTES
+from pulsemark.broker.security import needs
+from pulsemark.broker.security.needs import Scope
+from tests.support.attackers import (
     attacked_broker,
     forged,
     role_with,
@@ -24,7 +24,7 @@ from pulsemark.testing.attackers import (
     signed,
     state_of,
 )
-from pulsemark.testing.secured import rest, set_up
+from tests.support.secured import rest, set_up
 
 #: A value for each name in a template.
 VALUES = {
@@ -92,9 +92,9 @@ def prepare(broker: BrokerThread) -> None:
 
 def path_of(route: Route) -> str:
     """A path of a route."""
-    path = route.template
+    path = route.path
     for name in route.names:
-        assert name in VALUES, f"VALUES needs a value for {{{name}}}, for {route.template}"
+        assert name in VALUES, f"VALUES needs a value for {{{name}}}, for {route.path}"
         path = path.replace(f"{{{name}}}", VALUES[name])
     return path
 
@@ -102,21 +102,21 @@ def path_of(route: Route) -> str:
 def body_of(route: Route) -> Any:
     """A body for a route."""
     for end, body in BODIES.items():
-        if route.template.endswith(end) and route.method in ("PUT", "POST"):
+        if route.path.endswith(end) and route.method in ("PUT", "POST"):
             return body
     return None
 
 
 def row_id(row: Any) -> str:
     """The name of a row in pytest's output."""
-    return f"{row[0].method} {row[0].template}" if isinstance(row, tuple) else str(row)
+    return f"{row.method} {row.path}" if isinstance(row, Route) else str(row)
 
 
 def test_few_routes_need_no_permission() -> None:
     """Only these show the same to every client; none of them changes anything."""
     admin = "/admin/v2"
     found = {
-        scope: {(route.method, route.template) for route, need in NEEDED if need.scope is scope}
+        scope: {(route.method, route.path) for route in ROUTES if route.permission.scope is scope}
         for scope in (Scope.OPEN, Scope.AUTHENTICATED, Scope.OWN)
     }
     assert found[Scope.OPEN] <= {("GET", path) for path in ("/", "/metrics", "/status.html")}
@@ -125,10 +125,10 @@ def test_few_routes_need_no_permission() -> None:
     assert not found[Scope.OWN]
 
 
-@pytest.mark.parametrize("row", NEEDED, ids=row_id)
-def test_refused(attacked: BrokerThread, row: tuple[Route, Need]) -> None:
+@pytest.mark.parametrize("route", ROUTES, ids=row_id)
+def test_refused(attacked: BrokerThread, route: Route) -> None:
     """Forged credentials and valid ones without the permission are refused, and change nothing."""
-    route, need = row
+    need = route.permission
     if need.scope is Scope.OPEN:
         assert rest(attacked, route.method, path_of(route)).status == 200
         return
@@ -141,10 +141,10 @@ def test_refused(attacked: BrokerThread, row: tuple[Route, Need]) -> None:
         assert state_of(attacked) == before, kind
 
 
-@pytest.mark.parametrize("row", NEEDED, ids=row_id)
-def test_allowed(attacked: BrokerThread, row: tuple[Route, Need]) -> None:
+@pytest.mark.parametrize("route", ROUTES, ids=row_id)
+def test_allowed(attacked: BrokerThread, route: Route) -> None:
     """The role with just the right that it takes is let through, and so is a super user."""
-    route, need = row
+    need = route.permission
     for role in dict.fromkeys((role_with(need), "admin")):
         prepare(attacked)
         answer = rest(attacked, route.method, path_of(route), signed(role), body_of(route))
@@ -157,13 +157,14 @@ def test_other_methods_change_and_show_nothing(attacked: BrokerThread, method: s
     """HEAD needs what GET needs; other methods never come to a handler."""
     prepare(attacked)
     before = state_of(attacked)
-    for route, need in NEEDED:
+    for route in ROUTES:
+        need = route.permission
         if need.scope is Scope.OPEN:
             continue
         for token in (None, signed("nobody"), forged()["alg none"]):
             answer = rest(attacked, method, path_of(route), token)
             open_to_all = need.scope is Scope.AUTHENTICATED and token == signed("nobody")
-            assert open_to_all or answer.status >= 400, (method, route.template)
+            assert open_to_all or answer.status >= 400, (method, route.path)
             assert not answer.body or method != "HEAD"
     assert state_of(attacked) == before
 
@@ -172,7 +173,8 @@ def test_options_name_methods_and_nothing_else(attacked: BrokerThread) -> None:
     """Every role gets the same answer, as in Pulsar; without credentials there is none."""
     before = state_of(attacked)
     methods = {route.method for route in ROUTES} | {"HEAD", "OPTIONS"}
-    for path in sorted({path_of(route) for route, need in NEEDED if need.scope is not Scope.OPEN}):
+    closed = [route for route in ROUTES if route.permission.scope is not Scope.OPEN]
+    for path in sorted(set(map(path_of, closed))):
         for token in (None, forged()["alg none"]):
             assert rest(attacked, "OPTIONS", path, token).status == 401, path
         answer, other = (rest(attacked, "OPTIONS", path, signed(r)) for r in ("nobody", "admin"))
@@ -189,22 +191,39 @@ def test_no_name_has_an_empty_value() -> None:
     """A path with nothing in the place of a name is another path, as in Pulsar."""
     for route in ROUTES:
         values = [VALUES.get(part[1:-1], part) for part in route.parts]
-        assert route.match(tuple(values)) is not None, route.template
+        assert route.match(tuple(values)) is not None, route.path
         for place, part in enumerate(route.parts):
             if part.startswith("{"):
                 empty = (*values[:place], "", *values[place + 1 :])
-                assert route.match(empty) is None, (route.template, part)
+                assert route.match(empty) is None, (route.path, part)
 
 
-def test_a_route_without_a_stated_need_fails_at_import() -> None:
-    """Also a route that looks like a policy's, with a policy that is not named."""
+def test_a_route_whose_path_does_not_name_what_it_is_about_fails_at_import() -> None:
+    """A permission on a topic needs the topic's names in the path, and so on."""
 
     async def handler(*_: Any) -> Any:
         raise AssertionError
 
-    for template in ("/admin/v2/new", "/admin/v2/namespaces/{tenant}/{namespace}/newPolicy"):
-        with pytest.raises(LookupError, match="does not say"):
-            need_of(Route("GET", template, handler))
-    with pytest.raises(LookupError):
-        need_of(Route("POST", "/metrics", handler))
-    assert len(NEEDED) == len(ROUTES)
+    for path, permission in (
+        ("/admin/v2/new/{tenant}/{namespace}", needs.topic("CONSUME")),
+        ("/admin/v2/new/{tenant}", needs.namespace("GET_TOPICS")),
+        ("/admin/v2/new", needs.tenant_admin()),
+        ("/n/{tenant}/{namespace}/{topic}/subscription/{name}", needs.topic("CONSUME")),
+    ):
+        with pytest.raises(LookupError, match="must have the names"):
+            Route("GET", path, permission, None, handler)
+
+
+def test_every_route_says_what_it_does() -> None:
+    """The purpose is a sentence of the handler's docstring."""
+    assert [route.path for route in ROUTES if not route.purpose.endswith((".", '"'))] == []
+
+
+def test_no_two_routes_are_the_same() -> None:
+    """A second route with the same method and shape would never be reached."""
+    shapes = [
+        (route.method, *("{}" if part.startswith("{") else part for part in route.parts))
+        for route in ROUTES
+        if "{domain}" not in route.path
+    ]
+    assert sorted({shape for shape in shapes if shapes.count(shape) > 1}) == []

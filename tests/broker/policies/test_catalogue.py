@@ -32,7 +32,6 @@ VALUES: dict[str, Any] = {
     "publishRate": {"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": 6},
     "dispatchRate": RATE,
     "subscriptionDispatchRate": RATE,
-    "replicatorDispatchRate": RATE,
     "subscribeRate": {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 6},
     "autoTopicCreation": {"allowAutoTopicCreation": True, "topicType": "non-partitioned"},
     "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": False},
@@ -46,14 +45,7 @@ VALUES: dict[str, Any] = {
     "schemaCompatibilityStrategy": "BACKWARD",
     "schemaAutoUpdateCompatibilityStrategy": "Full",
     "subscriptionAuthMode": "Prefix",
-    "persistence": {
-        "bookkeeperEnsemble": 3,
-        "bookkeeperWriteQuorum": 2,
-        "bookkeeperAckQuorum": 2,
-        "managedLedgerMaxMarkDeleteRate": 0.5,
-    },
     "replication": ["standalone"],
-    "allowedClusters": ["standalone"],
 }
 BOOLEANS = {
     "leaderEpochs",
@@ -61,10 +53,7 @@ BOOLEANS = {
     "encryptionRequired",
     "isAllowAutoUpdateSchema",
     "schemaValidationEnforced",
-    "dispatcherPauseOnAckStatePersistent",
 }
-#: Policies that only have their own form of value, tested elsewhere.
-SPECIAL = {"entryFilters", "offloadPolicies"}
 
 
 def ask(broker: BrokerThread, method: str, path: str, value: Any = None) -> tuple[int, Any]:
@@ -89,8 +78,6 @@ def places() -> list[tuple[Policy, Place, str]]:
     """Every policy with its levels."""
     found = []
     for policy in POLICIES:
-        if policy.name in SPECIAL:
-            continue
         for place, base in ((policy.namespace, NAMESPACE), (policy.topic, TOPIC)):
             if place is not None:
                 found.append((policy, place, f"{base}/{place.path}"))

@@ -8,6 +8,7 @@ import pytest
 
 from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.broker.security.authorization import Authorizer, Target
+from pulsemark.broker.security.identity import UNAUTHENTICATED, Principal
 from pulsemark.broker.security.needs import (
     AUTHENTICATED,
     LOOKUPS,
@@ -26,7 +27,6 @@ from pulsemark.broker.security.needs import (
     topic_policy,
 )
 from pulsemark.broker.security.permissions import Action
-from pulsemark.broker.security.principal import UNAUTHENTICATED, Principal
 from pulsemark.wire import TopicName
 
 TOPIC = TopicName.parse("persistent://acme/ns/orders")

@@ -1,13 +1,12 @@
-"""docs/authorization.md says of every command, route and call what it needs, as the code has it."""
+"""docs/authorization.md says of every command and call what it needs, as the code has it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pulsemark.broker.grpc_admission import NEEDS
+from pulsemark.broker.grpc.admission import NEEDS
 from pulsemark.broker.handlers import COMMANDS
 from pulsemark.broker.handlers.authorizing import COMMAND_NEEDS
-from pulsemark.broker.http.routing import NEEDED
 from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.kafka.wire import APIS
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
@@ -23,15 +22,14 @@ def made() -> str:
     for kind in sorted(COMMANDS):
         needs = "; ".join(map(str, COMMAND_NEEDS[kind].shown))
         lines.append(f"| {BaseCommand.Type.Name(kind)} | {needs} |")
-    lines += ["", "### Routes", "", "| method | path | needs |", "|---|---|---|"]
-    lines += [f"| {route.method} | `{route.template}` | {need} |" for route, need in NEEDED]
+    lines += ["", "### Routes", "", "[rest.md](rest.md) names the permission of each route."]
     lines += ["", "### gRPC calls", "", "| call | needs |", "|---|---|"]
     lines += [f"| {name} | {need} |" for name, need in sorted(NEEDS.items())]
     return "\n".join(lines)
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    """A new command, route or call is in the tables. Run this file to write them again."""
+    """A new command or call is in the tables. Run this file to write them again."""
     page = PAGE.read_text()
     shown = page.partition(BEGIN)[2].partition(END)[0].strip()
     assert shown == made(), f"docs/authorization.md must have:\n{made()}"

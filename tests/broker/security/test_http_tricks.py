@@ -10,8 +10,8 @@ import pytest
 
 from pulsemark.broker import BrokerThread
 from pulsemark.testing import RawClient
-from pulsemark.testing.attackers import attacked_broker, signed, state_of
-from pulsemark.testing.secured import set_up
+from tests.support.attackers import attacked_broker, signed, state_of
+from tests.support.secured import set_up
 
 #: A name that no refusal may show; the attacker's role may see nothing of its tenant.
 HIDDEN = "hidden-topic"

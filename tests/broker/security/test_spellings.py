@@ -10,10 +10,10 @@ import pytest
 from pulsemark.broker import BrokerThread
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.attackers import attacked_broker, signed, state_of
-from pulsemark.testing.raw_handles import RequestRefusedError
-from pulsemark.testing.secured import rest, set_up
+from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import commands
+from tests.support.attackers import attacked_broker, signed, state_of
+from tests.support.secured import rest, set_up
 
 PATHS = (
     "/admin/v2/persistent/other/ns/secret/stats",

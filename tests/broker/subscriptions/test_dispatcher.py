@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from pulsemark.broker.commits import durable
+from pulsemark.broker.storage import durable
 from pulsemark.broker.subscriptions.dispatcher import ROUND_ENTRIES
 from pulsemark.broker.subscriptions.sticky_keys import murmur3_32
 from pulsemark.ledger import EntryKind, StoreOptions

@@ -15,11 +15,11 @@ import pytest
 import pulsemark.broker
 from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.errors import RefusedError
+from pulsemark.broker.policies.own_policies import StampPolicy
 from pulsemark.broker.topics.catalog_writer import CatalogWriter
 from pulsemark.broker.topics.registry import Topics
 from pulsemark.broker.topics.schema_rules import SchemaRules
 from pulsemark.broker.topics.schemas import Schemas
-from pulsemark.broker.topics.stamp_policies import StampPolicy
 from pulsemark.ledger import CatalogError, LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.proto.pulsar_api_pb2 import Schema
@@ -284,10 +284,10 @@ AT_THE_START = {
     "topic_marks.py:load",
     "partitioned_topics.py:finish",
     "policy_store.py:load",
-    "making.py:_next_incarnation",
+    "server.py:_next_incarnation",
 }
 """Functions that change the catalog before anything runs beside them."""
-OF_THE_AUDITOR = {"trails.py:save", "trails.py:post", "trails.py:forget"}
+OF_THE_AUDITOR = {"auditor.py:save", "auditor.py:post", "auditor.py:forget"}
 """The auditor's one thread alone changes its kinds, and reads no others."""
 
 

@@ -42,8 +42,7 @@ from pulsemark.metadata.source_stamp import MIRROR_PROPERTY, SourceStamp
 from pulsemark.proto.pulsar_api_pb2 import CommandSend
 from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.faulty_files import FaultyFiles
-from pulsemark.testing.raw_client import SendRefusedError
-from pulsemark.testing.raw_handles import RawProducer, Receipt
+from pulsemark.testing.raw_client import RawProducer, Receipt, SendRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 
 DUPLICATE = (-1, -1)

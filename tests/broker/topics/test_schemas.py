@@ -288,7 +288,7 @@ def test_schemas_over_rest(broker, raw, topic):
     assert [each["version"] for each in answer["getSchemaResponses"]] == [0, 1]
     status, answer = rest(broker, "POST", f"{path}/compatibility", two)
     assert (status, answer) == (202, {"compatibility": True, "schemaCompatibilityStrategy": "FULL"})
-    assert rest(broker, "POST", f"{path}/compatibility", bad)[0] == 500
+    assert rest(broker, "POST", f"{path}/compatibility", bad)[0] == 409
     assert rest(broker, "POST", f"{path}/version", two) == (200, {"version": 1})
     assert rest(broker, "POST", f"{path}/version", bad) == (200, {"version": -1})
     assert rest(broker, "DELETE", f"{path}/schema") == (200, {"version": 2})

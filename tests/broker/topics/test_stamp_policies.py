@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.broker.topics.stamp_policies import (
+from pulsemark.broker.policies.own_policies import (
     MAX_STAMPERS,
     InvalidPolicyError,
     StampPolicy,
@@ -18,11 +18,11 @@ from pulsemark.metadata import (
     BrokerTimeStamper,
     StamperChain,
     application_tags,
+    builtin_stampers,
     peek,
-    stamper_plugins,
 )
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_handles import SendRefusedError
+from pulsemark.testing.raw_client import SendRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 
 NAMESPACE = "/admin/v2/namespaces/public/default/brokerEntryMetadata"
@@ -407,7 +407,7 @@ def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, 
     """Reading works, sends are refused with its name, and another policy repairs it."""
     point = EntryPoint("vanishing", f"{__name__}:_Vanishing", "pulsemark.stampers")
     monkeypatch.setattr(EntryPoint, "load", lambda _: _Vanishing)
-    monkeypatch.setattr(stamper_plugins, "_installed_plugins", lambda: EntryPoints([point]))
+    monkeypatch.setattr(builtin_stampers, "_installed_plugins", lambda: EntryPoints([point]))
     with (
         running_broker(data_dir=tmp_path) as broker,
         RawClient.from_url(broker.service_url) as client,
@@ -417,7 +417,7 @@ def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, 
         producer.send(b"x")
         (stored,) = stored_in(broker, topic)
         assert list(stored) == ["application_tags"]
-    monkeypatch.setattr(stamper_plugins, "_installed_plugins", lambda: EntryPoints([]))
+    monkeypatch.setattr(builtin_stampers, "_installed_plugins", lambda: EntryPoints([]))
     stampers_of_before()
     with (
         running_broker(data_dir=tmp_path) as broker,
@@ -437,9 +437,9 @@ def test_a_stamper_that_is_gone_stops_appends_and_nothing_else(tmp_path, topic, 
 
 def stampers_of_before():
     """Forget the chains that were made while the plugin was there, as a new process would."""
-    from pulsemark.broker.topics import stamp_policies
+    from pulsemark.broker.policies import own_policies
 
-    stamp_policies._chain.cache_clear()
+    own_policies._chain.cache_clear()
 
 
 def change(broker, topic, value):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.broker import long_work
+from pulsemark.broker import cooperative
 from pulsemark.broker.policies.pulsar_policies import PUBLISH_RATE
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
 from pulsemark.proto.pulsar_api_pb2 import ZSTD, CommandAck, CommandSubscribe
@@ -26,7 +26,7 @@ COMPRESSED: dict[str, Any] = {"compression": ZSTD, "uncompressed_size": 5_000_00
 @pytest.fixture
 def watch_reads(broker, topic, monkeypatch):
     """Append control entries; the list that gets the loop's turn of each read from then on."""
-    monkeypatch.setattr(long_work, "SLICE_S", 0)
+    monkeypatch.setattr(cooperative, "SLICE_S", 0)
     tasks = []
 
     def arm():
@@ -177,7 +177,7 @@ def test_a_closed_topic_sends_nothing_more(raw, broker, topic):
             held = subscription.consumers[0]
             opened.close()
             subscription.flow(held, 10)
-            long_work.at_once(opened.disconnect())
+            cooperative.at_once(opened.disconnect())
             return subscription.messages_out
 
         assert broker.call(close_and_offer) == 0

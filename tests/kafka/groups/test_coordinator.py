@@ -6,17 +6,18 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.protocol.consumer import ConsumerProtocolSubscription
 
 from pulsemark.broker import BrokerConfig
-from pulsemark.broker.kafka_bridge import kafka_options
+from pulsemark.broker.kafka.ports import kafka_options
 from pulsemark.kafka.deadlines import Deadline
 from pulsemark.kafka.errors import Code
-from pulsemark.kafka.groups.coordinator import Coordinator
-from pulsemark.kafka.groups.group import State
-from pulsemark.kafka.groups.member import Joining
+from pulsemark.kafka.groups.coordinator import Coordinator, subscribes
+from pulsemark.kafka.groups.group import Joining, State
 
 
 class Clock:
@@ -359,3 +360,26 @@ def test_only_groups_without_members_can_be_deleted():
     assert groups.coordinator.deletable("none") is Code.GROUP_ID_NOT_FOUND
     groups.offsets.stored["old"] = {("t", 0): object()}
     assert groups.coordinator.deletable("old") is Code.NONE
+
+
+# -- What the metadata of a consumer group's members says
+
+
+def member(*metadata):
+    """A member with this metadata for each of its protocols."""
+    return SimpleNamespace(joining=SimpleNamespace(protocols=[("p", each) for each in metadata]))
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_topics_of_a_subscription_in_every_version(version):
+    """Those that are named, and no others."""
+    fields = {"topics": ["a", "b"], "user_data": b"x", "owned_partitions": [], "generation_id": 1}
+    metadata = ConsumerProtocolSubscription(version=version, **fields, rack_id=None).encode()
+    assert subscribes(member(metadata), "b")
+    assert not subscribes(member(metadata), "c")
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\x00", b"meta", b"\x00\x00\x7f\xff\xff\xff"])
+def test_metadata_that_cannot_be_read_may_be_of_any_topic(metadata):
+    """Offsets are rather kept than removed while they are used."""
+    assert subscribes(member(metadata), "a")

@@ -16,7 +16,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from pulsemark.broker import Broker, BrokerThread
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_kafka import RawKafka
-from pulsemark.testing.secured import rest, secured_broker, set_up, token_of
+from tests.support.secured import rest, secured_broker, set_up, token_of
 
 ILLEGAL_STATE, UNSUPPORTED, FAILED = 34, 33, 58
 HTPASSWD = "reader:{SHA}" + base64.b64encode(hashlib.sha1(b"open").digest()).decode()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.broker import long_work
-from pulsemark.broker.long_work import Turns
-from pulsemark.kafka import answering, session
+from pulsemark.broker import cooperative
+from pulsemark.broker.cooperative import Turns
+from pulsemark.kafka import session
 from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.kafka.session import MANY_PARTS, one_part
 from pulsemark.kafka.wire import connection
-from pulsemark.testing.kafka_worst_cases import worst_cases
+from tests.support.kafka_worst_cases import worst_cases
 
 #: More than a request may name without counting as large.
 COUNT = MANY_PARTS + 500
@@ -44,7 +44,7 @@ def test_a_request_that_names_one_thing_very_often(raw, monkeypatch, key):
 
     monkeypatch.setattr(session.KafkaSession, "handle_large_now", counted)
     monkeypatch.setattr(Turns, "next", counted_turn)
-    monkeypatch.setattr(long_work, "SLICE_S", 0)
+    monkeypatch.setattr(cooperative, "SLICE_S", 0)
     # It is the number of its parts that makes it large, not its bytes.
     monkeypatch.setattr(connection, "DECODED_AT_ONCE_BYTES", 1 << 30)
     monkeypatch.setattr(connection, "DECODED_AT_ONCE_SETS", 1 << 30)
@@ -59,7 +59,7 @@ def test_a_request_that_names_one_thing_very_often(raw, monkeypatch, key):
 
 def test_an_answer_that_would_be_too_large_ends_the_connection(raw, monkeypatch, caplog):
     """Its size is known before it is made; the log says it."""
-    monkeypatch.setattr(answering, "MAX_ANSWER_BYTES", 50_000)
+    monkeypatch.setattr(session, "MAX_ANSWER_BYTES", 50_000)
     case = worst_cases("too-large", 1_000, repeated=False)[3]
     with pytest.raises(ConnectionError), caplog.at_level("INFO"):
         raw.call(case.request, case.version, **case.fields)

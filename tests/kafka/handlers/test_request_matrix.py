@@ -17,9 +17,9 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from pulsemark.broker import BrokerThread
 from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.kafka.wire import APIS, RAW_SASL
-from pulsemark.testing.attackers import attacked_broker, forged, signed, state_of
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
-from pulsemark.testing.secured import rest, set_up
+from tests.support.attackers import attacked_broker, forged, signed, state_of
+from tests.support.secured import rest, set_up
 
 TOPIC_FAILED, GROUP_FAILED, CLUSTER_FAILED, SASL_FAILED = 29, 30, 31, 58
 OPEN = {17, 18, 36}

@@ -24,9 +24,9 @@ from pulsemark.kafka.records import (
     batch,
     fetch,
     legacy,
-    sets,
     validate_produced,
 )
+from pulsemark.kafka.records.layout import spans
 from pulsemark.kafka.records.record import Record
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "kafka-2.8.2.json"
@@ -146,7 +146,7 @@ def seen_by_clients(records: bytes, magic: int, codec: int) -> list[list[Seen]]:
 
 def whole(records: bytes) -> bytes:
     """A set without the part of a message that Kafka ends its answers with."""
-    return records[: max((span.end for span in sets.spans(records)), default=0)]
+    return records[: max((span.end for span in spans(records)), default=0)]
 
 
 @cache

@@ -28,9 +28,9 @@ from pulsemark.kafka.records import (
     validate_produced,
 )
 from pulsemark.kafka.records.compression import compress
+from pulsemark.kafka.records.layout import spans
 from pulsemark.kafka.records.record import MAX_RECORDS
 from pulsemark.kafka.records.scan import scan_records
-from pulsemark.kafka.records.sets import spans
 from pulsemark.metadata import crc32c
 
 from .conftest import CELLS, TIME_MS, Row, build_set, golden, produce_version, records_of, stored

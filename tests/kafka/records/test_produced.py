@@ -202,7 +202,7 @@ def test_wrong_latest_time_is_corrected_in_place(magic: int, codec: Codec) -> No
 
 
 def _spans(sent: bytes) -> Any:
-    from pulsemark.kafka.records.sets import spans
+    from pulsemark.kafka.records.layout import spans
 
     return spans(sent)
 

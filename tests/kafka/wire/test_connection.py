@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol.broker_version_data import infer_broker_version_from_api_versions
-from kafka.protocol.consumer import FetchRequest, HeartbeatRequest
+from kafka.protocol.consumer import FetchRequest, FetchResponse, HeartbeatRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.kafka.errors import ProtocolError
-from pulsemark.kafka.wire import APIS, Connection, decode_body
+from pulsemark.kafka.wire import APIS, RECORDS_MARK, Connection, decode_body, splice
 from pulsemark.kafka.wire import connection as connection_module
 from pulsemark.kafka.wire.apis import HIGHEST_FOR
 from pulsemark.testing.raw_kafka import fetch_fields, produce_fields
@@ -175,24 +175,43 @@ def test_a_large_body_of_many_parts_is_left_for_a_thread(version):
     assert asked == [False, True, False, True]
 
 
-def test_a_produce_with_too_many_sets_is_refused_before_it_is_decoded(monkeypatch):
-    """Decoded, sets without records would take a hundred times the bytes of the request."""
+@pytest.mark.parametrize("topics", [1, 7_000])
+def test_a_produce_with_too_many_sets_is_refused_before_it_is_decoded(monkeypatch, topics):
+    """The limit counts sets, over any number of topics, and topics without sets."""
     monkeypatch.setattr(connection_module, "MAX_SETS", 20_000)
-    topics = ProduceRequest.TopicProduceData
-    sets = [topics.PartitionProduceData(index=n, records=None) for n in range(20_000)]
-    for count, is_served in ((19_998, True), (20_000, False)):
+    topic = ProduceRequest.TopicProduceData
+    sets = [topic.PartitionProduceData(index=n, records=None) for n in range(20_001)]
+    for count, is_served in ((20_000, True), (20_001, False)):
         connection = Connection(1 << 24)
-        data = [topics(name="t", partition_data=sets[:count])]
+        each = -(-count // topics)
+        data = [
+            topic(
+                name=f"t{number}",
+                partition_data=sets[number * each : min(count, (number + 1) * each)],
+            )
+            for number in range(-(-count // each))
+        ]
         connection.receive(
             frame(ProduceRequest, 7, **produce_fields([], -1) | {"topic_data": data})
         )
         (request,) = taken(connection)
         if is_served:
             decode_body(request)
-            assert len(request.body.topic_data[0].partition_data) == count
+            assert sum(len(each.partition_data) for each in request.body.topic_data) == count
         else:
             with pytest.raises(ProtocolError, match="more than 20000 sets"):
                 decode_body(request)
+
+
+def test_topics_without_sets_count_as_sets(monkeypatch):
+    """They take memory, too."""
+    monkeypatch.setattr(connection_module, "MAX_SETS", 20_000)
+    connection = Connection(1 << 24)
+    data = [ProduceRequest.TopicProduceData(name="t", partition_data=[])] * 20_001
+    connection.receive(frame(ProduceRequest, 7, **produce_fields([], -1) | {"topic_data": data}))
+    (request,) = taken(connection)
+    with pytest.raises(ProtocolError, match="more than 20000 sets"):
+        decode_body(request)
 
 
 def test_kafka_python_takes_the_broker_for_the_kafka_whose_requests_it_serves():
@@ -200,3 +219,48 @@ def test_kafka_python_takes_the_broker_for_the_kafka_whose_requests_it_serves():
     less = HIGHEST_FOR["kafka-python"]
     served = {api.key: (api.lowest, less.get(api.key, api.highest)) for api in APIS.values()}
     assert infer_broker_version_from_api_versions(served) == (2, 4)
+
+
+# -- Records are put into an encoded answer without the codec
+
+
+_Topic = FetchResponse.FetchableTopicResponse
+
+
+def encoded(version, records):
+    """A Fetch answer with these records, as the codec writes it."""
+    partitions = [
+        _Topic.PartitionData(
+            partition_index=number,
+            error_code=0,
+            high_watermark=9,
+            aborted_transactions=None,
+            records=each,
+        )
+        for number, each in enumerate(records)
+    ]
+    response = FetchResponse(
+        version=version,
+        throttle_time_ms=0,
+        error_code=0,
+        responses=[_Topic(topic="t", partitions=partitions)],
+    )
+    response.with_header(3)
+    return response.encode(header=True, framed=True)
+
+
+@given(
+    st.integers(0, 11),
+    st.lists(st.lists(st.binary(max_size=40), min_size=1, max_size=3), max_size=4),
+)
+def test_a_spliced_answer_is_the_one_that_the_codec_makes(version, records):
+    """In every version that is served, byte by byte."""
+    plain = encoded(version, [b"".join(parts) for parts in records])
+    marked = encoded(version, [RECORDS_MARK] * len(records))
+    assert b"".join(splice(marked, records)) == plain
+
+
+def test_records_without_a_mark_are_our_own_mistake():
+    """A missing mark is noticed before anything is sent."""
+    with pytest.raises(ValueError, match="0 marks for the records of 1 partitions"):
+        splice(encoded(4, [b""]), [[b"r"]])

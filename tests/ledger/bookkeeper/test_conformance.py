@@ -23,7 +23,7 @@ from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.metadata import Buffer
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.conformance import Engine, LedgerStoreConformance
-from pulsemark.testing.memory_bookies import MemoryBookies
+from tests.support.memory_bookies import MemoryBookies
 
 
 class BookKeeperEngine:

@@ -13,7 +13,7 @@ from pulsemark.ledger.bookkeeper.store import BookKeeperStore, fitting
 from pulsemark.ledger.errors import OwnershipLostError
 from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
-from pulsemark.testing.memory_bookies import MemoryBookies
+from tests.support.memory_bookies import MemoryBookies
 
 
 def test_a_trimmed_ledger_is_deleted_whatever_is_changed_in_between():

@@ -32,8 +32,8 @@ from pulsemark.metadata import MessageHeader, StamperChain, peek
 from pulsemark.metadata.compression import compress
 from pulsemark.proto.managed_ledger_pb2 import InfoCompression
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
-from pulsemark.testing.memory_bookies import MemoryBookies
 from pulsemark.testing.raw_messages import BatchMember, batched_message
+from tests.support.memory_bookies import MemoryBookies
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "pulsar_4_0_8.json").read_text())
 TOPIC = GOLDEN["topic"]

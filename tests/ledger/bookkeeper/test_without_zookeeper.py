@@ -19,7 +19,7 @@ from pulsemark.ledger.options import StoreOptions
 from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.metadata import StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
-from pulsemark.testing.memory_bookies import MemoryBookies
+from tests.support.memory_bookies import MemoryBookies
 
 LIMIT_S = 60
 

@@ -17,7 +17,7 @@ from pulsemark.ledger import (
     Position,
     StoreOptions,
 )
-from pulsemark.testing.kill_store import KillCampaign
+from tests.support.kill_store import KillCampaign
 
 TRACED = """
 import os, sys, threading

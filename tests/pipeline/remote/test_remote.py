@@ -12,8 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pulsemark.finder import SeekClient
 from pulsemark.finder.errors import SeekCallError, ServerUnavailableError, UnauthenticatedError
-from pulsemark.finder.server import ServerOptions
-from pulsemark.finder.server_tls import ServerTls
+from pulsemark.finder.server import ServerOptions, ServerTls
 from pulsemark.ledger import FolderReader, TopicNotFoundError
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.pipeline.columns import COLUMNS, ENTRY_COLUMNS

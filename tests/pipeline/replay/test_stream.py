@@ -70,7 +70,7 @@ def test_a_quota_of_the_target(folder: Any, target: BrokerThread, kit: Any, tmp_
 
 def test_permissions_of_the_target(folder: Any, kit: Any, tmp_path: Path) -> None:
     """A replay needs both: to produce, and to consume, because it looks at what is there."""
-    from pulsemark.testing.secured import secured_broker, set_up, token_of
+    from tests.support.secured import secured_broker, set_up, token_of
 
     topic = folder.topic("a")
     topic.single(b"x")

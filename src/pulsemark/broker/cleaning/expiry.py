@@ -17,7 +17,7 @@ import asyncio
 from ...ledger import Position
 from ...ledger.being_read import when_read
 from ...ledger.retention import expire_position
-from ..commits import durable
+from ..storage import durable
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 

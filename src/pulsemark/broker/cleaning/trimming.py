@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from ...compaction.current_view import claim_kept
 from ...ledger import ManagedLedger, Position
 from ...ledger.retention import apply_retention, retention_due
-from .figures import TopicCleaning
-from .policies import RetentionPolicy
+from ..counters import TopicCleaning
+from ..policies.cleaning_policies import RetentionPolicy
 
 __all__ = ["Removable", "removable", "size_bytes", "trim", "truncate"]
 

@@ -27,22 +27,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...ledger import LedgerError, Position
 from ...ledger.being_read import when_read
 from ...wire import TopicName
-from ..commits import durable
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
-from .claims import Claims
-from .compaction_runs import CompactionRuns
-from .lanes import Lane
-from .policies import (
+from ..policies.cleaning_policies import (
     COMPACTION_THRESHOLD,
     MESSAGE_TTL,
     RETENTION,
     CleaningPolicies,
 )
+from ..storage import durable
+from .compaction_runs import CompactionRuns
+from .worker_thread import Claims, Lane
 
 if TYPE_CHECKING:
     from ..policies.policy import Policy
+    from ..subscriptions.home_topic import HomeTopic
     from ..topics.policy_store import Concerns
     from ..topics.registry import Topics
     from ..topics.topic import Topic
@@ -213,7 +213,7 @@ class Cleaning:
         """Compact a topic as soon as possible; False if a compaction runs already."""
         return self.compactions.request(topic)
 
-    async def due_position(self, topic: Topic, ttl_s: int) -> Position | None:
+    async def due_position(self, topic: HomeTopic, ttl_s: int) -> Position | None:
         """The last entry older than a number of seconds. Raises LedgerError, OSError."""
         from .expiry import due_position
 

@@ -17,11 +17,25 @@ from typing import Any
 
 from ..errors import ConfigError
 from .config import BrokerConfig
-from .properties import PropertiesError, read_properties
-from .security_settings import PATH_BEGINNINGS, SECRETS
-from .settings import PARTS, FileSettings, SettingError, all_settings, parse_settings
-from .shipped_settings import pulsar_defaults
-from .sources import ConfigFileError, Loaded, meant, read_toml, toml_value
+from .settings import (
+    PARTS,
+    PATH_BEGINNINGS,
+    SECRETS,
+    FileSettings,
+    SettingError,
+    all_settings,
+    parse_settings,
+    pulsar_defaults,
+)
+from .sources import (
+    ConfigFileError,
+    Loaded,
+    PropertiesError,
+    meant,
+    read_properties,
+    read_toml,
+    toml_value,
+)
 
 __all__ = ["CheckedFile", "Level", "Remark", "check_file"]
 

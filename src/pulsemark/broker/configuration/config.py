@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from ...audit.errors import AuditInputError
 from ...audit.rows import MAX_BUCKET_MS, parse_tags
 from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
-from ...metadata.stamper_names import split_stamper_names
+from ...metadata.stampers import split_stamper_names
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig
 from .policy_defaults import CHOICES, LOWEST_OF_POLICIES, PolicyDefaults
 from .security_config import SecurityConfig, check_no_nul
-from .storage_place import check_storage, path_of
 
-__all__ = ["BrokerConfig"]
+__all__ = ["STORAGES", "BrokerConfig", "check_storage", "path_of"]
 
 MIB = 1024 * 1024
 HIGHEST_PORT = 65_535
@@ -82,7 +82,7 @@ class BrokerConfig(PolicyDefaults):
     #: The namespace whose topics Kafka's clients see, by their local names.
     kafka_namespace: str = "public/default"
     #: Host names that HTTP requests may use, in addition to those that are always allowed
-    #: (`http/origin.py`); "*" allows every name.
+    #: (`http/authentication.py`); "*" allows every name.
     http_allowed_hosts: tuple[str, ...] = ()
     #: Host that lookups return to clients; None: `host`, or the machine's name for 0.0.0.0.
     advertised_address: str | None = None
@@ -401,3 +401,32 @@ def _check_positive(name: str, value: Any) -> None:
     lowest = LOWEST.get(name, 1)
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
         raise ConfigError(name, value, f"must be a whole number of at least {lowest}")
+
+
+STORAGES = ("files", "memory")
+
+
+def check_storage(config: BrokerConfig) -> None:
+    """Raise ConfigError if no storage has this name, or if two places are given."""
+    storage, memory = config.storage, config.memory
+    data_dir: Any = config.data_dir
+    if data_dir is not None:
+        data_dir = path_of("data_dir", data_dir)
+        object.__setattr__(config, "data_dir", data_dir)
+    if storage not in STORAGES:
+        raise ConfigError("storage", storage, f"must be one of {', '.join(STORAGES)}")
+    if data_dir is not None and storage == "memory":
+        raise ConfigError("data_dir", data_dir, "a broker in memory has no data folder")
+    if memory is not None and not isinstance(memory, MemoryFolder):
+        raise ConfigError("memory", memory, "must be a MemoryFolder or None")
+    if memory is not None and storage != "memory":
+        raise ConfigError("memory", memory, "needs storage='memory'")
+    config.bookkeeper.check(storage, data_dir)
+
+
+def path_of(name: str, value: Any) -> Path:
+    """A setting's path. Raises ConfigError if it is none."""
+    try:
+        return Path(value)
+    except TypeError as error:
+        raise ConfigError(name, value, "must be a path or None") from error

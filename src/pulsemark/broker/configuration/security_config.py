@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, fields
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ..errors import ConfigError
 
-__all__ = ["PROVIDERS", "SecurityConfig"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+__all__ = ["AUTHENTICATION", "AUTHORIZATION", "PROVIDERS", "SecurityConfig", "installed"]
 
 _PULSARS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 #: Pulsar's providers that this broker has, too, and their methods.
@@ -68,9 +71,9 @@ class SecurityConfig:
     #: The key of tokens signed with a private key (RS256, ES256...).
     token_public_key: str | None = field(default=None, repr=False)
     #: The algorithm of `token_public_key`.
-    token_public_alg: str = "RS256"  # noqa: S105 - a name, no password
+    token_public_alg: str = "RS256"  # noqa: S105 - not a password
     #: The claim that names the role.
-    token_auth_claim: str = "sub"  # noqa: S105
+    token_auth_claim: str = "sub"  # noqa: S105 - not a password
     #: The claim that names who may accept the token; None: it is not looked at.
     token_audience_claim: str | None = None
     #: What that claim must have.
@@ -150,3 +153,14 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
         wanted = "a sequence of names"
     if not fits:
         raise ConfigError(name, value, f"must be {wanted}")
+
+
+AUTHENTICATION = "pulsemark.authentication"
+AUTHORIZATION = "pulsemark.authorization"
+
+
+def installed(group: str) -> EntryPoints:
+    """The entry points of a group. Nothing is imported."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)

@@ -7,7 +7,7 @@ settings:
   `SettingError` with key and value.
 - Settings of Pulsar that this broker does not have; there are hundreds. They are ignored and
   listed in `FileSettings.ignored`, so that the program can warn once. A setting that asks for
-  protection, or for a limit, that this broker does not have is an error (`refused_settings`).
+  protection, or for a limit, that this broker does not have is an error (`PROTECTIONS`, `LIMITS`).
 - This broker's own settings: `pulsemark` and the field's name. `pulsemarkDataDir` is `data_dir`,
   `pulsemarkSyncIntervalMs` is the store's `sync_interval_ms`. An unknown one is an error, since
   only a mistake can put it there. A setting that has a name in Pulsar has only that name.
@@ -26,27 +26,33 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from ...ledger import StoreOptions
-from ...metadata.stamper_names import join_stamper_names, split_stamper_names
+from ...metadata.stampers import join_stamper_names, split_stamper_names
 from ..errors import BrokerError, ConfigError
 from .bookkeeper_config import BOOKKEEPER, BOOKKEEPER_SETTINGS, BookKeeperConfig
 from .config import BrokerConfig
 from .policy_defaults import POLICY_SETTINGS
-from .refused_settings import LIMITS, PROTECTIONS, refusal
-from .security_config import SecurityConfig
-from .security_settings import HIDDEN, PATH_BEGINNINGS, SECRETS, SECURITY_SETTINGS
+from .security_config import AUTHENTICATION, AUTHORIZATION, PROVIDERS, SecurityConfig, installed
 from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, limit, multiple
-from .shipped_settings import pulsar_defaults
 
 __all__ = [
+    "HIDDEN",
+    "LIMITS",
+    "PATH_BEGINNINGS",
+    "PROTECTIONS",
+    "SECRETS",
+    "SECURITY_SETTINGS",
     "STAMPERS_KIND",
     "FileSettings",
     "SettingError",
     "all_settings",
     "parse_settings",
+    "pulsar_defaults",
+    "refusal",
     "runtime_settings",
 ]
 
@@ -134,6 +140,206 @@ _OF_POLICIES = {
     "seconds": (multiple(1000), ()),
     "text": (TEXT, ()),
 }
+
+# -- security -------------------------------------------------------------------------------------
+
+PULSARS_RULES = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
+
+
+def _providers(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in PROVIDERS and name not in PROVIDERS.values():
+            plugins = installed(AUTHENTICATION).names
+            if name not in plugins:
+                known = ", ".join([*PROVIDERS, *sorted(plugins)])
+                raise ValueError(f"{name} is not a provider of this broker, which has {known}")
+    return names
+
+
+def _authorization(name: str) -> str | None:
+    """The entry point of a provider; None for Pulsar's own class, whose rules always hold."""
+    if name == PULSARS_RULES:
+        return None
+    plugins = installed(AUTHORIZATION).names
+    if name not in plugins:
+        known = ", ".join([PULSARS_RULES, *sorted(plugins)])
+        raise ValueError(f"{name} is not a provider of this broker, which has {known}")
+    return name
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Names with commas or spaces between them, as the TLS settings have."""
+    return tuple(text.replace(",", " ").split())
+
+
+_WORDS = Kind(_words, ",".join)
+
+
+def _setting(field: str, kind: Kind = TEXT, empty: tuple[object, ...] = ()) -> Setting:
+    return Setting(field, kind, empty, SECURITY)
+
+
+SECURITY_SETTINGS: dict[str, Setting] = {
+    "authenticationEnabled": _setting("authentication_enabled", BOOLEAN),
+    "authenticationProviders": _setting(
+        "authentication_providers", Kind(_providers, ",".join), ((),)
+    ),
+    "anonymousUserRole": _setting("anonymous_user_role", empty=(None,)),
+    "authenticateOriginalAuthData": _setting("authenticate_original_auth_data", BOOLEAN),
+    "authenticateMetricsEndpoint": _setting("authenticate_metrics_endpoint", BOOLEAN),
+    "authenticationRefreshCheckSeconds": _setting(
+        "authentication_refresh_check_ms", multiple(1000)
+    ),
+    "proxyRoles": _setting("proxy_roles", NAMES, ((),)),
+    "authorizationEnabled": _setting("authorization_enabled", BOOLEAN),
+    "authorizationAllowWildcardsMatching": _setting(
+        "authorization_allow_wildcards_matching", BOOLEAN
+    ),
+    "authorizationProvider": _setting(
+        "authorization_provider", Kind(_authorization), empty=(None,)
+    ),
+    "superUserRoles": _setting("super_user_roles", NAMES, ((),)),
+    "tokenSecretKey": _setting("token_secret_key", empty=(None,)),
+    "tokenPublicKey": _setting("token_public_key", empty=(None,)),
+    "tokenPublicAlg": _setting("token_public_alg"),
+    "tokenAuthClaim": _setting("token_auth_claim"),
+    "tokenAudienceClaim": _setting("token_audience_claim", empty=(None,)),
+    "tokenAudience": _setting("token_audience", empty=(None,)),
+    "tokenAllowedClockSkewSeconds": _setting("token_allowed_clock_skew_s", INTEGER),
+    "basicAuthConf": _setting("basic_auth_conf", empty=(None,)),
+    "brokerServicePortTls": _setting("tls_port", INTEGER, (None,)),
+    "webServicePortTls": _setting("http_tls_port", INTEGER, (None,)),
+    "tlsCertificateFilePath": _setting("tls_certificate_file", empty=(None,)),
+    "tlsKeyFilePath": _setting("tls_key_file", empty=(None,)),
+    "tlsTrustCertsFilePath": _setting("tls_trust_certs_file", empty=(None,)),
+    "tlsAllowInsecureConnection": _setting("tls_allow_insecure_connection", BOOLEAN),
+    "tlsRequireTrustedClientCertOnConnect": _setting(
+        "tls_require_trusted_client_cert_on_connect", BOOLEAN
+    ),
+    "tlsProtocols": _setting("tls_protocols", _WORDS, ((),)),
+    "tlsCiphers": _setting("tls_ciphers", _WORDS, ((),)),
+    "webServiceTlsProtocols": _setting("http_tls_protocols", _WORDS, ((),)),
+    "webServiceTlsCiphers": _setting("http_tls_ciphers", _WORDS, ((),)),
+    "tlsCertRefreshCheckDurationSec": _setting("tls_cert_refresh_check_s", INTEGER),
+}
+
+#: Settings that may hold a key itself, as a `data:` URL or base64.
+SECRETS = frozenset({"tokenSecretKey", "tokenPublicKey", "basicAuthConf"})
+#: What is shown instead, unless the value is the path or URL of a file.
+HIDDEN = "data:***"
+PATH_BEGINNINGS = ("file:", "/", "./", "../")
+
+
+# -- settings that stop the start -----------------------------------------------------------------
+#
+# A broker must not be less safe than its file says. The values of Pulsar's own files do not stop
+# it, so that these files start a broker; nor does a limit that is switched off, or wider than
+# Pulsar's.
+
+_DEFAULTS = "pulsar_defaults.txt"
+
+
+@cache
+def pulsar_defaults() -> dict[str, frozenset[str]]:
+    """The settings of Pulsar, with the values that its own files give them."""
+    text = files(__package__).joinpath(_DEFAULTS).read_text(encoding="utf-8")
+    found: dict[str, set[str]] = {}
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(name, set()).add(value)
+    return {name: frozenset(values) for name, values in found.items()}
+
+
+_BOOKKEEPERS_TLS = "org.apache.bookkeeper.tls.TLSContextFactory"
+_PULSARS_SSL = "org.apache.pulsar.common.util.DefaultPulsarSslFactory"
+
+#: Settings that ask for protection, with the values that do not ask for it: Pulsar's defaults.
+PROTECTIONS: dict[str, tuple[str, ...]] = {
+    "encryptionRequireOnProducer": ("", "false"),
+    "tlsEnabledWithKeyStore": ("", "false"),
+    "tlsKeyStore": ("",),
+    "tlsTrustStore": ("",),
+    "sslFactoryPlugin": ("", _PULSARS_SSL),
+    "saslJaasClientAllowedIds": ("", ".*pulsar.*"),
+    "saslJaasServerSectionName": ("", "PulsarBroker"),
+    "saslJaasServerRoleTokenSignerSecretPath": ("",),
+    "athenzDomainNames": ("",),
+    "bookkeeperClientAuthenticationPlugin": ("",),
+    "bookkeeperTLSKeyFileType": ("", "PEM"),
+    "bookkeeperTLSProviderFactoryClass": ("", _BOOKKEEPERS_TLS),
+    "bookkeeperTLSTrustCertTypes": ("", "PEM"),
+    # Code that decides what clients may do, and what consumers get.
+    "brokerInterceptors": ("",),
+    "brokerEntryPayloadProcessors": ("",),
+    "entryFilterNames": ("",),
+    # What is refused to clients.
+    "clientLibraryVersionCheckEnabled": ("", "false"),
+    "enableNonPersistentTopics": ("", "true"),
+    "enablePersistentTopics": ("", "true"),
+    "httpRequestsLimitEnabled": ("", "false"),
+    "strictTopicNameEnabled": ("", "false"),
+    "strictlyVerifySubscriptionName": ("", "false"),
+    "subscriptionKeySharedEnable": ("", "true"),
+    # Which bookies hold the entries.
+    "bookkeeperClientEnforceMinNumRacksPerWriteQuorum": ("", "false"),
+    "bookkeeperClientIsolationGroups": ("",),
+    "strictBookieAffinityEnabled": ("", "false"),
+}
+
+#: Limits, with Pulsar's values; 0 is without limit, as are an empty and a negative one.
+LIMITS: dict[str, int] = {
+    "brokerPublisherThrottlingMaxByteRate": 0,
+    "brokerPublisherThrottlingMaxMessageRate": 0,
+    "dispatchThrottlingRateInByte": 0,
+    "dispatchThrottlingRateInMsg": 0,
+    "httpMaxRequestSize": 0,
+    "maxConcurrentHttpRequests": 1024,
+    "maxConcurrentLookupRequest": 50_000,
+    "maxConcurrentTopicLoadRequest": 5000,
+    "maxConsumerMetadataSize": 1024,
+    "maxSameAddressConsumersPerTopic": 0,
+    "maxSameAddressProducersPerTopic": 0,
+    "maxUnackedMessagesPerBroker": 0,
+    "subscriptionPatternMaxLength": 50,
+}
+
+#: What a user may set in their place.
+_INSTEAD = {
+    "bookkeeperTLSKeyFileType": "PEM: convert the file",
+    "bookkeeperTLSProviderFactoryClass": _BOOKKEEPERS_TLS,
+    "bookkeeperTLSTrustCertTypes": "PEM: convert the file",
+    "httpMaxRequestSize": "pulsemarkMaxHttpBodyBytes",
+    "maxConcurrentHttpRequests": "maxHttpServerConnections, since each has one request at a time",
+    "maxConcurrentLookupRequest": "pulsemarkMaxPendingRequestsPerConnection",
+    "maxUnackedMessagesPerBroker": "maxUnackedMessagesPerSubscription",
+    "subscriptionKeySharedEnable": "subscriptionTypesEnabled",
+}
+
+
+def refusal(key: str, value: str) -> str | None:
+    """Why a setting stops the start; None: it does not."""
+    if key in PROTECTIONS:
+        harmless = PROTECTIONS[key]
+        is_harmless, what = value in harmless or value.lower() in harmless, "protection"
+    elif key in LIMITS:
+        is_harmless, what = _is_wide(value, LIMITS[key]), "limit"
+    else:
+        return None
+    if is_harmless:
+        return None
+    instead = f" (there is {_INSTEAD[key]})" if key in _INSTEAD else ""
+    return f"this broker does not have this {what}{instead}; remove the line to start"
+
+
+def _is_wide(text: str, pulsars: int) -> bool:
+    try:
+        number = int(text or 0)
+    except ValueError:
+        return False
+    return number <= 0 or 0 < pulsars <= number
+
 
 # -- names ----------------------------------------------------------------------------------------
 

@@ -16,19 +16,27 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import BrokerError, ConfigError
 from .config import BrokerConfig
-from .fields import ENVIRONMENT_PREFIX, SettingField, setting_fields
-from .properties import PropertiesError, read_properties
+from .reference import ENVIRONMENT_PREFIX, SettingField, setting_fields
 from .setting_kinds import BOOLEAN, INTEGER
 from .settings import PARTS, STAMPERS_KIND, FileSettings, SettingError, all_settings, parse_settings
 
-__all__ = ["CONFIG_VARIABLE", "ConfigFileError", "Loaded", "load", "read_file", "take_environment"]
+__all__ = [
+    "CONFIG_VARIABLE",
+    "ConfigFileError",
+    "Loaded",
+    "PropertiesError",
+    "load",
+    "read_file",
+    "read_properties",
+    "take_environment",
+]
 
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 #: Variables of these names that are not settings of the broker.
@@ -246,3 +254,89 @@ def _from_text(spec: SettingField, key: str, text: str) -> Any:
     except SettingError as error:
         reason = f"{error.reason} (a variable of the environment)"
         raise SettingError(key, text, reason) from error
+
+
+# -- broker.conf: Java's properties ----------------------------------------------------------------
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_SPACE = " \t\f"
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_SPECIAL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+#: A key: any characters except separators; a separator after a backslash is a part of the key.
+_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
+
+
+class PropertiesError(BrokerError, ValueError):
+    """A line that is not valid in a properties file.
+
+    `line_number` counts from 1, `reason` is what is wrong.
+    """
+
+    def __init__(self, line_number: int, reason: str) -> None:
+        super().__init__(f"line {line_number}: {reason}")
+        self.line_number = line_number
+        self.reason = reason
+
+
+def read_properties(text: str) -> dict[str, str]:
+    r"""The keys of a file in Java's format and their values, in the order of each key's first line.
+
+        # a comment; ! begins one, too
+        brokerServicePort=6650
+        httpMaxRequestHeaderSize = 8192         spaces around the separator are ignored
+        clusterName: standalone                 a colon, or spaces alone, separate as well
+        brokerEntryMetadataInterceptors=a,\
+            b                                   a backslash at the end joins lines
+        path=C:\\data\u00e9                     \\, \t, \n, \r, \f, \uXXXX; otherwise \ is dropped
+
+    If a key is given twice, its last value counts. Spaces at a value's end are ignored, as in
+    Pulsar.
+    Unlike Java's files, these are UTF-8.
+
+    Raises `PropertiesError`.
+    """
+    found: dict[str, str] = {}
+    for line_number, line in _logical_lines(text):
+        match = _KEY.match(line)
+        assert match is not None, "a key may be empty, so something always matches"
+        value = line[match.end() :].lstrip(_SPACE)
+        if value[:1] in ("=", ":"):
+            value = value[1:].lstrip(_SPACE)
+        found[_unescape(match[0], line_number)] = _unescape(value, line_number).rstrip()
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that are neither empty nor comments; a line ending in a backslash is joined."""
+    begun: tuple[int, str] | None = None
+    for line_number, natural in enumerate(_LINE_END.split(text), start=1):
+        line = natural.lstrip(_SPACE)
+        if begun is None:
+            if not line or line[0] in "#!":
+                continue
+            begun = (line_number, "")
+        number, before = begun
+        if _goes_on(line):
+            begun = (number, before + line[:-1])
+        else:
+            yield number, before + line
+            begun = None
+    if begun is not None:
+        yield begun
+
+
+def _goes_on(line: str) -> bool:
+    """Whether the line ends with an odd number of backslashes: the last one is not escaped."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescape(text: str, line_number: int) -> str:
+    def plain(match: re.Match[str]) -> str:
+        escaped = match[1]
+        if len(escaped) > 1:
+            return chr(int(escaped[1:], 16))
+        if escaped == "u":
+            raise PropertiesError(line_number, r"\u is not followed by four hexadecimal digits")
+        return _SPECIAL.get(escaped, escaped)
+
+    return _ESCAPE.sub(plain, text)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..long_work import LongWork
+from ..cooperative import LongWork
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.subscription import Subscription
 from ..topics.producer import Producer

@@ -29,10 +29,11 @@ from ...ledger import Appended, Batch, Commit, FencedError
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import commands
 from ..configuration.config import BrokerConfig
-from ..statistics.counters import TopicCounters
+from ..counters import TopicCounters
+from ..memory import PublishBudget
 from ..topics.producer import Producer
 
-__all__ = ["PublishBudget", "PublishingSession", "Receipts", "Run"]
+__all__ = ["PublishingSession", "Receipts", "Run"]
 
 log = logging.getLogger(__name__)
 
@@ -54,35 +55,6 @@ class PublishingSession(Protocol):
     def storage_failed(self, error: BaseException) -> None:
         """Publishes could not be stored."""
         ...
-
-
-class PublishBudget:
-    """Bytes in flight between a SEND and its receipt, over all connections."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.bytes_in_flight = 0
-        self._paused: set[PublishingSession] = set()
-
-    def is_exhausted_for(self, session: PublishingSession) -> bool:
-        """Whether a session must stop reading; `publishes_changed` says when it may go on."""
-        if self.bytes_in_flight <= self.limit_bytes // 2:
-            return False
-        if self.bytes_in_flight > self.limit_bytes:
-            self._paused.add(session)
-        return session in self._paused
-
-    def give_back(self, size_bytes: int) -> None:
-        """Subtract finished publishes. At half of the limit all paused sessions go on."""
-        self.bytes_in_flight -= size_bytes
-        if self._paused and self.bytes_in_flight <= self.limit_bytes // 2:
-            paused, self._paused = self._paused, set()
-            for session in paused:
-                session.publishes_changed()
-
-    def forget(self, session: PublishingSession) -> None:
-        """The session is gone."""
-        self._paused.discard(session)
 
 
 class Run:
@@ -227,7 +199,8 @@ class Receipts:
 
         `highest_sequence_ids` has -1 for a SEND without one. `appended` is the last of them.
         """
-        run, begun = producer.run, None
+        run: Run | None = producer.run
+        begun = None
         # Most publishes go into the same run as the one before them.
         if run is None or run.commit is not appended.commit or run.answers:
             run, begun = self._begin_run(producer, counters, appended)
@@ -258,7 +231,8 @@ class Receipts:
         self, producer: Producer, counters: TopicCounters, appended: Appended
     ) -> tuple[Run, SentBatch | None]:
         """A new run, and its `SentBatch` if this is the session's first run in the batch."""
-        run = producer.run = Run(producer, counters, appended)
+        run = Run(producer, counters, appended)
+        producer.run = run
         batch, begun = appended.commit.batch, None
         sent = self._unanswered.get(batch)
         if sent is None:

@@ -47,25 +47,31 @@ import struct
 import termios
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import ServerError
 from ...tcp import bytes_confirmed, has_ended, keep_alive
 from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported, commands
 from ..configuration.config import BrokerConfig
+from ..cooperative import FairTurns
 from ..errors import RefusedError, java_refusal
-from ..handlers import handle_command, handle_sends, handle_unsupported
-from ..long_work import FairTurns
-from ..security.identity import Credentials
-from ..security.principal import UNAUTHENTICATED
-from ..services import Services
+from ..memory import (
+    SHARE_BYTES,
+    Account,
+    InputMemory,
+    KeptMemory,
+    OutputMemory,
+    PublishBudget,
+    Reservation,
+)
+from ..security.identity import UNAUTHENTICATED, Credentials
+from ..storage import StorageHealth
 from ..subscriptions.consumer import Consumer
 from ..topics.producer import Producer
 from ..topics.topic import Topic
 from ..topics.topic_watchers import TopicWatcher
 from .leaving import leave_together
-from .memory import SHARE_BYTES, Account, OutputMemory, Reservation
 from .receipts import Receipts
 
 
@@ -753,14 +759,75 @@ CONFIRM_POLL_S = 0.02
 QUIET_S = 1.0
 
 
-class Session(Members, asyncio.BufferedProtocol):
+class Committer(Protocol):
+    """What commits what was appended; `topics.registry.Topics` is one."""
+
+    def wake_committer(self) -> None:
+        """Have committed what was appended without waking the committer."""
+
+
+class SharedParts(Protocol):
+    """What a session needs of the broker, shared with all other sessions."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+
+    @property
+    def budget(self) -> PublishBudget:
+        """The publishes in flight."""
+
+    @property
+    def input(self) -> InputMemory:
+        """The buffers of incomplete frames."""
+
+    @property
+    def output(self) -> OutputMemory:
+        """What is not sent yet."""
+
+    @property
+    def kept(self) -> KeptMemory:
+        """The memory of producers, consumers and requests."""
+
+    @property
+    def storage(self) -> StorageHealth:
+        """Whether the disk takes writes."""
+
+    @property
+    def topics(self) -> Committer:
+        """Where SENDs are appended."""
+
+    def joined(self, session: Session[Any]) -> None:
+        """A client has connected."""
+
+    def left(self, session: Session[Any]) -> None:
+        """A client's connection has ended."""
+
+
+class Commands(Protocol):
+    """What is done at each command; the package `handlers` is one."""
+
+    def handle_command(self, session: Session[Any], event: Command, /) -> None:
+        """Handle a command that is no SEND; a refusal is answered with an ERROR."""
+
+    def handle_sends(self, session: Session[Any], event: Sends, /) -> None:
+        """Handle consecutive SENDs of one producer."""
+
+    def handle_unsupported(self, session: Session[Any], event: Unsupported, /) -> None:
+        """Answer a command that this broker does not know."""
+
+
+S = TypeVar("S", bound=SharedParts)
+
+
+class Session(Members, asyncio.BufferedProtocol, Generic[S]):
     """A client's connection, from accept to close."""
 
-    handle_sends = handle_sends
-
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: S, commands: Commands) -> None:
+        """`services`: what all sessions share; `commands` get each of the client's commands."""
         super().__init__(services.output)
         self.services = services
+        self._commands = commands
         self.config = services.config
         self.address = "-"
         #: The lower of the client's and our protocol version; 0 before CONNECT.
@@ -876,7 +943,7 @@ class Session(Members, asyncio.BufferedProtocol):
 
         Return whether there was a complete frame.
         """
-        handled, tasks, event = 0, len(self._requests), None
+        handled, tasks, event, commands = 0, len(self._requests), None, self._commands
         next_check = EVENTS_PER_CHECK
         until_s = time.monotonic() + turn_s
         self._has_rest = False
@@ -884,15 +951,15 @@ class Session(Members, asyncio.BufferedProtocol):
             for event in self.connection.runs():
                 if type(event) is Sends:
                     handled += len(event.bodies)
-                    self.handle_sends(event)
+                    commands.handle_sends(self, event)
                 else:
                     handled += 1
                     if type(event) is Command:
-                        handle_command(self, event)
+                        commands.handle_command(self, event)
                         if self._turns.is_over or time.monotonic() >= until_s:
                             next_check = handled  # one command may take long
                     elif type(event) is Unsupported:
-                        handle_unsupported(self, event)
+                        commands.handle_unsupported(self, event)
                 if self.is_closed:
                     return True
                 if handled >= next_check:

@@ -20,8 +20,8 @@ from ...proto.pulsar_api_pb2 import (
     ServerError,
 )
 from ...wire import commands
+from ..cooperative import PIECE_IDS
 from ..errors import RefusedError, java_refusal
-from ..long_work import PIECE_IDS
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.end_of_topic import tell_if_ended, telling
 from ..subscriptions.positions import position_of
@@ -29,7 +29,7 @@ from ..subscriptions.redelivery import redeliver_pieces
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
     from ..subscriptions.subscription import Subscription
 
 __all__ = ["COMMANDS"]

@@ -24,9 +24,9 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import MessageId, commands
 from ...wire.message_id import to_unsigned
-from ..commits import durable
 from ..errors import RefusedError
-from ..statistics.stats import iso_time
+from ..metrics.stats import iso_time
+from ..storage import durable
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.end_of_topic import tell_if_ended
 from ..subscriptions.non_persistent import NonPersistentSubscription
@@ -49,7 +49,7 @@ from .schemas import is_in_use
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
     from ..subscriptions.subscription import Subscription
     from ..topics.topic import Topic
 

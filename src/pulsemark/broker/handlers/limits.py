@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
-from ..backlogs import Excess, excess_of
-from ..commits import durable
+from ..cleaning.backlog_quotas import Excess, excess_of
 from ..errors import RefusedError
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
+from ..storage import durable
 
 if TYPE_CHECKING:
     from ..services import Services

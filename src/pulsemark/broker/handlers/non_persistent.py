@@ -9,13 +9,13 @@ from ...ledger import AlreadyStampedError
 from ...metadata import ChecksumError, MessageFormatError
 from ...proto.pulsar_api_pb2 import BaseCommand, CommandSend, CommandSubscribe, ServerError
 from ...wire import commands
-from ..long_work import at_once
+from ..cooperative import at_once
 from ..topics.non_persistent import NOWHERE
 from .authorizing import check_again
 
 if TYPE_CHECKING:
     from ...metadata import Buffer
-    from ..connection.session import Session
+    from ..services import Session
     from ..subscriptions.consumer import Consumer
     from ..subscriptions.non_persistent import NonPersistentSubscription
     from ..topics.non_persistent import NonPersistentTopic

@@ -14,10 +14,10 @@ from typing import Any
 from ...audit.errors import AuditInputError
 from ...audit.report import Post, Report, of_tier
 from ...audit.rows import ALL_TIERS, BROKER_TIER, MAX_TIME_MS, AuditRow, check_name, parse_tags
+from ..security import needs
 from .messages import HttpError, Request, Response
 from .names import open_one_log
-from .table import Route
-from .topics import TOPIC
+from .route import TOPIC, Route
 
 __all__ = ["ROUTES"]
 
@@ -77,6 +77,6 @@ def _time(query: dict[str, str], name: str) -> int | None:
 
 
 ROUTES = (
-    Route("GET", f"{TOPIC}/audit", get_audit),
-    Route("POST", f"{TOPIC}/audit", post_audit),
+    Route("GET", f"{TOPIC}/audit", needs.topic("GET_STATS"), None, get_audit),
+    Route("POST", f"{TOPIC}/audit", needs.topic("CONSUME"), None, post_audit),
 )

@@ -1,4 +1,4 @@
-"""What kind of JSON each route takes as its body, and the check that goes before the route.
+"""Kinds of JSON that routes take as their bodies, and the check that goes before the handler.
 
 Pulsar reads a body into a Java object before its handler looks at anything. So a body of a wrong
 kind is 400, whatever else is wrong with the request; texts of numbers, fractions, nulls and unknown
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .messages import JSON_TYPE, HttpError, Request
-from .table import Route
 
-__all__ = ["EMPTY", "METADATA_TYPE", "check_body"]
+__all__ = ["EMPTY", "METADATA_TYPE", "Kind", "check_body"]
 
 EMPTY = "The request entity cannot be empty."
 #: The content type of a number of partitions with properties.
@@ -115,12 +114,6 @@ QUOTA = _object(
     limitTime=INT,
     policy=CHOICE,
 )
-PERSISTENCE = _object(
-    bookkeeperEnsemble=INT,
-    bookkeeperWriteQuorum=INT,
-    bookkeeperAckQuorum=INT,
-    managedLedgerMaxMarkDeleteRate=DOUBLE,
-)
 BUNDLES = _object(boundaries=LIST, numBundles=INT)
 NAMESPACE_POLICIES = _object(
     bundles=BUNDLES,
@@ -128,7 +121,6 @@ NAMESPACE_POLICIES = _object(
     allowed_clusters=LIST,
     message_ttl_in_seconds=BOXED_INT,
     retention_policies=RETENTION,
-    persistence=PERSISTENCE,
     deduplicationEnabled=BOXED_BOOLEAN,
     compaction_threshold=BOXED_LONG,
     max_producers_per_topic=BOXED_INT,
@@ -138,6 +130,7 @@ NAMESPACE_POLICIES = _object(
     properties=TEXTS,
 )
 SETTINGS: Mapping[str, Kind] = {
+    "messageTTL": INT,
     "maxProducersPerTopic": INT,
     "maxConsumersPerTopic": INT,
     "maxConsumersPerSubscription": INT,
@@ -158,12 +151,8 @@ SETTINGS: Mapping[str, Kind] = {
     "encryptionRequired": BOOLEAN,
     "isAllowAutoUpdateSchema": BOOLEAN,
     "schemaValidationEnforced": BOOLEAN,
-    "offloadThreshold": LONG,
-    "offloadThresholdInSeconds": LONG,
-    "offloadDeletionLagMs": LONG,
     "retention": RETENTION,
     "backlogQuota": QUOTA,
-    "persistence": PERSISTENCE,
     "publishRate": _object(publishThrottlingRateInMsg=INT, publishThrottlingRateInByte=LONG),
     "subscribeRate": _object(subscribeThrottlingRatePerConsumer=INT, ratePeriodInSecond=INT),
     "autoTopicCreation": _object(
@@ -188,20 +177,9 @@ SETTINGS: Mapping[str, Kind] = {
     "schemaCompatibilityStrategy": CHOICE,
     "schemaAutoUpdateCompatibilityStrategy": CHOICE,
     "subscriptionAuthMode": CHOICE,
-    "offloadPolicies": _object(
-        offloadersDirectory=TEXT,
-        managedLedgerOffloadDriver=TEXT,
-        managedLedgerOffloadMaxThreads=BOXED_INT,
-        managedLedgerOffloadReadThreads=BOXED_INT,
-        managedLedgerOffloadPrefetchRounds=BOXED_INT,
-        managedLedgerOffloadThresholdInBytes=BOXED_LONG,
-        managedLedgerOffloadDeletionLagInMillis=BOXED_LONG,
-    ),
-    "entryFilters": _object(lambda value: isinstance(value, str), entryFilterNames=TEXT),
     "replication": LIST,
-    "allowedClusters": LIST,
     **dict.fromkeys(
-        ("dispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate"),
+        ("dispatchRate", "subscriptionDispatchRate"),
         _object(
             dispatchThrottlingRateInMsg=INT,
             dispatchThrottlingRateInByte=LONG,
@@ -222,97 +200,15 @@ PLACE = _object(
 )
 MESSAGE_ID = _object(ledgerId=LONG, entryId=LONG, partitionIndex=INT)
 SCHEMA = _object(type=TEXT, schema=TEXT, properties=TEXTS)
-CLUSTER = _object(
-    **dict.fromkeys(
-        ("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls"), TEXT
-    ),
-    peerClusterNames=LIST,
-    brokerClientTlsEnabled=BOOLEAN,
-)
-ISOLATION = _object(namespaces=LIST, primary=LIST, secondary=LIST)
-GROUP = _object(
-    publishRateInMsgs=BOXED_INT,
-    publishRateInBytes=BOXED_LONG,
-    dispatchRateInMsgs=BOXED_INT,
-    dispatchRateInBytes=BOXED_LONG,
-)
-RESOURCES = _object(
-    **dict.fromkeys(("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut", "memory"), DOUBLE),
-    dynamic=BOOLEAN,
-)
-BOOKIES = _object(
-    bookkeeperAffinityGroupPrimary=TEXT,
-    bookkeeperAffinityGroupSecondary=TEXT,
-)
 ACTIONS = _list(CHOICE)
-
-NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
-ONE = f"{TOPIC}/subscription/{{subscription}}"
-IN_CLUSTER = "/admin/v2/clusters/{cluster}"
-SCHEMAS = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
-
-BODIES: Mapping[tuple[str, str], Kind] = {
-    ("PUT", "/admin/v2/tenants/{tenant}"): TENANT,
-    ("POST", "/admin/v2/tenants/{tenant}"): TENANT,
-    ("PUT", NAMESPACE): NAMESPACE_POLICIES,
-    ("POST", f"{NAMESPACE}/messageTTL"): INT,
-    ("PUT", f"{NAMESPACE}/properties"): TEXTS,
-    ("PUT", f"{NAMESPACE}/{{bundle}}/split"): _list(BOXED_LONG),
-    ("POST", f"{NAMESPACE}/permissions/{{role}}"): ACTIONS,
-    ("POST", f"{NAMESPACE}/permissions/subscription/{{subscription}}"): LIST,
-    ("POST", f"{NAMESPACE}/persistence/bookieAffinity"): BOOKIES,
-    ("PUT", TOPIC): TEXTS,
-    ("PUT", f"{TOPIC}/properties"): TEXTS,
-    ("PUT", f"{TOPIC}/partitions"): INT,
-    ("POST", f"{TOPIC}/partitions"): INT,
-    ("PUT", f"{TOPIC}/backlogSize"): MESSAGE_ID,
-    ("POST", f"{TOPIC}/permissions/{{role}}"): ACTIONS,
-    ("PUT", ONE): PLACE,
-    ("PUT", f"{ONE}/properties"): TEXTS,
-    ("POST", f"{ONE}/resetcursor"): PLACE,
-    ("POST", f"{ONE}/expireMessages"): PLACE,
-    ("POST", f"{ONE}/analyzeBacklog"): PLACE,
-    ("POST", f"{TOPIC}/{{subscription}}/dispatchRate"): SETTINGS["dispatchRate"],
-    # Pulsar reads the bodies of these, though it does not use them.
-    ("DELETE", f"{NAMESPACE}/retention"): RETENTION,
-    ("DELETE", f"{TOPIC}/subscribeRate"): SETTINGS["subscribeRate"],
-    ("DELETE", f"{TOPIC}/schemaCompatibilityStrategy"): SETTINGS["schemaCompatibilityStrategy"],
-    ("POST", f"{ONE}/replicatedSubscriptionStatus"): BOOLEAN,
-    ("POST", f"{SCHEMAS}/schema"): SCHEMA,
-    ("POST", f"{SCHEMAS}/compatibility"): SCHEMA,
-    ("POST", f"{SCHEMAS}/version"): SCHEMA,
-    ("PUT", IN_CLUSTER): CLUSTER,
-    ("POST", IN_CLUSTER): CLUSTER,
-    ("POST", f"{IN_CLUSTER}/peers"): LIST,
-    ("POST", f"{IN_CLUSTER}/failureDomains/{{domain_name}}"): _object(brokers=LIST),
-    ("POST", f"{IN_CLUSTER}/namespaceIsolationPolicies/{{policy}}"): ISOLATION,
-    ("PUT", "/admin/v2/resourcegroups/{group}"): GROUP,
-    ("POST", "/admin/v2/resource-quotas"): RESOURCES,
-    ("POST", "/admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}"): RESOURCES,
-    ("POST", "/admin/v2/bookies/racks-info/{bookie}"): _object(rack=TEXT, hostname=TEXT),
-}
-#: Routes that do without a body, though their kind has no null in Java.
-MAY_BE_EMPTY = frozenset({("PUT", f"{TOPIC}/partitions")})
+LONGS = _list(BOXED_LONG)
 
 
-def body_of(route: Route) -> Kind | None:
-    """The kind of a route's body; None if any JSON will do, or if there is no body."""
-    template = route.template.replace("/admin/v2/non-persistent/", "/admin/v2/{domain}/")
-    found = BODIES.get((route.method, template))
-    is_policy = route.method in ("PUT", "POST") and route.template.rpartition("/")[0] in (
-        NAMESPACE,
-        TOPIC,
-    )
-    return SETTINGS.get(route.template.rpartition("/")[2]) if found is None and is_policy else found
-
-
-def check_body(request: Request, route: Route) -> None:
-    """Raise `HttpError` 400 if the body is not of the route's kind."""
-    kind = body_of(route)
+def check_body(request: Request, kind: Kind | None) -> None:
+    """Raise `HttpError` 400 if the body is not of a route's kind."""
     if kind is None or request.headers.get("content-type", "").startswith(METADATA_TYPE):
         return
     if request.body.strip():
         kind.check(request.json())
-    elif kind.is_required and (route.method, route.template) not in MAY_BE_EMPTY:
+    elif kind.is_required:
         raise HttpError(400, EMPTY, text_type=JSON_TYPE)

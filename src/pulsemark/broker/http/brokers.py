@@ -1,22 +1,31 @@
-"""The broker itself: health, settings, metrics, status."""
+"""The broker itself: health, settings, metrics, and the figures of all its topics (broker-stats).
+
+Pulsar also shows the figures of its Java process there (memory pools, beans). This broker has none:
+it answers with the same shapes, empty.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from importlib import import_module
 from typing import Any
 
 from ...ledger import LedgerError
-from .. import dynamic_settings
-from ..configuration.dynamic_names import DYNAMIC_NAMES
+from ...ledger.being_read import in_pieces
+from ..configuration.dynamic_settings import DYNAMIC_NAMES
 from ..configuration.settings import runtime_settings
+from ..metrics.stats import StatsOptions, storage_size_bytes, topic_stats
+from ..security import needs
+from ..subscriptions.subscription import Subscription
+from ..topics.topic import Topic
 from ..version import SERVER_VERSION
-from .bundles import boundaries_of, bundle_of
-from .messages import HttpError, Request, Response
-from .standard_headers import accepts_gzip
-from .table import Route
+from .messages import HttpError, Request, Response, accepts_gzip
+from .names import boundaries_of, bundle_of
+from .route import Route
 
 __all__ = ["ROUTES"]
 
+METRICS_PAGE = f"{__package__.rpartition('.')[0]}.metrics.prometheus"
 #: A bundle without isolation policy, as Pulsar shows it.
 OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 
@@ -94,13 +103,13 @@ async def dynamic_names(request: Request) -> Response:
 
 async def dynamic_values(request: Request) -> Response:
     """The settings that were changed while the broker runs, with their values."""
-    return Response.of_json(request.services.dynamic)
+    return Response.of_json(request.services.settings.changed)
 
 
 async def change_setting(request: Request, name: str, value: str) -> Response:
     """Change a setting; the change is durable. As in Pulsar the value is a part of the path."""
     try:
-        await dynamic_settings.change_setting(request.services, name, value)
+        await request.services.settings.change(name, value)
     except KeyError as error:
         raise HttpError(412, "Can't update non-dynamic configuration") from error
     return Response(200)
@@ -109,7 +118,7 @@ async def change_setting(request: Request, name: str, value: str) -> Response:
 async def unset_setting(request: Request, name: str) -> Response:
     """Take back the change of a setting."""
     try:
-        await dynamic_settings.change_setting(request.services, name, None)
+        await request.services.settings.change(name, None)
     except KeyError as error:
         raise HttpError(412, "Can't delete non-dynamic configuration") from error
     return Response(200)
@@ -139,12 +148,12 @@ async def status(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """The metrics in Prometheus' text format; gzipped for clients that accept it, as in Pulsar."""
-    from ..statistics.metrics import CONTENT_TYPE, current_page
-
+    # Imported in a thread, with the first request: most brokers are never asked.
+    prometheus = await request.services.run_blocking(import_module, METRICS_PAGE)
     gzipped = accepts_gzip(request.headers.get("accept-encoding", ""))
-    page = await current_page(request.services, gzipped=gzipped)
+    page = await prometheus.current_page(request.services, gzipped=gzipped)
     headers = (("vary", "Accept-Encoding"), *((("content-encoding", "gzip"),) if gzipped else ()))
-    return Response(200, page[0], CONTENT_TYPE, headers, more=page[1:])
+    return Response(200, page[0], prometheus.CONTENT_TYPE, headers, more=page[1:])
 
 
 def _address(request: Request) -> str:
@@ -153,22 +162,230 @@ def _address(request: Request) -> str:
 
 
 BROKERS = "/admin/v2/brokers"
+#: The fields of a topic in broker-stats, with their names in the topic's own stats.
+FIELDS = {
+    "averageMsgSize": "averageMsgSize",
+    "msgRateIn": "msgRateIn",
+    "msgRateOut": "msgRateOut",
+    "msgInCount": "msgInCounter",
+    "bytesInCount": "bytesInCounter",
+    "msgOutCount": "msgOutCounter",
+    "bytesOutCount": "bytesOutCounter",
+    "msgThroughputIn": "msgThroughputIn",
+    "msgThroughputOut": "msgThroughputOut",
+    "storageSize": "storageSize",
+    "backlogSize": "backlogSize",
+}
+Rows = dict[str, Any]
+
+
+async def topics_figures(request: Request) -> Response:
+    """The figures of all open topics_figures, by namespace, bundle and domain."""
+    opened = tuple(request.services.topics.open_topics.values())
+    return await Response.of_long_json(_rows(request, opened), request.services.topics.turns)
+
+
+def _rows(request: Request, opened: tuple[Topic, ...]) -> Generator[object, None, Rows]:
+    namespaces = request.services.topics.namespaces
+    found: Rows = {}
+    boundaries: dict[str, list[int]] = {}
+    for topic in opened:
+        namespace = topic.topic_name.namespace
+        if topic.is_open and namespace in namespaces:
+            if namespace not in boundaries:
+                boundaries[namespace] = boundaries_of(namespaces[namespace])
+            row = yield from _row(topic)
+            bundle = bundle_of(boundaries[namespace], topic.name)
+            domain = found.setdefault(namespace, {}).setdefault(bundle, {})
+            domain.setdefault("persistent", {})[topic.name] = row
+        yield None
+    return found
+
+
+def _row(topic: Topic) -> Generator[object, None, Rows]:
+    stats = yield from topic_stats(topic, StatsOptions())
+    return {
+        "publishers": stats["publishers"],
+        "replication": {},
+        "subscriptions": stats["subscriptions"],
+        "producerCount": len(stats["publishers"]),
+        **{name: stats[field] for name, field in FIELDS.items()},
+        "pendingAddEntriesCount": 0,
+        "filteredEntriesCount": 0,
+    }
+
+
+async def bookie_ops(request: Request) -> Response:
+    """Operations that wait for bookies, by topic: none."""
+    names = dict.fromkeys(
+        f"{kind}Ledger{what}Op"
+        for kind in ("data", "cursor")
+        for what in ("Open", "Close", "Create", "Delete")
+    )
+    none = dict.fromkeys(names, 0)
+    found: Rows = {}
+    for topic in tuple(request.services.topics.open_topics.values()):
+        found.setdefault(topic.topic_name.namespace, {})[topic.name] = none
+    return await Response.of_long_json(found, request.services.topics.turns)
+
+
+async def namespace_metrics(request: Request) -> Response:
+    """Figures of the whole broker, and of each namespace."""
+    opened = tuple(request.services.topics.open_topics.values())
+    return await Response.of_long_json(_metrics(opened), request.services.topics.turns)
+
+
+def _metrics(opened: tuple[Topic, ...]) -> Generator[object, None, list[Rows]]:
+    sums: dict[str, Rows] = {}
+    for topic in opened:
+        row = sums.setdefault(topic.topic_name.namespace, dict.fromkeys(NAMESPACE_METRICS, 0))
+        rates = topic.rate_meter.rates
+        row["brk_in_rate"] += rates.messages_in
+        row["brk_out_rate"] += rates.messages_out
+        row["brk_in_tp_rate"] += rates.bytes_in
+        row["brk_out_tp_rate"] += rates.bytes_out
+        row["brk_no_of_producers"] += len(topic.producers.by_name)
+        row["brk_no_of_subscriptions"] += len(topic.subscriptions)
+        row["brk_storage_size"] += yield from storage_size_bytes(topic)
+        for subscription in tuple(topic.subscriptions.values()):
+            row["brk_no_of_consumers"] += len(subscription.consumers)
+            row["brk_msg_backlog"] += yield from in_pieces(_backlog, subscription)
+            yield None
+        yield None
+    whole = {"metrics": {"brk_ml_count": len(opened)}, "dimensions": {}}
+    return [
+        whole,
+        *({"metrics": row, "dimensions": {"namespace": name}} for name, row in sums.items()),
+    ]
+
+
+def _backlog(subscription: Subscription) -> int:
+    return subscription.backlog_entries
+
+
+NAMESPACE_METRICS = (
+    "brk_in_rate",
+    "brk_in_tp_rate",
+    "brk_msg_backlog",
+    "brk_no_of_consumers",
+    "brk_no_of_producers",
+    "brk_no_of_subscriptions",
+    "brk_out_rate",
+    "brk_out_tp_rate",
+    "brk_storage_size",
+)
+
+
+async def mbeans(request: Request) -> Response:
+    """The beans of the Java process: there is none."""
+    return Response.of_json([])
+
+
+async def allocator(request: Request, name: str) -> Response:
+    """The memory pool of the given name, `default` or `ml-cache`: without arenas."""
+    if name not in ("default", "ml-cache"):
+        raise HttpError(406, f"Invalid allocator name : {name[:80]}")
+    counts = (
+        "numDirectArenas",
+        "numHeapArenas",
+        "numThreadLocalCaches",
+        "normalCacheSize",
+        "smallCacheSize",
+        "usedDirectMemory",
+        "usedHeapMemory",
+    )
+    return Response.of_json({**dict.fromkeys(counts, 0), "directArenas": [], "heapArenas": []})
+
+
+async def load_report(request: Request) -> Response:
+    """The load that brokers report to each other: a broker alone reports none."""
+    return Response()
+
+
+async def availability(request: Request, tenant: str, namespace: str) -> Response:
+    """Refused: there is no load manager."""
+    raise HttpError(409, "This broker has no load manager and does not support this operation")
+
+
+STATS = "/admin/v2/broker-stats"
+
 
 ROUTES = (
-    Route("GET", BROKERS, brokers),
-    Route("GET", f"{BROKERS}/{{cluster}}", brokers),
-    Route("GET", f"{BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces", owned_namespaces, (404,)),
-    Route("GET", f"{BROKERS}/leaderBroker", leader),
-    Route("GET", f"{BROKERS}/health", health, (503,)),
-    Route("GET", f"{BROKERS}/ready", ready),
-    Route("GET", f"{BROKERS}/version", version),
-    Route("GET", f"{BROKERS}/configuration", dynamic_names),
-    Route("GET", f"{BROKERS}/configuration/values", dynamic_values),
-    Route("GET", f"{BROKERS}/configuration/runtime", configuration),
-    Route("POST", f"{BROKERS}/configuration/{{name}}/{{value}}", change_setting, (412,)),
-    Route("DELETE", f"{BROKERS}/configuration/{{name}}", unset_setting, (412,)),
-    Route("GET", f"{BROKERS}/internal-configuration", internal_configuration),
-    Route("GET", f"{BROKERS}/backlog-quota-check", backlog_quota_check),
-    Route("GET", "/metrics", metrics),
-    Route("GET", "/status.html", status),
+    Route("GET", BROKERS, needs.broker("LIST_BROKERS"), None, brokers),
+    Route("GET", f"{BROKERS}/{{cluster}}", needs.broker("LIST_BROKERS"), None, brokers),
+    Route(
+        "GET",
+        f"{BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
+        needs.broker("LIST_OWNED_NAMESPACES"),
+        None,
+        owned_namespaces,
+    ),
+    Route("GET", f"{BROKERS}/leaderBroker", needs.broker("GET_LEADER_BROKER"), None, leader),
+    Route("GET", f"{BROKERS}/health", needs.broker("HEALTH_CHECK"), None, health),
+    Route("GET", f"{BROKERS}/ready", needs.AUTHENTICATED, None, ready),
+    Route("GET", f"{BROKERS}/version", needs.AUTHENTICATED, None, version),
+    Route(
+        "GET",
+        f"{BROKERS}/configuration",
+        needs.broker("LIST_DYNAMIC_CONFIGURATIONS"),
+        None,
+        dynamic_names,
+    ),
+    Route(
+        "GET",
+        f"{BROKERS}/configuration/values",
+        needs.broker("LIST_DYNAMIC_CONFIGURATIONS"),
+        None,
+        dynamic_values,
+    ),
+    Route(
+        "GET",
+        f"{BROKERS}/configuration/runtime",
+        needs.broker("LIST_RUNTIME_CONFIGURATIONS"),
+        None,
+        configuration,
+    ),
+    Route(
+        "POST",
+        f"{BROKERS}/configuration/{{name}}/{{value}}",
+        needs.broker("UPDATE_DYNAMIC_CONFIGURATION"),
+        None,
+        change_setting,
+    ),
+    Route(
+        "DELETE",
+        f"{BROKERS}/configuration/{{name}}",
+        needs.broker("DELETE_DYNAMIC_CONFIGURATION"),
+        None,
+        unset_setting,
+    ),
+    Route(
+        "GET",
+        f"{BROKERS}/internal-configuration",
+        needs.broker("GET_INTERNAL_CONFIGURATION_DATA"),
+        None,
+        internal_configuration,
+    ),
+    Route(
+        "GET",
+        f"{BROKERS}/backlog-quota-check",
+        needs.broker("CHECK_BACKLOG_QUOTA"),
+        None,
+        backlog_quota_check,
+    ),
+    Route("GET", "/metrics", needs.OPEN, None, metrics),
+    Route("GET", "/status.html", needs.OPEN, None, status),
+    Route("GET", f"{STATS}/topics", needs.SUPER_USER, None, topics_figures),
+    Route("GET", f"{STATS}/bookieops", needs.SUPER_USER, None, bookie_ops),
+    Route("GET", f"{STATS}/metrics", needs.SUPER_USER, None, namespace_metrics),
+    Route("GET", f"{STATS}/mbeans", needs.SUPER_USER, None, mbeans),
+    Route("GET", f"{STATS}/allocator-stats/{{allocator}}", needs.SUPER_USER, None, allocator),
+    Route("GET", f"{STATS}/load-report", needs.SUPER_USER, None, load_report),
+    Route(
+        "GET",
+        f"{STATS}/broker-resource-availability/{{tenant}}/{{namespace}}",
+        needs.tenant_admin(),
+        None,
+        availability,
+    ),
 )

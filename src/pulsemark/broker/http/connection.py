@@ -11,22 +11,29 @@ all connections.
 
 A request with both Content-Length and Transfer-Encoding is refused: a proxy in front of the broker
 may have used the other length (RFC 9112, 6.1).
+
+Answers 200 to GET are compressed for clients that accept it, as by Pulsar's web server: from 32
+bytes on. A long body is compressed in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
-from typing import TYPE_CHECKING, cast
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any, cast
 
 import h11
 
 from ..security.authentication import PeerCertificate
-from .authenticating import UnauthenticatedError, principal_of, unauthorized
-from .messages import HttpError, Request, Response
-from .origin import check_origin
+from ..version import HTTP_SERVER
+from .authentication import UnauthenticatedError, check_origin, principal_of, unauthorized
+from .messages import HttpError, Request, Response, accepts_gzip
 from .routing import answer
-from .standard_headers import SERVER, compressed, date_and_server
 
 if TYPE_CHECKING:
     from ..services import Services
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["HttpConnection"]
 
 log = logging.getLogger(__name__)
-
 MAX_HEADER_BYTES = 64 * 1024
 #: Above this much unsent data of an answer no further request is read.
 HIGH_WATER_BYTES = 64 * 1024
@@ -345,3 +351,44 @@ def _problem_of(request: h11.Request, services: Services) -> HttpError | None:
 def _reason(error: h11.RemoteProtocolError) -> str:
     """What is wrong with a request, without its bytes: they may hold credentials."""
     return str(error).partition(": bytearray(")[0].partition(": b'")[0]
+
+
+#: Bodies below this size are sent as they are.
+SMALLEST_BYTES = 32
+#: Bodies above this size would hold up the event loop.
+AT_ONCE_BYTES = 32 * 1024
+#: A level that costs half the time of the usual one, for a body that is a little larger.
+LEVEL = 4
+VARY = ("vary", "Accept-Encoding, User-Agent")
+Headers = list[tuple[bytes, bytes]]
+
+
+async def compressed(
+    response: Response, accepted: str, run_blocking: Callable[..., Awaitable[Any]]
+) -> Response:
+    """The answer to a GET, compressed if the client accepts it; other answers stay as they are.
+
+    The answer given is never changed: it may be one that the handler keeps for the next client.
+    """
+    if response.status != 200 or any(name == "vary" for name, _ in response.headers):
+        return response
+    headers = (*response.headers, VARY)
+    size_bytes = response.size_bytes
+    if size_bytes < SMALLEST_BYTES or not accepts_gzip(accepted):
+        return replace(response, headers=headers)
+    whole = (response.body, *response.more)
+    body = _gzip(whole) if size_bytes <= AT_ONCE_BYTES else await run_blocking(_gzip, whole)
+    headers = (*headers, ("content-encoding", "gzip"))
+    return replace(response, body=body, more=(), headers=headers)
+
+
+def _gzip(parts: tuple[bytes, ...]) -> bytes:
+    return gzip.compress(b"".join(parts), LEVEL, mtime=0)
+
+
+def date_and_server() -> Headers:
+    """When the answer was made, by the machine's clock, and who made it."""
+    return [(b"date", formatdate(time.time(), usegmt=True).encode()), SERVER]
+
+
+SERVER = (b"server", HTTP_SERVER.encode())

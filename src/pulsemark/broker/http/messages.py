@@ -1,4 +1,9 @@
-"""The requests, responses and errors of HTTP handlers."""
+"""The requests, responses and errors of HTTP handlers, and the pages of Pulsar's web server.
+
+A request that no handler takes is answered with a page that says which path was asked for. Its
+format depends on the request's Accept: HTML, JSON or text. Only GET, POST and HEAD get a page;
+other methods get an empty body.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +11,43 @@ import json
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from http import HTTPStatus
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
-from ..security.principal import UNAUTHENTICATED, Principal
+from ..security.identity import UNAUTHENTICATED, Principal
 
 if TYPE_CHECKING:
-    from ..long_work import Turns
+    from ..cooperative import Turns
+    from ..metrics.stats import Pieces
     from ..services import Services
-    from ..statistics.stats import Pieces
 
-__all__ = ["JSON_TYPE", "UNEXPECTED", "HttpError", "Request", "Response", "UnservedError"]
+__all__ = [
+    "HTML_TYPE",
+    "JSON_CLASSES",
+    "JSON_TYPE",
+    "HttpError",
+    "Request",
+    "Response",
+    "UnservedError",
+    "accepts_gzip",
+    "accepts_json",
+    "allow_header",
+    "error_page",
+    "has_json_body",
+    "html_page",
+    "options",
+]
 
 BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-
 #: Members of a JSON object or list that are written in one piece.
 SMALL_MEMBERS = 50
 #: Texts of a long JSON body that are joined in one piece.
 JOINED_PARTS = 1_000
-
 #: Without spaces, as Pulsar writes JSON.
 SEPARATORS = (",", ":")
-
-#: Pulsar's reason for an error (500) that its own code did not expect.
-UNEXPECTED = "\n --- An unexpected error occurred in the server ---\n\nMessage: {}"
 JSON_TYPE = "application/json"
 #: The parts of the administration whose paths name topics.
 FORM_NAMES = ("persistent", "non-persistent", "schemas")
@@ -234,7 +250,7 @@ class Response:
     def of_error(cls, status: int, reason: str) -> Response:
         """An error in Pulsar's format: {"reason": ...}. The status line has the reason, too."""
         response = cls.of_json({"reason": reason}, status)
-        response.phrase = reason.removeprefix(UNEXPECTED.format(""))
+        response.phrase = reason
         return response
 
     @property
@@ -244,3 +260,101 @@ class Response:
             return PHRASES.get(self.status, b"")
         text = self.phrase[:MAX_PHRASE_CHARACTERS].encode("latin-1", "replace")
         return UNPRINTABLE.sub(b"?", text)
+
+
+WITH_PAGE = frozenset({"GET", "POST", "HEAD"})
+#: The order in which Pulsar names methods in Allow.
+METHODS = ("HEAD", "DELETE", "POST", "GET", "OPTIONS", "PUT")
+#: The parts of /admin/v2 where a body must have the content type application/json.
+JSON_CLASSES = frozenset({"tenants", "namespaces", "resourcegroups", "resource-quotas", "schemas"})
+HTML = """<html>
+<head>
+<meta http-equiv="Content-Type" content="text/html;charset=ISO-8859-1"/>
+<title>Error {status} {message}</title>
+</head>
+<body><h2>HTTP ERROR {status} {message}</h2>
+<table>
+<tr><th>URI:</th><td>{path}</td></tr>
+<tr><th>STATUS:</th><td>{status}</td></tr>
+<tr><th>MESSAGE:</th><td>{message}</td></tr>
+</table>
+
+</body>
+</html>
+"""
+#: A page of an error is not kept.
+NOT_KEPT = (("cache-control", "must-revalidate,no-cache,no-store"),)
+TEXT = "HTTP ERROR {status} {message}\nURI: {path}\nSTATUS: {status}\nMESSAGE: {message}\n"
+
+
+def html_page(status: int, escaped_message: str, path: str) -> str:
+    """The page of an error."""
+    return HTML.format(status=status, message=escaped_message, path=escape(path))
+
+
+def error_page(method: str, path: str, accept: str, status: int, reason: str = "") -> Response:
+    """The answer with a status that no handler gave; `path` is the request's, still encoded."""
+    if method not in WITH_PAGE:
+        return Response(status)
+    message = reason or HTTPStatus(status).phrase
+    for kind in _media_types(accept) or ["*/*"]:
+        if kind in ("*/*", "text/*", "text/html"):
+            text = html_page(status, escape(message), path)
+            return Response(status, text.encode("latin-1", "replace"), HTML_TYPE, NOT_KEPT)
+        if kind == "text/plain":
+            text = TEXT.format(status=status, message=message, path=path)
+            return Response(status, text.encode("latin-1", "replace"), PLAIN_TYPE, NOT_KEPT)
+        if kind in ("application/json", "text/json"):
+            fields = {"message": message, "url": path, "status": str(status)}
+            lines = ",\n".join(f"{json.dumps(key)}:{json.dumps(fields[key])}" for key in fields)
+            return Response(status, f"{{\n{lines}\n}}".encode(), kind, NOT_KEPT)
+    return Response(status)
+
+
+HTML_TYPE = "text/html;charset=iso-8859-1"
+PLAIN_TYPE = "text/plain;charset=iso-8859-1"
+
+
+def options(allowed: frozenset[str]) -> Response:
+    """The answer to OPTIONS: the methods of a path, in Allow and in the body."""
+    named = [name for name in METHODS if name in allowed or name == "OPTIONS"]
+    if "GET" in allowed:
+        named.insert(0, "HEAD")
+    body = ", ".join(named).encode()
+    return Response(200, body, "text/plain", (("allow", ",".join(named)),))
+
+
+def allow_header(allowed: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """The header that an answer 405 must have."""
+    named = [name for name in METHODS if name in allowed or name == "OPTIONS"]
+    return (("allow", ",".join(named)),)
+
+
+def accepts_json(accept: str) -> bool:
+    """Whether a client that sends this Accept takes JSON."""
+    kinds = _media_types(accept)
+    return not kinds or any(kind in ("*/*", "application/*", "application/json") for kind in kinds)
+
+
+def has_json_body(content_type: str) -> bool:
+    """Whether a body of this content type is taken as JSON.
+
+    So are bodies without a type, and those with the type that curl and Python's urllib send if
+    the user chose none. Pulsar refuses the latter.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind in ("", "application/json", "application/x-www-form-urlencoded")
+
+
+def _media_types(accept: str) -> list[str]:
+    parts = (part.partition(";")[0].strip().lower() for part in accept.split(","))
+    return [part for part in parts if part]
+
+
+def accepts_gzip(accepted: str) -> bool:
+    """Whether an Accept-Encoding names gzip, without the quality 0 that excludes it (RFC 9110)."""
+    for one in accepted.lower().split(","):
+        coding, _, quality = one.replace(" ", "").partition(";q=")
+        if coding == "gzip":
+            return quality.rstrip("0") not in ("0.", "0", "") if quality else True
+    return False

@@ -1,25 +1,57 @@
-"""Checks the names in URLs, and finds their topics and namespaces."""
+"""Reads the names and numbers in URLs and bodies, and finds their namespaces, bundles and topics.
+
+Bundles are parts of a namespace, by ranges of the hash of topics' names. Pulsar gives each bundle
+to one broker; without a cluster they only name groups of topics. A namespace has `bundles` in its
+settings if it was created with them or if one was split, otherwise it has four of equal size.
+"""
 
 from __future__ import annotations
 
-from ...wire import InvalidTopicNameError, TopicName, check_namespace, check_namespace_or_older
+import re
+import zlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+from ...ledger import Position
+from ...wire import InvalidTopicNameError, TopicName, check_namespace
+from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import HttpError, Request, UnservedError
-from .table import DOMAINS
+from .route import DOMAINS
 
 __all__ = [
+    "BUNDLES",
     "DOMAINS",
+    "after",
+    "boundaries_of",
+    "bundle_of",
+    "bundles_of",
+    "check_bundle",
     "check_new_namespace",
+    "check_no_partition",
+    "check_topics_namespace",
     "existing_namespace",
     "existing_topic",
+    "find_subscription",
+    "find_subscriptions",
+    "int_value",
     "is_valid_name",
+    "long_value",
     "namespace_name",
     "open_logs",
     "open_one_log",
+    "open_stored",
     "open_topic",
     "plain_topic",
+    "position_in",
+    "split",
+    "stored_topic",
+    "subscription_not_found",
     "topic_name",
+    "topics_in_bundle",
     "why_absent",
+    "with_count",
 ]
 
 
@@ -134,7 +166,7 @@ def check_new_namespace(tenant: str, namespace: str) -> str:
     """A valid name for a new namespace. Raises `HttpError` 412."""
     name = f"{tenant}/{namespace}"
     try:
-        check_namespace_or_older(name)
+        check_namespace(name)
     except InvalidTopicNameError as error:
         raise HttpError(412, "Namespace name is not valid") from error
     return name
@@ -153,3 +185,169 @@ def existing_namespace(request: Request, tenant: str, namespace: str) -> str:
     """An existing namespace with a valid name. Raises `HttpError` 412, 404."""
     check_new_namespace(tenant, namespace)
     return namespace_name(request, tenant, namespace)
+
+
+BUNDLES = "bundles"
+DEFAULT_COUNT = 4
+#: A namespace is asked for as a whole, so its bundles must not make answers of any size.
+MAX_BUNDLES = 4096
+FULL = 0xFFFFFFFF
+RANGE = re.compile(r"0x([0-9a-f]{8})_0x([0-9a-f]{8})")
+
+
+def boundaries_of(settings: Any) -> list[int]:
+    """The boundaries of a namespace's bundles, from 0 to 0xffffffff."""
+    found = settings.get(BUNDLES)
+    if not isinstance(found, dict) or not isinstance(found.get("boundaries"), list):
+        return with_count(DEFAULT_COUNT)
+    return [int(text, 16) for text in found["boundaries"]]
+
+
+def bundles_of(boundaries: Sequence[int]) -> dict[str, Any]:
+    """The bundles as Pulsar shows them."""
+    texts = [f"0x{boundary:08x}" for boundary in boundaries]
+    return {"boundaries": texts, "numBundles": len(texts) - 1}
+
+
+def with_count(count: int) -> list[int]:
+    """The boundaries of bundles of equal size. Raises `HttpError` 412."""
+    if count > MAX_BUNDLES:
+        raise HttpError(412, f"Invalid number of bundles: {count} is over {MAX_BUNDLES}")
+    if count <= 0:
+        count = DEFAULT_COUNT
+    size = FULL // count
+    if FULL % count == count - 1:
+        size += 1
+    return [*(number * size for number in range(count)), FULL]
+
+
+def bundle_of(boundaries: Sequence[int], topic: str) -> str:
+    """The bundle of a topic, by the hash of its full name."""
+    value = min(zlib.crc32(topic.encode()), FULL - 1)
+    high = bisect_right(boundaries, value)
+    return f"0x{boundaries[high - 1]:08x}_0x{boundaries[high]:08x}"
+
+
+def check_bundle(request: Request, namespace: str, bundle: str) -> tuple[int, int]:
+    """The range of one of the namespace's bundles. Raises `HttpError` 412."""
+    found = RANGE.fullmatch(bundle)
+    if found is None:
+        raise HttpError(412, f"Invalid bundle range: {bundle[:80]}")
+    low, high = int(found[1], 16), int(found[2], 16)
+    boundaries = boundaries_of(request.services.topics.namespaces[namespace])
+    if low not in boundaries[:-1]:
+        raise HttpError(412, f"Invalid lower boundary for bundle {namespace}/{bundle}")
+    wanted = boundaries[boundaries.index(low) + 1]
+    if high != wanted:
+        raise HttpError(
+            412,
+            f"Invalid upper boundary for bundle {namespace}/{bundle}. "
+            f"Expected upper boundary of {namespace}/0x{low:08x}_0x{wanted:08x}",
+        )
+    return low, high
+
+
+def topics_in_bundle(request: Request, namespace: str, bundle: str) -> list[str]:
+    """The topics of one bundle. Raises `HttpError` 412."""
+    check_bundle(request, namespace, bundle)
+    boundaries = boundaries_of(request.services.topics.namespaces[namespace])
+    names = request.services.topics.names_in(namespace)
+    return [name for name in names if bundle_of(boundaries, name) == bundle]
+
+
+async def split(request: Request, namespace: str, low: int, high: int) -> None:
+    """Split a bundle in the middle. Raises `HttpError` 412 if it cannot be split."""
+    middle = low + (high - low) // 2 + (1 if high == FULL else 0)
+    boundaries = boundaries_of(request.services.topics.namespaces[namespace])
+    if high - low < 2 or len(boundaries) > MAX_BUNDLES:
+        raise HttpError(412, "Failed to split bundle: it is too small, or there are too many")
+    changed = bundles_of(sorted({*boundaries, middle}))
+    await request.services.topics.namespaces.change(
+        namespace, lambda settings: {**settings, BUNDLES: changed}
+    )
+
+
+def subscription_not_found(name: str, topic: object) -> HttpError:
+    """The answer for a subscription that a topic does not have."""
+    return HttpError(404, f"Subscription {name} not found for topic {topic}")
+
+
+async def find_subscription(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, *, what: str
+) -> Subscription:
+    """The subscription, for `what`, which needs exactly one log."""
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    return _subscription_of(opened, name)
+
+
+async def find_subscriptions(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+) -> list[Subscription]:
+    """The subscription, or that of each partition. Raises `HttpError` 404 if one has none."""
+    opened = await open_logs(request, domain, tenant, namespace, topic)
+    return [_subscription_of(one, name) for one in opened]
+
+
+def _subscription_of(opened: Topic, name: str) -> Subscription:
+    found = opened.subscriptions.get(name)
+    if found is None:
+        raise subscription_not_found(name, opened.name)
+    return found
+
+
+def stored_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> TopicName:
+    """The name of an existing topic. Raises `HttpError` 404."""
+    if domain != "persistent":
+        raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
+    return existing_topic(request, domain, tenant, namespace, topic)
+
+
+async def open_stored(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> list[Topic]:
+    """Open a topic, or all its partitions. Raises `HttpError` 404, `RefusedError`."""
+    name = stored_topic(request, domain, tenant, namespace, topic)
+    topics = request.services.topics
+    partitions = topics.partitions_of(name)
+    names = [name.partition(index) for index in range(partitions)] if partitions else [name]
+    return [await topics.open(each, create=False) for each in names]
+
+
+def position_in(body: Any) -> Position:
+    """The message id in a body. Raises `HttpError` 400."""
+    if isinstance(body, dict):
+        ledger_id, entry_id = body.get("ledgerId", 0), body.get("entryId", 0)
+        if _is_id(ledger_id) and _is_id(entry_id):
+            return Position(ledger_id, entry_id)
+    reason = 'the body must be {"ledgerId": ..., "entryId": ...}'
+    raise HttpError(400, reason, text_type="text/plain")
+
+
+def after(position: Position) -> Position:
+    """The place after an entry's."""
+    return Position(position.ledger_id, position.entry_id + 1)
+
+
+def _is_id(value: Any) -> TypeGuard[int]:
+    return type(value) is int and -1 <= value < 1 << 63
+
+
+def int_value(text: str, bits: int = 32) -> int:
+    """A number in a path or a query, as Java's int. Raises `UnservedError` 404, as Pulsar."""
+    highest = 2 ** (bits - 1) - 1
+    if not re.fullmatch(r"[-+]?[0-9]{1,19}", text) or not -highest - 1 <= int(text) <= highest:
+        raise UnservedError(404)
+    return int(text)
+
+
+def long_value(text: str) -> int:
+    """A number in a path or a query, as Java's long. Raises `UnservedError` 404, as Pulsar."""
+    return int_value(text, 64)
+
+
+def check_no_partition(name: TopicName) -> None:
+    """Raise `HttpError` 412 for the name of a partition, which cannot have partitions itself."""
+    if name.partition_index >= 0:
+        raise HttpError(412, "Partitioned Topic Name should not contain '-partition-'")

@@ -1,22 +1,33 @@
-"""Namespaces: list, create, show, delete."""
+"""Namespaces: list, create, show, delete, and what is done to all their topics or to a bundle."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
-from ...wire import is_older_namespace
 from ..policies.catalogue import read_settings, shown_settings
 from ..policies.policy import PolicyValueError
-from ..security.permissions import (
-    AUTH_POLICIES,
-    InvalidPermissionError,
-    check_auth_policies,
-)
-from .bundles import BUNDLES, boundaries_of, bundles_of, with_count
-from .clusters import cluster_names
+from ..security import needs
+from ..security.permissions import AUTH_POLICIES, InvalidPermissionError, check_auth_policies
+from . import bodies
 from .messages import HttpError, Request, Response, UnservedError
-from .names import check_new_namespace, namespace_name
-from .table import Route
+from .names import (
+    BUNDLES,
+    boundaries_of,
+    bundles_of,
+    check_bundle,
+    check_new_namespace,
+    namespace_name,
+    split,
+    topics_in_bundle,
+    with_count,
+)
+from .peer_proxy import redirect, send_on
+from .route import BUNDLE, NAMESPACE, Route
+
+if TYPE_CHECKING:
+    from ..ownership import Cluster
 
 __all__ = ["ROUTES"]
 
@@ -26,14 +37,6 @@ async def namespaces(request: Request, tenant_name: str) -> Response:
     if tenant_name not in request.services.topics.namespaces.tenants:
         raise HttpError(404, "Tenant not found")
     return Response.of_json(request.services.topics.namespaces.of(tenant_name))
-
-
-async def namespaces_of_cluster(request: Request, tenant_name: str, cluster: str) -> Response:
-    """A tenant's namespaces whose names have this cluster (Pulsar 1)."""
-    if cluster not in await cluster_names(request):
-        raise HttpError(404, "Cluster does not exist")
-    names = request.services.topics.namespaces.of(f"{tenant_name}/{cluster}")
-    return Response.of_json(names)
 
 
 async def namespace(request: Request, tenant_name: str, name: str) -> Response:
@@ -50,8 +53,6 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     if tenant_name not in request.services.topics.namespaces.tenants:
         raise HttpError(404, "Tenant does not exist")
     full = check_new_namespace(tenant_name, name)
-    if is_older_namespace(full):
-        _check_older(request, tenant_name, name.partition("/")[0])
     _check_clusters(request, settings, tenant_name)
     _check_room(request, tenant_name)
     if full in request.services.topics.namespaces:
@@ -69,15 +70,6 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
         raise HttpError(409, "Namespace already exists")
     await request.services.topics.namespaces.put(full, settings)
     return Response()
-
-
-def _check_older(request: Request, tenant: str, cluster: str) -> None:
-    """Check the cluster in a namespace's name. Raises `HttpError` 403, 412."""
-    if request.target.startswith("/admin/v2/"):
-        raise HttpError(412, "Namespace name is not valid")
-    if cluster not in (request.services.config.cluster, GLOBAL):
-        text = f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant"
-        raise HttpError(403, f"{text} [{tenant}]")
 
 
 def _check_room(request: Request, tenant: str) -> None:
@@ -160,15 +152,142 @@ def _settings(request: Request) -> dict[str, Any]:
     return settings
 
 
-#: In a namespace of Pulsar 1 this stands for all clusters.
-GLOBAL = "global"
-NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+ALGORITHMS = (
+    "range_equally_divide",
+    "topic_count_equally_divide",
+    "specified_positions_divide",
+    "flow_or_qps_equally_divide",
+)
+
+
+async def bundles(request: Request, tenant: str, name: str) -> Response:
+    """A namespace's bundles."""
+    full = namespace_name(request, tenant, name)
+    return Response.of_json(bundles_of(boundaries_of(request.services.topics.namespaces[full])))
+
+
+def _with_bundles(request: Request, tenant: str, name: str) -> str:
+    """An existing namespace, where Pulsar says "not found". Raises `HttpError` 404."""
+    full = f"{tenant}/{name}"
+    if full not in request.services.topics.namespaces:
+        raise HttpError(404, "Namespace not found")
+    return full
+
+
+async def split_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
+    """Split a bundle in the middle."""
+    full = _with_bundles(request, tenant, name)
+    low, high = check_bundle(request, full, bundle)
+    if request.services.cluster is not None:
+        raise HttpError(412, "a broker of a cluster does not split bundles")
+    algorithm = request.query.get("splitAlgorithmName", ALGORITHMS[0])
+    if algorithm not in ALGORITHMS:
+        raise HttpError(
+            412,
+            "Unsupported namespace bundle split algorithm, supported algorithms are "
+            f"[{', '.join(ALGORITHMS)}]",
+        )
+    await split(request, full, low, high)
+    return Response()
+
+
+async def delete_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
+    """Answered if the bundle has no topics. Bundles cover all hashes, so it stays."""
+    full = namespace_name(request, tenant, name)
+    if topics_in_bundle(request, full, bundle):
+        raise HttpError(409, "Cannot delete non empty bundle")
+    return Response()
+
+
+async def topic_hashes(request: Request, tenant: str, name: str, bundle: str) -> Response:
+    """The hashes of the bundle's topics, or of those that `topics` names."""
+    from zlib import crc32
+
+    full = namespace_name(request, tenant, name)
+    found = topics_in_bundle(request, full, bundle)
+    wanted = request.query.get("topics")
+    if wanted is not None:
+        chosen = set(re.split(r",\s*", wanted))
+        found = [topic for topic in found if topic in chosen]
+    return Response.of_json(
+        {
+            "namespace": full,
+            "bundle": bundle,
+            "topicHashPositions": {topic: crc32(topic.encode()) for topic in found},
+        }
+    )
+
+
+async def unload(request: Request, tenant: str, name: str) -> Response:
+    """Disconnect all clients of a namespace; they reconnect by themselves."""
+    full = _with_bundles(request, tenant, name)
+    if request.services.cluster is not None:
+        await _unload_bundles(request, request.services.cluster, full)
+        return Response()
+    await _disconnect(request, request.services.topics.names_in(full))
+    return Response()
+
+
+async def _unload_bundles(request: Request, cluster: Cluster, namespace: str) -> None:
+    boundaries = bundles_of(boundaries_of(request.services.topics.namespaces[namespace]))
+    texts = boundaries["boundaries"]
+    for low, high in pairwise(texts):
+        bundle = f"{namespace}/{low}_{high}"
+        owner = await cluster.owner_of(bundle)
+        if owner is not None and owner.broker_id == cluster.broker_id:
+            await cluster.unload(bundle)
+        elif owner is not None:
+            target = f"/admin/v2/namespaces/{bundle}/unload"
+            await send_on(request, owner, "PUT", target)
+
+
+async def unload_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
+    """Disconnect all clients of a bundle; they reconnect by themselves."""
+    full = _with_bundles(request, tenant, name)
+    cluster = request.services.cluster
+    if cluster is not None:
+        check_bundle(request, full, bundle)
+        owner = await cluster.owner_of(f"{full}/{bundle}")
+        if owner is not None and owner.broker_id != cluster.broker_id:
+            return redirect(request, owner)
+        await cluster.unload(f"{full}/{bundle}")
+        return Response()
+    await _disconnect(request, topics_in_bundle(request, full, bundle))
+    return Response()
+
+
+async def _disconnect(request: Request, names: list[str]) -> None:
+    topics = request.services.topics
+    for name in names:
+        opened = topics.open_topics.get(name)
+        if opened is not None:
+            await topics.turns.work(opened.disconnect())
+
 
 ROUTES = (
-    Route("GET", "/admin/v2/namespaces/{tenant}", namespaces, (404,)),
-    Route("GET", "/admin/namespaces/{tenant}/{cluster}", namespaces_of_cluster, (404,)),
-    Route("GET", NAMESPACE, namespace, (404,)),
-    Route("PUT", NAMESPACE, create_namespace, (400, 403, 404, 409, 412)),
-    Route("DELETE", NAMESPACE, delete_namespace, (404, 405, 409)),
-    Route("GET", f"{NAMESPACE}/topics", namespace_topics, (404,)),
+    Route(
+        "GET", "/admin/v2/namespaces/{tenant}", needs.tenant("LIST_NAMESPACES"), None, namespaces
+    ),
+    Route("GET", NAMESPACE, needs.namespace_policy("ALL", "READ"), None, namespace),
+    Route(
+        "PUT",
+        NAMESPACE,
+        needs.tenant("CREATE_NAMESPACE"),
+        bodies.NAMESPACE_POLICIES,
+        create_namespace,
+    ),
+    Route("DELETE", NAMESPACE, needs.tenant("DELETE_NAMESPACE"), None, delete_namespace),
+    Route("GET", f"{NAMESPACE}/topics", needs.namespace("GET_TOPICS"), None, namespace_topics),
+    Route("GET", f"{NAMESPACE}/bundles", needs.namespace("GET_BUNDLE"), None, bundles),
+    Route("PUT", f"{BUNDLE}/split", needs.SUPER_USER, bodies.LONGS, split_bundle),
+    Route("DELETE", BUNDLE, needs.namespace("DELETE_BUNDLE"), None, delete_bundle),
+    Route(
+        "GET",
+        f"{BUNDLE}/topicHashPositions",
+        needs.namespace_policy("PERSISTENCE", "READ"),
+        None,
+        topic_hashes,
+    ),
+    Route("PUT", f"{NAMESPACE}/unload", needs.SUPER_USER, None, unload),
+    Route("PUT", f"{BUNDLE}/unload", needs.SUPER_USER, None, unload_bundle),
 )

@@ -10,17 +10,17 @@ from typing import Any
 
 from ...wire import TopicName
 from ..errors import RefusedError
-from ..statistics.non_persistent_stats import internal_stats, partitions_stats, topic_stats
+from ..metrics.non_persistent_stats import internal_stats, partitions_stats, topic_stats
+from ..security import needs
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
-from .bundles import topics_in_bundle
+from . import bodies
 from .messages import HttpError, Request, Response
-from .names import check_topics_namespace, namespace_name, why_absent
-from .partitions import check_no_partition
-from .table import Route
-from .termination import NOT_PARTITIONED
-from .topics import stats_options
+from .names import check_topics_namespace, namespace_name, topics_in_bundle, why_absent
+from .route import Route
+from .topic_stats import stats_options
+from .topics import NOT_PARTITIONED, check_no_partition
 
 __all__ = ["ROUTES"]
 
@@ -228,13 +228,14 @@ NOT_ALLOWED = "{} on a non-persistent topic is not allowed"
 NOT_PERSISTENT = "Need to provide a persistent topic name"
 OF_PARTITIONED = "{} on a partitioned topic is not allowed"
 
-#: What is about stored messages: method, path, Pulsar's name of the operation, and the reason for a
-#: partitioned topic.
+#: What is about stored messages: method, path, operation, Pulsar's words for it, and the reason for
+#: a partitioned topic.
 STORED = (
-    ("GET", f"{TOPIC}/lastMessageId", "GetLastMessageId", ""),
+    ("GET", f"{TOPIC}/lastMessageId", "PEEK_MESSAGES", "GetLastMessageId", ""),
     (
         "GET",
         f"{TOPIC}/messageid/{{time}}",
+        "PEEK_MESSAGES",
         "Get message ID by timestamp",
         OF_PARTITIONED.format("Get message ID by timestamp")
         + ", please try do it on specific topic partition",
@@ -242,6 +243,7 @@ STORED = (
     (
         "GET",
         f"{TOPIC}/examinemessage",
+        "PEEK_MESSAGES",
         "Examine messages",
         OF_PARTITIONED.format("Examine messages")
         + ", please try examine message on specific topic partition",
@@ -249,36 +251,42 @@ STORED = (
     (
         "GET",
         f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}",
+        "PEEK_MESSAGES",
         "Get message by ID",
         "GetMessageById is not allowed on partitioned-topic",
     ),
     (
         "GET",
         f"{SUBSCRIPTION}/position/{{position}}",
+        "PEEK_MESSAGES",
         "Peek messages",
         OF_PARTITIONED.format("Peek messages"),
     ),
     (
         "POST",
         f"{SUBSCRIPTION}/skip/{{count}}",
+        "SKIP",
         "Skip messages",
         OF_PARTITIONED.format("Skip messages"),
     ),
     (
         "POST",
         f"{SUBSCRIPTION}/skip_all",
+        "SKIP",
         "Clear backlog",
         NOT_ALLOWED.format("Clear backlog"),
     ),
     (
         "POST",
         f"{SUBSCRIPTION}/expireMessages/{{time}}",
+        "EXPIRE_MESSAGES",
         "Expire messages",
         NOT_ALLOWED.format("Expire messages"),
     ),
     (
         "POST",
         f"{TOPIC}/all_subscription/expireMessages/{{time}}",
+        "EXPIRE_MESSAGES",
         "Expire messages for all subscriptions",
         NOT_ALLOWED.format("Expire messages for all subscriptions"),
     ),
@@ -286,13 +294,22 @@ STORED = (
 
 #: What is refused before the topic is looked for.
 NEVER = (
-    *((method, f"{TOPIC}/properties", 406, NOT_PERSISTENT) for method in ("GET", "PUT", "DELETE")),
-    ("POST", f"{TOPIC}/terminate", 406, NOT_PERSISTENT),
-    ("POST", f"{TOPIC}/trim", 405, NOT_ALLOWED.format("Trim")),
-    ("GET", REPLICATED, 405, "Cannot get replicated subscriptions on non-persistent topics"),
+    ("GET", f"{TOPIC}/properties", "GET_METADATA", 406, NOT_PERSISTENT),
+    ("PUT", f"{TOPIC}/properties", "UPDATE_METADATA", 406, NOT_PERSISTENT),
+    ("DELETE", f"{TOPIC}/properties", "DELETE_METADATA", 406, NOT_PERSISTENT),
+    ("POST", f"{TOPIC}/terminate", "TERMINATE", 406, NOT_PERSISTENT),
+    ("POST", f"{TOPIC}/trim", "TRIM_TOPIC", 405, NOT_ALLOWED.format("Trim")),
+    (
+        "GET",
+        REPLICATED,
+        "GET_REPLICATED_SUBSCRIPTION_STATUS",
+        405,
+        "Cannot get replicated subscriptions on non-persistent topics",
+    ),
     (
         "POST",
         REPLICATED,
+        "SET_REPLICATED_SUBSCRIPTION_STATUS",
         405,
         "Cannot enable/disable replicated subscriptions on non-persistent topics",
     ),
@@ -300,26 +317,50 @@ NEVER = (
 
 ROUTES = (
     # These paths have as many segments as a topic's own one.
-    Route("PUT", TOPIC, create),
-    Route("DELETE", TOPIC, delete),
-    Route("PUT", f"{TOPIC}/unload", unload),
-    Route("GET", BUNDLE, in_bundle, (404, 412)),
-    Route("GET", f"{TOPIC}/stats", stats),
-    Route("GET", f"{TOPIC}/internalStats", stats_internal),
-    Route("GET", f"{TOPIC}/partitioned-stats", partitioned_stats),
-    Route("GET", f"{TOPIC}/subscriptions", subscriptions),
-    Route("PUT", SUBSCRIPTION, create_subscription),
-    Route("DELETE", SUBSCRIPTION, delete_subscription),
-    Route("POST", f"{SUBSCRIPTION}/resetcursor/{{time}}", reset_cursor),
-    Route("POST", f"{SUBSCRIPTION}/analyzeBacklog", analyze_backlog),
-    Route("GET", f"{SUBSCRIPTION}/properties", analyze_backlog),
-    Route("POST", f"{TOPIC}/terminate/partitions", terminate_partitions),
-    *(
-        Route(method, path, _refused(NOT_ALLOWED.format(what), of_partitioned))
-        for method, path, what, of_partitioned in STORED
+    Route("PUT", TOPIC, needs.namespace("CREATE_TOPIC"), bodies.TEXTS, create),
+    Route("DELETE", TOPIC, needs.namespace("DELETE_TOPIC"), None, delete),
+    Route("PUT", f"{TOPIC}/unload", needs.topic("UNLOAD"), None, unload),
+    Route("GET", BUNDLE, needs.namespace("GET_TOPICS"), None, in_bundle),
+    Route("GET", f"{TOPIC}/stats", needs.topic("GET_STATS"), None, stats),
+    Route("GET", f"{TOPIC}/internalStats", needs.topic("GET_STATS"), None, stats_internal),
+    Route("GET", f"{TOPIC}/partitioned-stats", needs.topic("GET_STATS"), None, partitioned_stats),
+    Route("GET", f"{TOPIC}/subscriptions", needs.topic("GET_SUBSCRIPTIONS"), None, subscriptions),
+    Route("PUT", SUBSCRIPTION, needs.topic("SUBSCRIBE"), bodies.PLACE, create_subscription),
+    Route("DELETE", SUBSCRIPTION, needs.topic("UNSUBSCRIBE"), None, delete_subscription),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/resetcursor/{{time}}",
+        needs.topic("RESET_CURSOR"),
+        None,
+        reset_cursor,
+    ),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/analyzeBacklog",
+        needs.topic("CONSUME"),
+        bodies.PLACE,
+        analyze_backlog,
+    ),
+    Route("GET", f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"), None, analyze_backlog),
+    Route(
+        "POST",
+        f"{TOPIC}/terminate/partitions",
+        needs.topic("TERMINATE"),
+        None,
+        terminate_partitions,
     ),
     *(
-        Route(method, path, _always_refused(status, reason))
-        for method, path, status, reason in NEVER
+        Route(
+            method,
+            path,
+            needs.topic(operation, all_subscriptions="all_subscription" in path),
+            None,
+            _refused(NOT_ALLOWED.format(what), of_partitioned),
+        )
+        for method, path, operation, what, of_partitioned in STORED
+    ),
+    *(
+        Route(method, path, needs.topic(operation), None, _always_refused(status, reason))
+        for method, path, operation, status, reason in NEVER
     ),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...wire import TopicName
+from ..security import needs
 from ..security.permissions import (
     NAMESPACE,
     SUBSCRIPTION,
@@ -24,14 +25,10 @@ from ..security.permissions import (
     part_of,
     revoke_subscription,
 )
+from . import bodies
 from .messages import HttpError, Request, Response
-from .names import (
-    check_new_namespace,
-    check_topics_namespace,
-    existing_namespace,
-    plain_topic,
-)
-from .table import Route
+from .names import check_new_namespace, check_topics_namespace, existing_namespace, plain_topic
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -185,13 +182,43 @@ IN_NAMESPACE = f"{NAMESPACES}/permissions"
 ON_TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions"
 
 ROUTES = (
-    Route("GET", IN_NAMESPACE, of_namespace),
-    Route("GET", f"{IN_NAMESPACE}/subscription", of_subscriptions),
-    Route("POST", f"{IN_NAMESPACE}/subscription/{{subscription}}", grant_on_subscription),
-    Route("POST", f"{IN_NAMESPACE}/{{role}}", grant_in_namespace),
-    Route("DELETE", f"{IN_NAMESPACE}/{{role}}", revoke_in_namespace),
-    Route("DELETE", f"{IN_NAMESPACE}/{{subscription}}/{{role}}", revoke_on_subscription),
-    Route("GET", ON_TOPIC, of_one_topic),
-    Route("POST", f"{ON_TOPIC}/{{role}}", grant_on_topic),
-    Route("DELETE", f"{ON_TOPIC}/{{role}}", revoke_on_topic),
+    Route("GET", IN_NAMESPACE, needs.namespace("GET_PERMISSION"), None, of_namespace),
+    Route(
+        "GET",
+        f"{IN_NAMESPACE}/subscription",
+        needs.namespace("GET_PERMISSION"),
+        None,
+        of_subscriptions,
+    ),
+    Route(
+        "POST",
+        f"{IN_NAMESPACE}/subscription/{{subscription}}",
+        needs.namespace("GRANT_PERMISSION"),
+        bodies.LIST,
+        grant_on_subscription,
+    ),
+    Route(
+        "POST",
+        f"{IN_NAMESPACE}/{{role}}",
+        needs.namespace("GRANT_PERMISSION"),
+        bodies.ACTIONS,
+        grant_in_namespace,
+    ),
+    Route(
+        "DELETE",
+        f"{IN_NAMESPACE}/{{role}}",
+        needs.namespace("REVOKE_PERMISSION"),
+        None,
+        revoke_in_namespace,
+    ),
+    Route(
+        "DELETE",
+        f"{IN_NAMESPACE}/{{subscription}}/{{role}}",
+        needs.namespace("REVOKE_PERMISSION"),
+        None,
+        revoke_on_subscription,
+    ),
+    Route("GET", ON_TOPIC, needs.tenant_admin(), None, of_one_topic),
+    Route("POST", f"{ON_TOPIC}/{{role}}", needs.tenant_admin(), bodies.ACTIONS, grant_on_topic),
+    Route("DELETE", f"{ON_TOPIC}/{{role}}", needs.tenant_admin(), None, revoke_on_topic),
 )

@@ -4,44 +4,58 @@ Routes, statuses and bodies are those of Apache Pulsar 4.0.8: the answer is 200 
 with an empty body if none is set, and 204 for a change. With `applied=true` the answer for a topic
 is the policy that applies to it, from whatever level. There is one difference: Pulsar answers 500
 to a number that is out of range, this broker answers 400.
+
+Three kinds of values have routes of their own: the rates of single subscriptions, the settings for
+Kafka's record sets (`entryFormat`, docs/kafka.md), and properties, which are texts that the broker
+keeps and shows. `entryFormat` cannot be unset, since entries in that format stay.
 """
 
 from __future__ import annotations
 
-import re
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
-from ..cleaning.policies import RETENTION
+from ..handlers.checks import check_name
+from ..metrics.internal_stats import stored_index
 from ..policies.catalogue import POLICIES
+from ..policies.cleaning_policies import RETENTION
 from ..policies.levels import Levels
-from ..policies.policy import INT_MAX, InvalidValueError, Place, Policy, PolicyValueError
-from ..policies.pulsar_policies import BACKLOG_QUOTAS, exceeds_retention
-from ..policies.stored import OFFLOAD, PERSISTENCE, REPLICATION
+from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
+from ..policies.pulsar_policies import (
+    BACKLOG_QUOTAS,
+    PROPERTIES,
+    REPLICATION,
+    SUBSCRIPTION_DISPATCH_RATE,
+    SUBSCRIPTION_RATES,
+    exceeds_retention,
+    read_dispatch_rate,
+    read_properties,
+)
+from ..security import needs
+from ..topics.entry_formats import KAFKA_POLICY
+from ..topics.entry_formats import set_entry_format as change_entry_format
+from . import bodies
 from .bodies import EMPTY
-from .messages import JSON_TYPE, HttpError, Request, Response, UnservedError
-from .names import check_new_namespace, existing_topic
-from .table import Route
+from .messages import JSON_TYPE, HttpError, Request, Response
+from .names import (
+    check_new_namespace,
+    check_topics_namespace,
+    existing_topic,
+    int_value,
+    plain_topic,
+)
+from .route import NAMESPACE, TOPIC, Route
 
-__all__ = ["ROUTES", "int_value", "java_topic", "policy_namespace", "policy_topic"]
+if TYPE_CHECKING:
+    from ..topics.registry import Topics
 
-#: Of these Pulsar refuses a missing value before it looks for the namespace.
-NULL_FIRST = (OFFLOAD, PERSISTENCE, REPLICATION)
-#: What Pulsar says of an absent namespace, if it is not "Namespace does not exist".
-OF_ABSENT = {
-    ("GET", "dispatcherPauseOnAckStatePersistent"): "Namespace policies does not exist",
-    ("GET", "replicatorDispatchRate"): "Namespace policies does not exist",
-    ("POST", "replicatorDispatchRate"): "",
-    ("DELETE", "replicatorDispatchRate"): "",
-}
+__all__ = ["ROUTES", "policy_namespace", "policy_topic", "properties_of", "text_properties"]
+
 TOO_SMALL = (
     "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
     "and retry"
 )
-
-
-# -- namespaces -----------------------------------------------------------------------------------
 
 
 async def of_namespace(
@@ -57,8 +71,8 @@ async def set_for_namespace(
     policy: Policy, place: Place, request: Request, tenant: str, name: str
 ) -> Response:
     """Set a namespace's policy."""
-    if policy in NULL_FIRST and request.json() is None:
-        await _value(request, policy, place)
+    if policy is REPLICATION and request.json() is None:
+        await _value(request, policy, place)  # Pulsar refuses it before it looks for the namespace
     namespace = policy_namespace(request, tenant, name, policy)
     value = await _value(request, policy, place)
     if policy is RETENTION and value is not None:
@@ -81,8 +95,6 @@ def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -
     """An existing namespace whose policy is asked for or changed. Raises `HttpError` 412, 404."""
     namespace = check_new_namespace(tenant, name)
     if namespace not in request.services.topics.namespaces:
-        if (request.method, policy.name) in OF_ABSENT:
-            raise HttpError(404, OF_ABSENT[request.method, policy.name])
         if policy.is_ours:
             raise HttpError(404, f"Namespace {namespace} does not exist")
         place, is_changed = policy.namespace, request.method not in ("GET", "HEAD")
@@ -90,9 +102,6 @@ def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -
         what = "Namespace policies" if names_policies else "Namespace"
         raise HttpError(404, f"{what} does not exist")
     return namespace
-
-
-# -- topics ---------------------------------------------------------------------------------------
 
 
 async def of_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
@@ -167,16 +176,6 @@ def policy_topic(
     return java_topic(request, domain, tenant, namespace, topic)
 
 
-# -- values ---------------------------------------------------------------------------------------
-
-
-def int_value(text: str) -> int:
-    """A number in a path or a query, as Java's int. Raises `UnservedError` 404, as Pulsar."""
-    if not re.fullmatch(r"[-+]?[0-9]{1,10}", text) or not -INT_MAX - 1 <= int(text) <= INT_MAX:
-        raise UnservedError(404)
-    return int(text)
-
-
 def _levels(request: Request, policy: Policy) -> Levels[Any]:
     return request.services.topics.policies[policy]
 
@@ -214,34 +213,337 @@ def _answer(levels: Levels[Any], place: Place, value: Any) -> Response:
     return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
 
 
+#: By the names of policies: what Pulsar calls the right to read or write them.
+RIGHTS = {
+    "autoSubscriptionCreation": "AUTO_SUBSCRIPTION_CREATION",
+    "autoTopicCreation": "AUTO_TOPIC_CREATION",
+    "brokerEntryMetadata": "ENTRY_METADATA",
+    "compactionThreshold": "COMPACTION",
+    "deduplication": "DEDUPLICATION",
+    "deduplicationSnapshotInterval": "DEDUPLICATION_SNAPSHOT",
+    "delayedDelivery": "DELAYED_DELIVERY",
+    "dispatchRate": "RATE",
+    "encryptionRequired": "ENCRYPTION",
+    "inactiveTopicPolicies": "INACTIVE_TOPIC",
+    "isAllowAutoUpdateSchema": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "leaderEpochs": "LEADER_EPOCHS",
+    "maxConsumersPerSubscription": "MAX_CONSUMERS",
+    "maxConsumersPerTopic": "MAX_CONSUMERS",
+    "maxMessageSize": "MAX_MESSAGE_SIZE",
+    "maxProducersPerTopic": "MAX_PRODUCERS",
+    "maxSubscriptionsPerTopic": "MAX_SUBSCRIPTIONS",
+    "maxTopicsPerNamespace": "MAX_TOPICS",
+    "maxUnackedMessagesPerConsumer": "MAX_UNACKED",
+    "maxUnackedMessagesPerSubscription": "MAX_UNACKED",
+    "messageTTL": "TTL",
+    "mirrorSources": "MIRROR_SOURCES",
+    "publishRate": "RATE",
+    "replication": "REPLICATION",
+    "retention": "RETENTION",
+    "schemaAutoUpdateCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "schemaCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "schemaValidationEnforced": "SCHEMA_COMPATIBILITY_STRATEGY",
+    "subscribeRate": "RATE",
+    "subscriptionAuthMode": "SUBSCRIPTION_AUTH_MODE",
+    "subscriptionDispatchRate": "RATE",
+    "subscriptionExpirationTime": "SUBSCRIPTION_EXPIRATION_TIME",
+    "subscriptionTypesEnabled": "SUBSCRIPTION_AUTH_MODE",
+}
+
+
 def _routes(policy: Policy) -> list[Route]:
     routes = []
-    if (place := policy.namespace) is not None:
-        path = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{place.path}"
-        routes += [
-            Route("GET", path, partial(of_namespace, policy, place)),
-            Route(place.method, path, partial(set_for_namespace, policy, place)),
-        ]
+    levels = (
+        (policy.namespace, NAMESPACE, needs.namespace_policy, ON_NAMESPACE),
+        (policy.topic, TOPIC, needs.topic_policy, ON_TOPIC),
+    )
+    for place, base, right, handlers in levels:
+        if place is None:
+            continue
+        path = f"{base}/{place.path}"
+        show, change, remove = (partial(handler, policy, place) for handler in handlers)
+        read, write = (right(RIGHTS[policy.name], operation) for operation in ("READ", "WRITE"))
+        body = None if place.query else bodies.SETTINGS.get(place.path)
+        routes.append(Route("GET", path, read, None, show))
+        routes.append(Route(place.method, path, write, body, change))
         # Without this route the path is that of a bundle to be deleted, as in Pulsar.
         if place.is_removable:
-            routes.append(Route("DELETE", path, partial(unset_for_namespace, policy, place)))
-    if (place := policy.topic) is not None:
-        path = f"/admin/v2/{{domain}}/{{tenant}}/{{namespace}}/{{topic}}/{place.path}"
-        routes += [
-            Route("GET", path, partial(of_topic, policy, place)),
-            Route(place.method, path, partial(set_for_topic, policy, place)),
-        ]
-        if place.is_removable:
-            routes.append(Route("DELETE", path, partial(unset_for_topic, policy, place)))
+            routes.append(Route("DELETE", path, write, None, remove))
     return routes
+
+
+ON_NAMESPACE = (of_namespace, set_for_namespace, unset_for_namespace)
+ON_TOPIC = (of_topic, set_for_topic, unset_for_topic)
+#: Rates for single subscriptions that one topic can have.
+MAX_SUBSCRIPTION_RATES = 1_000
+
+
+async def rate_of(request: Request, *names: str) -> Response:
+    """The dispatch rate set for a subscription; with applied=true the one that applies to it."""
+    *place, subscription = names
+    name, topics = policy_topic(request, *place), request.services.topics
+    is_applied = request.flag("applied")
+    keys = (
+        [_key(request)] if not is_applied else [SUBSCRIPTION_RATES, f"global:{SUBSCRIPTION_RATES}"]
+    )
+    for key in keys:
+        found = (topics.policy_store.in_topic(name, key) or {}).get(subscription)
+        if found is not None:
+            return Response.of_json(found)
+    if is_applied:
+        return Response.of_json(topics.policies.applied(name, SUBSCRIPTION_DISPATCH_RATE))
+    return Response(200)
+
+
+async def set_rate(request: Request, *names: str) -> Response:
+    """Set the dispatch rate of a subscription; an empty body changes nothing."""
+    *place, subscription = names
+    name, value = policy_topic(request, *place), request.json()
+    check_name("subscription's name", subscription)
+    if value is None:
+        return Response()
+    try:
+        rate = read_dispatch_rate(value)
+    except PolicyValueError as error:
+        raise HttpError(error.status, str(error)) from error
+    await _revise(request, name, subscription, rate)
+    return Response()
+
+
+async def unset_rate(request: Request, *names: str) -> Response:
+    """Remove the dispatch rate of a subscription; the topic's applies again."""
+    *place, subscription = names
+    await _revise(request, policy_topic(request, *place), subscription, None)
+    return Response()
+
+
+async def _revise(request: Request, name: Any, subscription: str, rate: Any) -> None:
+    def revise(rates: dict[str, Any] | None) -> dict[str, Any] | None:
+        left = {each: old for each, old in (rates or {}).items() if each != subscription}
+        if rate is not None:
+            if len(left) >= MAX_SUBSCRIPTION_RATES:
+                reason = f"a topic has rates for at most {MAX_SUBSCRIPTION_RATES} subscriptions"
+                raise HttpError(412, reason)
+            left[subscription] = rate
+        return left or None
+
+    await request.services.topics.policy_store.revise_in_topic(name, _key(request), revise)
+
+
+def _key(request: Request) -> str:
+    return f"global:{SUBSCRIPTION_RATES}" if request.flag("isGlobal") else SUBSCRIPTION_RATES
+
+
+async def delete_policies(request: Request, *names: str) -> Response:
+    """Remove all policies of a topic that Pulsar has, also with isGlobal; its properties stay."""
+    domain, tenant, namespace, topic = names
+    topics = request.services.topics
+    if f"{tenant}/{namespace}" not in topics.namespaces:
+        return Response()
+    name = topics.parse(f"{domain}://{tenant}/{namespace}/{topic}")
+    if name.partition_index >= 0 or not topics.exists(name):
+        return Response()
+    theirs = [each for each in POLICIES if not each.is_ours and each is not PROPERTIES]
+    keys = {SUBSCRIPTION_RATES, *(each.key for each in theirs)}
+    stored = topics.policy_store.policies_of_topic(name)
+    gone = [key for key in stored if key.removeprefix("global:") in keys]
+    if gone:
+        await topics.policy_store.change_in_topic(name, dict.fromkeys(gone))
+    for policy in theirs:
+        if {policy.key, f"global:{policy.key}"} & set(gone):
+            await topics.policies[policy].changed_in_topic(name)
+    return Response()
+
+
+RATE = f"{TOPIC}/{{subscription}}/dispatchRate"
+
+
+async def entry_format(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """A topic's settings of its own."""
+    name = policy_topic(request, "persistent", tenant, namespace, topic)
+    settings = request.services.topics.policy_store.in_topic(name, KAFKA_POLICY)
+    return Response(200) if settings is None else Response.of_json(settings)
+
+
+async def set_entry_format(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+    """Change some of a topic's settings; from then on it takes Kafka's record sets."""
+    from ...kafka.errors import KafkaError
+    from ...kafka.topic_settings import check_settings
+
+    name = policy_topic(request, "persistent", tenant, namespace, topic)
+    changes: Any = request.json()
+    if not isinstance(changes, dict) or not all(
+        value is None or isinstance(value, str) for value in changes.values()
+    ):
+        raise HttpError(400, "entryFormat must be an object with settings as text")
+    store = request.services.topics.policy_store
+    before = store.in_topic(name, KAFKA_POLICY) or {}
+    try:
+        settings = check_settings({**before, **changes})
+    except KafkaError as error:
+        raise HttpError(400, error.message) from error
+    await change_entry_format(request.services.topics, name, settings)
+    return Response()
+
+
+ENTRY_FORMAT = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/entryFormat"
+
+
+def _with_properties(request: Request, tenant: str, name: str) -> str:
+    """An existing namespace. Raises `HttpError` 404: of the tenant, if it is absent as well."""
+    if tenant not in request.services.topics.namespaces.tenants:
+        raise HttpError(404, "Tenant does not exist")
+    return policy_namespace(request, tenant, name, PROPERTIES)
+
+
+async def properties_of_namespace(request: Request, tenant: str, name: str) -> Response:
+    """All properties of a namespace."""
+    return Response.of_json(_of_namespace(request, _with_properties(request, tenant, name)))
+
+
+async def add_to_namespace(request: Request, tenant: str, name: str) -> Response:
+    """Add properties to a namespace, or replace some."""
+    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    return await _change(request, namespace, _given(request) or {})
+
+
+async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
+    """Remove all properties of a namespace."""
+    namespace = _with_properties(request, tenant, name)
+    await request.services.topics.policies[PROPERTIES].set_for_namespace(namespace, None)
+    return Response()
+
+
+async def one_of_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
+    """A property's value; without a body if there is none."""
+    namespace = _with_properties(request, tenant, name)
+    return _text(_of_namespace(request, namespace).get(key))
+
+
+async def set_in_namespace(
+    request: Request, tenant: str, name: str, key: str, value: str
+) -> Response:
+    """Set one property of a namespace."""
+    return await _change(request, _with_properties(request, tenant, name), {key: value})
+
+
+async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
+    """Remove one property; the answer is its value."""
+    namespace = _with_properties(request, tenant, name)
+    properties = dict(_of_namespace(request, namespace))
+    removed = properties.pop(key, None)
+    levels = request.services.topics.policies[PROPERTIES]
+    await levels.set_for_namespace(namespace, properties or None)
+    return _text(removed)
+
+
+async def properties_of_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """All properties of a topic."""
+    check_topics_namespace(request, domain, tenant, namespace, topic)
+    if domain != "persistent":
+        raise HttpError(406, "Need to provide a persistent topic name")
+    name = plain_topic(request, domain, tenant, namespace, topic)
+    topics = request.services.topics
+    shown = properties_of(topics, name)
+    if topics.partitions_of(name):
+        return Response.of_json(shown) if shown else Response(200)
+    # Pulsar keeps the index of the last closed ledger among the properties.
+    index = stored_index((await topics.open(name, create=False)).ledger)
+    return Response.of_json({"index": str(index), **shown})
+
+
+def properties_of(topics: Topics, name: TopicName) -> dict[str, str]:
+    """A topic's properties."""
+    found: dict[str, str] = topics.policies[PROPERTIES].of_topic(name) or {}
+    return found
+
+
+def text_properties(value: object) -> dict[str, str]:
+    """Properties from JSON; none for null. Raises `HttpError` 400."""
+    found: dict[str, str] = {} if value is None else _checked(value) or {}
+    return found
+
+
+async def add_to_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Add properties to a topic, or replace some."""
+    if not request.json():  # As in Pulsar: without properties the topic is not looked for.
+        return Response()
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    levels = request.services.topics.policies[PROPERTIES]
+    before = levels.of_topic(name) or {}
+    await levels.set_for_topic(name, _checked({**before, **(_given(request) or {})}))
+    return Response()
+
+
+async def remove_from_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Remove the property that the query names."""
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    levels, key = request.services.topics.policies[PROPERTIES], request.query.get("key")
+    left = {each: text for each, text in (levels.of_topic(name) or {}).items() if each != key}
+    await levels.set_for_topic(name, left or None)
+    return Response()
+
+
+def _of_namespace(request: Request, namespace: str) -> dict[str, str]:
+    levels = request.services.topics.policies[PROPERTIES]
+    return levels.of_namespace(namespace) or {}
+
+
+async def _change(request: Request, namespace: str, given: dict[str, str]) -> Response:
+    properties = _checked({**_of_namespace(request, namespace), **given})
+    levels = request.services.topics.policies[PROPERTIES]
+    await levels.set_for_namespace(namespace, properties)
+    return Response()
+
+
+def _given(request: Request) -> Any:
+    return _checked(request.json())
+
+
+def _checked(value: Any) -> Any:
+    try:
+        return read_properties(value) or None
+    except PolicyValueError as error:
+        raise HttpError(error.status, str(error)) from error
+
+
+def _text(value: str | None) -> Response:
+    return Response(200) if value is None else Response(200, value.encode(), JSON_TYPE)
 
 
 ROUTES = (
     *(route for policy in POLICIES for route in _routes(policy)),
-    # The path with which Pulsar's namespaces lose this one.
+    Route("GET", RATE, needs.topic_policy("RATE", "READ"), None, rate_of),
     Route(
-        "DELETE",
-        "/admin/v2/namespaces/{tenant}/{namespace}/removeOffloadPolicies",
-        partial(unset_for_namespace, OFFLOAD, Place("removeOffloadPolicies")),
+        "POST", RATE, needs.topic_policy("RATE", "WRITE"), bodies.SETTINGS["dispatchRate"], set_rate
     ),
+    Route("DELETE", RATE, needs.topic_policy("RATE", "WRITE"), None, unset_rate),
+    Route("DELETE", f"{TOPIC}/policies", needs.namespace("DELETE_TOPIC"), None, delete_policies),
+    Route("GET", ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "READ"), None, entry_format),
+    Route(
+        "POST", ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "WRITE"), None, set_entry_format
+    ),
+    Route("GET", f"{NAMESPACE}/properties", needs.tenant_admin(), None, properties_of_namespace),
+    Route("PUT", f"{NAMESPACE}/properties", needs.tenant_admin(), bodies.TEXTS, add_to_namespace),
+    Route("DELETE", f"{NAMESPACE}/properties", needs.tenant_admin(), None, clear_namespace),
+    Route("GET", f"{NAMESPACE}/property/{{key}}", needs.tenant_admin(), None, one_of_namespace),
+    Route(
+        "PUT",
+        f"{NAMESPACE}/property/{{key}}/{{value}}",
+        needs.tenant_admin(),
+        None,
+        set_in_namespace,
+    ),
+    Route(
+        "DELETE", f"{NAMESPACE}/property/{{key}}", needs.tenant_admin(), None, remove_from_namespace
+    ),
+    Route("GET", f"{TOPIC}/properties", needs.topic("GET_METADATA"), None, properties_of_topic),
+    Route("PUT", f"{TOPIC}/properties", needs.topic("UPDATE_METADATA"), bodies.TEXTS, add_to_topic),
+    Route("DELETE", f"{TOPIC}/properties", needs.topic("DELETE_METADATA"), None, remove_from_topic),
 )

@@ -11,84 +11,56 @@ from ...ledger.errors import ChangedElsewhereError
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import LimitReachedError, RefusedError
 from ..ownership import NotOwnedError
-from ..security.needs import Need
 from . import (
-    absent_services,
     audit,
-    backlog_quotas,
-    broker_stats,
+    backlogs,
     brokers,
-    browsing,
     cleaning,
-    clusters,
-    entries,
-    entry_format,
-    leader_epochs,
-    lookup,
-    namespace_policies,
-    namespace_topics,
     namespaces,
     non_persistent,
-    partitions,
     permissions,
     policies,
-    properties,
-    resources,
     schemas,
     stored_messages,
     subscriptions,
     tenants,
-    termination,
-    topic_policies,
+    topic_stats,
     topics,
     web_page,
 )
-from .authorizing import authorize
+from .authorization import authorize
 from .bodies import check_body
-from .elsewhere import elsewhere
-from .messages import HttpError, Request, Response, UnservedError
-from .needs import need_of
-from .older_paths import current_path
-from .pages import (
+from .messages import (
     JSON_CLASSES,
+    HttpError,
+    Request,
+    Response,
+    UnservedError,
     accepts_json,
     allow_header,
     error_page,
     has_json_body,
     options,
 )
-from .table import Route
+from .peer_proxy import elsewhere
+from .route import Route
 
-__all__ = ["NEEDED", "ROUTES", "answer"]
+__all__ = ["ROUTES", "answer"]
 
 ROUTES: tuple[Route, ...] = (
-    *absent_services.ROUTES,
     *audit.ROUTES,
-    *backlog_quotas.ROUTES,
-    *broker_stats.ROUTES,
+    *backlogs.ROUTES,
     *brokers.ROUTES,
-    *browsing.ROUTES,
     *cleaning.ROUTES,
-    *clusters.ROUTES,
-    *entries.ROUTES,
-    *entry_format.ROUTES,
-    *leader_epochs.ROUTES,
-    *lookup.ROUTES,
-    *namespace_policies.ROUTES,
-    *namespace_topics.ROUTES,
     *namespaces.ROUTES,
     *non_persistent.ROUTES,
-    *partitions.ROUTES,
     *permissions.ROUTES,
     *policies.ROUTES,
-    *properties.ROUTES,
-    *resources.ROUTES,
     *schemas.ROUTES,
     *stored_messages.ROUTES,
     *subscriptions.ROUTES,
     *tenants.ROUTES,
-    *termination.ROUTES,
-    *topic_policies.ROUTES,
+    *topic_stats.ROUTES,
     *topics.ROUTES,
     *web_page.ROUTES,
 )
@@ -108,18 +80,13 @@ STATUS_OF = {
 #: Where Pulsar's web server has its parts: without a slash it sends clients to the path with one.
 MOUNTS = frozenset({"/admin", "/admin/v2", "/admin/v3", "/lookup"})
 
-Needed = tuple[Route, Need]
 
-#: Each route with what it needs. The import fails for a route of which this is not stated.
-NEEDED: tuple[Needed, ...] = tuple((route, need_of(route)) for route in ROUTES)
-
-
-def _by_size() -> dict[int, tuple[Needed, ...]]:
+def _by_size() -> dict[int, tuple[Route, ...]]:
     """The routes by the number of segments; among those of one size, literal ones go first."""
-    found: dict[int, list[Needed]] = {}
-    for row in sorted(NEEDED, key=lambda row: row[0].rank):
-        found.setdefault(row[0].size, []).append(row)
-    return {size: tuple(rows) for size, rows in found.items()}
+    found: dict[int, list[Route]] = {}
+    for route in sorted(ROUTES, key=lambda route: route.rank):
+        found.setdefault(route.size, []).append(route)
+    return {size: tuple(routes) for size, routes in found.items()}
 
 
 BY_SIZE = _by_size()
@@ -128,17 +95,16 @@ BY_SIZE = _by_size()
 async def answer(request: Request) -> Response:
     """Find the handler and run it. Raises `HttpError`."""
     accept = request.headers.get("accept", "")
-    request.segments = current_path(request.segments)
     try:
         if "{" in request.target.partition("?")[0]:
             # Pulsar's web server takes it for the beginning of a template.
             raise UnservedError(400)
         if request.method == "OPTIONS":
             return options(_allowed(request))
-        route, need, values = _find(request)
-        authorize(request, route, need, values)
+        route, values = _find(request)
+        authorize(request, route, values)
         _check_media_types(request, accept)
-        check_body(request, route)
+        check_body(request, route.body)
         try:
             return await route.handler(request, *values)
         except NotOwnedError as error:
@@ -173,21 +139,21 @@ def _allowed(request: Request) -> frozenset[str]:
 
     They are those of the first template that fits, as in JAX-RS: others that fit do not count.
     """
-    rows = BY_SIZE.get(len(request.segments), ())
-    fitting = [route for route, _ in rows if route.match(request.segments) is not None]
+    routes = BY_SIZE.get(len(request.segments), ())
+    fitting = [route for route in routes if route.match(request.segments) is not None]
     if not fitting:
         raise UnservedError(404)
     first = fitting[0].shape
     return frozenset(route.method for route in fitting if route.shape == first)
 
 
-def _find(request: Request) -> tuple[Route, Need, tuple[str, ...]]:
+def _find(request: Request) -> tuple[Route, tuple[str, ...]]:
     method = "GET" if request.method == "HEAD" else request.method
-    for route, need in BY_SIZE.get(len(request.segments), ()):
+    for route in BY_SIZE.get(len(request.segments), ()):
         if route.method == method:
             values = route.match(request.segments)
             if values is not None:
-                return route, need, values
+                return route, values
     raise UnservedError(405, _allowed(request))
 
 

@@ -12,12 +12,14 @@ from typing import Any
 from ...proto.pulsar_api_pb2 import KeyValue, Schema
 from ...wire import InvalidTopicNameError, TopicName
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
+from ..security import needs
 from ..topics.schema_compatibility import check_compatible
 from ..topics.schema_data import CLIENT_SIDE, kind_of, parse_kind, shown_data, stored_data
 from ..topics.schemas import SchemaVersion, version_bytes
-from .messages import UNEXPECTED, HttpError, Request, Response
-from .pages import HTML_TYPE, error_page, html_page
-from .table import Route
+from . import bodies
+from .messages import HTML_TYPE, HttpError, Request, Response, error_page, html_page
+from .names import long_value
+from .route import Route
 
 __all__ = ["ROUTES"]
 
@@ -46,13 +48,11 @@ async def by_version(
 ) -> Response:
     """The schema of one version."""
     name = _name(tenant, namespace, topic)
-    digits = version.removeprefix("-")
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-        raise HttpError(500, UNEXPECTED.format(f'For input string: "{version[:40]}"'))
+    number = long_value(version)
     try:
-        if version.startswith("-"):
+        if number < 0:
             raise HttpError(404, "Schema not found")
-        found = await request.services.schemas.find(name, version_bytes(int(version)))
+        found = await request.services.schemas.find(name, version_bytes(number))
     except RefusedError as refusal:
         raise HttpError(404, "Schema not found") from refusal
     return Response.of_json(_shown(found))
@@ -114,8 +114,10 @@ async def compatibility(request: Request, tenant: str, namespace: str, topic: st
         existing = [one.schema for one in await services.schemas.live(name)]
         check = partial(check_compatible, existing, schema, strategy)
         await services.schemas.compare(check)
-    except (IncompatibleSchemaError, InvalidSchemaError) as error:
-        raise HttpError(500, UNEXPECTED.format(error.message)) from error
+    except IncompatibleSchemaError as error:
+        raise HttpError(409, error.message) from error
+    except InvalidSchemaError as error:
+        raise HttpError(422, error.message) from error
     answer = {"compatibility": True, "schemaCompatibilityStrategy": strategy}
     return Response.of_json(answer, 202)
 
@@ -126,7 +128,7 @@ async def version_of(request: Request, tenant: str, namespace: str, topic: str) 
     try:
         number = await request.services.schemas.version_of(name, _posted(request))
     except InvalidSchemaError as error:
-        raise HttpError(500, UNEXPECTED.format(error.message)) from error
+        raise HttpError(422, error.message) from error
     return Response.of_json({"version": -1 if number is None else number})
 
 
@@ -149,18 +151,18 @@ def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
     """
     body = request.json()
     if body is None:
-        raise HttpError(500, UNEXPECTED.format(NO_PAYLOAD))
+        raise HttpError(400, NO_PAYLOAD)
     text, kind, properties = body.get("schema"), body.get("type"), body.get("properties") or {}
     if kind is None and (checks_type_first or text is not None):
-        raise HttpError(500, UNEXPECTED.format("Name is null"))
+        raise HttpError(400, "type is missing")
     if text is None:
-        raise HttpError(500, UNEXPECTED.format(NO_DEFINITION))
+        raise HttpError(400, NO_DEFINITION)
     if kind in CLIENT_SIDE:
         raise InvalidSchemaError(f"Schema {kind} is a client-side schema type")
     number = parse_kind(str(kind))
     if number is None:
         unknown = f"No enum constant org.apache.pulsar.common.schema.SchemaType.{str(kind)[:40]}"
-        raise HttpError(500, UNEXPECTED.format(unknown))
+        raise HttpError(400, unknown)
     schema = Schema(name="", schema_data=stored_data(number, _text(text)))
     schema.type = number  # type: ignore[assignment]
     schema.properties.extend(KeyValue(key=k, value=_text(v)) for k, v in properties.items())
@@ -198,12 +200,14 @@ def _escaped(text: str) -> str:
 BASE = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", f"{BASE}/schema", latest),
-    Route("POST", f"{BASE}/schema", register),
-    Route("DELETE", f"{BASE}/schema", delete),
-    Route("GET", f"{BASE}/schema/{{version}}", by_version),
-    Route("GET", f"{BASE}/schemas", all_versions),
-    Route("GET", f"{BASE}/metadata", metadata),
-    Route("POST", f"{BASE}/compatibility", compatibility),
-    Route("POST", f"{BASE}/version", version_of),
+    Route("GET", f"{BASE}/schema", needs.topic("GET_METADATA"), None, latest),
+    Route("POST", f"{BASE}/schema", needs.topic("PRODUCE"), bodies.SCHEMA, register),
+    Route("DELETE", f"{BASE}/schema", needs.tenant_admin(), None, delete),
+    Route("GET", f"{BASE}/schema/{{version}}", needs.topic("GET_METADATA"), None, by_version),
+    Route("GET", f"{BASE}/schemas", needs.topic("GET_METADATA"), None, all_versions),
+    Route("GET", f"{BASE}/metadata", needs.topic("GET_METADATA"), None, metadata),
+    Route(
+        "POST", f"{BASE}/compatibility", needs.topic("GET_METADATA"), bodies.SCHEMA, compatibility
+    ),
+    Route("POST", f"{BASE}/version", needs.topic("GET_METADATA"), bodies.SCHEMA, version_of),
 )

@@ -1,4 +1,4 @@
-"""Messages over HTTP: the nth of a subscription's backlog, of a topic, or the one with an id.
+"""What a topic has stored: messages by place, id and time, stamps, leader epochs.
 
 The body is the payload, decompressed; that of a batch is the batch. The headers `X-Pulsar-...` have
 what the message's metadata says. Reading acknowledges nothing.
@@ -13,14 +13,17 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ...ledger import CorruptEntryError, Entry, EntryKind, Position
+from ...ledger import Entry, EntryKind, Position
 from ...ledger.being_read import when_read
 from ...ledger.position import EARLIEST
 from ...metadata import (
     MessageFormatError,
+    PrefixError,
     payload_of,
     prefix_fields,
+    printable,
     read_message_metadata,
+    tags_of,
 )
 from ...metadata.compression import (
     CompressionUnavailableError,
@@ -30,17 +33,18 @@ from ...metadata.compression import (
 )
 from ...proto.pulsar_api_pb2 import MessageMetadata
 from ..handlers.checks import check_name
+from ..security import needs
+from ..subscriptions.seek import SeekTarget
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
-from .messages import JSON_TYPE, UNEXPECTED, HttpError, Request, Response, UnservedError
-from .names import open_one_log
-from .table import Route
+from .messages import JSON_TYPE, HttpError, Request, Response
+from .names import check_topics_namespace, int_value, long_value, open_one_log, open_topic
+from .route import TOPIC, Route
 
 __all__ = ["ROUTES"]
 
 #: A payload that says it is larger is not decompressed.
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
-
 #: Fields of the metadata that Pulsar shows as they are, with their headers, in Pulsar's order.
 PLAIN = (
     ("producer_name", "producer-name"),
@@ -67,8 +71,6 @@ MORE = (
 )
 REPLICATOR_PREFIX = "pulsar.repl."
 PARTITIONED = "on a partitioned topic is not allowed"
-#: BookKeeper's text for a position that it cannot read.
-WRONG_PARAMETER = "Incorrect parameter input error code: -14"
 UNSAFE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 
 
@@ -85,7 +87,7 @@ async def peek(
 
     As in Pulsar a subscription that is missing is created, at the topic's first message.
     """
-    wanted = _integer(number)
+    wanted = int_value(number)
     opened = await open_one_log(
         request, domain, tenant, namespace, topic, what=f"Peek messages {PARTITIONED}"
     )
@@ -97,7 +99,7 @@ async def peek(
         subscription = opened.create_subscription(name, opened.clamp(EARLIEST))
         await subscription.stored()
     if wanted < 1:
-        raise HttpError(500, UNEXPECTED.format("null"))
+        raise HttpError(412, "The first message is number 1")
     position = await when_read(_nth_unacked, subscription, wanted)
     if position is None:
         raise HttpError(404, "Message not found")
@@ -121,7 +123,7 @@ async def examine(
     """The nth entry of a topic, from its first (initialPosition=earliest) or its last one."""
     what = f"Examine messages {PARTITIONED}, please try examine message on specific topic partition"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
-    number = max(_integer(request.query.get("messagePosition") or "1"), 1)
+    number = max(long_value(request.query.get("messagePosition") or "1"), 1)
     first, last = opened.ledger.first_position, opened.ledger.last_position
     if first is None or last is None:
         raise HttpError(412, "Could not examine messages due to the total message is zero")
@@ -129,7 +131,7 @@ async def examine(
     if request.query.get("initialPosition") == "earliest":
         before = min(number, count) - 1
     elif number > count:
-        raise HttpError(500, UNEXPECTED.format(WRONG_PARAMETER))
+        raise HttpError(404, "Message not found")
     else:
         before = count - number
     entry = await _read(request, opened, opened.ledger.entry_after(first, before) or last)
@@ -144,25 +146,18 @@ async def by_id(
     """The message at a position."""
     what = "GetMessageById is not allowed on partitioned-topic"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
-    wanted = Position(_integer(ledger), _integer(entry))
+    wanted = Position(long_value(ledger), long_value(entry))
     if all(run.ledger_id != wanted.ledger_id for run in opened.ledger.segments()):
         raise HttpError(404, "Message id not found")
     found = await _read(request, opened, wanted) if wanted.entry_id >= 0 else None
     if found is None:
-        last = opened.ledger.last_position
-        shown = "none" if last is None else f"{last.ledger_id}:{last.entry_id}"
-        past = f"LastConfirmedEntry is {shown} when reading entry {wanted.entry_id}"
-        what = WRONG_PARAMETER if wanted.entry_id < 0 else past
-        raise HttpError(500, UNEXPECTED.format(what))
+        raise HttpError(404, "Message id not found")
     return await _answer(request, found)
 
 
 async def _read(request: Request, opened: Topic, position: Position) -> Entry | None:
     read = partial(opened.ledger.read, position, max_entries=1)
-    try:
-        entries = await request.services.run_blocking(read)
-    except CorruptEntryError as error:
-        raise HttpError(500, str(error)) from error
+    entries = await request.services.run_blocking(read)
     if entries and entries[0].position == position and entries[0].kind is EntryKind.DATA:
         found: Entry = entries[0]
         return found
@@ -173,7 +168,7 @@ async def _answer(request: Request, entry: Entry) -> Response:
     try:
         response: Response = await request.services.run_blocking(_shown, entry)
     except (MessageFormatError, DecompressionError, CompressionUnavailableError) as error:
-        raise HttpError(500, f"the message at {entry.position} cannot be read: {error}") from error
+        raise HttpError(422, f"the message at {entry.position} cannot be read: {error}") from error
     return response
 
 
@@ -254,17 +249,138 @@ def _time(time_ms: int) -> str:
     return moment.isoformat(timespec=kind).replace("+00:00", "Z")
 
 
-def _integer(text: str) -> int:
-    digits = text.removeprefix("-")
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-        raise UnservedError(404)  # as Pulsar: the path names nothing
-    return int(text)
+async def stamp_of(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
+) -> Response:
+    """The broker's stamp of one entry."""
+    found = await _entry(request, domain, tenant, namespace, topic, ledger, entry)
+    try:
+        return Response.of_json(_shown_stamp(found))
+    except PrefixError as error:
+        raise HttpError(422, str(error)) from error
 
 
-TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+async def _entry(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
+) -> Entry:
+    wanted = Position(long_value(ledger), long_value(entry))
+    what = "GetMessageById is not allowed on partitioned-topic"
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    read = partial(opened.ledger.read, wanted, max_entries=1)
+    entries = await request.services.run_blocking(read)
+    if not entries or entries[0].position != wanted:
+        raise HttpError(404, NO_MESSAGE)
+    found: Entry = entries[0]
+    return found
+
+
+def _shown_stamp(entry: Entry) -> dict[str, object]:
+    ledger_id, entry_id = entry.position
+    return {
+        "ledgerId": ledger_id,
+        "entryId": entry_id,
+        "kind": entry.kind.name.lower(),
+        "firstIndex": entry.first_index,
+        "index": entry.index,
+        "messageCount": entry.message_count,
+        "appendTime": entry.append_time_ms,
+        "brokerTimestamp": prefix_fields(entry.prefix).get("broker_timestamp"),
+        "tags": {name: printable(value) for name, value in tags_of(entry.prefix).items()},
+    }
+
+
+NO_MESSAGE = "Message id not found"
+ENTRY = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}"
+
+
+async def epochs_of(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Where each leader epoch of a topic begins, oldest first, and where the last one ends."""
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what="Get epochs")
+    history = await request.services.run_blocking(opened.ledger.epoch_history)
+    starts = [
+        {
+            "epoch": start.epoch,
+            "firstIndex": start.first_index,
+            "ledgerId": start.position.ledger_id,
+            "entryId": start.position.entry_id,
+            "leader": start.leader,
+        }
+        for start in history.starts
+    ]
+    return Response.of_json({"epochs": starts, "nextIndex": history.next_index})
+
+
+async def message_id_at(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, time: str
+) -> Response:
+    """The first entry at or after a time; if there is none, the id of the next entry."""
+    what = (
+        "Get message ID by timestamp on a partitioned topic is not allowed, "
+        "please try do it on specific topic partition"
+    )
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    target = await SeekTarget.at_time(
+        opened, max(long_value(time), 0), request.services.run_blocking
+    )
+    ledger_id, entry_id = target.position
+    return Response.of_json(
+        {
+            "ledgerId": ledger_id,
+            "entryId": entry_id,
+            "partitionIndex": opened.partition_index,
+            "batchIndex": -1,
+            "batchSize": 0,
+        }
+    )
+
+
+async def last_message_id(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """The last message's id."""
+    check_topics_namespace(request, domain, tenant, namespace, topic)
+    opened = await open_topic(request, domain, tenant, namespace, topic)
+    last = await request.services.topics.turns.result(opened.finding_last_id())
+    end = opened.ledger.end_position
+    batch = {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0}
+    return Response.of_json(
+        {
+            "ledgerId": end.ledger_id if last.entry_id < 0 else last.ledger_id,
+            "entryId": last.entry_id,
+            "partitionIndex": last.partition,
+            "batchIndex": last.batch_index,
+            "batchSize": 0,
+            **(batch if last.batch_index >= 0 else {}),
+        }
+    )
+
 
 ROUTES = (
-    Route("GET", f"{TOPIC}/subscription/{{subscription}}/position/{{number}}", peek),
-    Route("GET", f"{TOPIC}/examinemessage", examine),
-    Route("GET", f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}", by_id),
+    Route(
+        "GET",
+        f"{TOPIC}/subscription/{{subscription}}/position/{{number}}",
+        needs.topic("PEEK_MESSAGES"),
+        None,
+        peek,
+    ),
+    Route("GET", f"{TOPIC}/examinemessage", needs.topic("PEEK_MESSAGES"), None, examine),
+    Route(
+        "GET",
+        f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}",
+        needs.topic("PEEK_MESSAGES"),
+        None,
+        by_id,
+    ),
+    Route("GET", f"{ENTRY}/stamp", needs.topic("PEEK_MESSAGES"), None, stamp_of),
+    Route(
+        "GET",
+        "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/epochs",
+        needs.topic("GET_METADATA"),
+        None,
+        epochs_of,
+    ),
+    Route("GET", f"{TOPIC}/messageid/{{time}}", needs.topic("PEEK_MESSAGES"), None, message_id_at),
+    Route("GET", f"{TOPIC}/lastMessageId", needs.topic("PEEK_MESSAGES"), None, last_message_id),
 )

@@ -7,20 +7,30 @@ from typing import Any
 from ...ledger import EARLIEST, LATEST, InvalidCursorError, Position
 from ...ledger.being_read import when_read
 from ...proto.pulsar_api_pb2 import KeyValue, ServerError
-from ..commits import durable
 from ..errors import RefusedError
 from ..handlers.checks import check_name, check_properties
 from ..policies.policy import boolean
+from ..security import needs
+from ..storage import durable
 from ..subscriptions.replicated import is_replicated, mark_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
-from ..subscriptions.subscription import Subscription
 from ..topics.creation import creates
 from ..topics.topic import Topic
-from .messages import HttpError, Request, Response, UnservedError
-from .names import existing_topic, open_logs, open_one_log, topic_name
-from .properties import text_properties
-from .table import Route
-from .topics import TOPIC, after, parse_time, position_in
+from . import bodies
+from .messages import HttpError, Request, Response
+from .names import (
+    after,
+    existing_topic,
+    find_subscription,
+    find_subscriptions,
+    long_value,
+    open_logs,
+    position_in,
+    subscription_not_found,
+    topic_name,
+)
+from .policies import text_properties
+from .route import SUBSCRIPTION, TOPIC, Route
 
 __all__ = ["ROUTES"]
 
@@ -90,7 +100,7 @@ async def delete_subscription(
         asked = existing_topic(request, domain, tenant, namespace, topic)
         if request.services.topics.partitions_of(asked):
             raise HttpError(404, "Subscription not found")
-        raise _not_found(name, asked)
+        raise subscription_not_found(name, asked)
     if any(one.consumers for one in found) and not request.flag("force"):
         raise HttpError(412, "Subscription has active connected consumers")
     for one in found:
@@ -98,16 +108,12 @@ async def delete_subscription(
     return Response()
 
 
-def _not_found(name: str, topic: object) -> HttpError:
-    return HttpError(404, f"Subscription {name} not found for topic {topic}")
-
-
 async def reset_to_time(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, time: str
 ) -> Response:
     """Move a subscription to the first entry at or after a time."""
-    time_ms = parse_time(time)
-    for one in await _find_all(request, domain, tenant, namespace, topic, name):
+    time_ms = max(long_value(time), 0)
+    for one in await find_subscriptions(request, domain, tenant, namespace, topic, name):
         target = await SeekTarget.at_time(
             one.topic, time_ms, request.services.run_blocking, one.compacted
         )
@@ -124,76 +130,19 @@ async def reset_to_position(
     target = position_in(body)
     if body.get("excluded") is True:
         target = after(target)
-    subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
+    subscription = await find_subscription(
+        request, domain, tenant, namespace, topic, name, what=what
+    )
     position = await when_read(subscription.topic.clamp, target, subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)
     return Response()
-
-
-async def skip_all(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
-    """Acknowledge all entries in the topic."""
-    asked = existing_topic(request, domain, tenant, namespace, topic)
-    for opened in await open_logs(request, domain, tenant, namespace, topic):
-        one = opened.subscriptions.get(name)
-        if one is None:
-            raise _not_found(name, asked)
-        last = await when_read(_last_position, one)
-        if last is not None:
-            await when_read(one.give_up, last)
-            await durable(one.cursor.persist())
-    return Response()
-
-
-def _last_position(one: Subscription) -> Position | None:
-    return one.log.last_position
-
-
-async def skip(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, count: str
-) -> Response:
-    """Acknowledge the next `count` entries."""
-    what = "Skip messages on a partitioned topic is not allowed"
-    subscription = await _find(request, domain, tenant, namespace, topic, name, what=what)
-    digits = count.removeprefix("-")
-    if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
-        raise UnservedError(404)
-    await subscription.skip(int(count))
-    return Response()
-
-
-async def _find(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, *, what: str
-) -> Subscription:
-    """The subscription, for `what`, which needs exactly one log."""
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
-    return _subscription_of(opened, name)
-
-
-async def _find_all(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> list[Subscription]:
-    """The subscription, or that of each partition. Raises `HttpError` 404 if one has none."""
-    opened = await open_logs(request, domain, tenant, namespace, topic)
-    return [_subscription_of(one, name) for one in opened]
-
-
-def _subscription_of(opened: Topic, name: str) -> Subscription:
-    found = opened.subscriptions.get(name)
-    if found is None:
-        raise _not_found(name, opened.name)
-    return found
-
-
-# -- properties, replication, analysis ------------------------------------------------------------
 
 
 async def properties(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """A subscription's properties."""
-    found = await _find_all(request, domain, tenant, namespace, topic, name)
+    found = await find_subscriptions(request, domain, tenant, namespace, topic, name)
     return Response.of_json({key: v for one in found for key, v in one.properties.items()})
 
 
@@ -202,7 +151,7 @@ async def set_properties(
 ) -> Response:
     """Replace a subscription's properties."""
     given = _properties_in(request.json())
-    for one in await _find_all(request, domain, tenant, namespace, topic, name):
+    for one in await find_subscriptions(request, domain, tenant, namespace, topic, name):
         before = one.properties
         try:
             await durable(one.cursor.set_subscription_properties(given))
@@ -218,7 +167,7 @@ async def replicated(
     request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
 ) -> Response:
     """Whether a subscription is marked as replicated."""
-    found = await _find_all(request, domain, tenant, namespace, topic, name)
+    found = await find_subscriptions(request, domain, tenant, namespace, topic, name)
     return Response.of_json({one.topic.name: is_replicated(one) for one in found})
 
 
@@ -227,69 +176,44 @@ async def set_replicated(
 ) -> Response:
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
     wanted = boolean("replicated", request.json())
-    for one in await _find_all(request, domain, tenant, namespace, topic, name):
+    for one in await find_subscriptions(request, domain, tenant, namespace, topic, name):
         await mark_replicated(one, marked=wanted)
     return Response()
 
 
-async def analyze_backlog(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
-    """Count what a subscription has not acknowledged.
-
-    With a message id in the body, all from there on is counted, as Pulsar does.
-    """
-    what = (
-        "Analyze backlog on a partitioned topic is not allowed, "
-        "please try do it on specific topic partition"
-    )
-    one = await _find(request, domain, tenant, namespace, topic, name, what=what)
-    first, entries, messages = await when_read(_backlog, one, request.json())
-    shown: dict[str, Any] = {
-        "entries": entries,
-        "messages": messages,
-        "filterRejectedEntries": 0,
-        "filterAcceptedEntries": entries,
-        "filterRescheduledEntries": 0,
-        "filterRejectedMessages": 0,
-        "filterAcceptedMessages": messages,
-        "filterRescheduledMessages": 0,
-        "aborted": False,
-    }
-    last = one.log.last_position
-    if entries and last is not None:
-        shown["firstMessageId"] = f"{first.ledger_id}:{first.entry_id}"
-        shown["lastMessageId"] = f"{last.ledger_id}:{last.entry_id}"
-    return Response.of_json(shown)
-
-
-def _backlog(one: Subscription, body: Any) -> tuple[Position, int, int]:
-    """Where a backlog begins, its entries and its messages. Raises `HttpError` 400."""
-    if body is None:
-        cursor = one.cursor
-        return cursor.first_unacked, cursor.backlog_entries, cursor.backlog_messages
-    log, given = one.log, EARLIEST if body == "earliest" else position_in(body)
-    first = one.topic.clamp(given, one.compacted)
-    control = log.control_count(first, LATEST)
-    entries = log.count_entries(first, LATEST) - control
-    return first, entries, log.message_count(first, LATEST) - control
-
-
-SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
-
 REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
 
+
 ROUTES = (
-    Route("GET", f"{TOPIC}/subscriptions", list_subscriptions, (404,)),
-    Route("PUT", SUBSCRIPTION, create_subscription, (400, 404, 409, 412)),
-    Route("DELETE", SUBSCRIPTION, delete_subscription, (404, 412)),
-    Route("POST", f"{SUBSCRIPTION}/resetcursor/{{time}}", reset_to_time, (404,)),
-    Route("POST", f"{SUBSCRIPTION}/resetcursor", reset_to_position, (400, 404, 405)),
-    Route("POST", f"{SUBSCRIPTION}/skip_all", skip_all, (404,)),
-    Route("POST", f"{SUBSCRIPTION}/skip/{{count}}", skip, (400, 404, 405)),
-    Route("GET", f"{SUBSCRIPTION}/properties", properties, (404,)),
-    Route("PUT", f"{SUBSCRIPTION}/properties", set_properties, (400, 404, 412)),
-    Route("GET", REPLICATED, replicated, (404,)),
-    Route("POST", REPLICATED, set_replicated, (400, 404)),
-    Route("POST", f"{SUBSCRIPTION}/analyzeBacklog", analyze_backlog, (200, 404, 405)),
+    Route(
+        "GET", f"{TOPIC}/subscriptions", needs.topic("GET_SUBSCRIPTIONS"), None, list_subscriptions
+    ),
+    Route("PUT", SUBSCRIPTION, needs.topic("SUBSCRIBE"), bodies.PLACE, create_subscription),
+    Route("DELETE", SUBSCRIPTION, needs.topic("UNSUBSCRIBE"), None, delete_subscription),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/resetcursor/{{time}}",
+        needs.topic("RESET_CURSOR"),
+        None,
+        reset_to_time,
+    ),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/resetcursor",
+        needs.topic("RESET_CURSOR"),
+        bodies.PLACE,
+        reset_to_position,
+    ),
+    Route("GET", f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"), None, properties),
+    Route(
+        "PUT", f"{SUBSCRIPTION}/properties", needs.topic("SUBSCRIBE"), bodies.TEXTS, set_properties
+    ),
+    Route("GET", REPLICATED, needs.topic("GET_REPLICATED_SUBSCRIPTION_STATUS"), None, replicated),
+    Route(
+        "POST",
+        REPLICATED,
+        needs.topic("SET_REPLICATED_SUBSCRIPTION_STATUS"),
+        bodies.BOOLEAN,
+        set_replicated,
+    ),
 )

@@ -1,17 +1,51 @@
-"""Tenants."""
+"""Tenants, and the one cluster in which they are: this broker's own.
+
+The broker replicates nothing, so no other cluster can be described, and a tenant is allowed in this
+one only.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..policies.policy import names
+from ..security import needs
 from ..security.permissions import InvalidPermissionError, check_roles
-from .clusters import cluster_names
+from . import bodies
 from .messages import HttpError, Request, Response
 from .names import is_valid_name
-from .table import Route
+from .route import Route
 
 __all__ = ["ROUTES"]
+
+
+async def clusters(request: Request) -> Response:
+    """The name of this broker's cluster, in a list."""
+    return Response.of_json([request.services.config.cluster])
+
+
+async def cluster(request: Request, name: str) -> Response:
+    """The URLs of this broker's cluster."""
+    services = request.services
+    if name != services.config.cluster:
+        raise HttpError(404, "Cluster does not exist")
+    urls = {
+        "serviceUrl": services.http_url,
+        "serviceUrlTls": services.http_url_tls,
+        "brokerServiceUrl": services.service_url,
+        "brokerServiceUrlTls": services.service_url_tls,
+    }
+    return Response.of_json(
+        {
+            **{key: url for key, url in urls.items() if url or not key.endswith("Tls")},
+            "brokerClientTlsEnabled": False,
+            "tlsAllowInsecureConnection": False,
+            "brokerClientTlsEnabledWithKeyStore": False,
+            "brokerClientTlsTrustStoreType": "JKS",
+            "brokerClientTlsKeyStoreType": "JKS",
+            "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+        }
+    )
 
 
 async def tenants(request: Request) -> Response:
@@ -35,7 +69,7 @@ async def create_tenant(request: Request, name: str) -> Response:
     """Create a tenant."""
     if not is_valid_name(name):
         raise HttpError(412, "Tenant name is not valid")
-    settings = await _settings(request)
+    settings = _settings(request)
     if name in request.services.topics.namespaces.tenants:
         raise HttpError(409, "Tenant already exist")
     most = request.services.config.max_tenants
@@ -47,7 +81,7 @@ async def create_tenant(request: Request, name: str) -> Response:
 
 async def update_tenant(request: Request, name: str) -> Response:
     """Change a tenant's settings."""
-    settings = await _settings(request)
+    settings = _settings(request)
     if name not in request.services.topics.namespaces.tenants:
         raise HttpError(404, f"Tenant {name} not found")
     await request.services.topics.namespaces.put_tenant(name, settings)
@@ -67,7 +101,7 @@ async def delete_tenant(request: Request, name: str) -> Response:
     return Response()
 
 
-async def _settings(request: Request) -> dict[str, Any]:
+def _settings(request: Request) -> dict[str, Any]:
     """The settings in the body; unknown fields are left out. Raises `HttpError` 400, 412."""
     body = request.json()
     if body is None:
@@ -79,7 +113,7 @@ async def _settings(request: Request) -> dict[str, Any]:
         raise HttpError(412, "Clusters cannot be null")
     if not clusters or any(not name.strip() for name in clusters):
         raise HttpError(412, "Clusters cannot be empty or blank")
-    if not set(clusters) <= await cluster_names(request):
+    if not set(clusters) <= {request.services.config.cluster}:
         raise HttpError(412, "Clusters do not exist")
     if any(role != role.strip() for role in roles or ()):
         raise HttpError(412, "AdminRoles contains whitespace in the beginning or end.")
@@ -99,9 +133,11 @@ def _names(body: dict[str, Any], field: str) -> list[str] | None:
 ONE = "/admin/v2/tenants/{tenant}"
 
 ROUTES = (
-    Route("GET", "/admin/v2/tenants", tenants),
-    Route("GET", ONE, tenant, (404,)),
-    Route("PUT", ONE, create_tenant, (400, 409, 412)),
-    Route("POST", ONE, update_tenant, (400, 404, 412)),
-    Route("DELETE", ONE, delete_tenant, (404, 405, 409)),
+    Route("GET", "/admin/v2/clusters", needs.AUTHENTICATED, None, clusters),
+    Route("GET", "/admin/v2/clusters/{cluster}", needs.cluster("GET_CLUSTER"), None, cluster),
+    Route("GET", "/admin/v2/tenants", needs.tenants("LIST_TENANTS"), None, tenants),
+    Route("GET", ONE, needs.tenants("GET_TENANT"), None, tenant),
+    Route("PUT", ONE, needs.tenants("CREATE_TENANT"), bodies.TENANT, create_tenant),
+    Route("POST", ONE, needs.tenants("UPDATE_TENANT"), bodies.TENANT, update_tenant),
+    Route("DELETE", ONE, needs.tenants("DELETE_TENANT"), None, delete_tenant),
 )

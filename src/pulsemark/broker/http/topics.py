@@ -1,34 +1,41 @@
-"""Topics: list, create, delete, statistics, message id by time."""
+"""Topics, partitioned or not: list, look up, create, unload, terminate, delete."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError, Position
 from ...wire import TopicName
+from ..errors import RefusedError
+from ..policies.policy import UnreadableValueError, integer
 from ..policies.pulsar_policies import PROPERTIES
-from ..statistics.internal_stats import internal_stats, managed_ledger_info
-from ..statistics.stats import Pieces, StatsOptions, bytes_from, topic_stats
-from ..subscriptions.seek import SeekTarget
-from ..topics.creation import is_beyond_partitions
-from ..topics.topic import Topic, TopicInUseError
-from .bundles import topics_in_bundle
-from .messages import HttpError, Request, Response, UnservedError
+from ..security import needs
+from ..topics.creation import check_room, creates, is_beyond_partitions, partitions_created
+from ..topics.registry import MAX_PARTITIONS
+from ..topics.topic import TopicInUseError
+from . import bodies
+from .bodies import EMPTY, METADATA_TYPE
+from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import (
-    check_topics_namespace,
-    existing_topic,
+    boundaries_of,
+    bundle_of,
+    check_no_partition,
     namespace_name,
     open_logs,
     open_one_log,
-    open_topic,
     plain_topic,
     topic_name,
+    topics_in_bundle,
 )
-from .properties import text_properties
-from .table import Route
+from .peer_proxy import check_unused_elsewhere, found_topic
+from .policies import properties_of, text_properties
+from .route import TOPIC, Route
 
-__all__ = ["ROUTES"]
+if TYPE_CHECKING:
+    from ..ownership import Found
+    from ..services import Services
+
+__all__ = ["NOT_PARTITIONED", "ROUTES", "check_no_partition"]
 
 
 async def list_topics(request: Request, domain: str, tenant: str, namespace: str) -> Response:
@@ -97,119 +104,6 @@ async def delete_topic(
     return Response()
 
 
-async def stats(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> Response:
-    """Counters, producers, subscriptions and their consumers."""
-    opened = await open_topic(request, domain, tenant, namespace, topic)
-    wanted = stats_options(request)
-    if request.flag("getEarliestTimeInBacklog"):
-        earliest = await request.services.run_blocking(_earliest_times, opened)
-        wanted = replace(wanted, earliest_ms=earliest)
-    return await Response.of_long_json(topic_stats(opened, wanted), request.services.topics.turns)
-
-
-#: The query parameter that asks for figures that only this broker has.
-OWN_FIGURES = "ownFigures"
-
-
-def stats_options(request: Request) -> StatsOptions:
-    """What the query wants to know."""
-    return StatsOptions(
-        publishers=not request.flag("excludePublishers"),
-        consumers=not request.flag("excludeConsumers"),
-        own=request.flag(OWN_FIGURES),
-        owner=request.services.http_url.partition("://")[2],
-    )
-
-
-def _earliest_times(opened: Topic) -> dict[str, int]:
-    """By subscription, the time of its first waiting entry; -1 without one. Blocks."""
-    times: dict[str, int] = {}
-    for subscription in tuple(opened.subscriptions.values()):
-        try:
-            first = subscription.cursor.first_unacked
-            found = opened.ledger.read(first, max_entries=1)
-        except LedgerError:
-            found = []
-        times[subscription.name] = found[0].append_time_ms if found else -1
-    return times
-
-
-async def stats_internal(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
-    """Ledgers and cursors."""
-    opened = await open_topic(request, domain, tenant, namespace, topic)
-    from ...compaction.current_view import current_view
-
-    view = await request.services.run_blocking(current_view, opened.ledger)
-    body = internal_stats(opened, view, own=request.flag(OWN_FIGURES))
-    return await Response.of_long_json(body, request.services.topics.turns)
-
-
-async def internal_info(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
-    """What is stored of a topic's ledgers and cursors; of each partition, if it has some."""
-    topics = request.services.topics
-    name = existing_topic(request, domain, tenant, namespace, topic)
-    count = topics.partitions_of(name)
-    opened = await open_logs(request, domain, tenant, namespace, topic)
-
-    def pieces() -> Pieces:
-        if not count:
-            return (yield from managed_ledger_info(opened[0]))
-        rows: dict[str, Any] = {}
-        for part in opened:
-            rows[part.name] = yield from managed_ledger_info(part)
-            yield None
-        return {"version": 0, "partitions": rows}
-
-    return await Response.of_long_json(pieces(), topics.turns)
-
-
-async def message_id_at(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, time: str
-) -> Response:
-    """The first entry at or after a time; if there is none, the id of the next entry."""
-    what = (
-        "Get message ID by timestamp on a partitioned topic is not allowed, "
-        "please try do it on specific topic partition"
-    )
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
-    target = await SeekTarget.at_time(opened, parse_time(time), request.services.run_blocking)
-    ledger_id, entry_id = target.position
-    return Response.of_json(
-        {
-            "ledgerId": ledger_id,
-            "entryId": entry_id,
-            "partitionIndex": opened.partition_index,
-            "batchIndex": -1,
-            "batchSize": 0,
-        }
-    )
-
-
-async def last_message_id(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
-    """The last message's id."""
-    check_topics_namespace(request, domain, tenant, namespace, topic)
-    opened = await open_topic(request, domain, tenant, namespace, topic)
-    last = await request.services.topics.turns.result(opened.finding_last_id())
-    end = opened.ledger.end_position
-    batch = {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0}
-    return Response.of_json(
-        {
-            "ledgerId": end.ledger_id if last.entry_id < 0 else last.ledger_id,
-            "entryId": last.entry_id,
-            "partitionIndex": last.partition,
-            "batchIndex": last.batch_index,
-            "batchSize": 0,
-            **(batch if last.batch_index >= 0 else {}),
-        }
-    )
-
-
 async def unload(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
@@ -219,86 +113,301 @@ async def unload(
     return Response()
 
 
-async def offload_status(
+async def partitions(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """NOT_RUN: the broker offloads nothing."""
-    check_topics_namespace(request, domain, tenant, namespace, topic)
-    await open_topic(request, domain, tenant, namespace, topic)
-    first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
+    """The number of partitions; 0 for a topic without partitions.
+
+    With checkAllowAutoCreation=true an absent topic is created with the partitions that the policy
+    of topics that clients create says: as in Pulsar, whose clients look topics up in this way.
+    """
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    may_create = request.flag("checkAllowAutoCreation") and creates(topics, name)
+    if not topics.exists(name) and not may_create:
+        raise HttpError(404, f"Topic {name} not found")
+    await _create_if_absent(request, name)
+    count = topics.partitions_of(name)
+    shown = properties_of(topics, name)
     return Response.of_json(
-        {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": first}
+        {"partitions": count, "deleted": False, **({"properties": shown} if shown else {})}
     )
 
 
-async def backlog_size(
+async def _create_if_absent(request: Request, name: TopicName) -> None:
+    topics = request.services.topics
+    count = 0 if topics.exists(name) else partitions_created(topics, name)
+    if count:
+        check_room(topics, name.namespace, count)
+        await topics.create_partitioned(name, count)
+
+
+async def create_partitioned(
     request: Request, domain: str, tenant: str, namespace: str, topic: str
 ) -> Response:
-    """The bytes of the entries after the message id in the body."""
-    what = "calculate backlog size is not allowed for partitioned-topic"
+    """Create a partitioned topic; the body is the number of partitions."""
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    count, given = _metadata(request)
+    if count < 1:
+        raise HttpError(406, "Number of partitions should be more than 0")
+    _check_count(request, count)
+    check_no_partition(name)
+    if topics.exists(name):
+        raise HttpError(409, "This topic already exists")
+    try:
+        check_room(topics, name.namespace, count)
+    except RefusedError as refusal:
+        raise HttpError(412, refusal.message) from refusal
+    await topics.create_partitioned(name, count, {PROPERTIES.key: given} if given else None)
+    return Response()
+
+
+def _metadata(request: Request) -> tuple[int, dict[str, str]]:
+    """The body: a number of partitions, or an object with it and with properties."""
+    if request.headers.get("content-type", "").startswith(METADATA_TYPE):
+        body = request.json()
+        if not isinstance(body, dict):
+            raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
+        return _int(body.get("partitions", 0)), text_properties(body.get("properties"))
+    return _count(request), {}
+
+
+async def update_partitions(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Add partitions."""
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    count = _count(request)
+    before = topics.partitions_of(name)
+    if not before:
+        raise HttpError(409, f"Topic {name} is not the partitioned topic.")
+    if count < before:
+        raise HttpError(
+            422, f"Desired partitions {count} can't be less than the current partitions {before}."
+        )
+    _check_count(request, count)
+    if count > before:
+        await topics.create_partitioned(name, count)
+    return Response()
+
+
+async def create_missed(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Create the partitions that were deleted one by one."""
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    check_no_partition(name)
+    count = topics.partitions_of(name)
+    if not count:
+        raise HttpError(404, f"Topic {name} does not exist")
+    for index in range(count if domain == "persistent" else 0):
+        await topics.open(name.partition(index), create=True, explicit=True)
+    return Response()
+
+
+async def delete_partitioned(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Delete a partitioned topic with its partitions."""
+    topics = request.services.topics
+    if not topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
+        raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found.")
+    name = topic_name(request, domain, tenant, namespace, topic)
+    if not topics.exists(name):
+        raise HttpError(404, f"Topic {name} not found.")
+    if not topics.partitions_of(name):
+        raise HttpError(
+            409,
+            f"{name} is a non-partitioned topic. "
+            "Instead of calling delete-partitioned-topic please call delete.",
+        )
+    if not request.flag("force"):
+        await check_unused_elsewhere(request, name)
+    try:
+        await topics.delete_partitioned(name, force=request.flag("force"))
+    except TopicInUseError as error:
+        raise HttpError(412, "Topic has active producers/subscriptions") from error
+    return Response()
+
+
+async def list_partitioned(request: Request, domain: str, tenant: str, namespace: str) -> Response:
+    """The namespace's partitioned topics."""
+    names = request.services.topics.partitioned_in(namespace_name(request, tenant, namespace))
+    shown = [name for name in names if name.startswith(f"{domain}:")]
+    return await Response.of_long_json(shown, request.services.topics.turns)
+
+
+def _count(request: Request) -> int:
+    if not request.body.strip():
+        raise HttpError(400, EMPTY, text_type=JSON_TYPE)
+    return _int(request.json())
+
+
+def _int(value: object) -> int:
+    try:
+        return integer("partitions", value)
+    except UnreadableValueError as error:
+        raise HttpError(400, str(error), text_type="text/plain") from error
+
+
+def _check_count(request: Request, count: int) -> None:
+    most = request.services.config.max_num_partitions_per_partitioned_topic or MAX_PARTITIONS
+    if count > most:
+        raise HttpError(406, f"Number of partitions should be less than or equal to {most}")
+
+
+NOT_PARTITIONED = (
+    "Termination of a non-partitioned topic is not allowed using partitioned-terminate, "
+    "please use terminate commands"
+)
+
+
+async def terminate(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """End a topic; the answer is its last message's id. Once more gives the same answer."""
+    name = topic_name(request, domain, tenant, namespace, topic)
+    if request.services.topics.partitions_of(name):
+        raise HttpError(405, "Termination of a partitioned topic is not allowed")
+    what = "Termination of a partitioned topic is not allowed"
     opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
-    start = opened.clamp(after(position_in(request.json())))
-    size = await request.services.topics.turns.result(bytes_from(opened, start))
-    return Response.of_json(size)
+    return Response.of_json(_shown(await request.services.topics.terminate(opened)))
 
 
-async def trim(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> Response:
-    """Apply a topic's retention now; figures=true, or dryRun=true, answers what is removed.
+async def terminate_partitions(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """End all partitions of a topic; the answer has each one's last message id, by number."""
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    count = topics.partitions_of(name)
+    if not count:
+        raise HttpError(405, NOT_PARTITIONED)
+    ends = {}
+    for index in range(count):
+        try:
+            opened = await topics.open(name.partition(index), create=True)
+            ends[str(index)] = _shown(await topics.terminate(opened))
+        except LedgerError as error:
+            done = ", ".join(ends) or "none"
+            raise HttpError(503, f"{error} (partitions terminated before: {done})") from error
+    return Response.of_json(ends)
 
-    Without them the answer is empty, as Pulsar's.
+
+def _shown(end: Position) -> dict[str, Any]:
+    return {
+        "ledgerId": end.ledger_id,
+        "entryId": end.entry_id,
+        "partitionIndex": -1,
+        "batchIndex": -1,
+        "batchSize": 0,
+    }
+
+
+async def lookup(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Answer with the broker that serves the topic: without a cluster this one.
+
+    The empty `brokerUrlSsl` is there because old C++ clients fail without it.
     """
-    check_topics_namespace(request, domain, tenant, namespace, topic)
-    is_dry_run = request.flag("dryRun")
-    figures = [
-        {
-            "topic": opened.name,
-            **asdict(await request.services.cleaning.trim(opened, is_dry_run=is_dry_run)),
-        }
-        for opened in await open_logs(request, domain, tenant, namespace, topic)
-    ]
-    wants = is_dry_run or request.flag("figures")
-    return Response.of_json(figures) if wants else Response(200)
+    services = request.services
+    listener = request.query.get("listenerName")
+    if listener:
+        # Pulsar has the same text, with status 500.
+        raise HttpError(404, f"the broker do not have {listener} listener")
+    try:
+        name = topic_name(request, domain, tenant, namespace, topic)
+    except RefusedError as refusal:
+        raise HttpError(404, refusal.message) from refusal
+    owner: Services | Found = services
+    if services.cluster is not None:
+        found = await found_topic(request, name)
+        if isinstance(found, Response):
+            return found
+        owner = found
+    url = owner.service_url
+    shown = {
+        "brokerUrl": url,
+        "httpUrl": owner.http_url,
+        "nativeUrl": url or owner.service_url_tls,
+        "brokerUrlSsl": "",
+    }
+    if owner.service_url_tls:
+        shown["brokerUrlTls"] = shown["brokerUrlSsl"] = owner.service_url_tls
+    if owner.http_url_tls:
+        shown["httpUrlTls"] = owner.http_url_tls
+    return Response.of_json(shown)
 
 
-def position_in(body: Any) -> Position:
-    """The message id in a body. Raises `HttpError` 400."""
-    if isinstance(body, dict):
-        ledger_id, entry_id = body.get("ledgerId", 0), body.get("entryId", 0)
-        if _is_id(ledger_id) and _is_id(entry_id):
-            return Position(ledger_id, entry_id)
-    reason = 'the body must be {"ledgerId": ..., "entryId": ...}'
-    raise HttpError(400, reason, text_type="text/plain")
+async def bundle(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """The bundle of a topic; one range of all hashes if the namespace is absent."""
+    settings = request.services.topics.namespaces.get(f"{tenant}/{namespace}")
+    if settings is None:
+        return Response.of_word("0x00000000_0xffffffff")
+    name = topic_name(request, domain, tenant, namespace, topic)
+    return Response.of_word(bundle_of(boundaries_of(settings), str(name)))
 
 
-def after(position: Position) -> Position:
-    """The place after an entry's."""
-    return Position(position.ledger_id, position.entry_id + 1)
+LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
-
-def _is_id(value: Any) -> TypeGuard[int]:
-    return type(value) is int and -1 <= value < 1 << 63
-
-
-def parse_time(text: str) -> int:
-    """Milliseconds since the epoch. Raises `UnservedError` 404, as Pulsar answers."""
-    if not text.isascii() or not text.isdigit() or len(text) > 19:
-        raise UnservedError(404)
-    return int(text)
-
-
-TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 ROUTES = (
-    Route("GET", "/admin/v2/{domain}/{tenant}/{namespace}", list_topics, (404, 412)),
-    Route("PUT", TOPIC, create_topic, (400, 404, 409, 412)),
-    Route("DELETE", TOPIC, delete_topic, (404, 409, 412)),
-    Route("GET", f"{TOPIC}/stats", stats, (404,)),
-    Route("GET", f"{TOPIC}/internalStats", stats_internal, (404,)),
-    Route("GET", f"{TOPIC}/internal-info", internal_info, (404,)),
-    Route("GET", f"{TOPIC}/messageid/{{time}}", message_id_at, (404, 405)),
-    Route("GET", f"{TOPIC}/lastMessageId", last_message_id, (404,)),
-    Route("PUT", f"{TOPIC}/unload", unload, (404,)),
-    Route("GET", f"{TOPIC}/offload", offload_status, (404,)),
-    Route("PUT", f"{TOPIC}/backlogSize", backlog_size, (200, 400, 404, 405)),
-    Route("POST", f"{TOPIC}/trim", trim, (200, 404)),
+    Route(
+        "GET",
+        "/admin/v2/{domain}/{tenant}/{namespace}",
+        needs.namespace("GET_TOPICS"),
+        None,
+        list_topics,
+    ),
+    Route("PUT", TOPIC, needs.namespace("CREATE_TOPIC"), bodies.TEXTS, create_topic),
+    Route("DELETE", TOPIC, needs.namespace("DELETE_TOPIC"), None, delete_topic),
+    Route("PUT", f"{TOPIC}/unload", needs.topic("UNLOAD"), None, unload),
+    Route(
+        "GET",
+        "/admin/v2/{domain}/{tenant}/{namespace}/partitioned",
+        needs.namespace("GET_TOPICS"),
+        None,
+        list_partitioned,
+    ),
+    Route("GET", f"{TOPIC}/partitions", needs.topic("LOOKUP"), None, partitions),
+    Route(
+        "PUT",
+        f"{TOPIC}/partitions",
+        needs.topic_policy("PARTITION", "WRITE"),
+        bodies.INT,
+        create_partitioned,
+    ),
+    Route(
+        "POST",
+        f"{TOPIC}/partitions",
+        needs.topic_policy("PARTITION", "WRITE"),
+        bodies.INT,
+        update_partitions,
+    ),
+    Route(
+        "DELETE", f"{TOPIC}/partitions", needs.namespace("DELETE_TOPIC"), None, delete_partitioned
+    ),
+    Route(
+        "POST",
+        f"{TOPIC}/createMissedPartitions",
+        needs.namespace("CREATE_TOPIC"),
+        None,
+        create_missed,
+    ),
+    Route("POST", f"{TOPIC}/terminate", needs.topic("TERMINATE"), None, terminate),
+    Route(
+        "POST",
+        f"{TOPIC}/terminate/partitions",
+        needs.topic("TERMINATE"),
+        None,
+        terminate_partitions,
+    ),
+    Route("GET", LOOKUP, needs.topic("LOOKUP"), None, lookup),
+    Route("GET", f"{LOOKUP}/bundle", needs.topic("LOOKUP"), None, bundle),
 )

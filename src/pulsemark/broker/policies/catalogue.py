@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..cleaning.policies import CLEANING
-from ..topics.leader_epochs import EPOCHS
-from ..topics.mirror_policies import MIRRORS
-from ..topics.stamp_policies import STAMPS
+from .cleaning_policies import CLEANING
+from .own_policies import EPOCHS, MIRRORS, STAMPS
 from .pulsar_policies import (
+    AUTH_MODE,
     BACKLOG_QUOTAS,
     DELIVERY,
     LIFETIMES,
     LIMITS,
     PROPERTIES,
     RATES,
+    REPLICATION,
     SCHEMA_RULES,
 )
-from .stored import STORED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +36,8 @@ POLICIES: tuple[Policy, ...] = (
     *LIFETIMES,
     *DELIVERY,
     *SCHEMA_RULES,
-    *STORED,
+    AUTH_MODE,
+    REPLICATION,
     PROPERTIES,
 )
 
@@ -84,33 +84,8 @@ _KNOWN = frozenset(
     {
         *_ALWAYS,
         *(policy.key for policy in POLICIES),
-        "replication_clusters",
-        "resource_group_name",
-        "namespaceAntiAffinityGroup",
-        "bookieAffinity",
     }
 )
-
-
-#: The order of the fields in Pulsar's namespace policies.
-_ORDER = (
-    "auth_policies", "replication_clusters", "allowed_clusters", "bundles", "backlog_quota_map",
-    "clusterDispatchRate", "topicDispatchRate", "subscriptionDispatchRate",
-    "replicatorDispatchRate", "clusterSubscribeRate", "persistence", "deduplicationEnabled",
-    "autoTopicCreationOverride", "autoSubscriptionCreationOverride", "publishMaxMessageRate",
-    "latency_stats_sample_rate", "message_ttl_in_seconds", "subscription_expiration_time_minutes",
-    "retention_policies", "deleted", "encryption_required", "delayed_delivery_policies",
-    "inactive_topic_policies", "subscription_auth_mode", "max_producers_per_topic",
-    "max_consumers_per_topic", "max_consumers_per_subscription",
-    "max_unacked_messages_per_consumer", "max_unacked_messages_per_subscription",
-    "max_subscriptions_per_topic", "compaction_threshold", "offload_threshold",
-    "offload_threshold_in_seconds", "offload_deletion_lag_ms", "max_topics_per_namespace",
-    "schema_auto_update_compatibility_strategy", "schema_compatibility_strategy",
-    "is_allow_auto_update_schema", "schema_validation_enforced", "offload_policies",
-    "deduplicationSnapshotIntervalSeconds", "subscription_types_enabled", "properties",
-    "resource_group_name", "migrated", "dispatcherPauseOnAckStatePersistentEnabled", "entryFilters",
-    "clusterThatCanDeleteNamespace",
-)  # fmt: skip
 
 
 def shown_settings(settings: Mapping[str, Any], cluster: str) -> dict[str, Any]:
@@ -127,7 +102,5 @@ def shown_settings(settings: Mapping[str, Any], cluster: str) -> dict[str, Any]:
             value = {cluster: stored}
         if value is not None:
             shown.update(dict.fromkeys((policy.key, *policy.shown_as), value))
-    known = {policy.key for policy in POLICIES}
-    shown |= {name: each for name, each in settings.items() if name not in known}
-    first = {name: shown[name] for name in _ORDER if name in shown}
-    return {**first, **shown}
+    known = _KNOWN - {policy.key for policy in POLICIES}
+    return shown | {name: each for name, each in settings.items() if name in known}

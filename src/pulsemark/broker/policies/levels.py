@@ -1,25 +1,47 @@
 """The values of a policy at its levels: broker, namespace, topic. The most specific one applies.
 
-Values are stored by `PolicyStore`, as JSON. A subclass of `Levels` may use a type of its own, and
+Values are stored by a `PolicyStore`, as JSON. A subclass of `Levels` may use a type of its own, and
 do something when a value changes. Everything here runs on the event loop; reading is possible from
 any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from .policy import Policy
 
-if TYPE_CHECKING:
-    from ..topics.policy_store import PolicyStore
-
 __all__ = ["Levels", "Policies"]
 
 V = TypeVar("V")
+
+
+class PolicyStore(Protocol):
+    """Where values are kept; `topics.policy_store.PolicyStore` is one."""
+
+    def in_namespace(self, namespace: str, policy: str) -> Any:
+        """The value set for a namespace; None if none is set."""
+
+    def in_topic(self, name: TopicName, policy: str) -> Any:
+        """The value set for a topic; None if none is set."""
+
+    def policies_of_topic(self, name: TopicName) -> Mapping[str, Any]:
+        """All values set for a topic."""
+
+    def owners(self) -> Iterable[tuple[str, Mapping[str, Any]]]:
+        """All namespaces and topics with values."""
+
+    async def set_in_namespace(self, namespace: str, policy: str, value: Any) -> None:
+        """Set a namespace's value; None unsets it. Raises RefusedError, LedgerError."""
+
+    async def set_in_topic(self, name: TopicName, policy: str, value: Any) -> None:
+        """Set a topic's value; None unsets it. Raises RefusedError, LedgerError."""
+
+    def announce(self, policy: str, concerns: Callable[[TopicName], bool]) -> None:
+        """Tell who listens that a policy has changed for the topics that it concerns."""
 
 
 class Levels(Generic[V]):

@@ -245,8 +245,6 @@ class Policy:
     shown_as: tuple[str, ...] = ()
     #: Its value in Pulsar's namespace policies if none is set; None: it is left out.
     absent: Any = None
-    #: Whether the broker only stores and shows it, since what it is about is not there.
-    is_stored_only: bool = False
     #: Whether it is a policy of this broker's own, which Pulsar does not have.
     is_ours: bool = False
     #: Whether `read` may block, since it imports a plugin.

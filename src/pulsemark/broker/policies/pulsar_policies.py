@@ -1,6 +1,7 @@
 """Pulsar's policies by which this broker goes: limits, rates, delivery, lifetimes, backlogs.
 
-`catalogue` lists all policies; `stored` has those that are only stored and shown.
+`catalogue` lists all policies. What this broker has no part for (persistence on bookies, offload,
+entry filters, rates of replication) is no policy of it: a value that had no effect would mislead.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 from ..configuration.config import BrokerConfig
 from ..configuration.policy_defaults import CHOICES
+from ..security.permissions import MODES
 from .policy import (
     InvalidValueError,
     Place,
@@ -20,6 +22,7 @@ from .policy import (
     fields,
     integer,
     long_integer,
+    names,
     not_negative,
 )
 
@@ -211,18 +214,6 @@ SUBSCRIPTION_DISPATCH_RATE = Policy(
 #: A topic's dispatch rates of single subscriptions, by their names, in the store of policies. Such
 #: a rate applies instead of the topic's `subscriptionDispatchRate`.
 SUBSCRIPTION_RATES = "subscriptionDispatchRates"
-REPLICATOR_DISPATCH_RATE = Policy(
-    name="replicatorDispatchRate",
-    key="replicatorDispatchRate",
-    what="the most messages and bytes that replication sends in a period",
-    read=read_dispatch_rate,
-    default=lambda config: _dispatch_rate(0, 0),
-    namespace=Place("replicatorDispatchRate", empty="removes"),
-    topic=Place("replicatorDispatchRate", empty="removes"),
-    by_cluster=True,
-    absent={},
-    is_stored_only=True,
-)
 SUBSCRIBE_RATE = Policy(
     name="subscribeRate",
     key="clusterSubscribeRate",
@@ -248,7 +239,6 @@ RATES = (
     DISPATCH_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIBE_RATE,
-    REPLICATOR_DISPATCH_RATE,
 )
 
 
@@ -564,7 +554,7 @@ BACKLOG_QUOTAS = Policy(
     what="how large or old a topic's backlog may be, and what happens then",
     read=_read_map,
     default=_default,
-    # Its routes are in `http/backlog_quotas.py`: they set one quota, and show the map.
+    # Its routes are in `http/backlogs.py`: they set one quota, and show the map.
     namespace=None,
     topic=None,
     absent={},
@@ -681,9 +671,68 @@ PROPERTIES = Policy(
     what="texts by name, which the broker stores and shows",
     read=read_properties,
     default=lambda config: {},
-    # Its routes are in `http/properties.py`: they add to the map.
+    # Its routes are in `http/policies.py`: they add to the map.
     namespace=None,
     topic=None,
     absent={},
-    is_stored_only=True,
+)
+
+
+# Which clusters have the topics, and which subscriptions a role may use.
+
+
+def _read_clusters(value: Any) -> list[str]:
+    found = sorted(set(names("replication", value)))
+    if not found:
+        raise InvalidValueError("replication", value, "ClusterIds should not be null or empty")
+    return found
+
+
+def _check_clusters(value: Any, config: BrokerConfig, of_topic: bool) -> None:
+    if "global" in value:
+        reason = "Cannot specify global in the list of replication clusters"
+        raise InvalidValueError("replication", value, reason)
+    if value == [config.cluster]:
+        return
+    if of_topic:
+        reason = (
+            "Can not remove local cluster from the local topic-level replication clusters policy"
+        )
+        raise InvalidValueError("replication", value, reason)
+    unknown = next(name for name in value if name != config.cluster)
+    raise InvalidValueError("replication", value, f"Invalid cluster id: {unknown}", status=403)
+
+
+REPLICATION = Policy(
+    name="replication",
+    key="replication_clusters",
+    what="the clusters to which a topic is replicated: only this one",
+    read=_read_clusters,
+    default=lambda config: [config.cluster],
+    check=_check_clusters,
+    namespace=Place(
+        "replication", empty="null", shows_default=True, set_status=200, is_removable=False
+    ),
+    topic=Place("replication", empty="null"),
+)
+_known_auth_mode = any_of(*MODES)
+
+
+def _auth_mode(value: Any) -> str | None:
+    """Unlike Pulsar, which takes an unknown mode for None: a typing error would open everything."""
+    mode: str | None = _known_auth_mode("subscriptionAuthMode", value)
+    if mode is None and value is not None:
+        raise UnreadableValueError("subscriptionAuthMode", value, "must be None or Prefix")
+    return mode
+
+
+AUTH_MODE = Policy(
+    name="subscriptionAuthMode",
+    key="subscription_auth_mode",
+    what="whether a subscription's name must begin with the role",
+    read=_auth_mode,
+    default=lambda config: "None",
+    namespace=Place("subscriptionAuthMode", empty="removes", unset="None", is_removable=False),
+    topic=None,
+    absent="None",
 )

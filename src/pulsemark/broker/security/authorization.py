@@ -28,9 +28,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from ...wire import TopicName
 from ..configuration.security_config import SecurityConfig
+from .identity import Principal
 from .needs import LOOKUPS, READS, Need, Scope
 from .permissions import AUTH_MODE, NAMESPACE, SUBSCRIPTION, TOPIC, Action, holds, part_of
-from .principal import Principal
 
 __all__ = ["AuthorizationProvider", "Authorizer", "Policies", "Target"]
 

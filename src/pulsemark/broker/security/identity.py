@@ -12,9 +12,17 @@ from dataclasses import dataclass, replace
 from ...proto.pulsar_api_pb2 import AuthMethod, CommandConnect
 from ..configuration.security_config import SecurityConfig
 from .authentication import Authenticated, AuthenticationFailed, Authenticator, PeerCertificate
-from .principal import Principal
 
-__all__ = ["Credentials", "Identity", "InvalidRoles", "check_roles", "identify", "method_of"]
+__all__ = [
+    "UNAUTHENTICATED",
+    "Credentials",
+    "Identity",
+    "InvalidRoles",
+    "Principal",
+    "check_roles",
+    "identify",
+    "method_of",
+]
 
 NO_METHOD = "none"
 
@@ -94,3 +102,19 @@ def check_roles(config: SecurityConfig, role: str, original_role: str | None) ->
             raise InvalidRoles("the original principal must not be a proxy")
     elif original_role:
         raise InvalidRoles("only a proxy may name an original principal")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The roles that a client was authenticated for.
+
+    `role` is the client's own; None without authentication. `original_role` is set if the client
+    is a proxy (`proxyRoles`): the role for which the proxy asks.
+    """
+
+    role: str | None = None
+    original_role: str | None = None
+
+
+#: A client of a broker without authentication, and every client before it is authenticated.
+UNAUTHENTICATED = Principal()

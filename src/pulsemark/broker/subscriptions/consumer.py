@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import Entry, Position
 from ...metadata import BrokerEntryMetadata, Buffer, client_prefix, pack, peek
-from ...metadata.record_set_tags import RECORD_SET_FIELDS, record_set_tags_of
-from ...metadata.source_stamp import STORED_PROPERTY
+from ...metadata.source_stamp import RECORD_SET_FIELDS, STORED_PROPERTY, record_set_tags_of
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta
 from ...wire import commands
 
 if TYPE_CHECKING:
-    from ..connection.memory import Reservation
+    from ..memory import Reservation
     from .subscription import Subscription
 
 __all__ = ["Consumer", "ConsumerConnection"]

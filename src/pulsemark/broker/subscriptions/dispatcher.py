@@ -29,10 +29,10 @@ from ...ledger import CorruptEntryError, Entry, EntryKind, LedgerError, Position
 from ...ledger.being_read import arrival
 from ...ledger.errors import BeingReadError
 from ...metadata import Buffer
-from ..long_work import Due, FairTurns
+from ..cooperative import Due, FairTurns
 from .consumer import Consumer
 from .conversions import BeingConvertedError, Waiting
-from .foreign_entries import read_entries
+from .kafka_entries import read_entries
 from .positions import count_open, messages_in
 from .ranked_consumers import Rank, RankedConsumers
 

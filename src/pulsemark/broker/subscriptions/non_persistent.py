@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from ...ledger import Entry, Position
 from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData, ServerError
+from ..cooperative import LongWork
+from ..counters import DropMeter
 from ..errors import RefusedError
-from ..long_work import LongWork
-from ..statistics.counters import DropMeter
 from .closing import closing
 from .consumer import Consumer
 from .positions import messages_in
@@ -34,7 +34,7 @@ from .sticky_keys import Selector, sticky_hash
 from .subscription import Subscription
 
 if TYPE_CHECKING:
-    from ..topics.non_persistent import NonPersistentTopic
+    from .home_topic import HomeTopic
 
 __all__ = ["NonPersistentSubscription"]
 
@@ -45,7 +45,7 @@ SINGLE = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
 class NonPersistentSubscription(Subscription):
     """One subscription of a non-persistent topic. It has none of the base's cursor and log."""
 
-    def __init__(self, topic: NonPersistentTopic, command: CommandSubscribe) -> None:
+    def __init__(self, topic: HomeTopic, command: CommandSubscribe) -> None:
         self.topic = topic
         self.name = command.subscription
         self.durable = command.durable

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ...ledger import Position
-from ..long_work import PIECE_IDS
+from ..cooperative import PIECE_IDS
 
 if TYPE_CHECKING:
     from .consumer import Consumer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..commits import durable
+from ..storage import durable
 
 if TYPE_CHECKING:
     from ...ledger import Commit

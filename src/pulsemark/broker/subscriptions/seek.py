@@ -27,15 +27,15 @@ from ...compaction.compacted_log import CompactedLog
 from ...ledger import LedgerError, Position
 from ...ledger.being_read import when_read
 from ...proto.pulsar_api_pb2 import CommandSeek, ServerError
-from ..background import Background
-from ..commits import durable
+from ..cooperative import Background
 from ..errors import RefusedError
+from ..storage import durable
 from .closing import CLOSED_AT_ONCE, closing
 from .positions import position_of
 
 if TYPE_CHECKING:
-    from ..topics.topic import Topic
     from .consumer import Consumer
+    from .home_topic import HomeTopic
     from .subscription import Subscription
 
 __all__ = ["SeekTarget", "reset_subscription"]
@@ -70,7 +70,7 @@ class SeekTarget:
     @classmethod
     async def at_time(
         cls,
-        topic: Topic,
+        topic: HomeTopic,
         time_ms: int,
         run_blocking: RunBlocking,
         compacted: CompactedLog | None = None,

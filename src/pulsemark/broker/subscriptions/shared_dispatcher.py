@@ -25,7 +25,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, Position
-from ..long_work import PIECE_IDS
+from ..cooperative import PIECE_IDS
 from .chunks import MAX_WAITING_CHUNKS, ChunkedMessages, chunk_of
 from .consumer import Consumer
 from .conversions import BeingConvertedError

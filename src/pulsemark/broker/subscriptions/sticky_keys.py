@@ -24,7 +24,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from ...metadata import MessageFormatError, partition_key_of, read_message_metadata
-from ...metadata.buffers import Buffer
+from ...metadata.crc import Buffer
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import RefusedError
 from .consumer import Consumer

@@ -20,9 +20,9 @@ from ...compaction.compacted_log import CompactedLog
 from ...ledger import Cursor, ManagedLedger, Position
 from ...ledger.being_read import in_pieces, when_read
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
-from ..commits import durable
+from ..cooperative import PIECE_IDS, LongWork
 from ..errors import RefusedError
-from ..long_work import PIECE_IDS, LongWork
+from ..storage import durable
 from .closing import closing
 from .consumer import Consumer
 from .dispatch_rates import DispatchRates
@@ -34,7 +34,7 @@ from .shared_dispatcher import SharedDispatcher
 from .single_active_dispatcher import SingleActiveDispatcher
 
 if TYPE_CHECKING:
-    from ..topics.topic import Topic
+    from .home_topic import HomeTopic
 
 __all__ = ["Subscription"]
 
@@ -49,7 +49,7 @@ class Subscription:
     """One named subscription of a topic."""
 
     def __init__(
-        self, topic: Topic, name: str, cursor: Cursor, *, durable: bool, is_stored: bool
+        self, topic: HomeTopic, name: str, cursor: Cursor, *, durable: bool, is_stored: bool
     ) -> None:
         self.topic = topic
         self.name = name

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...ledger.errors import ChangedElsewhereError
-from ..background import Background
+from ..cooperative import Background
 from ..storage import Storage
 
 __all__ = ["CatalogWriter", "Change"]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
-from ..cleaning.policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
+from ..policies.cleaning_policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
 from ..policies.policy import INT_MAX
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def set_entry_format(topics: Topics, name: TopicName, settings: Mapping[st
 def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:
     """The policies of a topic with these settings, which were checked; None: not set."""
     # Imported with the first topic of that kind: most brokers never have one.
-    from ...kafka.settings import CLEANUP_POLICY, RETENTION_BYTES, RETENTION_MS, value_of
+    from ...kafka.topic_settings import CLEANUP_POLICY, RETENTION_BYTES, RETENTION_MS, value_of
 
     cleanup = value_of(settings, CLEANUP_POLICY)
     time_ms = size_bytes = -1

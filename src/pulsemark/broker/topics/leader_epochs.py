@@ -30,11 +30,11 @@ from ...ledger import LedgerError, StaleEpochError
 from ...metadata import StampError
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
-from ..background import Background
-from ..commits import durable
+from ..cooperative import Background
 from ..errors import RefusedError
 from ..policies.levels import Levels
-from ..policies.policy import Place, Policy, PolicyValueError
+from ..policies.own_policies import EPOCHS
+from ..storage import durable
 from .entry_formats import KAFKA_POLICY
 from .name_locks import NameLocks
 
@@ -42,46 +42,12 @@ if TYPE_CHECKING:
     from .registry import Topics
     from .topic import Topic
 
-__all__ = [
-    "EPOCHS",
-    "LEADER_EPOCHS",
-    "InvalidEpochPolicyError",
-    "LeaderEpochs",
-    "check_leader_epochs",
-    "leader_name",
-]
+__all__ = ["LeaderEpochs", "leader_name"]
 
 log = logging.getLogger(__name__)
 
-LEADER_EPOCHS = "leaderEpochs"
 TOPICS_AT_ONCE = 64
 MAX_NAME_CHARACTERS = 60
-
-
-class InvalidEpochPolicyError(PolicyValueError):
-    """A value that the policy cannot have; `value` is the value given."""
-
-    def __init__(self, value: object) -> None:
-        super().__init__(LEADER_EPOCHS, value, f"must be true or false, not {ascii(value)[:80]}")
-
-
-def check_leader_epochs(value: Any) -> bool:
-    """The policy from its JSON value. Raises `InvalidEpochPolicyError`."""
-    if not isinstance(value, bool):
-        raise InvalidEpochPolicyError(value)
-    return value
-
-
-EPOCHS = Policy(
-    name=LEADER_EPOCHS,
-    key=LEADER_EPOCHS,
-    what="whether a leader epoch begins when a broker takes a topic over",
-    read=check_leader_epochs,
-    default=lambda config: config.leader_epochs_enabled,
-    namespace=Place(LEADER_EPOCHS, empty="null"),
-    topic=Place(LEADER_EPOCHS, empty="null"),
-    is_ours=True,
-)
 
 
 class LeaderEpochs(Levels[bool]):

@@ -19,18 +19,16 @@ from ...ledger.writer import body_check_of
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import TopicName
-from ..cleaning.figures import TopicCleaning
 from ..configuration.config import BrokerConfig
+from ..counters import DropMeter, Flows, RateMeter, TopicCleaning, TopicCounters
 from ..errors import RefusedError
-from ..statistics.counters import DropMeter, RateMeter, TopicCounters
-from ..statistics.flows import Flows
+from ..policies.topic_rules import NO_RULES, TopicRules
 from ..subscriptions.conversions import Conversions
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from .producers import TopicProducers
 from .subscribe_limits import SubscribeLimits
 from .topic import Topic
 from .topic_names import TopicNames
-from .topic_rules import NO_RULES, TopicRules
 
 if TYPE_CHECKING:
     from .partitioned_topics import PartitionedTopics

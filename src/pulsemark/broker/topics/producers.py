@@ -37,7 +37,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 
 from ...proto.pulsar_api_pb2 import ProducerAccessMode, ServerError
-from ..background import Background
+from ..cooperative import Background
 from ..errors import RefusedError, java_refusal
 from .producer import Producer
 

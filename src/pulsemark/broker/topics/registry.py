@@ -20,12 +20,13 @@ from ...ledger.store import MetadataStore
 from ...metadata import StamperChain
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
-from ..background import Background
 from ..configuration.config import BrokerConfig
+from ..cooperative import Background, Turns
 from ..errors import RefusedError
-from ..long_work import Turns
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
+from ..policies.own_policies import MIRRORS, MirrorPolicies, StampPolicy
+from ..policies.topic_rules import rules_of
 from ..storage import Storage
 from ..subscriptions.delayed import DelayedTotal
 from .additions import Additions
@@ -35,7 +36,6 @@ from .deduplication import SNAPSHOT_KIND
 from .entry_formats import EntryFormats
 from .invalid_names import invalid_name
 from .leader_epochs import LeaderEpochs, leader_name
-from .mirror_policies import MIRRORS, MirrorPolicies
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .non_persistent import NonPersistentTopics
@@ -44,11 +44,10 @@ from .partitions import finish_deletions, is_owned, open_all
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
 from .rule_keeping import RuleKeeping
 from .shared_subscriptions import share_subscriptions
-from .stamp_policies import StampPolicies, StampPolicy
+from .stamp_policies import StampPolicies
 from .topic import Topic
 from .topic_marks import TopicMarks
 from .topic_names import TopicNames
-from .topic_rules import rules_of
 
 __all__ = ["Topics"]
 

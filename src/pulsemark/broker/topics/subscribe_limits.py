@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from ...metadata import Clock
-from ..token_bucket import TokenBucket
+from ..policies.rate_limits import TokenBucket
 
 __all__ = ["SubscribeLimits"]
 

@@ -16,7 +16,7 @@ from .producers import CLAIMED_EPOCH_MAX
 
 if TYPE_CHECKING:
     from ...ledger.store import MetadataStore
-    from ..long_work import Turns
+    from ..cooperative import Turns
     from .name_locks import NameLocks
     from .topic import Topic
     from .topic_names import TopicNames

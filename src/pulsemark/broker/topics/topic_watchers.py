@@ -13,11 +13,11 @@ import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..long_work import at_once
+from ..cooperative import at_once
 from .name_patterns import matches, topics_hash
 
 if TYPE_CHECKING:
-    from ..connection.memory import Reservation
+    from ..memory import Reservation
     from .topic_names import TopicNames
 
 __all__ = ["NAMES_AT_ONCE", "TopicWatcher", "TopicWatchers", "matching"]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ...ledger import LedgerError
 from ...wire import TopicName
-from ..commits import durable
 from ..errors import RefusedError
+from ..storage import durable
 
 if TYPE_CHECKING:
     from .registry import Topics

@@ -3,36 +3,46 @@
 A group is kept while it has members. Its committed offsets live on in `offsets`, so a group without
 members is one that has offsets. After a restart members are unknown (UNKNOWN_MEMBER_ID): they join
 again and go on at the committed offsets.
+
+A broker alone coordinates the groups from its start on. In a cluster it is the owner of the log of
+committed offsets: when a broker begins to own it, it reads the log; when it owns it no more, it
+forgets all, and members find the next coordinator (`Coordination`). They join again there, and go
+on at the committed offsets.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 
+from kafka.protocol.consumer import ConsumerProtocolSubscription
+
+from ...ledger import LedgerError
 from ..deadlines import Deadlines
 from ..errors import Code
-from ..options import KafkaOptions
-from .group import Group, State
-from .member import Joining, JoinResult, Member, SyncResult
+from ..ports import ClusterPort, KafkaOptions, Ports
+from .group import Clock, Group, Joining, JoinResult, Member, Rebalancing, State, SyncResult
 from .offsets import Offsets
-from .rebalance import Clock, Rebalancing
-from .subscriptions import CONSUMER, subscribes
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordination", "Coordinator"]
 
 log = logging.getLogger(__name__)
 
 #: Assignment strategies that one member may offer; clients offer one to four. Each join compares
 #: those of all members.
 MAX_PROTOCOLS = 100
-
 #: Metadata and assignments of one group's members: its leader gets all of them in one answer.
 MAX_GROUP_BYTES = 16 * 1024 * 1024
-
 CLIENT_ID_LENGTH = 255
 """So much of a client's id is a part of its member id."""
+CONSUMER = "consumer"
+"""The protocol type of groups whose members' metadata is such a subscription."""
+_DECODE_ERRORS = (struct.error, IndexError, ValueError, OverflowError, MemoryError, TypeError)
+AGAIN_S = 1.0
+"""A log that could not be read is read again after this time."""
 
 
 class Coordinator:
@@ -298,3 +308,88 @@ def _check_member(group: Group, member_id: str, instance_id: str | None) -> Code
             return Code.FENCED_INSTANCE_ID
     member: Member | None = group.members.get(member_id)
     return Code.NONE if member is not None else Code.UNKNOWN_MEMBER_ID
+
+
+def subscribes(member: Member, topic: str) -> bool:
+    """Whether a member of a consumer group reads a topic; true if its metadata cannot be read."""
+    for _, metadata in member.joining.protocols:
+        try:
+            topics = ConsumerProtocolSubscription.decode(metadata).topics
+        except _DECODE_ERRORS:
+            return True
+        if topic in (topics or ()):
+            return True
+    return False
+
+
+class Coordination:
+    """The groups, for as long as this broker coordinates them.
+
+    The coordinator and the offsets are empty while another broker has them.
+    """
+
+    def __init__(
+        self, ports: Ports, options: KafkaOptions, deadlines: Deadlines, cluster: ClusterPort
+    ) -> None:
+        self._ports = ports
+        self._options = options
+        self._deadlines = deadlines
+        self._cluster = cluster
+        self._is_here = False
+        self._loading: asyncio.Task[None] | None = None
+        self._is_over = False
+        self._leave()
+
+    async def load(self) -> None:
+        """Read the log, and coordinate from now on. Raises LedgerError, OSError."""
+        journal = await self._ports.journal()
+        run_blocking = self._ports.run_blocking
+        offsets = Offsets(journal, run_blocking, self._options.max_committed_offsets)
+        await run_blocking(offsets.load)
+        self.offsets = offsets
+        self.coordinator = Coordinator(self._options, self._deadlines, offsets)
+        self._is_here = True
+
+    def refusal(self) -> Code:
+        """Why a request about a group is refused; NONE: this broker coordinates."""
+        if not self._cluster.coordinates():
+            self._cluster.offer()
+            return Code.NOT_COORDINATOR
+        return Code.NONE if self._is_here else Code.COORDINATOR_LOAD_IN_PROGRESS
+
+    def moved(self) -> None:
+        """What this broker owns has changed: begin to coordinate, or end it."""
+        if not self._cluster.coordinates():
+            if self._loading is not None:
+                self._loading.cancel()
+                self._loading = None
+            if self._is_here:
+                self.coordinator.close()
+                self._leave()
+        elif not self._is_here and self._loading is None and not self._is_over:
+            self._loading = asyncio.get_running_loop().create_task(self._load())
+
+    def _leave(self) -> None:
+        self._is_here = False
+        self.offsets = Offsets(None, self._ports.run_blocking, 0)
+        self.coordinator = Coordinator(self._options, self._deadlines, self.offsets)
+
+    async def _load(self) -> None:
+        try:
+            await self.load()
+        except (LedgerError, OSError) as error:
+            log.warning("committed offsets could not be read: %s", error)
+            self._deadlines.after(AGAIN_S, self.moved)
+        finally:
+            if self._loading is asyncio.current_task():
+                self._loading = None
+        if not self._cluster.coordinates() and self._is_here:
+            self.coordinator.close()
+            self._leave()
+
+    def close(self) -> None:
+        """The broker closes: members join again elsewhere, or after its start."""
+        self._is_over = True
+        if self._loading is not None:
+            self._loading.cancel()
+        self.coordinator.close()

@@ -15,10 +15,9 @@ from kafka.protocol.consumer import (
 
 from ...ledger import LedgerError
 from ..access import Operation
-from ..answering import PART_BYTES
 from ..errors import Code, KafkaError
 from ..groups.offsets import Committed, Partition
-from ..session import Handler, KafkaSession, parts_of
+from ..session import PART_BYTES, Handler, KafkaSession, parts_of
 from ..wire import Request
 
 __all__ = ["HANDLERS"]

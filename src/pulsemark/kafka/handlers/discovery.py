@@ -1,7 +1,7 @@
 """ApiVersions, Metadata and FindCoordinator.
 
 A broker alone leads every partition and coordinates every group; in a cluster each answer names the
-broker that does (`nodes`). Clients see only the topics and groups that they may use.
+broker that does (`ports.ClusterPort`). Clients see only the topics and groups that they may use.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kafka.protocol.metadata import (
 )
 
 from ..access import Operation
-from ..answering import PART_BYTES
 from ..errors import Code, KafkaError
-from ..names import is_name
-from ..nodes import NO_NODE, Node, reachable
-from ..session import MANY_PARTS, Handler, KafkaSession, one_part
+from ..partitions import shown_epoch
+from ..ports import NO_NODE, Node, reachable
+from ..session import MANY_PARTS, PART_BYTES, Handler, KafkaSession, one_part
+from ..topic_settings import is_name
 from ..wire import APIS, Request
 from ..wire.apis import API_VERSIONS, HIGHEST_FOR
 
@@ -188,7 +188,7 @@ async def _described(session: KafkaSession, name: str, count: int) -> Any:
                 error_code=Code.LEADER_NOT_AVAILABLE if leader == NO_NODE else Code.NONE,
                 partition_index=index,
                 leader_id=leader,
-                leader_epoch=-1 if topic is None else topic.ledger.epoch,
+                leader_epoch=-1 if topic is None else shown_epoch(topic.ledger.epoch),
                 replica_nodes=replicas,
                 isr_nodes=replicas,
                 offline_replicas=[],

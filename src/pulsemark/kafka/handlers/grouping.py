@@ -20,11 +20,9 @@ from kafka.protocol.consumer import (
 )
 
 from ...ledger import LedgerError
-from ..answering import PART_BYTES
 from ..errors import Code
-from ..groups.group import Group, State
-from ..groups.member import Joining, JoinResult, SyncResult
-from ..session import MANY_PARTS, Handler, KafkaSession, one_part, parts_of
+from ..groups.group import Group, Joining, JoinResult, State, SyncResult
+from ..session import MANY_PARTS, PART_BYTES, Handler, KafkaSession, one_part, parts_of
 from ..wire import Request
 
 __all__ = ["HANDLERS"]

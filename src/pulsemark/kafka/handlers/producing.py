@@ -1,27 +1,74 @@
-"""Produce and InitProducerId."""
+"""Produce and InitProducerId: stores record sets, and answers when all are durable.
+
+The steps: open the partitions, check each set, then append all in one step of the event loop, so
+that no other request comes in between. A set that is refused does not keep the others from being
+stored. The request is answered when every commit is done; it shares the group commit with the
+publishes of Pulsar's clients.
+
+What the check of a set costs is decided by its records and by its size after decompression, which a
+client may make large with few bytes. So a set is checked on the event loop within narrow bounds
+(`ON_LOOP`). A set that exceeds them is checked in a thread within wider bounds, and one that
+exceeds those in a thread without bounds but the topic's. Only a few of each are checked at the same
+time, over all clients: that bounds the memory, and the time that threads take from the loop.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
-from typing import Any
+import struct
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
 
-from ...ledger import LedgerError
+from ...ledger import Appended, Batch, EntryTooLargeError, LedgerError
+from ...metadata import BrokerEntryMetadata, Buffer, Sender, StampError
 from ..access import Operation
-from ..errors import NO_TRANSACTIONS, Code, KafkaError
-from ..publishing import AT_ONCE_PARTS, Part, Publish
+from ..errors import MESSAGE_LENGTH, NO_TRANSACTIONS, Code, KafkaError
+from ..partitions import KafkaPartition
+from ..producer_state import Batch as SentBatch
+from ..records import (
+    EntryRules,
+    Produced,
+    RecordSetError,
+    RecordSetTooLargeError,
+    validate_produced,
+)
+from ..records.layout import LEAST_SIZE_BYTES, LOG_OVERHEAD_BYTES
 from ..session import Handler, KafkaSession, one_part, parts_of
+from ..topic_settings import is_name
 from ..wire import Request
 
-__all__ = ["HANDLERS"]
+__all__ = ["AT_ONCE_PARTS", "HANDLERS", "Part", "Publish"]
 
 log = logging.getLogger(__name__)
 
 ACKS = (-1, 0, 1)
+KIB = 1024
 
+
+class Bounds(NamedTuple):
+    """What a set may cost that is checked in one go."""
+
+    #: Bytes as sent, of a set that is not compressed and of one that is.
+    plain_bytes: int
+    compressed_bytes: int
+    #: Bytes after decompression.
+    raw_bytes: int
+    records: int
+
+
+ON_LOOP = Bounds(128 * KIB, 8 * KIB, 64 * KIB, 2_000)
+IN_THREAD = Bounds(2_048 * KIB, 1_024 * KIB, 2_048 * KIB, 50_000)
+#: A decompression of `ON_LOOP` costs as much as so many records, and a record that is converted as
+#: several that are not.
+DECOMPRESSION_RECORDS, CONVERTED_RECORDS = 250, 4
+#: More sets than this are checked and appended in turns.
+AT_ONCE_PARTS = 200
+MAGIC_AT, ATTRIBUTES_AT, PRODUCER_ID_AT, COUNT_AT = 16, 22, 43, 57
+_PRODUCER_ID, _COUNT = struct.Struct(">q"), struct.Struct(">i")
 _Topic = ProduceResponse.TopicProduceResponse
 _Partition = _Topic.PartitionProduceResponse
 
@@ -149,6 +196,364 @@ class _Answer:
         topics = self._topics.items()
         responses = [_Topic(name=name, partition_responses=each) for name, each in topics]
         return ProduceResponse(responses=responses, throttle_time_ms=self._throttle_ms)
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """The set for one partition, and what became of it."""
+
+    topic: str
+    index: int
+    records: Buffer | None
+    partition: KafkaPartition | None = None
+    rules: EntryRules | None = None
+    produced: Produced | None = None
+    #: Whether its check is done; without anything to store `produced` is None all the same.
+    is_checked: bool = False
+    appended: Appended | None = None
+    #: The commit of the batch that this one repeats is waited for, too.
+    repeats: bool = False
+    code: Code = Code.NONE
+    message: str | None = None
+    base_offset: int = -1
+    #: LogAppendTime; -1: the producer's times hold.
+    time_ms: int = -1
+
+    def refuse(self, code: int, message: str) -> None:
+        """Store nothing of it."""
+        self.code, self.message, self.base_offset = Code(code), message[:MESSAGE_LENGTH], -1
+
+
+class Publish:
+    """One Produce request."""
+
+    def __init__(
+        self, session: KafkaSession, version: int, client_id: str, parts: list[Part]
+    ) -> None:
+        self._session = session
+        self._endpoint = session.endpoint
+        self._version = version
+        self._sender = Sender(client_id, client_version="kafka", address=session.address)
+        self.parts = parts
+        self.size_bytes = sum(len(part.records or b"") for part in parts)
+        #: For how long the connection is not read, because of topics' publish rates.
+        self.throttle_ms = 0
+        self._batches: dict[Batch, None] = {}
+        self._is_counted = False
+        self._waiting = 1
+        self._done: Callable[[], None] = _nothing
+
+    # -- before ---------------------------------------------------------------------------------
+
+    def needs_no_wait(self) -> bool:
+        """Whether all partitions are open, their epochs have begun, and all sets are checked now.
+
+        Sets are checked as long as they are few and small.
+        """
+        if len(self.parts) > AT_ONCE_PARTS:
+            return False
+        get = self._endpoint.partitions.get
+        topics = self._endpoint.ports.topics
+        steps = 0
+        for part in self.parts:
+            if part.code is not Code.NONE:
+                continue
+            part.partition = get(part.topic, part.index)
+            if part.partition is None:
+                return False
+            if topics.epoch_is_due(part.partition.opened) or topics.is_held(part.partition.opened):
+                return False
+            if part.partition.sequences is None and _is_idempotent(part.records):
+                return False
+            steps += _steps(part.records)
+        if steps > ON_LOOP.records:
+            return False
+        return all(part.code is not Code.NONE or self._check(part, ON_LOOP) for part in self.parts)
+
+    async def prepare(self) -> None:
+        """Open the partitions, and check the sets: in turns, and large ones in a thread."""
+        self._count()
+        try:
+            async for part in self._session.in_turns(self.parts):
+                if part.code is Code.NONE and not part.is_checked:
+                    await self._prepare(part)
+        except BaseException:
+            self._uncount()
+            raise
+
+    async def _prepare(self, part: Part) -> None:
+        try:
+            await self._open(part)
+            await self._check_in_its_lane(part)
+        except KafkaError as refusal:
+            part.refuse(refusal.code, refusal.message)
+        except (LedgerError, OSError) as error:
+            part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
+
+    async def _open(self, part: Part) -> None:
+        if not is_name(part.topic):
+            raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no topic can have that name")
+        run_blocking = self._endpoint.ports.run_blocking
+        part.partition = await self._endpoint.partitions.open(part.topic, part.index)
+        await self._endpoint.ports.topics.check_backlog(part.partition.opened)
+        await self._endpoint.ports.topics.begin_epoch(part.partition.opened)
+        if part.partition.sequences is None and _is_idempotent(part.records):
+            max_ids = self._endpoint.options.max_producer_ids
+            await part.partition.load_sequences(run_blocking, max_ids)
+
+    async def _check_in_its_lane(self, part: Part) -> None:
+        if self._check(part, ON_LOOP):
+            return
+        endpoint = self._endpoint
+        lanes = (endpoint.checks, IN_THREAD), (endpoint.large_sets, None)
+        for lane, bounds in lanes:
+            if await endpoint.in_lane(lane, self._check_unless_closing, part, bounds):
+                return
+
+    def _check_unless_closing(self, part: Part, bounds: Bounds | None) -> bool:
+        if self._session.is_stopping:
+            raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the broker is being closed")
+        return self._check(part, bounds)
+
+    def _check(self, part: Part, bounds: Bounds | None) -> bool:
+        """Check a set; False: that costs more than `bounds`. Runs in any thread."""
+        assert part.partition is not None
+        rules = part.partition.rules_for_sets()
+        if rules is None:
+            part.refuse(
+                Code.POLICY_VIOLATION,
+                f"{part.topic} has entries in Pulsar's format; its entryFormat must be kafka",
+            )
+            return True
+        limits = rules
+        if bounds is not None and part.records is not None:
+            if not _is_within(bounds, part.records, rules.magic):
+                return False
+            if _is_compressed(part.records) and bounds.raw_bytes < rules.max_raw_bytes:
+                limits = replace(rules, max_raw_bytes=bounds.raw_bytes)
+        try:
+            produced = validate_produced(part.records, self._version, limits, is_given=True)
+        except RecordSetTooLargeError as error:
+            if limits is not rules:
+                return False
+            part.refuse(error.code, error.reason)
+        except RecordSetError as error:
+            part.refuse(error.code, error.reason)
+        else:
+            part.rules, part.produced = rules, produced
+        part.is_checked = True
+        return True
+
+    # -- appending ------------------------------------------------------------------------------
+
+    def run(self, done: Callable[[], None]) -> None:
+        """Append all sets at once; call `done` when each is durable or refused."""
+        self._begin(done)
+        for part in self.parts:
+            self._run_one(part)
+        self._end()
+
+    async def run_in_turns(self, done: Callable[[], None]) -> None:
+        """As `run`, for very many sets: others may append between two of them."""
+        self._begin(done)
+        try:
+            async for part in self._session.in_turns(self.parts):
+                self._run_one(part)
+        finally:
+            # The connection may be lost meanwhile: what was appended is counted all the same.
+            self._end()
+
+    def _begin(self, done: Callable[[], None]) -> None:
+        self._done = done
+        self._count()
+
+    def _count(self) -> None:
+        """The sets are in memory until they are durable."""
+        if not self._is_counted:
+            self._is_counted = True
+            self._endpoint.ports.budget.bytes_in_flight += self.size_bytes
+            self._session.publishing_bytes += self.size_bytes
+
+    def _uncount(self) -> None:
+        self._session.publishing_bytes -= self.size_bytes
+        self._endpoint.ports.budget.give_back(self.size_bytes)
+
+    def _run_one(self, part: Part) -> None:
+        """Append one set, unless it is refused."""
+        if part.code is not Code.NONE or part.produced is None:
+            return
+        try:
+            self._append(part, part.produced)
+        except KafkaError as refusal:
+            part.refuse(refusal.code, refusal.message)
+        except (LedgerError, StampError) as error:
+            self._failed(part, error)
+        except Exception:
+            # The other sets are appended already: they must be counted and answered.
+            log.exception("%s: a record set for %s failed", self._session.address, part.topic)
+            part.refuse(Code.UNKNOWN_SERVER_ERROR, "the broker failed; see its log")
+        else:
+            assert part.partition is not None
+            if part.partition.last_commit is not None:
+                self._batches[part.partition.last_commit.batch] = None
+
+    def _end(self) -> None:
+        """All sets were appended or refused: wait for the disk."""
+        self._waiting += len(self._batches)
+        for batch in self._batches:
+            # A batch that is done already calls back at once.
+            batch.add_done_callback(self._settled)
+        self._settled()
+
+    def _append(self, part: Part, produced: Produced) -> None:
+        """Append a set; or find out that it was stored before."""
+        partition = part.partition
+        assert partition is not None
+        if not partition.opened.is_open:
+            raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the topic is being closed; try again")
+        topics = self._endpoint.ports.topics
+        topics.check_set(partition.opened, len(produced.stored))
+        sent = _sent_batch(produced)
+        if sent is not None and partition.sequences is None:
+            # A commit failed after `prepare`: whether this batch was stored must be found out.
+            raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the log is being read; try again")
+        if sent is not None and partition.sequences is not None:
+            repeated = partition.sequences.check(sent)
+            if repeated is not None:
+                part.repeats = True
+                part.base_offset, part.time_ms = repeated.base_offset, repeated.time_ms
+                return
+        appended = partition.ledger.append(
+            produced.stored,
+            message_count=produced.message_count,
+            base=_tags_of(produced),
+            sender=self._sender,
+        )
+        part.appended = appended
+        throttle_ms = topics.published(
+            partition.opened, self._session, produced.message_count, len(produced.stored)
+        )
+        self.throttle_ms = max(self.throttle_ms, throttle_ms)
+        figures = self._endpoint.figures
+        figures.sets_in += 1
+        figures.sets_in_place += produced.in_place
+        figures.add(produced.work)
+        part.base_offset = appended.index - produced.message_count + 1
+        if part.rules is not None and part.rules.log_append_time:
+            part.time_ms = appended.time_ms
+        partition.last_commit = appended.commit
+        if sent is not None and partition.sequences is not None:
+            partition.sequences.add(sent, part.base_offset, part.time_ms)
+
+    def _failed(self, part: Part, error: Exception) -> None:
+        log.warning(
+            "%s: a record set for %s was refused: %s", self._session.address, part.topic, error
+        )
+        if isinstance(error, EntryTooLargeError):
+            part.refuse(Code.MESSAGE_TOO_LARGE, str(error))
+        elif isinstance(error, StampError):
+            part.refuse(Code.UNKNOWN_SERVER_ERROR, str(error))
+        else:
+            self._session.storage_failed(error)
+            part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
+
+    # -- after ----------------------------------------------------------------------------------
+
+    def _settled(self) -> None:
+        """One more batch is durable or failed."""
+        self._waiting -= 1
+        if self._waiting:
+            return
+        for part in self.parts:
+            self._settle(part)
+        self._uncount()
+        # It refers to this request: as long as both do, the request's memory is not free.
+        done, self._done = self._done, _nothing
+        done()
+
+    def _settle(self, part: Part) -> None:
+        partition = part.partition
+        if partition is None or not (part.appended is not None or part.repeats):
+            return
+        done = part.appended or partition.last_commit
+        error = None if done is None else done.error
+        counters = partition.opened.counters
+        if error is not None:
+            # The log does not have it: what is known of producers is made of the log again.
+            partition.sequences = None
+            counters.failed_entries += 1
+            log.error("%s: a record set could not be stored: %s", partition.opened.name, error)
+            self._session.storage_failed(error)
+            part.refuse(Code.KAFKA_STORAGE_ERROR, str(error))
+        elif part.appended is not None and part.produced is not None:
+            counters.messages_in += part.produced.message_count
+            counters.bytes_in += len(part.produced.stored)
+
+
+def _nothing() -> None:
+    """What is called once a request is done, before and after."""
+
+
+def _tags_of(produced: Produced) -> BrokerEntryMetadata:
+    """What the prefix says of a set, beside its stamp."""
+    tags = BrokerEntryMetadata(
+        message_count=produced.message_count,
+        source_format=produced.source_format,
+        relative_offset_honoured=True,
+    )
+    if produced.has_keys:
+        tags.has_keys = True
+    if produced.tombstone:
+        tags.tombstone = True
+    if produced.raw_size_bytes:
+        tags.raw_size_bytes = produced.raw_size_bytes
+    return tags
+
+
+def _is_compressed(records: Buffer) -> bool:
+    if len(records) <= ATTRIBUTES_AT:
+        return False
+    return bool(records[ATTRIBUTES_AT if records[MAGIC_AT] == 2 else MAGIC_AT + 1] & 7)
+
+
+def _records_in(records: Buffer) -> int:
+    """How many records a set has at most, as its first header and its size say.
+
+    Of a compressed set of magic 0 or 1 only the decompressed size says it.
+    """
+    if len(records) <= COUNT_AT or records[MAGIC_AT] != 2:
+        is_wrapper = _is_compressed(records)
+        return 1 if is_wrapper else len(records) // (LOG_OVERHEAD_BYTES + LEAST_SIZE_BYTES)
+    return max(0, *_COUNT.unpack_from(records, COUNT_AT)) if len(records) >= COUNT_AT + 4 else 0
+
+
+def _steps(records: Buffer | None) -> int:
+    """What the check of a set costs on the event loop, in records."""
+    if records is None:
+        return 1
+    return 1 + _records_in(records) + DECOMPRESSION_RECORDS * _is_compressed(records)
+
+
+def _is_within(bounds: Bounds, records: Buffer, stored_magic: int) -> bool:
+    """Whether a set is small enough, as far as is known before it is decompressed."""
+    most_bytes = bounds.compressed_bytes if _is_compressed(records) else bounds.plain_bytes
+    if len(records) > most_bytes:
+        return False
+    is_kept = len(records) > MAGIC_AT and records[MAGIC_AT] == stored_magic
+    return _records_in(records) * (1 if is_kept else CONVERTED_RECORDS) <= bounds.records
+
+
+def _is_idempotent(records: Buffer | None) -> bool:
+    if records is None or len(records) < PRODUCER_ID_AT + 8 or records[MAGIC_AT] != 2:
+        return False
+    return bool(_PRODUCER_ID.unpack_from(records, PRODUCER_ID_AT)[0] >= 0)
+
+
+def _sent_batch(produced: Produced) -> SentBatch | None:
+    state = produced.producer
+    if state is None:
+        return None
+    return SentBatch(state.producer_id, state.epoch, state.base_sequence, produced.message_count)
 
 
 async def init_producer_id(session: KafkaSession, request: Request) -> None:

@@ -3,17 +3,16 @@
 Pure functions on bytes: no sockets, no ledgers, no state. What each module is about:
 
 ==================  =========================================================================
-`produced`          `validate_produced`: a producer's set, checked, as it is stored
+`produced`          a producer's set, or one of another cluster's log, checked, as it is stored
 `fetched`           `fetch`: a stored set as a client of some magic understands it; `read`
-`control`           `control_batch`, `empty_batch`: offsets that consumers skip
 `compacted`         `keep`: a stored set of which compaction keeps some records
-`mirrored`          `check_mirrored`: a stored set that comes from another cluster's log
-`from_pulsar`       `read_pulsar`, `pulsar_set`: a Pulsar entry as a record set
-`to_pulsar`         `to_pulsar`: a stored set as a Pulsar entry
-`tombstones`        what deletes a key, by magic and stage (KIP-87)
-`scan`, `uniform`   the check of a produced set's records, which every set in place costs
+`pulsar`            a Pulsar entry as a record set, and a stored set as a Pulsar entry
 `convert`           records from one magic into another
-`batch`, `legacy`   the bytes of magic 2, and of magic 0 and 1
+`scan`              the check of a produced set's records, which every set in place costs
+`rules`             what a topic asks of sets, and what deletes a key (KIP-87)
+`batch`, `legacy`   the bytes of magic 2 (control batches too), and of magic 0 and 1
+`layout`            the bytes that all magics share
+`record`            one record, and the numbers that all magics share
 `compression`       the codecs, with a limit on what comes out
 ==================  =========================================================================
 
@@ -23,8 +22,8 @@ disks are `RecordSetError`, with Kafka's code. None of this is fast enough for a
 set has very many records: a million takes a second. A caller hands large sets to a thread.
 """
 
+from .batch import control_batch, empty_batch
 from .compacted import keep
-from .control import control_batch, empty_batch
 from .errors import (
     CodecError,
     CorruptRecordSetError,
@@ -36,9 +35,8 @@ from .errors import (
     TransactionError,
 )
 from .fetched import Fetched, StoredSet, batch_as_stored, fetch, max_magic_of, read
-from .from_pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar
-from .mirrored import check_mirrored
-from .produced import validate_produced
+from .produced import check_mirrored, validate_produced
+from .pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar, to_pulsar
 from .record import NO_TIME_MS, TOMBSTONE_FLAG, Codec, Headers, Record, Work
 from .rules import (
     MAX_BATCH_BYTES,
@@ -46,10 +44,10 @@ from .rules import (
     EntryRules,
     Produced,
     ProducerState,
+    TombstoneStage,
+    deletes,
     magic_of,
 )
-from .to_pulsar import to_pulsar
-from .tombstones import TombstoneStage, deletes
 
 __all__ = [
     "MAX_BATCH_BYTES",

@@ -5,25 +5,48 @@ A record, all its numbers zigzag varints, a size of -1 meaning null::
     size, attributes i8, time delta, offset delta, key size, key, value size, value,
     count of headers, and of each: name size, name, value size, value
 
-The functions take one batch, whose bytes are whole (`sets.spans`). Bytes that are not records raise
-`InvalidRecordSetError`; no size or count is believed before it was compared with the bytes.
+The functions take one batch, whose bytes are whole (`layout.spans`). Bytes that are not records
+raise `InvalidRecordSetError`; no size or count is believed before it was compared with the bytes.
+
+**Control batches** are how a control entry looks to Kafka's consumers (KIP-98, KIP-595).
+A control entry takes an index, so Kafka's consumers have to get past its offset. In magic 2 it is a
+control batch, which they skip without showing it. Magic 0 and 1 have nothing like it: their clients
+get no bytes, and go on with the next entry of the same answer.
+
+The one record's key is version and type, two i16. The types are Kafka's where it has one, with
+Kafka's values: commit and abort (version 0, coordinator epoch 0) and leader change (version 0, no
+voters). Ours without a counterpart have the type -1, unknown.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ...metadata import Buffer, crc32c
+from ...proto.broker_entry_pb2 import ControlType
 from . import layout
 from .compression import compress, decompress
 from .errors import CorruptRecordSetError, InvalidRecordSetError
-from .layout import BATCH_HEADER, BATCH_HEADER_BYTES, BatchHeader
+from .layout import (
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    BatchHeader,
+    int64,
+    read_varint,
+    read_varlong,
+    varint,
+)
 from .record import CODEC_MASK, LOG_APPEND_TIME, NO_TIME_MS, Codec, Headers, Record, Work
-from .varints import int64, read_varint, read_varlong, varint
 
 LEAST_RECORD_BYTES = 7
 _NULL = varint(-1)
+_KEY = struct.Struct(">hh")
+_END_TRANSACTION = struct.pack(">hi", 0, 0)
+# version i16, leader id i32, two empty compact arrays, no tagged fields
+_LEADER_CHANGE = struct.pack(">hiBBB", 0, -1, 1, 1, 0)
+_UNKNOWN = -1
 
 
 def read_header(batch: Buffer) -> BatchHeader:
@@ -211,3 +234,48 @@ def encode_record(record: Record, base_time_ms: int) -> bytes:
         parts += (_NULL,) if value is None else (varint(len(value)), value)
     body = b"".join(parts)
     return varint(len(body)) + body
+
+
+_KAFKA: dict[int, tuple[int, bytes]] = {
+    ControlType.CONTROL_TXN_ABORT: (0, _END_TRANSACTION),
+    ControlType.CONTROL_TXN_COMMIT: (1, _END_TRANSACTION),
+    ControlType.CONTROL_LEADER_CHANGE: (2, _LEADER_CHANGE),
+}
+
+
+def control_batch(
+    offset: int, control_type: int, time_ms: int, max_magic: int, leader_epoch: int = 0
+) -> bytes:
+    """The control batch of a control entry.
+
+    Args:
+        offset: the entry's index.
+        control_type: of its prefix.
+        time_ms: its broker time.
+        max_magic: the newest magic that the client understands (`max_magic_of`).
+        leader_epoch: of its prefix.
+
+    Returns:
+        A batch of magic 2; nothing for clients of magic 0 and 1.
+    """
+    if max_magic < 2:
+        return b""
+    kafka_type, value = _KAFKA.get(control_type, (_UNKNOWN, b""))
+    record = Record(0, time_ms, _KEY.pack(0, kafka_type), value)
+    fields = BatchFields(attributes=layout.CONTROL, base_offset=offset, leader_epoch=leader_epoch)
+    return build([record], fields, Work())
+
+
+def empty_batch(
+    base_offset: int, message_count: int, max_magic: int, leader_epoch: int = 0
+) -> bytes:
+    """A batch without records over some offsets: consumers go on after them.
+
+    For entries that no Kafka client can read. Nothing for clients of magic 0 and 1.
+    """
+    if max_magic < 2:
+        return b""
+    fields = BatchFields(
+        base_offset=base_offset, last_offset_delta=message_count - 1, leader_epoch=leader_epoch
+    )
+    return build((), fields, Work())

@@ -22,9 +22,9 @@ from . import legacy
 from .batch import BatchFields
 from .convert import counted
 from .errors import CorruptRecordSetError
+from .layout import stored_magic, whole_spans
 from .record import CODEC_MASK, LOG_APPEND_TIME, Work
 from .rules import MAX_RAW_BYTES
-from .sets import stored_magic, whole_spans
 
 
 def keep(

@@ -18,7 +18,7 @@ from .batch import BatchFields, build
 from .errors import CodecError
 from .legacy import pack_wrapper, plain_message
 from .record import Codec, Record, Work
-from .tombstones import to_new, to_old
+from .rules import to_new, to_old
 
 
 def to_magic_2(records: Iterable[Record], fields: BatchFields, work: Work) -> bytes:

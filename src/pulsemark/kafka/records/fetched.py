@@ -32,10 +32,10 @@ from . import batch as batches
 from . import layout, legacy
 from .convert import counted, to_legacy
 from .errors import CorruptRecordSetError
+from .layout import MAX_MAGIC, Span, stored_magic, whole_spans
 from .legacy import pack_wrapper, patch_message, read_message
 from .record import CODEC_MASK, LOG_APPEND_TIME, Codec, Record, Work
 from .rules import MAX_RAW_BYTES
-from .sets import MAX_MAGIC, Span, stored_magic, whole_spans
 
 _MAGIC_OF_VERSION = ((4, 2), (2, 1))
 

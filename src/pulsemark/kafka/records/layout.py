@@ -1,6 +1,7 @@
-"""Where the fields of messages and batches are. All integers are big-endian.
+"""The bytes that all magics share: fields of messages and batches, splitting a set, varints.
 
-In every magic, byte 0 has an offset, byte 8 the size of what follows byte 12, byte 16 the magic::
+All integers are big-endian. In every magic, byte 0 has an offset, byte 8 the size of what follows
+byte 12, byte 16 the magic::
 
     magic 0, 1   offset i64, size i32, crc u32, magic i8, attributes i8, [1: time i64],
                  key size i32, key, value size i32, value        (a size of -1: null)
@@ -11,25 +12,35 @@ In every magic, byte 0 has an offset, byte 8 the size of what follows byte 12, b
 The checksum of magic 0 and 1 (CRC-32) covers magic to end, that of magic 2 (CRC-32C) attributes to
 end: neither covers the offset, and magic 2's not the leader epoch. So a broker writes these fields
 without touching the rest.
+
+A set is split into its batches (`spans`): messages of magic 0 and 1, batches of magic 2.
+Each has its size at byte 8, so a set is walked without a look at what is in it. A set may end with
+a part of a batch: Kafka's answers to fetch requests do, and old producers' sets may.
+
+Records of magic 2 have zigzag varints (Protocol Buffers' sint32 and sint64). A varint has at most 5
+bytes, a varlong 10. What is longer, or cut off, raises ValueError or IndexError, which the readers
+of records turn into their own errors.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from ...metadata import Buffer
+from .errors import CorruptRecordSetError
 
 OFFSET = struct.Struct(">q")
 SIZE = struct.Struct(">i")
 TIME = struct.Struct(">q")
 CRC = struct.Struct(">I")
-
 LOG_OVERHEAD_BYTES = 12
 """Offset and size, which the size does not count."""
 SIZE_AT = 8
 MAGIC_AT = 16
 LEAST_SIZE_BYTES = 14
 """The least size of a message: one of magic 0 with null key and null value."""
-
 MESSAGE_CRC_AT = 12
 MESSAGE_COVERED_AT = 16
 MESSAGE_ATTRIBUTES_AT = 17
@@ -37,17 +48,18 @@ MESSAGE_TIME_AT = 18
 MESSAGE_KEY_AT = (18, 26)
 """Where the key's size is, by magic 0 and 1."""
 MESSAGE_HEADER = struct.Struct(">qiIbB")
-
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 BATCH_HEADER_BYTES = BATCH_HEADER.size
 BATCH_CRC_AT = 17
 BATCH_COVERED_AT = 21
 BATCH_OFFSET_SIZE_EPOCH = struct.Struct(">qii")
-
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 NO_PRODUCER_ID = -1
 NO_LEADER_EPOCH = -1
+MAX_MAGIC = 2
+MOST_BITS_32, MOST_BITS_64 = 35, 70
+"""The bits in the longest varint, and varlong."""
 
 
 class BatchHeader(NamedTuple):
@@ -66,3 +78,120 @@ class BatchHeader(NamedTuple):
     producer_epoch: int
     base_sequence: int
     record_count: int
+
+
+class Span(NamedTuple):
+    """The place of a batch in its set."""
+
+    start: int
+    end: int
+    magic: int
+
+
+def spans(records: Buffer) -> Iterator[Span]:
+    """The whole batches of a set; a part of one at its end is left out.
+
+    Raises CorruptRecordSetError: a size below 14, or an unknown magic.
+    """
+    start, total = 0, len(records)
+    while start + LOG_OVERHEAD_BYTES <= total:
+        (size,) = SIZE.unpack_from(records, start + SIZE_AT)
+        if size < LEAST_SIZE_BYTES:
+            raise CorruptRecordSetError(f"a message of {size} bytes at byte {start}")
+        if start + MAGIC_AT >= total:
+            return
+        magic = records[start + MAGIC_AT]
+        if magic > MAX_MAGIC:
+            raise CorruptRecordSetError(f"unknown magic {magic} at byte {start}")
+        end = start + LOG_OVERHEAD_BYTES + size
+        if end > total:
+            return
+        yield Span(start, end, magic)
+        start = end
+
+
+def stored_magic(body: Buffer) -> int:
+    """The magic of a stored set. Raises CorruptRecordSetError: it has none, or an unknown one."""
+    if len(body) < LOG_OVERHEAD_BYTES + LEAST_SIZE_BYTES:
+        raise CorruptRecordSetError(f"a stored set of {len(body)} bytes")
+    magic = body[MAGIC_AT]
+    if magic > MAX_MAGIC:
+        raise CorruptRecordSetError(f"unknown magic {magic} in a stored set")
+    return magic
+
+
+def whole_spans(body: Buffer) -> Iterator[Span]:
+    """The batches of a stored set, which ends with one.
+
+    Raises CorruptRecordSetError: it does not, it is empty, or as `spans`.
+    """
+    end = 0
+    for span in spans(body):
+        end = span.end
+        yield span
+    if end != len(body) or not end:
+        raise CorruptRecordSetError(f"{len(body) - end} bytes of a stored set are not a message")
+
+
+def read_unsigned(data: Buffer, at: int, most_bits: int = MOST_BITS_32) -> tuple[int, int]:
+    """A number before its zigzag is undone, and where it ends. Raises ValueError, IndexError.
+
+    It has 32 or 64 bits: those beyond are dropped, as by Java.
+    """
+    value = bits = 0
+    byte = 0x80
+    while byte & 0x80:
+        if bits == most_bits:
+            raise ValueError(f"a number of more than {most_bits // 7} bytes at byte {at}")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << bits
+        bits += 7
+    return value & (0xFFFFFFFF if most_bits == MOST_BITS_32 else 0xFFFFFFFFFFFFFFFF), at
+
+
+def read_varint(data: Buffer, at: int) -> tuple[int, int]:
+    """A signed number of 32 bits and where it ends. Raises ValueError, IndexError."""
+    value = data[at]
+    if value < 0x80:
+        return value >> 1 ^ -(value & 1), at + 1
+    byte = data[at + 1]
+    if byte < 0x80:
+        value += (byte << 7) - 128
+        return value >> 1 ^ -(value & 1), at + 2
+    value, at = read_unsigned(data, at)
+    return value >> 1 ^ -(value & 1), at
+
+
+def read_varlong(data: Buffer, at: int) -> tuple[int, int]:
+    """A signed number of 64 bits and where it ends. Raises ValueError, IndexError."""
+    if data[at] < 0x80 or data[at + 1] < 0x80:
+        return read_varint(data, at)
+    value, at = read_unsigned(data, at, MOST_BITS_64)
+    return value >> 1 ^ -(value & 1), at
+
+
+def varint(value: int) -> bytes:
+    """A number of at most 64 bits, encoded."""
+    value = value << 1 ^ value >> 63
+    if value < 0x1000:
+        return _SMALL[value]
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+_SMALL = [bytes((value,)) for value in range(0x80)] + [
+    bytes((value & 0x7F | 0x80, value >> 7)) for value in range(0x80, 0x1000)
+]
+"""Most numbers of a record have one or two bytes."""
+
+
+def int64(value: int) -> int:
+    """A number as Java keeps it in a long. Times are anything, so their sums may overflow."""
+    if -(2**63) <= value < 2**63:
+        return value
+    return (value + 2**63) % 2**64 - 2**63

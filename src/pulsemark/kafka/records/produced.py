@@ -20,21 +20,49 @@ prefix nor Pulsar's checksum, whatever offset the producer sent.
 
 Where Kafka differs: an uncompressed batch of magic 2 whose records are not numbered 0, 1, 2 ... is
 refused; Kafka stores it, and its consumers then see the wrong offsets.
+
+**Sets from another cluster's log** (`check_mirrored`; KIP-31, mirrored topics) were checked when
+they were produced, so they are not opened again. Compaction may have left holes in their numbers:
+they stay, with the offsets that they take. So a mirror neither decompresses nor numbers again, and
+no set becomes larger than it was.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from ...metadata import Buffer
-from .errors import InvalidRecordSetError
-from .produced_batch import check_and_store as store_batch
-from .produced_legacy import check_and_store as store_legacy
-from .rules import EntryRules, Produced
-from .sets import spans
+from . import batch as batches
+from . import layout, legacy
+from .batch import BatchFields
+from .convert import counted, renumbered, to_legacy, to_magic_2
+from .errors import (
+    CodecError,
+    FormatTooOldError,
+    InvalidRecordSetError,
+    RecordSetTooLargeError,
+    RecordTimeError,
+    TransactionError,
+)
+from .layout import BatchHeader, spans, stored_magic, whole_spans
+from .legacy import (
+    Message,
+    open_wrapper,
+    pack_wrapper,
+    patch_message,
+    read_message,
+    read_records,
+    wrapped_records,
+)
+from .record import CODEC_MASK, LOG_APPEND_TIME, MAX_RECORDS, Codec, Record, Work
+from .rules import EntryRules, Produced, ProducerState, TombstoneStage, magic_of
+from .scan import Scan, scan_messages, scan_records, suits_view
 
 ONE_BATCH_VERSION = 3
 """From this version of Produce on, a set is one batch of magic 2 (KIP-98)."""
+ZSTD_VERSION = 7
+"""From this version of Produce on, zstd is allowed (KIP-110)."""
 
 
 def validate_produced(
@@ -72,3 +100,304 @@ def validate_produced(
     if len(first_two) > 1:
         raise InvalidRecordSetError("more than one batch of magic 2 in a set")
     return store_batch(view[: first_two[0].end], produce_version, rules, is_given=is_given)
+
+
+def store_legacy(records: memoryview, rules: EntryRules) -> Produced:
+    """Check a set whose first message is of magic 0 or 1; a cut message at its end is dropped.
+
+    Raises RecordSetError.
+    """
+    first = next(spans(records))
+    attributes = records[layout.MESSAGE_ATTRIBUTES_AT]
+    if not attributes & CODEC_MASK:
+        return _store_plain(records, first.magic, rules)
+    _check_size(first.end, rules)
+    wrapper = read_message(records, first)
+    if next(spans(records[first.end :]), None) is not None:
+        raise InvalidRecordSetError("a compressed message with another one after it")
+    if wrapper.magic and attributes & LOG_APPEND_TIME and not rules.log_append_time:
+        raise RecordTimeError("a wrapper that states the broker's time")
+    return _store_wrapper(records[: first.end], wrapper, rules)
+
+
+def check_stored(body: bytes, rules: EntryRules) -> bytes:
+    """The body, if no batch in it grew above the limit when it was converted.
+
+    Raises RecordSetTooLargeError.
+    """
+    for span in spans(body):
+        _check_size(span.end - span.start, rules)
+    return body
+
+
+def _check_size(size_bytes: int, rules: EntryRules) -> None:
+    if size_bytes > rules.max_batch_bytes:
+        raise RecordSetTooLargeError(
+            f"a batch of {size_bytes} bytes; the limit is {rules.max_batch_bytes}"
+        )
+
+
+def _check_keys(scan: Scan, rules: EntryRules) -> None:
+    if rules.compacted and scan.keys < scan.count:
+        raise InvalidRecordSetError(
+            f"{scan.count - scan.keys} messages without key on a compacted topic"
+        )
+
+
+def _store_plain(records: memoryview, magic: int, rules: EntryRules) -> Produced:
+    work = Work()
+    scan = scan_messages(records, magic)
+    _check_size(scan.largest_bytes, rules)
+    _check_keys(scan, rules)
+    if scan.states_broker_time and not rules.log_append_time:
+        raise RecordTimeError("a message that states the broker's time")
+    body = bytes(records[: scan.end]) if scan.numbered else _numbered(records[: scan.end])
+    in_place = rules.magic == magic
+    if not in_place:
+        plain = read_records(body, rules.max_raw_bytes, work)
+        body = _converted(plain, 0, rules, work)
+    return _produced(body, scan, scan.end, in_place, rules, work)
+
+
+def _numbered(records: memoryview) -> bytes:
+    """The messages with the offsets 0, 1, 2 ..."""
+    stored = bytearray(records)
+    for number, span in enumerate(spans(records)):
+        layout.OFFSET.pack_into(stored, span.start, number)
+    return bytes(stored)
+
+
+def _store_wrapper(records: memoryview, wrapper: Message, rules: EntryRules) -> Produced:
+    work = Work()
+    raw = open_wrapper(wrapper, rules.max_raw_bytes, work)
+    scan = scan_messages(raw, wrapper.magic)
+    if scan.end != len(raw) or not scan.count:
+        raise InvalidRecordSetError(f"{len(raw) - scan.end} of {len(raw)} bytes are not a message")
+    _check_keys(scan, rules)
+    same = rules.magic == wrapper.magic
+    if same and scan.numbered:
+        stored = bytearray(records)
+        own_time = wrapper.magic and not wrapper.attributes & LOG_APPEND_TIME
+        late = own_time and wrapper.time_ms != scan.max_time_ms
+        patch_message(stored, scan.count - 1, scan.max_time_ms if late else None)
+        return _produced(bytes(stored), scan, len(raw), True, rules, work)
+    inner = renumbered(wrapped_records(wrapper, raw))
+    if same:
+        bits = wrapper.attributes & LOG_APPEND_TIME
+        body = check_stored(
+            pack_wrapper(counted(inner, work), rules.magic, wrapper.codec, work, bits=bits), rules
+        )
+    else:
+        body = _converted(inner, wrapper.codec, rules, work)
+    return _produced(body, scan, len(raw), False, rules, work)
+
+
+def _converted(records: Iterable[Record], codec: int, rules: EntryRules, work: Work) -> bytes:
+    if rules.magic == 2:
+        body = to_magic_2(records, BatchFields(codec=codec), work)
+    else:
+        body = to_legacy(records, rules.magic, codec, work)
+    return check_stored(body, rules)
+
+
+def _produced(
+    body: bytes, scan: Scan, raw_size: int, in_place: bool, rules: EntryRules, work: Work
+) -> Produced:
+    return Produced(
+        stored=body,
+        magic=rules.magic,
+        message_count=scan.count,
+        max_time_ms=scan.max_time_ms if rules.magic else -1,
+        has_keys=scan.keys > 0,
+        raw_size_bytes=raw_size,
+        tombstone=scan.nulls == scan.count,
+        in_place=in_place,
+        work=work,
+    )
+
+
+def store_batch(
+    batch: memoryview, produce_version: int, rules: EntryRules, *, is_given: bool
+) -> Produced:
+    """Check one whole batch, and make it what is stored. Raises RecordSetError."""
+    work = Work()
+    header = batches.read_header(batch)
+    _check_header(batch, header, produce_version, rules)
+    raw, at = _raw_records(batch, header, rules.max_raw_bytes, work)
+    batches.check_count(header, len(raw) - at)
+    scan = scan_records(raw, header.record_count, header.base_time_ms, at)
+    _check_records(header, scan, rules)
+    in_place = rules.magic == 2 and scan.numbered
+    if header.attributes & LOG_APPEND_TIME:
+        scan.max_time_ms = header.max_time_ms
+    if in_place:
+        body = _in_place(batch, header, scan, is_given=is_given)
+    else:
+        body = _rebuilt(header, bytes(raw[at:]), scan, rules, work)
+    has_id = header.producer_id >= 0
+    null_deletes = rules.tombstone_stage is TombstoneStage.FLAG_OR_NULL
+    return Produced(
+        stored=body,
+        magic=rules.magic,
+        message_count=header.record_count,
+        max_time_ms=scan.max_time_ms if rules.magic else -1,
+        has_keys=scan.keys > 0,
+        raw_size_bytes=len(raw) - at,
+        tombstone=scan.flags + (scan.nulls if null_deletes else 0) == header.record_count,
+        in_place=in_place,
+        producer=ProducerState(header.producer_id, header.producer_epoch, header.base_sequence)
+        if has_id
+        else None,
+        work=work,
+    )
+
+
+def _raw_records(
+    batch: memoryview, header: BatchHeader, max_bytes: int, work: Work
+) -> tuple[bytes | memoryview, int]:
+    """Bytes that end with the records, decompressed, and where these begin.
+
+    Records that are not compressed are looked at where they are, unless a copy makes up for itself:
+    it would cost as much as their check. Raises as `decompress`.
+    """
+    if not header.attributes & CODEC_MASK:
+        whole = batch.obj
+        if isinstance(whole, bytes) and len(whole) == len(batch):
+            return whole, layout.BATCH_HEADER_BYTES
+        records = batch[layout.BATCH_HEADER_BYTES :]
+        if suits_view(records, header.record_count):
+            return records, 0
+    return batches.raw_records(batch, header, max_bytes, work), 0
+
+
+def _check_header(
+    batch: memoryview, header: BatchHeader, produce_version: int, rules: EntryRules
+) -> None:
+    attributes = header.attributes
+    codec = attributes & CODEC_MASK
+    if codec == Codec.ZSTD and produce_version < ZSTD_VERSION:
+        raise CodecError(f"zstd in version {produce_version} of Produce")
+    if attributes & layout.TRANSACTIONAL:
+        raise TransactionError("a transactional batch")
+    if header.base_offset:
+        raise InvalidRecordSetError(f"a batch with base offset {header.base_offset}")
+    if len(batch) > rules.max_batch_bytes:
+        raise RecordSetTooLargeError(
+            f"a batch of {len(batch)} bytes; the limit is {rules.max_batch_bytes}"
+        )
+    batches.check_crc(batch, header)
+    if attributes & layout.CONTROL:
+        raise InvalidRecordSetError("a control batch from a producer")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecordSetError(f"producer id {header.producer_id} without sequence")
+    if attributes & LOG_APPEND_TIME and not rules.log_append_time:
+        raise RecordTimeError("a batch that states the broker's time")
+    count, last = header.record_count, header.last_offset_delta
+    if not 0 < count <= MAX_RECORDS or count != last + 1:
+        raise InvalidRecordSetError(f"{count} records, and {last} as the last offset delta")
+    if rules.magic < 2:
+        _check_older_format(header, rules.magic)
+
+
+def _check_older_format(header: BatchHeader, magic: int) -> None:
+    if header.producer_id >= 0:
+        raise FormatTooOldError(f"producer id {header.producer_id} on a topic of format {magic}")
+    if header.attributes & CODEC_MASK == Codec.ZSTD:
+        raise CodecError(f"zstd on a topic of format {magic}")
+
+
+def _check_records(header: BatchHeader, scan: Scan, rules: EntryRules) -> None:
+    if rules.compacted and scan.keys < header.record_count:
+        raise InvalidRecordSetError(
+            f"{header.record_count - scan.keys} records without key on a compacted topic"
+        )
+    if rules.tombstone_stage is TombstoneStage.FLAG_ONLY and scan.nulls:
+        raise InvalidRecordSetError(f"{scan.nulls} null values without tombstone flag")
+    if not scan.numbered and not header.attributes & CODEC_MASK:
+        raise InvalidRecordSetError("records that are not numbered 0, 1, 2 ...")
+
+
+def _in_place(batch: memoryview, header: BatchHeader, scan: Scan, *, is_given: bool) -> Buffer:
+    """The batch with base offset 0, no leader epoch, and the right latest time.
+
+    In memory that the caller gives away they are written where the batch is, and nothing is copied.
+    """
+    if header.max_time_ms != scan.max_time_ms:
+        stored = header._replace(leader_epoch=layout.NO_LEADER_EPOCH, max_time_ms=scan.max_time_ms)
+        head = batches.sealed_header(stored, batch[layout.BATCH_HEADER_BYTES :])
+    else:
+        head = layout.BATCH_OFFSET_SIZE_EPOCH.pack(0, header.size, layout.NO_LEADER_EPOCH)
+    if batch.readonly or not is_given:
+        return b"".join((head, batch[len(head) :]))
+    batch[: len(head)] = head
+    return batch
+
+
+def _rebuilt(header: BatchHeader, raw: bytes, scan: Scan, rules: EntryRules, work: Work) -> bytes:
+    """The batch with other offsets, or in an older magic."""
+    codec = header.attributes & CODEC_MASK
+    records: Iterator[Record] = batches.read_records(header, raw)
+    if not scan.numbered:
+        records = renumbered(records)
+    bits = header.attributes & LOG_APPEND_TIME
+    if rules.magic < 2:
+        return check_stored(to_legacy(records, rules.magic, codec, work, bits=bits), rules)
+    fields = BatchFields(
+        codec=codec,
+        attributes=header.attributes & ~CODEC_MASK,
+        base_time_ms=header.base_time_ms,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    return check_stored(batches.build(counted(records, work), fields, work), rules)
+
+
+def check_mirrored(body: Buffer, source_format: int, message_count: int) -> None:
+    """Check the bytes of a stored set against what its tags say.
+
+    Args:
+        body: the set, in its stored form: as if its first message had offset 0.
+        source_format: the field of the prefix.
+        message_count: how many offsets it takes, holes included.
+
+    Raises:
+        RecordSetError: another magic, a wrong checksum, cut bytes, or offsets that do not fit.
+    """
+    view = memoryview(body)
+    magic = stored_magic(view)
+    if magic != magic_of(source_format):
+        raise InvalidRecordSetError(
+            f"magic {magic} in a set whose source_format is {source_format}"
+        )
+    if magic == 2:
+        _check_batch(view, message_count)
+    else:
+        _check_messages(view, magic, message_count)
+
+
+def _check_batch(view: memoryview, message_count: int) -> None:
+    header = batches.read_whole_header(view)
+    batches.check_crc(view, header)
+    if header.base_offset or header.last_offset_delta + 1 != message_count:
+        raise InvalidRecordSetError(
+            f"offsets from {header.base_offset} with a last delta of {header.last_offset_delta} in "
+            f"a set of {message_count} messages"
+        )
+    if header.record_count > message_count:
+        raise InvalidRecordSetError(f"{header.record_count} records with {message_count} offsets")
+
+
+def _check_messages(view: memoryview, magic: int, message_count: int) -> None:
+    last = -1
+    for span in whole_spans(view):
+        if span.magic != magic:
+            raise InvalidRecordSetError(
+                f"a message of magic {span.magic} in a set of magic {magic}"
+            )
+        message = legacy.read_message(view, span)
+        if not last < message.offset < message_count:
+            raise InvalidRecordSetError(
+                f"offset {message.offset} after {last} in a set of {message_count} messages"
+            )
+        last = message.offset

@@ -1,25 +1,52 @@
-"""What a topic asks of the sets that are produced to it, and what the check of a set finds out."""
+"""What a topic asks of the sets that are produced to it, and what the check of a set finds out.
+
+**The tombstone flag of KIP-87** deletes a key and still says something about it.
+In magic 0 and 1 a null value deletes its key. KIP-87 gives magic 2 a flag for that, bit 5 of a
+record's attributes, so that a tombstone may have a value. Kafka never shipped it: its clients
+neither set nor show the flag, and delete with a null value. So a topic is in one of two stages:
+
+======================================  =========================  ========================
+record                                  stage 1, the default       stage 2
+======================================  =========================  ========================
+magic 0, 1: null value                  deletes its key            deletes its key
+magic 2: flag, any value                deletes its key            deletes its key
+magic 2: null value without flag        deletes its key            refused when produced
+======================================  =========================  ========================
+
+Between the formats: up to magic 2 a null value sets the flag. Down to magic 0 or 1 the flag makes
+the value null, for an old consumer knows no other tombstone.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from ...metadata import Buffer
 from ...proto.broker_entry_pb2 import SourceFormat
-from .record import Work
-from .tombstones import TombstoneStage
+from .record import TOMBSTONE_FLAG, Headers, Record, Work
 
 MAX_BATCH_BYTES = 1_048_588
 """Kafka's default of max.message.bytes: a megabyte, and the 12 bytes of offset and size."""
 MAX_RAW_BYTES = 64 * 1024 * 1024
 """The most that a set may have decompressed: 64 times what it may have on the wire."""
-
 SOURCE_FORMATS = (
     SourceFormat.SOURCE_KAFKA_MAGIC_0,
     SourceFormat.SOURCE_KAFKA_MAGIC_1,
     SourceFormat.SOURCE_KAFKA_MAGIC_2,
 )
 """The prefix's ``source_format`` by magic."""
+TOMBSTONE_VALUE = "true"
+"""The value of the property that makes a message of Pulsar's a tombstone."""
+
+
+class TombstoneStage(IntEnum):
+    """What deletes a key in magic 2."""
+
+    FLAG_OR_NULL = 1
+    FLAG_ONLY = 2
+
+
 _MAGICS: dict[int, int] = {number: magic for magic, number in enumerate(SOURCE_FORMATS)}
 
 
@@ -89,3 +116,34 @@ class Produced:
     def source_format(self) -> SourceFormat:
         """The prefix's ``source_format``."""
         return SOURCE_FORMATS[self.magic]
+
+
+def deletes(record: Record, magic: int, stage: TombstoneStage) -> bool:
+    """Whether a record of a set of this magic deletes its key."""
+    if magic < 2:
+        return record.value is None
+    if record.attributes & TOMBSTONE_FLAG:
+        return True
+    return record.value is None and stage is TombstoneStage.FLAG_OR_NULL
+
+
+def says_tombstone(headers: Headers, property_name: str) -> bool:
+    """Whether a message with these properties is a tombstone; the last value counts."""
+    name, found = property_name.encode(), None
+    for each, value in headers:
+        if each == name:
+            found = value
+    return found == TOMBSTONE_VALUE.encode()
+
+
+def to_old(record: Record) -> Record:
+    """The record as magic 0 and 1 can say it: without headers, the flag as a null value."""
+    if not record.attributes and not record.headers:
+        return record
+    value = None if record.attributes & TOMBSTONE_FLAG else record.value
+    return record._replace(value=value, headers=(), attributes=0)
+
+
+def to_new(record: Record) -> Record:
+    """A record of magic 0 or 1 as one of magic 2: a null value with the flag."""
+    return record if record.value is not None else record._replace(attributes=TOMBSTONE_FLAG)

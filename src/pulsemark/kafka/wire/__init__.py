@@ -4,9 +4,7 @@ The codecs of requests and responses are those of kafka-python's `kafka.protocol
 """
 
 from .apis import APIS, RAW_SASL, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api
-from .connection import Connection, Request, decode_body, encode
-from .receiving import Memory
-from .splicing import RECORDS_MARK, splice
+from .connection import RECORDS_MARK, Connection, Memory, Request, decode_body, encode, splice
 
 __all__ = [
     "APIS",

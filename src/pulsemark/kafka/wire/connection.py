@@ -10,10 +10,27 @@ A frame is an i32 size and so many bytes. A size that is negative or above the l
 kind of request, a version that is not served and a body that cannot be decoded end the connection,
 as in Kafka. Only an ApiVersions request of another version is answered, so that the client can
 take one that is served.
+
+**Receiving.** Small requests are received into one piece of memory that all connections of an event
+loop share, and copied from there: between two reads a connection with nothing to say has no memory.
+A large request (`LARGE_BYTES`) gets a block of its own as soon as its size is known (`LargeFrame`).
+What was received of it is moved there, and the rest is received in its place. Its records are
+handed on as views of the block, up to the call that writes them to the disk.
+
+Blocks are used again while more large requests come: memory that was just mapped costs as much as a
+copy. A bytearray says itself whether it is in use: it cannot be resized while there is a view of
+it. Once `BLOCKS` are in use, or for a request that is larger than a block, a large size in a
+request's head reserves no memory by itself: memory grows with what arrives, to four times as much.
+
+**Sending.** The codec would copy all records into its buffer. So a response is encoded with a mark
+of 16 random bytes in place of each partition's records. `splice` cuts the encoded bytes at the
+marks, puts the records there, and replaces the size in front of each mark. In the versions that are
+served, that size is an i32.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,17 +53,38 @@ from .apis import (
     SASL_HANDSHAKE,
     Api,
 )
-from .receiving import LARGE_BYTES, SHARED_AFTER_LARGE_BYTES, LargeFrame, Memory
 
-__all__ = ["Connection", "Request", "decode_body", "encode"]
+__all__ = [
+    "LARGE_BYTES",
+    "RECORDS_MARK",
+    "Connection",
+    "LargeFrame",
+    "Memory",
+    "Request",
+    "decode_body",
+    "encode",
+    "splice",
+]
 
+#: A larger request has a block of its own.
+LARGE_BYTES = 64 * 1024
+#: The most that one read takes into the shared memory, and after a large request: it is likely
+#: that another large one follows, of which this much is then copied.
+SHARED_BYTES, SHARED_AFTER_LARGE_BYTES = 256 * 1024, 16 * 1024
+#: A block's size, which Kafka's largest batch fits into, and how many blocks there may be.
+BLOCK_BYTES, BLOCKS = 1024 * 1024 + LARGE_BYTES, 64
+#: So many blocks, those that were given out first, are tried before another one is made.
+TRIED = 3
+#: The size of a request's memory that is no block, as a multiple of what has arrived.
+GROWTH = 4
+RECORDS_MARK = os.urandom(16)
+"""Stands in a response for the records of one partition. No client can know it."""
 #: A larger body can be thousands of small structs, which take long to decode.
 DECODED_AT_ONCE_BYTES = LARGE_BYTES
 #: A Produce with so few sets takes no time: its records are not decoded.
 DECODED_AT_ONCE_SETS = 200
 #: A Produce with more sets is refused: decoded they would take a hundred times its size.
 MAX_SETS = 100_000
-
 _SIZE = Struct(">i")
 _KEY_VERSION = Struct(">hh")
 _HEAD_BYTES = 8
@@ -301,13 +339,14 @@ def _count_sets(version: int, body: memoryview, most: int) -> int:
             at += _TEXT_SIZE.size + max(0, *_TEXT_SIZE.unpack_from(body, at))
             (partitions,) = _SIZE.unpack_from(body, at)
             at += _SIZE.size
+            if partitions <= 0:
+                sets += 1  # a topic without sets takes memory, too
             for _ in range(partitions):
                 _, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
                 at += _INDEX_AND_SIZE.size + max(0, size_bytes)
                 sets += 1
                 if sets > most:
                     return sets
-            sets += 1  # a topic without sets takes memory, too
             if sets > most:
                 return sets
     except error:
@@ -376,3 +415,106 @@ def _without_copies(decode: Any) -> Any:
     nothing else.
     """
     return FunctionType(decode.__code__, {**decode.__globals__, "bytes": memoryview})
+
+
+class Memory:
+    """What the connections of one event loop share."""
+
+    def __init__(self) -> None:
+        self.shared = memoryview(bytearray(SHARED_BYTES))
+        """Where small requests are received. Its content is lost at the next read."""
+        self._blocks: deque[bytearray] = deque()
+        """In the order in which they were given out."""
+        self._taken = 0
+
+    @property
+    def block_bytes(self) -> int:
+        """The size of all blocks."""
+        return len(self._blocks) * BLOCK_BYTES
+
+    def take(self, size_bytes: int, received_bytes: int) -> bytearray:
+        """Memory for a request of this size, of which so much was received."""
+        if size_bytes <= BLOCK_BYTES:
+            block = self._block()
+            if block is not None:
+                return block
+        grown = GROWTH * received_bytes
+        return bytearray(size_bytes if grown + grown // 3 >= size_bytes else grown)
+
+    def _block(self) -> bytearray | None:
+        blocks = self._blocks
+        for _ in range(min(TRIED, len(blocks))):
+            blocks.rotate(-1)
+            if _is_free(blocks[-1]):
+                self._taken += 1
+                return blocks[-1]
+        if len(blocks) >= BLOCKS:
+            return None
+        self._taken += 1
+        blocks.append(bytearray(BLOCK_BYTES))
+        return blocks[-1]
+
+    def trim(self) -> None:
+        """Free half of what was not needed since the last call."""
+        unneeded, self._taken = len(self._blocks) - self._taken, 0
+        for _ in range((unneeded + 1) // 2):
+            block = self._blocks.popleft()
+            if not _is_free(block):
+                self._blocks.append(block)
+
+
+def _is_free(block: bytearray) -> bool:
+    """Whether there is no view of a block."""
+    try:
+        block.append(block.pop())
+    except BufferError:
+        return False
+    return True
+
+
+class LargeFrame:
+    """A request that is being received into a block of its own, its size field included."""
+
+    def __init__(self, memory: Memory, size_bytes: int, begin: Buffer) -> None:
+        self._memory = memory
+        self._size_bytes = size_bytes
+        self._view = memoryview(memory.take(size_bytes, len(begin)))
+        self._view[: len(begin)] = begin
+        self.received_bytes = len(begin)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it was received."""
+        return self.received_bytes == self._size_bytes
+
+    def room(self) -> memoryview:
+        """Where the next bytes are to be received."""
+        at = self.received_bytes
+        if at == len(self._view):
+            grown = memoryview(self._memory.take(self._size_bytes, at))
+            grown[:at] = self._view
+            self._view = grown
+        return self._view[at : self._size_bytes]
+
+    def body(self) -> memoryview:
+        """The complete request, without its size field."""
+        return self._view[4 : self._size_bytes]
+
+
+def splice(encoded: bytes, records: Sequence[Sequence[Buffer]]) -> list[Buffer]:
+    """An encoded frame with the records of each partition in place of its mark.
+
+    Raises ValueError if there are more or fewer marks than `records`.
+    """
+    pieces = encoded.split(RECORDS_MARK)
+    if len(pieces) != len(records) + 1:
+        raise ValueError(f"{len(pieces) - 1} marks for the records of {len(records)} partitions")
+    sizes = [sum(map(len, parts)) for parts in records]
+    total_bytes = len(encoded) - 4 + sum(sizes) - len(records) * len(RECORDS_MARK)
+    pieces[0] = _SIZE.pack(total_bytes) + pieces[0][4:]
+    spliced: list[Buffer] = []
+    for piece, size_bytes, parts in zip(pieces, sizes, records, strict=False):
+        spliced.append(piece[:-4] + _SIZE.pack(size_bytes))
+        spliced.extend(parts)
+    spliced.append(pieces[-1])
+    return spliced

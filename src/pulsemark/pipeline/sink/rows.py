@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ...metadata import MessageMetadata, pack_message
-from ...metadata.batch import pack_batch_member
+from ...metadata.message import pack_batch_member
 from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from ..columns import COLUMNS
 from ..errors import OptionError

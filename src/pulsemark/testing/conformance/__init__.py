@@ -12,7 +12,15 @@ pytest collects the claims as tests of the class. One of them is a model: hypoth
 histories with failures and lost owners. Needs pytest and hypothesis.
 """
 
+from .appending import Appending
 from .engines import Engine, FileEngine, MakeEngine, MemoryEngine
-from .suite import LedgerStoreConformance
+from .model import Modelled
+from .owning import Owning
+from .removing import Removing
+from .subscribing import Subscribing
 
 __all__ = ["Engine", "FileEngine", "LedgerStoreConformance", "MakeEngine", "MemoryEngine"]
+
+
+class LedgerStoreConformance(Appending, Owning, Removing, Subscribing, Modelled):
+    """The tests that every engine must pass. A subclass provides ``make_engine``."""

@@ -15,7 +15,7 @@ from pulsemark.coordination import connect
 from pulsemark.ledger.bookkeeper.client import BookKeeperClient, DigestType
 from pulsemark.ledger.bookkeeper.client.errors import LedgerFencedError
 
-PROGRAM = Path(__file__).resolve().parents[4] / "tools" / "bookkeeper_java" / "Ledgers.java"
+PROGRAM = Path(__file__).resolve().parents[4] / "compat" / "bookkeeper_java" / "Ledgers.java"
 JAVA_NAMES = {"CRC32C": "CRC32C", "CRC32": "CRC32", "HMAC": "MAC", "DUMMY": "DUMMY"}
 OPENS = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED]
 SMALL = ["-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ....metadata.buffers import Buffer
+from ....metadata.crc import Buffer
 from .errors import BookKeeperError
 from .frames import ADD_ENTRY, HIGH_PRIORITY, LEN, tag, varint, varints
 

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
-from ....metadata.buffers import Buffer
+from ....metadata.crc import Buffer
 from ....proto.bookkeeper_wire_pb2 import Response
 from .adds import AddRun, AddsDone
 from .errors import (

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from ....metadata.buffers import Buffer
-from ....metadata.crc import crc32c
+from ....metadata.crc import Buffer, crc32c
 from .errors import DigestMismatchError
 
 # Digests of entries and master keys of ledgers.

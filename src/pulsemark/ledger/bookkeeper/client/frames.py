@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from ....metadata.buffers import Buffer
+from ....metadata.crc import Buffer
 from ....proto.bookkeeper_wire_pb2 import (
     ReadLacRequest,
     ReadRequest,

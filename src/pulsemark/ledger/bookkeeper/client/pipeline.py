@@ -15,7 +15,7 @@ from functools import partial
 from itertools import accumulate
 
 from ....coordination.errors import CoordinationError
-from ....metadata.buffers import Buffer
+from ....metadata.crc import Buffer
 from .adds import AddEncoder, AddRun
 from .connection import Answer
 from .entries import HEADER, NO_ENTRY, digest_of, master_key, pack_entries, pack_last_confirmed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ....metadata.buffers import Buffer
+from ....metadata.crc import Buffer
 from .errors import (
     BookKeeperError,
     LedgerClosedError,

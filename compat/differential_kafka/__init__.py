@@ -1,0 +1,1 @@
+"""The scenarios of compat/compare_kafka.py, and what makes two brokers' answers comparable."""

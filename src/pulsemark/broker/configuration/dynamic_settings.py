@@ -1,0 +1,187 @@
+"""Settings that change while the broker runs: over REST, and by reading the file again (SIGHUP).
+
+A setting that is changed over REST (Pulsar's dynamic configuration) is stored in the catalog and
+overrides the configuration file, also after a restart. What `RELOADABLE` lists is in force at once;
+the others of `DYNAMIC_NAMES` from the broker's next start on. Settings that this broker does not
+have, or that Pulsar cannot change while it runs, are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Protocol
+
+from .config import BrokerConfig
+from .settings import SettingError, parse_settings
+
+if TYPE_CHECKING:
+    from ...ledger.store import MetadataStore
+
+__all__ = [
+    "DYNAMIC_KIND",
+    "DYNAMIC_NAMES",
+    "RELOADABLE",
+    "DynamicSettings",
+    "changed_fields",
+    "stored_settings",
+]
+
+log = logging.getLogger(__name__)
+
+#: The settings of this broker that Apache Pulsar 4.0.8 can change while it runs, without
+#: `superUserRoles`: here the rights of roles are read when the broker starts.
+DYNAMIC_NAMES = frozenset(
+    {
+        "allowAutoSubscriptionCreation",
+        "allowAutoTopicCreation",
+        "allowAutoTopicCreationType",
+        "autoSkipNonRecoverableData",
+        "brokerDeleteInactiveTopicsEnabled",
+        "brokerDeleteInactiveTopicsFrequencySeconds",
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
+        "brokerDeleteInactiveTopicsMode",
+        "brokerShutdownTimeoutMs",
+        "defaultNumPartitions",
+        "dispatchThrottlingRatePerSubscriptionInByte",
+        "dispatchThrottlingRatePerSubscriptionInMsg",
+        "dispatchThrottlingRatePerTopicInByte",
+        "dispatchThrottlingRatePerTopicInMsg",
+        "dispatcherMaxReadSizeBytes",
+        "forceDeleteNamespaceAllowed",
+        "isAllowAutoUpdateSchemaEnabled",
+        "maxMessagePublishBufferSizeInMB",
+        "maxNamespacesPerTenant",
+        "maxNumPartitionsPerPartitionedTopic",
+        "maxPublishRatePerTopicInBytes",
+        "maxPublishRatePerTopicInMessages",
+        "maxTenants",
+        "maxTopicsPerNamespace",
+        "subscribeRatePeriodPerConsumerInSecond",
+        "subscribeThrottlingRatePerConsumer",
+        "subscriptionTypesEnabled",
+    }
+)
+
+RELOADABLE = frozenset(
+    {
+        "allow_auto_subscription_creation",
+        "allow_auto_topic_creation",
+        "allow_auto_topic_creation_type",
+        "backlog_quota_default_limit_bytes",
+        "backlog_quota_default_limit_gb",
+        "backlog_quota_default_limit_s",
+        "backlog_quota_default_retention_policy",
+        "default_compaction_threshold_bytes",
+        "default_message_ttl_s",
+        "default_num_partitions",
+        "default_retention_size_mb",
+        "default_retention_time_minutes",
+        "dispatch_throttling_rate_per_subscription_in_byte",
+        "dispatch_throttling_rate_per_subscription_in_msg",
+        "dispatch_throttling_rate_per_topic_in_byte",
+        "dispatch_throttling_rate_per_topic_in_msg",
+        "force_delete_namespace_allowed",
+        "log_format",
+        "log_level",
+        "max_consumers_per_subscription",
+        "max_consumers_per_topic",
+        "max_namespaces_per_tenant",
+        "max_num_partitions_per_partitioned_topic",
+        "max_producers_per_topic",
+        "max_publish_rate_per_topic_in_bytes",
+        "max_publish_rate_per_topic_in_messages",
+        "max_tenants",
+        "max_topics_per_namespace",
+        "subscribe_rate_period_per_consumer_s",
+        "subscribe_throttling_rate_per_consumer",
+    }
+)
+
+
+def changed_fields(before: BrokerConfig, after: BrokerConfig) -> list[str]:
+    """The fields whose values differ, without those that no file says."""
+    skipped = ("clock", "memory")
+    return [
+        spec.name
+        for spec in fields(BrokerConfig)
+        if spec.name not in skipped and getattr(before, spec.name) != getattr(after, spec.name)
+    ]
+
+
+DYNAMIC_KIND = "dynamic-setting"
+
+
+def stored_settings(catalog: MetadataStore) -> dict[str, str]:
+    """The changed settings of a data folder. Blocks."""
+    return {name: value.decode() for name, value in catalog.items(DYNAMIC_KIND)}
+
+
+def with_settings(config: BrokerConfig, changed: Mapping[str, str]) -> BrokerConfig:
+    """A configuration with changed settings. One that is no longer valid is logged and left out."""
+    for name, value in changed.items():
+        try:
+            config = replace(config, **parse_settings({name: value}).broker)
+        except SettingError as error:
+            log.error("a setting that was changed over REST is not used: %s", error)
+    return config
+
+
+class Writer(Protocol):
+    """Writes to the catalog; `topics.catalog_writer.CatalogWriter` is one."""
+
+    async def put(
+        self, kind: str, key: str, value: bytes | None, show: Callable[[], object]
+    ) -> None:
+        """Store a value (None removes it), then call `show`. Raises CatalogError."""
+
+
+class DynamicSettings:
+    """A broker's configuration in force, and what was changed of it while it ran."""
+
+    def __init__(self, configured: BrokerConfig, changed: dict[str, str], writer: Writer) -> None:
+        """`changed`: the settings that are stored, by Pulsar's names. All of them hold from now."""
+        #: What file, environment and command line say.
+        self.configured = configured
+        self.changed = changed
+        #: What holds now.
+        self.in_force = with_settings(configured, changed)
+        #: Called with the configuration in force after each change.
+        self.on_change: list[Callable[[BrokerConfig], None]] = []
+        self._writer = writer
+
+    def configure(self, configured: BrokerConfig) -> list[str]:
+        """Use another configuration as far as it can change now. Return what needs a restart."""
+        self.configured = configured
+        wanted = self._put_in_force()
+        return changed_fields(self.in_force, wanted)
+
+    def _put_in_force(self) -> BrokerConfig:
+        """Change what can change now; return the configuration that is wanted."""
+        wanted = with_settings(self.configured, self.changed)
+        names = [name for name in changed_fields(self.in_force, wanted) if name in RELOADABLE]
+        self.in_force = replace(self.in_force, **{name: getattr(wanted, name) for name in names})
+        for taken in self.on_change:
+            taken(self.in_force)
+        return wanted
+
+    async def change(self, name: str, value: str | None) -> None:
+        """Store a setting and put it in force; None: what the configuration file says holds again.
+
+        As in Pulsar a value that is not valid is stored too. It has no effect, and the log says so.
+
+        Raises `KeyError` for a setting that is not one of `DYNAMIC_NAMES`, and `LedgerError`.
+        """
+        if name not in DYNAMIC_NAMES:
+            raise KeyError(name)
+
+        def show() -> None:
+            if value is None:
+                self.changed.pop(name, None)
+            else:
+                self.changed[name] = value
+            self._put_in_force()
+
+        stored = None if value is None else value.encode()
+        await self._writer.put(DYNAMIC_KIND, name, stored, show)

@@ -1,0 +1,277 @@
+"""The seek service inside a broker: it searches the broker's topics, resets their cursors, and
+appends control entries.
+
+The service searches on worker threads and asks for topics there. Topics are opened on the event
+loop. Importing this module imports grpc, so the broker imports it only if a port is configured.
+
+In a cluster, a broker that does not have a topic looks its owner up, as for any other client, and
+sends the call on to the gRPC port that the owner has registered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+
+from ...audit.errors import AuditInputError
+from ...audit.report import Report
+from ...finder.arguments import TokenFileError, read_token
+from ...finder.errors import (
+    CursorBusyError,
+    InvalidFieldError,
+    NotPossibleError,
+    ServerUnavailableError,
+    SubscriptionNotFoundError,
+)
+from ...finder.forwarding import Forwarding, Owner
+from ...finder.messages import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
+from ...finder.server import SeekServer, ServerOptions, ServerTls
+from ...finder.service import AuditReport
+from ...ledger import (
+    Appended,
+    LedgerError,
+    ManagedLedger,
+    Position,
+    StaleEpochError,
+    TopicLog,
+    TopicNotFoundError,
+)
+from ...metadata import StampError
+from ...proto.pulsar_api_pb2 import ServerError
+from ...wire import TopicName
+from ..configuration.config import BrokerConfig
+from ..configuration.security_config import SecurityConfig
+from ..errors import ConfigError, RefusedError
+from ..security.tls import make_context
+from ..services import Services
+from ..storage import stored
+from ..subscriptions.seek import SeekTarget, reset_subscription
+from ..topics.registry import Topics
+from .admission import admitting
+
+__all__ = ["forwarding_of", "make_seek_server", "refused_topic"]
+
+
+def make_seek_server(services: Services, host: str, *, has_others: bool = False) -> SeekServer:
+    """A seek server over the broker's topics, not started yet. Raises ConfigError.
+
+    `has_others`: other brokers have some of the topics.
+    """
+
+    async def reset_cursor(topic_name: str, subscription_name: str, position: Position) -> None:
+        try:
+            topic = await services.topics.open(TopicName.parse(topic_name), create=False)
+        except RefusedError as refusal:
+            raise refused_topic(topic_name, refusal) from refusal
+        subscription = topic.subscriptions.get(subscription_name)
+        if subscription is None:
+            raise SubscriptionNotFoundError(topic_name, subscription_name)
+        try:
+            target = SeekTarget(topic.clamp(position))
+            await reset_subscription(subscription, target, then=lambda: None)
+        except RefusedError as refusal:
+            raise CursorBusyError(topic_name, subscription_name) from refusal
+
+    security = services.config.security
+    return SeekServer(
+        _BrokerTopics(services.topics, asyncio.get_running_loop()),
+        ServerOptions(
+            host=host,
+            port=services.config.grpc_port,
+            tls=None if security.grpc_tls_port is None else _tls(security),
+            tls_port=security.grpc_tls_port,
+            max_concurrent_calls=services.config.max_grpc_calls,
+            max_streams=services.config.max_grpc_streams,
+            control_token=_control_token(services.config),
+        ),
+        normalise=lambda name: str(TopicName.parse(name)),
+        reset_cursor=reset_cursor,
+        append_control=_appending_control(services),
+        audit=_audit_of(services),
+        admit=(
+            None
+            if services.authenticator is None
+            else admitting(services.authenticator, services.authorizer, services.config)
+        ),
+        forwarding=forwarding_of(services) if has_others else None,
+    )
+
+
+def _tls(config: SecurityConfig) -> ServerTls:
+    make_context(config)  # reports what is wrong with the files
+    asks = config.tls_require_trusted_client_cert_on_connect
+    trust = config.tls_trust_certs_file
+    return ServerTls(
+        certificate=Path(config.tls_certificate_file or ""),
+        key=Path(config.tls_key_file or ""),
+        client_ca=Path(trust) if asks and trust is not None else None,
+        refresh_check_s=config.tls_cert_refresh_check_s,
+    )
+
+
+def _control_token(config: BrokerConfig) -> str | None:
+    path = config.grpc_control_token_file
+    if path is None:
+        return None
+    if config.security.authentication_enabled:
+        reason = "is not used with authentication: roles decide who may append"
+        raise ConfigError("grpc_control_token_file", str(path), reason)
+    try:
+        return read_token(Path(path))
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+        raise ConfigError("grpc_control_token_file", str(path), reason) from error
+    except TokenFileError as error:
+        raise ConfigError("grpc_control_token_file", str(path), error.reason) from error
+
+
+def _appending_control(services: Services) -> AppendControl:
+    """Appends control entries to the broker's topics. Durable when it returns."""
+
+    async def append_control(topic_name: str, request: ControlRequest) -> ControlAppended:
+        try:
+            topic = await services.topics.open(TopicName.parse(topic_name), create=False)
+            epochs = services.topics.leader_epochs
+            await epochs.begin_if_due(topic)
+            appended, epoch = await services.run_blocking(
+                _append, topic.ledger, request, epochs.leader
+            )
+            await stored(appended)
+        except RefusedError as refusal:
+            if isinstance(refusal.__cause__, LedgerError):
+                raise refusal.__cause__ from None
+            if refusal.code in PASSING or refusal.code == ServerError.TopicNotFound:
+                raise refused_topic(topic_name, refusal) from refusal
+            raise NotPossibleError(refusal.message) from refusal
+        except StampError as error:
+            raise NotPossibleError(f"{topic_name}: {error}") from error
+        return ControlAppended(appended.position, appended.index, appended.time_ms, epoch)
+
+    return append_control
+
+
+def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tuple[Appended, int]:
+    """Append, and return the entry's leader epoch, too. Blocks.
+
+    Raises LedgerError, StampError, and NotPossibleError after the highest epoch.
+    """
+    while True:
+        epoch = request.epoch
+        if epoch is None:
+            epoch = ledger.epoch + 1 if request.is_leader_change else ledger.epoch
+        if request.is_leader_change and epoch > MAX_EPOCH:
+            raise NotPossibleError(f"no leader epoch follows the highest one, {MAX_EPOCH}")
+        kind, name, tags = request.control_type, request.name, request.tags
+        try:
+            if request.is_leader_change:
+                return ledger.begin_epoch(epoch, leader=name or leader, tags=tags), epoch
+            return ledger.append_control(kind, name, tags=tags, epoch=epoch), epoch
+        except StaleEpochError:
+            if request.epoch is not None:
+                raise
+            # Another epoch began meanwhile.
+
+
+def _audit_of(services: Services) -> AuditReport:
+    """The audit's call over the broker's auditor."""
+
+    async def audit(
+        topic_name: str, by: Sequence[str], from_ms: int | None, to_ms: int | None
+    ) -> Report:
+        auditor = services.auditor
+        if not auditor.is_on:
+            raise NotPossibleError("this broker keeps no audit (pulsemarkAuditEnabled)")
+        try:
+            topic = await services.topics.open(TopicName.parse(topic_name), create=False)
+            return await auditor.report(topic, by, starting_time_ms=from_ms, ending_time_ms=to_ms)
+        except RefusedError as refusal:
+            raise refused_topic(topic_name, refusal) from refusal
+        except AuditInputError as error:
+            raise InvalidFieldError(error.field, str(error)) from error
+
+    return audit
+
+
+class _BrokerTopics:
+    """`TopicSource` over the broker's topics; called on the service's worker threads."""
+
+    def __init__(self, topics: Topics, loop: asyncio.AbstractEventLoop) -> None:
+        self._topics = topics
+        self._loop = loop
+
+    def log(self, topic: str) -> TopicLog:
+        """The topic's log. Raises TopicNotFoundError."""
+        known = self._topics.open_topics.get(topic)
+        if known is not None:  # the usual case: no call to the event loop is needed
+            return known.ledger
+        opening = asyncio.run_coroutine_threadsafe(
+            self._topics.open(TopicName.parse(topic), create=False), self._loop
+        )
+        try:
+            return opening.result().ledger
+        except RefusedError as refusal:
+            raise refused_topic(topic, refusal) from refusal
+
+
+#: Refusals that say nothing about the topic: the same call may succeed a moment later.
+PASSING = frozenset(
+    {ServerError.ServiceNotReady, ServerError.PersistenceError, ServerError.MetadataError}
+)
+
+
+def refused_topic(topic: str, refusal: RefusedError) -> Exception:
+    """What callers get if a topic cannot be opened."""
+    if refusal.code in PASSING:
+        return unavailable(refusal.message)
+    return TopicNotFoundError(topic)
+
+
+def unavailable(text: str) -> ServerUnavailableError:
+    """The error that asks a caller to try again."""
+    return ServerUnavailableError(grpc.StatusCode.UNAVAILABLE.name, text)
+
+
+def forwarding_of(services: Services) -> Forwarding:
+    """Sends the calls on that other brokers of the cluster have to answer."""
+
+    async def find(topic: str, authoritative: bool) -> Owner | None:
+        if services.cluster is None:
+            raise unavailable("this broker is being started")
+        try:
+            return await _owner(services, topic, authoritative=authoritative)
+        except RefusedError as refusal:
+            raise refused_topic(topic, refusal) from refusal
+
+    security = services.config.security
+    return Forwarding(
+        find,
+        roots=lambda: _roots(security),
+        asks_for_certificates=security.tls_require_trusted_client_cert_on_connect,
+    )
+
+
+async def _owner(services: Services, topic: str, *, authoritative: bool) -> Owner | None:
+    """The broker of a topic; None: this one. Raises RefusedError, ServerUnavailableError."""
+    cluster = services.cluster
+    assert cluster is not None, "a broker alone answers every call"
+    name: TopicName = services.topics.parse(topic)
+    if cluster.owns(name):
+        return None
+    found = await cluster.find(name, authoritative=authoritative)
+    if found.broker_id == cluster.broker_id:
+        return None
+    place = await cluster.grpc_place(found.broker_id)
+    if place is None:
+        raise unavailable(f"{found.broker_id}, which served {topic}, has ended")
+    chosen = found.redirect and found.authoritative
+    return Owner(found.broker_id, place.target, place.tls_target, authoritative=chosen)
+
+
+def _roots(config: SecurityConfig) -> bytes | None:
+    """By what other brokers' certificates are checked: as the brokers' own HTTP calls do."""
+    files = (config.tls_certificate_file, config.tls_trust_certs_file)
+    found = [Path(file).read_bytes() for file in files if file is not None]
+    return b"\n".join(found) if found else None

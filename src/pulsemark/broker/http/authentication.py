@@ -1,0 +1,190 @@
+"""Who sends an HTTP request, and whether a foreign web page does.
+
+Every path needs credentials, except `/metrics` (unless `authenticateMetricsEndpoint`) and
+`/status.html`, as in Pulsar, and the page at `/`, which has no data. A request that is refused gets
+a 401 with the body of Pulsar's server. A proxy names the original role in `X-Original-Principal`.
+
+Without authentication, a browser on the same machine or network can use the HTTP port. With it, a
+browser may add a password or a client certificate by itself. Three checks prevent that a web page
+in that browser uses the port. Requests of curl, `pulsar-admin`, Prometheus and health checks pass
+all of them.
+
+1. The request's Host must be a name of this broker. Otherwise a page could let its own name point
+   at the broker's address (DNS rebinding). Allowed are IP addresses, `localhost` and its
+   subdomains, the advertised address, the address on which the broker listens, the machine's name,
+   names without a dot (public names have one), and `http_allowed_hosts`. An HTTP/1.0 request
+   without Host is allowed: no browser sends one. This check is left out if all
+   clients must authenticate: such a page has no credentials for the broker.
+2. A request that may change something must not come from another origin (CSRF). `Sec-Fetch-Site`
+   must be `same-origin` or `none`. The host in `Origin`, or in `Referer` if there is no `Origin`,
+   must be the request's Host. Clients other than browsers do not send these headers.
+3. A browser must not send the content types of HTML forms (there are three).
+"""
+
+from __future__ import annotations
+
+import html
+import ipaddress
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from functools import cache
+from urllib.parse import unquote, urlsplit
+
+from ..configuration.config import BrokerConfig
+from ..security.authentication import (
+    Authenticated,
+    AuthenticationFailed,
+    PeerCertificate,
+)
+from ..security.identity import UNAUTHENTICATED, InvalidRoles, Principal, check_roles
+from ..services import Services
+from .messages import JSON_TYPE, HttpError, Response
+
+__all__ = ["UnauthenticatedError", "check_origin", "principal_of", "unauthorized"]
+
+ORIGINAL_HEADER = "x-original-principal"
+OPEN_PATHS = ("status.html",)
+METRICS = "metrics"
+MESSAGE = "Authentication required"
+HTML_TYPE = "text/html;charset=iso-8859-1"
+
+
+class UnauthenticatedError(Exception):
+    """A request has no credentials, or wrong ones. The text says why, for the broker's log."""
+
+
+async def principal_of(
+    services: Services,
+    path: str,
+    headers: Mapping[str, str],
+    peer_certificate: PeerCertificate | None,
+) -> Principal:
+    """Who sends a request. Header names are in lower case. Raises UnauthenticatedError."""
+    authenticator = services.authenticator
+    if authenticator is None or _is_open(services, path):
+        return UNAUTHENTICATED
+
+    def check() -> Authenticated:
+        return authenticator.authenticate_http(headers, peer_certificate)
+
+    original_role = headers.get(ORIGINAL_HEADER) or None
+    try:
+        if authenticator.is_slow and "authorization" in headers:
+            own = await authenticator.in_thread(check)
+        else:
+            own = check()
+        check_roles(services.config.security, own.role, original_role)
+    except (AuthenticationFailed, InvalidRoles) as refusal:
+        raise UnauthenticatedError(str(refusal)) from refusal
+    return Principal(own.role, original_role)
+
+
+def _is_open(services: Services, path: str) -> bool:
+    only_path = path.partition("?")[0]
+    if only_path == "/":
+        return True
+    first = unquote(only_path.strip("/"))
+    if first == METRICS:
+        return not services.config.security.authenticate_metrics_endpoint
+    return first in OPEN_PATHS
+
+
+def unauthorized(path: str, headers: Mapping[str, str]) -> Response:
+    """The 401 of Pulsar's server: JSON if the client asks for it, else a page."""
+    path = path.partition("?")[0]
+    if "json" in headers.get("accept", ""):
+        fields = {"message": MESSAGE, "url": path, "status": "401"}
+        return Response(401, json.dumps(fields).encode(), JSON_TYPE)
+    page = f"""<html>
+<head>
+<meta http-equiv="Content-Type" content="text/html;charset=ISO-8859-1"/>
+<title>Error 401 {MESSAGE}</title>
+</head>
+<body><h2>HTTP ERROR 401 {MESSAGE}</h2>
+<table>
+<tr><th>URI:</th><td>{html.escape(path)}</td></tr>
+<tr><th>STATUS:</th><td>401</td></tr>
+<tr><th>MESSAGE:</th><td>{MESSAGE}</td></tr>
+</table>
+
+</body>
+</html>
+"""
+    return Response(401, page.encode("latin-1", "replace"), HTML_TYPE)
+
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+def check_origin(
+    method: str, headers: Headers, config: BrokerConfig, *, any_host: bool = False
+) -> None:
+    """Raise `HttpError`: 421 for a foreign host, 403 or 415 for a request of a foreign page.
+
+    `any_host` leaves out the first check.
+    """
+    values = {bytes(name): value.decode("latin-1").strip() for name, value in headers}
+    host = values.get(b"host")
+    if host is not None and not any_host and not _is_ours(_name_in(host), config):
+        raise HttpError(
+            421,
+            f"{host[:80]!r} is not a name of this broker; to allow it, add it to "
+            "pulsemarkHttpAllowedHosts",
+        )
+    if method in SAFE_METHODS:
+        return
+    site = values.get(b"sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        raise HttpError(403, f"a request from another site ({site[:40]}) may not change anything")
+    page = values.get(b"origin", values.get(b"referer"))
+    if page is not None and (host is None or urlsplit_host(page) != host.lower()):
+        raise HttpError(403, f"a page of {page[:80]!r} may not change anything on this broker")
+    if page is not None or site is not None or values.get(b"user-agent", "").startswith("Mozilla/"):
+        kind = values.get(b"content-type", "").partition(";")[0].strip().lower()
+        if kind in FORM_TYPES:
+            raise HttpError(415, f"a browser may not send {kind}: send application/json")
+
+
+def urlsplit_host(url: str) -> str:
+    """Host and port of an origin or URL, in the format of a Host header; "" if there is none."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2].lower()
+    except ValueError:
+        return ""
+
+
+def _name_in(host: str) -> str:
+    """The name or address in a Host header, without the port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    name, separator, port = host.rpartition(":")
+    return (name if separator and port.isdigit() else host).lower().rstrip(".")
+
+
+def _is_ours(name: str, config: BrokerConfig) -> bool:
+    if "*" in config.http_allowed_hosts or name in _names_of(config):
+        return True
+    if _is_address(name):
+        return True
+    return bool(name) and ("." not in name or name.endswith(".localhost"))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _names_of(config: BrokerConfig) -> frozenset[str]:
+    names = (*config.http_allowed_hosts, config.advertised_address or "", config.host)
+    return frozenset(name.lower().rstrip(".") for name in names if name) | _machine_names()
+
+
+@cache
+def _machine_names() -> frozenset[str]:
+    return frozenset({socket.gethostname().lower().rstrip(".")})

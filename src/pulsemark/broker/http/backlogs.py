@@ -1,0 +1,507 @@
+"""The backlogs of subscriptions: counted, skipped, expired, cleared, and limited by quotas.
+
+Statuses and bodies are those of Apache Pulsar 4.0.8. On a partitioned topic, expiring and clearing
+concern every partition. A quota that retention makes pointless is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...ledger import EARLIEST, LATEST, Position
+from ...ledger.being_read import when_read
+from ..cleaning.expiry import ask_to_expire
+from ..metrics.stats import bytes_from
+from ..policies.cleaning_policies import RETENTION
+from ..policies.policy import PolicyValueError
+from ..policies.pulsar_policies import (
+    BACKLOG_QUOTAS,
+    MESSAGE_AGE,
+    STORAGE,
+    default_quotas,
+    exceeds_retention,
+    read_quota,
+)
+from ..security import needs
+from ..storage import durable
+from ..subscriptions.subscription import Subscription
+from . import bodies
+from .messages import HttpError, Request, Response, UnservedError
+from .names import (
+    after,
+    existing_topic,
+    find_subscription,
+    int_value,
+    namespace_name,
+    open_logs,
+    open_one_log,
+    open_stored,
+    position_in,
+    stored_topic,
+    subscription_not_found,
+    topics_in_bundle,
+)
+from .policies import policy_namespace, policy_topic
+from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Route
+
+__all__ = ["ROUTES"]
+
+
+async def skip_all(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+) -> Response:
+    """Acknowledge all entries in the topic."""
+    asked = existing_topic(request, domain, tenant, namespace, topic)
+    for opened in await open_logs(request, domain, tenant, namespace, topic):
+        one = opened.subscriptions.get(name)
+        if one is None:
+            raise subscription_not_found(name, asked)
+        last = await when_read(_last_position, one)
+        if last is not None:
+            await when_read(one.give_up, last)
+            await durable(one.cursor.persist())
+    return Response()
+
+
+def _last_position(one: Subscription) -> Position | None:
+    return one.log.last_position
+
+
+async def skip(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, count: str
+) -> Response:
+    """Acknowledge the next `count` entries."""
+    what = "Skip messages on a partitioned topic is not allowed"
+    subscription = await find_subscription(
+        request, domain, tenant, namespace, topic, name, what=what
+    )
+    await subscription.skip(int_value(count))
+    return Response()
+
+
+async def analyze_backlog(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+) -> Response:
+    """Count what a subscription has not acknowledged.
+
+    With a message id in the body, all from there on is counted, as Pulsar does.
+    """
+    what = (
+        "Analyze backlog on a partitioned topic is not allowed, "
+        "please try do it on specific topic partition"
+    )
+    one = await find_subscription(request, domain, tenant, namespace, topic, name, what=what)
+    first, entries, messages = await when_read(_backlog, one, request.json())
+    shown: dict[str, Any] = {
+        "entries": entries,
+        "messages": messages,
+        "filterRejectedEntries": 0,
+        "filterAcceptedEntries": entries,
+        "filterRescheduledEntries": 0,
+        "filterRejectedMessages": 0,
+        "filterAcceptedMessages": messages,
+        "filterRescheduledMessages": 0,
+        "aborted": False,
+    }
+    last = one.log.last_position
+    if entries and last is not None:
+        shown["firstMessageId"] = f"{first.ledger_id}:{first.entry_id}"
+        shown["lastMessageId"] = f"{last.ledger_id}:{last.entry_id}"
+    return Response.of_json(shown)
+
+
+def _backlog(one: Subscription, body: Any) -> tuple[Position, int, int]:
+    """Where a backlog begins, its entries and its messages. Raises `HttpError` 400."""
+    if body is None:
+        cursor = one.cursor
+        return cursor.first_unacked, cursor.backlog_entries, cursor.backlog_messages
+    log, given = one.log, EARLIEST if body == "earliest" else position_in(body)
+    first = one.topic.clamp(given, one.compacted)
+    control = log.control_count(first, LATEST)
+    entries = log.count_entries(first, LATEST) - control
+    return first, entries, log.message_count(first, LATEST) - control
+
+
+Action = Callable[[Subscription], Awaitable[None]]
+
+
+async def clear(
+    request: Request, tenant: str, name: str, subscription: str | None = None
+) -> Response:
+    """Acknowledge all messages of a namespace, for one subscription or for all."""
+    await _each(request, request.services.topics.names_in(f"{tenant}/{name}"), subscription, _clear)
+    return Response()
+
+
+async def clear_bundle(
+    request: Request, tenant: str, name: str, bundle: str, subscription: str | None = None
+) -> Response:
+    """Acknowledge all messages of a bundle, for one subscription or for all."""
+    full = namespace_name(request, tenant, name)
+    await _each(request, topics_in_bundle(request, full, bundle), subscription, _clear)
+    return Response()
+
+
+async def unsubscribe(request: Request, tenant: str, name: str, subscription: str) -> Response:
+    """Delete a subscription from all topics of a namespace."""
+    _check_no_replicator(subscription)
+    await _each(
+        request, request.services.topics.names_in(f"{tenant}/{name}"), subscription, _unsubscribe
+    )
+    return Response()
+
+
+async def unsubscribe_bundle(
+    request: Request, tenant: str, name: str, bundle: str, subscription: str
+) -> Response:
+    """Delete a subscription from all topics of a bundle."""
+    _check_no_replicator(subscription)
+    full = namespace_name(request, tenant, name)
+    await _each(request, topics_in_bundle(request, full, bundle), subscription, _unsubscribe)
+    return Response()
+
+
+def _check_no_replicator(subscription: str) -> None:
+    if subscription.startswith("pulsar.repl."):
+        raise HttpError(412, "Cannot unsubscribe a replication cursor")
+
+
+async def _each(
+    request: Request, names: list[str], subscription: str | None, action: Action
+) -> None:
+    topics = request.services.topics
+    for name in names:
+        parsed = topics.parse(name)
+        if not parsed.is_persistent or not topics.exists(parsed):
+            continue
+        opened = await topics.open(parsed, create=False)
+        for one in tuple(opened.subscriptions.values()):
+            if subscription in (None, one.name) and one.exists:
+                await action(one)
+
+
+async def _clear(subscription: Subscription) -> None:
+    last = await when_read(lambda: subscription.log.last_position)
+    if last is not None:
+        await when_read(subscription.give_up, last)
+        await durable(subscription.cursor.persist())
+
+
+async def _unsubscribe(subscription: Subscription) -> None:
+    if subscription.consumers:
+        raise HttpError(412, "Subscription has active connected consumers")
+    await durable(subscription.topic.remove_subscription(subscription))
+
+
+NOT_BY_TIME = (
+    "Expire message by timestamp not issued on topic {} for subscription {} due to ongoing message "
+    "expiration not finished or subscription almost catch  up. If it's performed on a partitioned "
+    "topic operation might succeeded on other partitions, please check stats of individual "
+    "partition."
+)
+NOT_BY_POSITION = (
+    "Expire message by position not issued on topic {} for subscription {} due to ongoing message "
+    "expiration not finished or invalid message position provided."
+)
+WRONG_PARTITION = (
+    "Invalid parameter for expire message by position, partition index of passed in message "
+    "position doesn't match partition index for the topic"
+)
+
+
+async def expire_by_age(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, age: str
+) -> Response:
+    """Expire a subscription's messages that are older than a number of seconds."""
+    ttl_s = int_value(age)
+    topics = await open_stored(request, domain, tenant, namespace, topic)
+    if not any(name in opened.subscriptions for opened in topics):
+        asked = stored_topic(request, domain, tenant, namespace, topic)
+        raise HttpError(404, f"Subscription {name} not found for topic {asked}")
+    refusals = []
+    for opened in topics:
+        subscription = opened.subscriptions.get(name)
+        if subscription is not None and not await _expire(request, subscription, ttl_s):
+            refusals.append(NOT_BY_TIME.format(opened.name, name))
+    if refusals:
+        raise HttpError(409, refusals[0])
+    return Response()
+
+
+async def expire_all_by_age(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, age: str
+) -> Response:
+    """Expire old messages of every subscription; 409 names the first one without an effect."""
+    ttl_s = int_value(age)
+    refusals = []
+    for opened in await open_stored(request, domain, tenant, namespace, topic):
+        refusals += [
+            NOT_BY_TIME.format(opened.name, subscription.name)
+            for subscription in tuple(opened.subscriptions.values())
+            if not await _expire(request, subscription, ttl_s)
+        ]
+    if refusals:
+        raise HttpError(409, refusals[0])
+    return Response()
+
+
+async def _expire(request: Request, subscription: Subscription, ttl_s: int) -> bool:
+    last = await request.services.cleaning.due_position(subscription.topic, ttl_s)
+    return await ask_to_expire(subscription, last, first_time_known=True)
+
+
+async def expire_up_to(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
+) -> Response:
+    """Expire a subscription's messages up to and including the message id in the body."""
+    position, partition_index = _message_id(request.json())
+    if request.services.topics.partitions_of(
+        stored_topic(request, domain, tenant, namespace, topic)
+    ):
+        reason = "Expire message at position is not supported for partitioned-topic"
+        raise HttpError(405, reason)
+    (opened,) = await open_stored(request, domain, tenant, namespace, topic)
+    if partition_index != opened.partition_index:
+        raise HttpError(412, WRONG_PARTITION)
+    subscription = opened.subscriptions.get(name)
+    if subscription is None:
+        raise HttpError(404, f"Subscription {name} not found for topic {opened.name}")
+    if position >= opened.ledger.end_position:
+        raise HttpError(409, NOT_BY_POSITION.format(opened.name, name))
+    await ask_to_expire(subscription, position, first_time_known=False)
+    return Response()
+
+
+def _message_id(body: Any) -> tuple[Position, int]:
+    """Read a `ResetCursorData`. Missing fields are 0, a missing partition is -1."""
+    if body == "earliest":
+        return EARLIEST, -1
+    position = position_in(body)
+    partition_index = body.get("partitionIndex", -1)
+    if type(partition_index) is not int:
+        raise HttpError(400, "partitionIndex must be a whole number", text_type="text/plain")
+    return position, partition_index
+
+
+async def backlog_size(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """The bytes of the entries after the message id in the body."""
+    what = "calculate backlog size is not allowed for partitioned-topic"
+    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    start = opened.clamp(after(position_in(request.json())))
+    size = await request.services.topics.turns.result(bytes_from(opened, start))
+    return Response.of_json(size)
+
+
+TOO_LARGE = (
+    "Backlog Quota exceeds configured retention quota for {}. Please increase retention quota and "
+    "retry"
+)
+
+
+async def of_namespace(request: Request, tenant: str, name: str) -> Response:
+    """The quotas set for a namespace."""
+    namespace = policy_namespace(request, tenant, name, BACKLOG_QUOTAS)
+    levels = request.services.topics.policies[BACKLOG_QUOTAS]
+    return Response.of_json(levels.of_namespace(namespace) or {})
+
+
+async def set_for_namespace(request: Request, tenant: str, name: str) -> Response:
+    """Set one of a namespace's quotas."""
+    namespace = policy_namespace(request, tenant, name, BACKLOG_QUOTAS)
+    policies = request.services.topics.policies
+    kind, quota = _kind(request), _quota(request, namespace)
+    _check(quota, policies[RETENTION].of_namespace(namespace), "namespace")
+    levels = policies[BACKLOG_QUOTAS]
+    await levels.set_for_namespace(
+        namespace, {**(levels.of_namespace(namespace) or {}), kind: quota}
+    )
+    return Response()
+
+
+async def unset_for_namespace(request: Request, tenant: str, name: str) -> Response:
+    """Remove one of a namespace's quotas."""
+    if f"{tenant}/{name}" not in request.services.topics.namespaces:
+        raise HttpError(404, "")  # As in Pulsar, which gives no reason.
+    namespace = policy_namespace(request, tenant, name, BACKLOG_QUOTAS)
+    kind, levels = _kind(request), request.services.topics.policies[BACKLOG_QUOTAS]
+    await levels.set_for_namespace(namespace, _without(levels.of_namespace(namespace), kind))
+    return Response()
+
+
+async def of_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """The quotas set for a topic; with applied=true those that apply to it."""
+    name = policy_topic(request, domain, tenant, namespace, topic)
+    levels = request.services.topics.policies[BACKLOG_QUOTAS]
+    if request.flag("applied"):
+        applied = levels.applied(name)
+        set_for = levels.of_topic(name) or levels.of_namespace(name.namespace)
+        shown = applied if set_for else default_quotas(request.services.config)
+        return Response.of_json(shown)
+    return Response.of_json(levels.of_topic(name, is_global=request.flag("isGlobal")) or {})
+
+
+async def set_for_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Set one of a topic's quotas; an empty body removes it."""
+    name = policy_topic(request, domain, tenant, namespace, topic)
+    policies, is_global = request.services.topics.policies, request.flag("isGlobal")
+    levels, kind = policies[BACKLOG_QUOTAS], _kind(request)
+    quotas = levels.of_topic(name, is_global=is_global)
+    if request.json() is None:
+        quotas = _without(quotas, kind)
+    else:
+        quota = _quota(request, name.namespace)
+        _check(quota, policies[RETENTION].of_topic(name), "topic")
+        quotas = {**(quotas or {}), kind: quota}
+    await levels.set_for_topic(name, quotas, is_global=is_global)
+    return Response()
+
+
+async def unset_for_topic(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Remove one of a topic's quotas."""
+    name = policy_topic(request, domain, tenant, namespace, topic)
+    levels, is_global = request.services.topics.policies[BACKLOG_QUOTAS], request.flag("isGlobal")
+    quotas = _without(levels.of_topic(name, is_global=is_global), _kind(request))
+    await levels.set_for_topic(name, quotas, is_global=is_global)
+    return Response()
+
+
+def _kind(request: Request) -> str:
+    kind = request.query.get("backlogQuotaType", STORAGE)
+    if kind not in (STORAGE, MESSAGE_AGE):
+        raise UnservedError(404)
+    return kind
+
+
+def _quota(request: Request, owner: str) -> Any:
+    body = request.json()
+    try:
+        return read_quota(body, owner)
+    except PolicyValueError as error:
+        raise HttpError(error.status, str(error)) from error
+
+
+def _check(quota: Any, retention: Any, level: str) -> None:
+    """Refuse a quota above what retention keeps anyway."""
+    if retention is not None and exceeds_retention(quota, retention):
+        raise HttpError(412, TOO_LARGE.format(level))
+
+
+def _without(quotas: Any, kind: str) -> Any:
+    left = {name: quota for name, quota in (quotas or {}).items() if name != kind}
+    return left or None
+
+
+ROUTES = (
+    Route("POST", f"{SUBSCRIPTION}/skip_all", needs.topic("SKIP"), None, skip_all),
+    Route("POST", f"{SUBSCRIPTION}/skip/{{count}}", needs.topic("SKIP"), None, skip),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/analyzeBacklog",
+        needs.topic("CONSUME"),
+        bodies.PLACE,
+        analyze_backlog,
+    ),
+    Route("POST", f"{NAMESPACE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"), None, clear),
+    Route(
+        "POST",
+        f"{NAMESPACE}/clearBacklog/{{subscription}}",
+        needs.namespace("CLEAR_BACKLOG"),
+        None,
+        clear,
+    ),
+    Route("POST", f"{BUNDLE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"), None, clear_bundle),
+    Route(
+        "POST",
+        f"{BUNDLE}/clearBacklog/{{subscription}}",
+        needs.namespace("CLEAR_BACKLOG"),
+        None,
+        clear_bundle,
+    ),
+    Route(
+        "POST",
+        f"{NAMESPACE}/unsubscribe/{{subscription}}",
+        needs.namespace("UNSUBSCRIBE"),
+        None,
+        unsubscribe,
+    ),
+    Route(
+        "POST",
+        f"{BUNDLE}/unsubscribe/{{subscription}}",
+        needs.namespace("UNSUBSCRIBE"),
+        None,
+        unsubscribe_bundle,
+    ),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/expireMessages/{{seconds}}",
+        needs.topic("EXPIRE_MESSAGES"),
+        None,
+        expire_by_age,
+    ),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/expireMessages",
+        needs.topic("EXPIRE_MESSAGES"),
+        bodies.PLACE,
+        expire_up_to,
+    ),
+    Route(
+        "POST",
+        f"{TOPIC}/all_subscription/expireMessages/{{seconds}}",
+        needs.topic("EXPIRE_MESSAGES", all_subscriptions=True),
+        None,
+        expire_all_by_age,
+    ),
+    Route(
+        "PUT",
+        f"{TOPIC}/backlogSize",
+        needs.topic("GET_BACKLOG_SIZE"),
+        bodies.MESSAGE_ID,
+        backlog_size,
+    ),
+    Route(
+        "GET",
+        f"{NAMESPACE}/backlogQuotaMap",
+        needs.namespace_policy("BACKLOG", "READ"),
+        None,
+        of_namespace,
+    ),
+    Route(
+        "POST",
+        f"{NAMESPACE}/backlogQuota",
+        needs.namespace_policy("BACKLOG", "WRITE"),
+        bodies.SETTINGS["backlogQuota"],
+        set_for_namespace,
+    ),
+    Route(
+        "DELETE",
+        f"{NAMESPACE}/backlogQuota",
+        needs.namespace_policy("BACKLOG", "WRITE"),
+        None,
+        unset_for_namespace,
+    ),
+    Route("GET", f"{TOPIC}/backlogQuotaMap", needs.topic_policy("BACKLOG", "READ"), None, of_topic),
+    Route(
+        "POST",
+        f"{TOPIC}/backlogQuota",
+        needs.topic_policy("BACKLOG", "WRITE"),
+        bodies.SETTINGS["backlogQuota"],
+        set_for_topic,
+    ),
+    Route(
+        "DELETE",
+        f"{TOPIC}/backlogQuota",
+        needs.topic_policy("BACKLOG", "WRITE"),
+        None,
+        unset_for_topic,
+    ),
+)

@@ -1,0 +1,321 @@
+"""Requests about topics that other brokers of a cluster serve.
+
+A request about one topic is answered with a redirect (307) to the topic's broker, as in Pulsar. One
+about a partitioned topic, or about a namespace, is sent on to the broker of each part, and the
+answers are put together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+import h11
+
+from ...wire import TopicName
+from ..errors import RefusedError
+from ..metrics.stats import sum_of_partitions
+from ..ownership import Cluster, Found, NotOwnedError
+from .messages import HttpError, Request, Response
+from .names import boundaries_of, bundles_of
+from .route import Route
+
+if TYPE_CHECKING:
+    from .route import Route
+
+__all__ = [
+    "CallFailedError",
+    "call_broker",
+    "check_unused_elsewhere",
+    "elsewhere",
+    "found_topic",
+    "redirect",
+    "send_on",
+]
+
+CALL_TIMEOUT_S = 30.0
+MAX_HOPS = 5
+
+
+class CallFailedError(Exception):
+    """Another broker refused the request, or did not answer (status 503)."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{status} {reason}")
+        self.status = status
+        self.reason = reason
+
+
+async def call_broker(
+    found: Found,
+    method: str,
+    target: str,
+    body: bytes = b"",
+    *,
+    headers: Mapping[str, str] | None = None,
+    cafile: str | os.PathLike[str] | None = None,
+) -> bytes:
+    """The body of the answer. Redirects are followed. Raises CallFailedError.
+
+    `cafile`: what a broker with TLS only is checked by.
+    """
+    url = f"{found.http_url or found.http_url_tls}{target}"
+    sent = list((headers or {}).items())
+    for _ in range(MAX_HOPS):
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                status, location, answer = await _exchange(url, method, sent, body, cafile)
+        except (OSError, TimeoutError, h11.ProtocolError) as error:
+            raise CallFailedError(503, f"the broker at {url} does not answer: {error!r}") from error
+        if status != 307:
+            break
+        url = location
+    if status >= 300:
+        raise CallFailedError(status, _reason(answer))
+    return answer
+
+
+async def _exchange(
+    url: str,
+    method: str,
+    headers: list[tuple[str, str]],
+    body: bytes,
+    cafile: str | os.PathLike[str] | None,
+) -> tuple[int, str, bytes]:
+    parts = urlsplit(url)
+    tls = ssl.create_default_context(cafile=cafile) if parts.scheme == "https" else None
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=tls)
+    try:
+        connection = h11.Connection(h11.CLIENT)
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        head = [("host", parts.netloc), ("content-length", str(len(body))), *headers]
+        writer.write(
+            connection.send(h11.Request(method=method, target=target, headers=head))
+            + (connection.send(h11.Data(data=body)) if body else b"")
+            + connection.send(h11.EndOfMessage())
+        )
+        return await _answer(reader, connection)
+    finally:
+        writer.close()
+
+
+async def _answer(
+    reader: asyncio.StreamReader, connection: h11.Connection
+) -> tuple[int, str, bytes]:
+    status, location, answer = 0, "", bytearray()
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(65_536))
+        elif isinstance(event, h11.Response):
+            status = event.status_code
+            location = dict(event.headers).get(b"location", b"").decode()
+        elif isinstance(event, h11.Data):
+            answer += event.data
+        elif isinstance(event, h11.EndOfMessage):
+            return status, location, bytes(answer)
+        elif isinstance(event, h11.ConnectionClosed):
+            raise ConnectionError("the connection was closed before the answer's end")
+
+
+def _reason(answer: bytes) -> str:
+    try:
+        reason = json.loads(answer).get("reason", "")
+    except (ValueError, AttributeError):
+        reason = answer.decode(errors="replace")
+    return str(reason)
+
+
+#: Headers of a request that go with it to another broker.
+SENT_ON = ("authorization", "content-type")
+#: Statistics of partitions that are put together from those of each: their route's last segment.
+OF_PARTITIONS = {"partitioned-stats": "stats", "partitioned-internalStats": "internalStats"}
+
+
+async def elsewhere(
+    request: Request, route: Route, values: tuple[str, ...], error: NotOwnedError
+) -> Response:
+    """Answer a request that needs a topic of another broker. Raises `HttpError`."""
+    cluster, topics = request.services.cluster, request.services.topics
+    assert cluster is not None, "a broker alone serves every topic"
+    name = TopicName.parse(error.topic)
+    of_path = dict(zip(route.names, values, strict=True))
+    if "topic" not in of_path:
+        return await _each_bundle(request, cluster, of_path, name)
+    last = route.parts[-1]
+    is_of_partition = of_path["topic"] == name.local
+    if is_of_partition or not topics.partitions_of(name.partitioned):
+        return await _one_topic(request, route, values, cluster, name)
+    return await _each_partition(request, cluster, name.partitioned, of_path["topic"], last)
+
+
+async def _one_topic(
+    request: Request, route: Route, values: tuple[str, ...], cluster: Cluster, name: TopicName
+) -> Response:
+    authoritative = request.flag("authoritative")
+    try:
+        found = await cluster.find(name, authoritative=authoritative)
+    except RefusedError as refusal:
+        raise HttpError(503, refusal.message) from refusal
+    if found.broker_id == cluster.broker_id:
+        # It was this broker's turn to take the topic over.
+        return await route.handler(request, *values)
+    return redirect(request, found)
+
+
+def redirect(request: Request, found: Found) -> Response:
+    """307 to the same path at another broker."""
+    path, _, query = request.target.partition("?")
+    kept = [part for part in query.split("&") if part and not part.startswith("authoritative=")]
+    flag = "true" if found.redirect and found.authoritative else "false"
+    base = found.http_url or found.http_url_tls
+    location = f"{base}{path}?{'&'.join([*kept, f'authoritative={flag}'])}"
+    return Response(307, b"", headers=(("location", location),))
+
+
+async def found_topic(request: Request, name: TopicName) -> Found | Response:
+    """The broker of a topic for a lookup over HTTP; a response to redirect to the one to ask."""
+    cluster = request.services.cluster
+    assert cluster is not None, "a broker alone serves every topic"
+    try:
+        found = await cluster.find(name, authoritative=request.flag("authoritative"))
+    except RefusedError as refusal:
+        raise HttpError(503, refusal.message) from refusal
+    return redirect(request, found) if found.redirect else found
+
+
+async def _each_partition(
+    request: Request, cluster: Cluster, name: TopicName, text: str, last: str
+) -> Response:
+    """Send the request on for each partition."""
+    count = request.services.topics.partitions_of(name)
+    path = request.target.partition("?")[0]
+    at = path.index(f"/{quote(text, safe='')}") if quote(text, safe="") in path else -1
+    if at < 0:
+        raise HttpError(404, f"Topic {name} not found")
+    rest = path[at + 1 + len(quote(text, safe="")) :]
+    if last in OF_PARTITIONS:
+        rest = f"/{OF_PARTITIONS[last]}"
+    targets = [
+        f"{path[:at]}/{quote(name.partition(index).local, safe='')}{rest}" for index in range(count)
+    ]
+    answers = await asyncio.gather(
+        *(_send_on(request, cluster, name.partition(i), target) for i, target in enumerate(targets))
+    )
+    rows = {str(name.partition(index)): body for index, body in enumerate(answers)}
+    return await _together(request, last, name, rows)
+
+
+async def _together(
+    request: Request, last: str, name: TopicName, rows: dict[str, bytes]
+) -> Response:
+    if request.method != "GET":
+        return Response()
+    parsed: dict[str, Any] = {key: json.loads(body) for key, body in rows.items()}
+    metadata = {"partitions": len(rows), "deleted": False}
+    if last == "partitioned-stats":
+        turns = request.services.topics.turns
+        sums = await turns.result(sum_of_partitions(list(parsed.values())))
+        shown = request.query.get("perPartition", "true").lower() == "true"
+        return Response.of_json(
+            {**sums, "metadata": metadata, "partitions": parsed if shown else {}}
+        )
+    if last == "partitioned-internalStats":
+        return Response.of_json({"metadata": metadata, "partitions": parsed})
+    if all(isinstance(value, list) for value in parsed.values()):
+        return Response.of_json(sorted({item for value in parsed.values() for item in value}))
+    if last == "internal-info":
+        return Response.of_json({"version": 0, "partitions": parsed})
+    raise HttpError(
+        501, f"{last} of {name} needs its partitions one by one: other brokers have some"
+    )
+
+
+async def _send_on(request: Request, cluster: Cluster, name: TopicName, target: str) -> bytes:
+    """The answer about one partition from its broker. Raises `HttpError`."""
+    found = await _found(cluster, name)
+    query = request.target.partition("?")[2]
+    return await send_on(request, found, request.method, f"{target}?{query}", request.body)
+
+
+async def check_unused_elsewhere(request: Request, name: TopicName) -> None:
+    """Refuse (412) if clients use a partition that another broker serves. Raises `HttpError`.
+
+    Before the first partition is deleted; also if a broker does not answer, or not this client.
+    """
+    cluster, topics = request.services.cluster, request.services.topics
+    for part in map(name.partition, range(topics.partitions_of(name))):
+        if cluster is None or cluster.owns(part) or not topics.exists(part):
+            continue
+        local = quote(part.local, safe="")
+        path = f"/admin/v2/{part.domain}/{part.namespace}/{local}/stats"
+        found = await _found(cluster, part)
+        if found.broker_id == cluster.broker_id:
+            continue
+        shown = json.loads(await send_on(request, found, "GET", path))
+        subscriptions = shown["subscriptions"].values()
+        if shown["publishers"] or any(one["consumers"] for one in subscriptions):
+            raise HttpError(412, "Topic has active producers/subscriptions")
+
+
+async def _found(cluster: Cluster, name: TopicName) -> Found:
+    try:
+        return await cluster.find(name, authoritative=False)
+    except RefusedError as refusal:
+        raise HttpError(503, refusal.message) from refusal
+
+
+async def _each_bundle(
+    request: Request, cluster: Cluster, of_path: dict[str, str], name: TopicName
+) -> Response:
+    """Send a request about a namespace on for each of its bundles."""
+    namespace = f"{of_path.get('tenant')}/{of_path.get('namespace')}"
+    if namespace != name.namespace or request.method == "GET":
+        raise HttpError(501, f"other brokers serve some of the topics, such as {name}")
+    settings = request.services.topics.namespaces[namespace]
+    boundaries = bundles_of(boundaries_of(settings))["boundaries"]
+    path, _, query = request.target.partition("?")
+    head, middle, tail = path.partition(f"/{namespace}/")
+    for low, high in pairwise(boundaries):
+        bundle = f"{low}_{high}"
+        owner = await _owner_of(cluster, f"{namespace}/{bundle}")
+        if "bundle" in of_path:
+            if of_path["bundle"] == bundle and owner is not None:
+                return redirect(request, owner)
+        elif owner is not None:
+            await send_on(
+                request,
+                owner,
+                request.method,
+                f"{head}{middle}{bundle}/{tail}?{query}",
+                request.body,
+            )
+    return Response()
+
+
+async def _owner_of(cluster: Cluster, bundle: str) -> Found | None:
+    try:
+        return await cluster.owner_of(bundle)
+    except RefusedError as refusal:
+        raise HttpError(503, refusal.message) from refusal
+
+
+async def send_on(
+    request: Request, found: Found, method: str, target: str, body: bytes = b""
+) -> bytes:
+    """The body of another broker's answer, in the name of this request's client.
+
+    Raises `HttpError` with the answer's status and reason; 503 without an answer.
+    """
+    kept = {name: value for name, value in request.headers.items() if name in SENT_ON}
+    cafile = request.services.config.security.tls_certificate_file
+    try:
+        return await call_broker(found, method, target, body, headers=kept, cafile=cafile)
+    except CallFailedError as error:
+        raise HttpError(error.status, error.reason) from error

@@ -1,0 +1,116 @@
+"""A row of the table of routes: one method of one path, with everything that is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from ..security.needs import Need, Scope
+from .bodies import Kind
+from .messages import Response
+
+__all__ = ["BUNDLE", "DOMAINS", "NAMESPACE", "SUBSCRIPTION", "TOPIC", "Handler", "Route"]
+
+#: Where the paths of most routes begin.
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+BUNDLE = f"{NAMESPACE}/{{bundle}}"
+TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
+
+DOMAINS = ("persistent", "non-persistent")
+DOMAIN = "{domain}"
+
+Handler = Callable[..., Awaitable[Response]]
+
+
+#: The names that a path must have, so that what a permission is about is known.
+NAMES = {
+    Scope.TENANT: {"tenant"},
+    Scope.TENANT_ADMIN: {"tenant"},
+    Scope.NAMESPACE: {"tenant", "namespace"},
+    Scope.NAMESPACE_POLICY: {"tenant", "namespace"},
+    Scope.TOPIC: {"tenant", "namespace", "topic"},
+    Scope.TOPIC_POLICY: {"tenant", "namespace", "topic"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Method, path template, permission, kind of body and handler.
+
+    The handler gets the request and the values of the template's names, in order.
+    """
+
+    method: str
+    path: str
+    #: What it needs of its client: checked before the handler runs.
+    permission: Need
+    #: The kind of JSON that its body has: checked before the handler runs. None: any, or no body.
+    body: Kind | None
+    handler: Handler
+    _parts: tuple[str, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_parts", tuple(part for part in self.path.split("/") if part))
+        wanted = set(NAMES.get(self.permission.scope, ()))
+        if "/subscription/{" in self.path and self.permission.scope is Scope.TOPIC:
+            wanted.add("subscription")
+        if not wanted <= set(self.names):
+            raise LookupError(f"{self.path} must have the names {sorted(wanted)}")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The template's segments."""
+        return self._parts
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in the template, in the order of the values that `match` returns."""
+        return tuple(part[1:-1] for part in self._parts if part.startswith("{"))
+
+    @property
+    def size(self) -> int:
+        """How many segments its paths have."""
+        return len(self._parts)
+
+    @property
+    def rank(self) -> tuple[tuple[bool, ...], bool]:
+        """Routes of one size in this order: a literal segment goes before a name.
+
+        Of equal ones that for one kind of topics goes before that for both.
+        """
+        named = tuple(part.startswith("{") and part != DOMAIN for part in self._parts)
+        return named, DOMAIN in self._parts
+
+    @property
+    def shape(self) -> tuple[str, ...]:
+        """The template without its names: routes of one shape are one path with several methods."""
+        kinds = (DOMAIN, *DOMAINS)
+        return tuple(
+            "{}" if part.startswith("{") or part in kinds else part for part in self._parts
+        )
+
+    @property
+    def purpose(self) -> str:
+        """What the route does: the first sentence of its handler's docstring."""
+        handler = self.handler.func if isinstance(self.handler, partial) else self.handler
+        text = handler.__doc__ or "Refused: the topic's kind does not have this."
+        return " ".join(text.partition("\n\n")[0].split())
+
+    def match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The values of the template's names; None if the path does not match.
+
+        An empty segment has no value, as in Pulsar: `clearBacklog//` names no subscription.
+        """
+        if len(segments) != len(self._parts):
+            return None
+        values = []
+        for part, segment in zip(self._parts, segments, strict=True):
+            if part == DOMAIN and segment not in DOMAINS:
+                return None
+            if part.startswith("{") and segment:
+                values.append(segment)
+            elif part != segment:
+                return None
+        return tuple(values)

@@ -1,0 +1,530 @@
+"""The broker as the Kafka endpoint sees it, and the endpoint's listener.
+
+A Kafka topic T is the partitioned topic T of `kafka_namespace`; its partition P is the topic
+`T-partition-P`. A topic without partitions is one with a single partition, the topic itself.
+
+The settings that a topic has by Kafka's names are its policy `kafka` (`topics.entry_formats`).
+
+Importing this module imports kafka-python, so the broker imports it only if a port is configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ...kafka.endpoint import Endpoint
+from ...kafka.errors import Code, KafkaError
+from ...kafka.ports import Budget, InputMemory, KafkaOptions, OutputMemory, Ports
+from ...kafka.topic_settings import is_name
+from ...ledger import LedgerError, ManagedLedger, Position
+from ...proto.pulsar_api_pb2 import ServerError
+from ...wire import TopicName, check_namespace
+from ..cleaning.backlog_quotas import excess_of
+from ..cleaning.worker import Cleaning
+from ..configuration.config import BrokerConfig
+from ..connection.accepting import Listener, PerAddress, Tls
+from ..connection.shutdown import Ending
+from ..errors import RefusedError
+from ..metrics.stats import segment_size_bytes
+from ..ownership import Cluster, KafkaPlace
+from ..policies.levels import Policies
+from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
+from ..services import Services
+from ..topics.catalog_writer import CatalogWriter
+from ..topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
+from ..topics.registry import MAX_PARTITIONS, Topics
+from ..topics.topic import Topic
+from .access import BrokerAccess, BrokerAdmission
+from .cluster import BrokerCluster
+
+if TYPE_CHECKING:
+    from ..cleaning.backlog_quotas import Excess
+    from ..policies.rate_limits import Throttled
+
+__all__ = ["LOG_START_KIND", "KafkaLimits", "KafkaServer", "LogStarts", "kafka_options"]
+
+T = TypeVar("T")
+
+JOURNAL = "kafka-groups"
+PROPERTY_KIND = "kafka"
+"""The kind of the catalog's properties that only this endpoint uses."""
+
+CODES = {
+    ServerError.TopicNotFound: Code.UNKNOWN_TOPIC_OR_PARTITION,
+    ServerError.InvalidTopicName: Code.INVALID_TOPIC_EXCEPTION,
+    ServerError.NotAllowedError: Code.POLICY_VIOLATION,
+    ServerError.PersistenceError: Code.KAFKA_STORAGE_ERROR,
+    ServerError.ServiceNotReady: Code.NOT_LEADER_OR_FOLLOWER,
+}
+
+
+async def _translated(work: Awaitable[T]) -> T:
+    """What `work` returns; the broker's refusals as Kafka's."""
+    try:
+        return await work
+    except RefusedError as refusal:
+        code = CODES.get(refusal.code, Code.UNKNOWN_SERVER_ERROR)
+        raise KafkaError(code, refusal.message) from refusal
+    except (LedgerError, OSError) as error:
+        raise KafkaError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
+class KafkaServer:
+    """The listeners for Kafka's clients, without and with TLS, and their endpoint."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        has_room: Callable[[int], bool],
+        tls: Tls | None,
+        per_address: PerAddress | None,
+    ) -> None:
+        """Bind the ports. Raises PortInUseError, OSError."""
+        self._config = config
+        self._endpoint: Endpoint | None = None
+        self._has_room, self._per_address = has_room, per_address
+        self._plain = self._bind(config.kafka_port, None)
+        try:
+            self._tls = self._bind(config.security.kafka_tls_port, tls)
+        except BaseException:
+            if self._plain is not None:
+                self._plain.drop()
+            raise
+
+    def _bind(self, port: int | None, tls: Tls | None) -> Listener | None:
+        if port is None:
+            return None
+
+        def session() -> asyncio.BaseProtocol:
+            assert self._endpoint is not None, "connections are accepted after `open`"
+            return self._endpoint.session(listener.port)
+
+        listener = Listener(
+            self._config.host,
+            port,
+            session,
+            has_room=self._has_room,
+            per_address=self._per_address,
+            tls=tls,
+        )
+        return listener
+
+    @property
+    def port(self) -> int | None:
+        """The bound port without TLS; None: there is none."""
+        return None if self._plain is None else self._plain.port
+
+    @property
+    def port_tls(self) -> int | None:
+        """The bound port with TLS; None: there is none."""
+        return None if self._tls is None else self._tls.port
+
+    def place(self, host: str) -> KafkaPlace:
+        """Where clients reach this broker, for the other brokers of a cluster."""
+        return KafkaPlace(0, host, self.port, self.port_tls)
+
+    async def open(self, services: Services, host: str) -> None:
+        """Read what the endpoint has stored. Raises LedgerError, OSError."""
+        ports = cast("Ports", BrokerPorts(services))
+        await cast("BrokerPorts", ports).topics.load()
+        endpoint = Endpoint(ports, kafka_options(self._config, host))
+        await endpoint.start()
+        services.kafka = self._endpoint = endpoint
+
+    def start(self) -> None:
+        """Begin to accept."""
+        for listener in (self._plain, self._tls):
+            if listener is not None:
+                listener.start()
+
+    async def stop_accepting(self) -> None:
+        """Accept no more connections."""
+        for listener in (self._plain, self._tls):
+            if listener is not None:
+                await listener.close()
+
+    async def close(self) -> None:
+        """Answer what was taken, and close the connections, within `shutdown_timeout_ms`."""
+        endpoint = self._endpoint
+        if endpoint is None:
+            return
+        ending = Ending.begin(self._config.shutdown_timeout_ms)
+        endpoint.stop_reading()
+        await ending.answered(lambda: endpoint.is_busy)
+        endpoint.finish()
+        await ending.sent(endpoint.sessions)
+        await endpoint.close()
+
+
+def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:
+    """The settings of the endpoint, and the name by which it tells clients to reach it."""
+    return KafkaOptions(
+        host=host,
+        cluster=config.cluster,
+        auto_create=config.allow_auto_topic_creation,
+        default_partitions=config.kafka_default_partitions,
+        group_initial_rebalance_delay_ms=config.kafka_group_initial_rebalance_delay_ms,
+        group_min_session_timeout_ms=config.kafka_group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.kafka_group_max_session_timeout_ms,
+        max_request_bytes=config.max_kafka_request_bytes,
+        max_fetch_bytes=config.max_kafka_fetch_bytes,
+        max_fetch_sessions=config.max_kafka_fetch_sessions,
+        max_fetch_session_partitions=config.max_kafka_fetch_session_partitions,
+        max_pending_requests=config.max_kafka_pending_requests_per_connection,
+        max_groups=config.max_kafka_groups,
+        max_group_members=config.max_kafka_group_members,
+        max_group_bytes=config.max_kafka_group_bytes,
+        max_committed_offsets=config.max_kafka_committed_offsets,
+        max_producer_ids=config.max_kafka_producer_ids_per_partition,
+        max_partitions=MAX_PARTITIONS,
+        write_buffer_high_water_bytes=config.write_buffer_high_water_bytes,
+        idle_timeout_ms=config.kafka_idle_timeout_ms,
+        handshake_timeout_ms=config.handshake_timeout_ms,
+        keep_alive_interval_ms=config.keep_alive_interval_ms,
+        stalled_frame_timeout_ms=config.stalled_frame_timeout_ms,
+        min_frame_rate_bytes_per_s=config.min_frame_rate_bytes_per_s,
+    )
+
+
+class BrokerPorts:
+    """`Ports` over a broker's services."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.topics = BrokerTopics(
+            services.topics,
+            services.config,
+            services.cluster,
+            services.cleaning,
+            services.run_blocking,
+        )
+        self.access = BrokerAccess(services.authorizer, services.config.kafka_namespace)
+        self.admission = BrokerAdmission(services.authenticator)
+        self.budget = cast("Budget", services.budget)
+        self.input = cast("InputMemory", services.input)
+        self.output = cast("OutputMemory", services.output)
+        self.turns = services.topics.turns
+        self.run_blocking = services.run_blocking
+        config = services.config
+        self.cluster: BrokerCluster | None = None
+        self._journal = JOURNAL
+        if services.cluster is not None:
+            # In a cluster the log has a bundle by its name, whose owner coordinates groups.
+            journal = self.topics.name_of(JOURNAL)
+            self._journal = str(journal)
+            partition = self.topics.name_of_partition
+            self.cluster = BrokerCluster(services.cluster, journal, partition)
+        self.data_folder = str(config.data_dir or config.bookkeeper.store_address or "memory")
+
+    def now_ms(self) -> int:
+        """The broker's clock."""
+        return self._services.config.clock.now_ms()
+
+    def storage_failed(self, error: BaseException) -> None:
+        """An append failed."""
+        self._services.storage.failed(error)
+
+    async def disk_bytes(self) -> tuple[int, int]:
+        """The size of the data folder's disk, and what is free."""
+        folder = self._services.config.data_dir
+        if folder is None:
+            return -1, -1
+        usage = await self.run_blocking(shutil.disk_usage, folder)
+        return usage.total, usage.free
+
+    async def journal(self) -> ManagedLedger:
+        """The endpoint's own log."""
+        return await self._services.topics.open_internal(self._journal)
+
+    async def next_producer_ids(self, count: int) -> int:
+        """The first of `count` ids that were never given before."""
+        writer = self._services.topics.catalog_writer
+
+        async def take() -> int:
+            stored = await writer.read(PROPERTY_KIND, "next-producer-id")
+            # Without a number (the folder is new, or its catalog was lost) ids begin above those
+            # that were given before: at most 1,000 in each millisecond.
+            first = self.now_ms() * 1_000 if stored is None else int(stored)
+            await writer.write((PROPERTY_KIND, "next-producer-id", str(first + count).encode()))
+            return first
+
+        return await writer.revising(take)
+
+
+class BrokerTopics:
+    """`TopicsPort` over the broker's registry."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        config: BrokerConfig,
+        cluster: Cluster | None,
+        cleaning: Cleaning,
+        run_blocking: Callable[..., Awaitable[Any]],
+    ) -> None:
+        """`cluster`: None: this broker serves all topics."""
+        self._topics = topics
+        self._cluster, self._cleaning = cluster, cleaning
+        self._run_blocking = run_blocking
+        self._policies = topics.policy_store
+        self._namespace = config.kafka_namespace
+        self._tenant, self._local = check_namespace(self._namespace)
+        self._prefix = f"persistent://{self._namespace}/"
+        self._creating = asyncio.Lock()
+        self._starts = LogStarts(topics.catalog_writer)
+        self._limits = KafkaLimits(topics.policies, config, run_blocking)
+
+    async def load(self) -> None:
+        """Read what was stored. Raises LedgerError, OSError."""
+        if self._cluster is not None:
+            self._cluster.hear(LOG_START_KIND, self._starts.take)
+        await self._starts.load(lambda name: self._topics.exists(TopicName.parse(name)))
+
+    def name_of(self, topic: str) -> TopicName:
+        """The broker's name of a topic."""
+        return TopicName("persistent", self._tenant, self._local, topic)
+
+    def name_of_partition(self, topic: str, index: int) -> TopicName | None:
+        """The name of a partition; None: there is none."""
+        name = self.name_of(topic)
+        count = self._topics.partitions_of(name)
+        if count:
+            return name.partition(index) if 0 <= index < count else None
+        return name if index == 0 and self._topics.exists(name) else None
+
+    def names(self) -> list[str]:
+        """All topics that Kafka clients can use, sorted."""
+        topics, namespace = self._topics, self._namespace
+        listed = (*topics.partitioned_in(namespace), *topics.names_in(namespace))
+        return sorted(filter(is_name, {name.rpartition("/")[2] for name in listed}))
+
+    def count(self) -> int:
+        """How many topics and partitions there are."""
+        return self._topics.names.count_of(self._namespace)
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; 0: there is no such topic."""
+        if not is_name(topic):
+            return 0
+        name = self.name_of(topic)
+        return self._topics.partitions_of(name) or int(self._topics.exists(name))
+
+    def opened(self, topic: str, index: int) -> Topic | None:
+        """The partition, if it is open."""
+        name = self.name_of_partition(topic, index) if is_name(topic) else None
+        return None if name is None else self._topics.open_topics.get(str(name))
+
+    async def open(self, topic: str, index: int) -> Topic:
+        """The partition, which is opened first where needed."""
+        name = self.name_of_partition(topic, index) if is_name(topic) else None
+        if name is None:
+            raise KafkaError(
+                Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic!r}"
+            )
+        if self._cluster is not None and str(name) not in self._topics.open_topics:
+            await _translated(self._cluster.serve(name))
+        return await _translated(self._topics.open(name, create=False))
+
+    def is_held(self, opened: Topic) -> bool:
+        """Whether the topic's backlog was above its quota."""
+        return opened.has_full_backlog
+
+    async def check_backlog(self, opened: Topic) -> None:
+        """Look again whether the topic's backlog is above its quota. Raises KafkaError."""
+        await _translated(self._limits.check_backlog(opened))
+
+    def check_set(self, opened: Topic, size_bytes: int) -> None:
+        """What the topic's policies say of a record set. Raises KafkaError."""
+        self._limits.check(opened, size_bytes)
+
+    def published(self, opened: Topic, connection: object, messages: int, size_bytes: int) -> int:
+        """Count a set for the topic's publish rate."""
+        return self._limits.published(opened, connection, messages, size_bytes)
+
+    def epoch_is_due(self, opened: Topic) -> bool:
+        """Whether the partition's leader epoch must begin before another set is stored."""
+        return self._topics.leader_epochs.is_due(opened)
+
+    async def begin_epoch(self, opened: Topic) -> None:
+        """Begin the partition's leader epoch, if one is due."""
+        await _translated(self._topics.leader_epochs.begin_if_due(opened))
+
+    async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        """Create a topic whose entries are in Kafka's format."""
+        async with self._creating:
+            if self.partitions_of(topic):
+                raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"topic {topic} exists")
+            policies = policies_of(settings)
+            work = self._topics.create_partitioned(self.name_of(topic), partitions, policies)
+            await _translated(work)
+
+    async def add_partitions(self, topic: str, partitions: int) -> None:
+        """Let a partitioned topic have more partitions."""
+        name = self.name_of(topic)
+        async with self._creating:
+            if not self._topics.partitions_of(name):
+                raise KafkaError(Code.INVALID_PARTITIONS, f"{topic} was made without partitions")
+            await _translated(self._topics.create_partitioned(name, partitions))
+
+    async def delete(self, topic: str) -> None:
+        """Delete a topic, also if clients use it, as Kafka does."""
+        name = self.name_of(topic)
+        if self._topics.partitions_of(name):
+            await _translated(self._topics.delete_partitioned(name, force=True))
+        else:
+            await _translated(self._topics.delete(name, force=True))
+
+    def settings(self, topic: str) -> Mapping[str, str] | None:
+        """The policy `kafka`."""
+        policies = self._policies.of_topics.get(self._prefix + topic)
+        return None if policies is None else policies.get(KAFKA_POLICY)
+
+    async def set_settings(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Replace the policy `kafka`, and the policies that follow from it.
+
+        A topic that did not have it may hold entries in Kafka's format from then on.
+        """
+        name = self.name_of(topic)
+        await _translated(set_entry_format(self._topics, name, settings))
+
+    async def size_bytes(self, topic: str, index: int) -> int:
+        """What a partition takes on the disk."""
+        opened = await self.open(topic, index)
+
+        def measure() -> int:
+            return sum(map(segment_size_bytes, opened.ledger.segments()))
+
+        size_bytes: int = await _translated(self._run_blocking(measure))
+        return size_bytes
+
+    def start(self, opened: Topic) -> int:
+        """The offset before which records were deleted."""
+        return self._starts.of(opened.ledger)
+
+    async def delete_before(self, opened: Topic, offset: int, position: Position) -> None:
+        """Remove the entries before a position, also for Pulsar's subscriptions; keep the offset.
+
+        Pulsar's consumers still get the whole entry that has the offset.
+        """
+        await _translated(self._cleaning.truncate(opened, position))
+        await _translated(self._starts.move(opened.ledger, offset))
+
+
+class KafkaLimits:
+    """What topics take of Kafka's clients."""
+
+    def __init__(
+        self,
+        policies: Policies,
+        config: BrokerConfig,
+        run_blocking: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self._policies = policies
+        self._config = config
+        self._run_blocking = run_blocking
+
+    async def check_backlog(self, topic: Topic) -> None:
+        """Raise KafkaError if the topic's backlog is above its quota, and still is."""
+        if not topic.has_full_backlog:
+            return
+        quotas = self._policies.applied(topic.topic_name, BACKLOG_QUOTAS)
+        found: list[Excess] = []
+        if quotas and self._config.backlog_quota_check_enabled:
+            now_ms = self._config.clock.now_ms()
+            found = await self._run_blocking(excess_of, topic, quotas, now_ms)
+        refusing = [each for each in found if each.refuses_producers]
+        topic.has_full_backlog = bool(refusing)
+        if refusing:
+            is_held = refusing[0].policy == HOLD
+            raise KafkaError(
+                Code.NOT_ENOUGH_REPLICAS if is_held else Code.POLICY_VIOLATION,
+                f"the backlog of {topic.name} exceeds its quota",
+            )
+
+    def check(self, topic: Topic, size_bytes: int) -> None:
+        """Raise KafkaError if the topic does not take a record set of so many bytes."""
+        if topic.terminated_at is not None:
+            raise KafkaError(Code.POLICY_VIOLATION, f"{topic.name} was terminated")
+        if topic.admission is None:
+            return
+        limit_bytes = topic.rules.max_message_size_bytes
+        if limit_bytes and size_bytes > limit_bytes:
+            raise KafkaError(
+                Code.MESSAGE_TOO_LARGE, f"{size_bytes} bytes: maxMessageSize is {limit_bytes}"
+            )
+        if topic.rules.needs_encryption:
+            raise KafkaError(Code.POLICY_VIOLATION, f"{topic.name} takes encrypted messages only")
+
+    def published(self, topic: Topic, connection: object, messages: int, size_bytes: int) -> int:
+        """Count a set that was appended; how many milliseconds its connection is not read."""
+        limit = None if topic.admission is None else topic.admission.publish_limit
+        if limit is None:
+            return 0
+        limit.published(cast("Throttled", connection), messages, size_bytes)
+        return math.ceil(limit.debt_ms()) if limit.is_exceeded() else 0
+
+
+LOG_START_KIND = "kafka-log-start"
+
+
+class LogStarts:
+    """The first offsets of all partitions of which a part of an entry was deleted."""
+
+    def __init__(self, writer: CatalogWriter) -> None:
+        self._writer = writer
+        #: By topic's name; with its id.
+        self._offsets: dict[str, tuple[int, int]] = {}
+
+    async def load(self, exists: Callable[[str], bool]) -> None:
+        """Take over what the catalog has, and remove it for topics that are gone.
+
+        Raises CatalogError.
+        """
+
+        async def take() -> None:
+            gone = []
+            for name, value in await self._writer.items(LOG_START_KIND):
+                if exists(name):
+                    self.take(name, value)
+                else:
+                    gone.append((LOG_START_KIND, name, None))
+            if gone:
+                await self._writer.write(*gone)
+
+        await self._writer.in_turn(take)
+
+    def take(self, name: str, value: bytes | None) -> None:
+        """Know what the catalog has of a topic."""
+        if value is None:
+            self._offsets.pop(name, None)
+        else:
+            record = json.loads(value)
+            self._offsets[name] = record["topicId"], record["offset"]
+
+    def of(self, ledger: ManagedLedger) -> int:
+        """A partition's first offset; 0 if it begins with the log's first entry."""
+        topic_id, offset = self._offsets.get(ledger.name, (-1, 0))
+        return offset if topic_id == ledger.topic_id else 0
+
+    async def move(self, ledger: ManagedLedger, offset: int) -> None:
+        """Let a partition begin at an offset, durably. It never moves back. Raises CatalogError."""
+        name = ledger.name
+
+        async def change() -> None:
+            known = self.of(ledger)
+            if offset <= max(ledger.first_index, known):
+                # The log's own start says it, so nothing has to be kept.
+                if name in self._offsets and known <= ledger.first_index:
+                    await self._writer.write((LOG_START_KIND, name, None))
+                    self._offsets.pop(name, None)
+                return
+            record = json.dumps({"topicId": ledger.topic_id, "offset": offset}).encode()
+            await self._writer.write((LOG_START_KIND, name, record), frees=True)
+            self._offsets[name] = ledger.topic_id, offset
+
+        await self._writer.in_turn(change)

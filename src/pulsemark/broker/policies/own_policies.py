@@ -1,0 +1,259 @@
+"""This broker's own policies: `brokerEntryMetadata`, `leaderEpochs`, `mirrorSources`.
+
+Each can be set for a topic (with all of its partitions), for a namespace, and in the broker's
+configuration; the most specific one that is set applies.
+
+- `mirrorSources`: from which clusters a topic accepts mirrors. A list of cluster names; "*" allows
+  every cluster, and an empty list none. A change holds for the next entry that a mirror sends.
+- `leaderEpochs`: true or false (`topics.leader_epochs`).
+- `brokerEntryMetadata`: the stampers of a topic, and the stamps that consumers get. Its value is
+  `{"stampers": [...]}`, with names as `StamperChain.from_names` takes them. An empty list switches
+  stamps off; every entry takes its indexes all the same, so that later stamps have no gap. It may
+  also have `"delivered": [...]`: consumers that ask for entry metadata (PIP-90) get these fields in
+  addition to time and index. A field is a registered name such as `application_tags`, or the number
+  of a third party's field in digits.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from ...metadata import BrokerEntryMetadata, StampContext, StamperChain, StampError, field_number_of
+from ...metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
+from ...wire import TopicName
+from .levels import Levels
+from .policy import Place, Policy, PolicyValueError
+
+__all__ = [
+    "EPOCHS",
+    "MIRRORS",
+    "POLICY_NAME",
+    "STAMPS",
+    "InvalidEpochPolicyError",
+    "InvalidPolicyError",
+    "InvalidSourcesError",
+    "MirrorPolicies",
+    "StampPolicy",
+    "check_leader_epochs",
+    "check_sources",
+]
+
+MIRROR_SOURCES = "mirrorSources"
+MAX_SOURCES = 100
+
+
+class InvalidSourcesError(PolicyValueError):
+    """A value that the policy cannot have: `value`, with the `reason`."""
+
+    def __init__(self, value: object, reason: str) -> None:
+        super().__init__(MIRROR_SOURCES, value, reason)
+
+
+def check_sources(value: Any) -> list[str]:
+    """The policy's value, sorted and without doubles. Raises `InvalidSourcesError`."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise InvalidSourcesError(value, "must be a list of cluster names")
+    if len(value) > MAX_SOURCES:
+        raise InvalidSourcesError(value, f"{len(value)} clusters; at most {MAX_SOURCES}")
+    for name in value:
+        if not 0 < len(name.encode(errors="replace")) <= CLUSTER_SIZE_MAX_BYTES:
+            reason = f"{name[:40]!r} must have 1 to {CLUSTER_SIZE_MAX_BYTES} bytes"
+            raise InvalidSourcesError(value, reason)
+    return sorted(set(value))
+
+
+MIRRORS = Policy(
+    name=MIRROR_SOURCES,
+    key=MIRROR_SOURCES,
+    what="the clusters from which mirrors may publish",
+    read=check_sources,
+    default=lambda config: list(config.mirror_sources),
+    namespace=Place(MIRROR_SOURCES, empty="null"),
+    topic=Place(MIRROR_SOURCES, empty="null"),
+    is_ours=True,
+)
+
+
+class MirrorPolicies(Levels[list[str]]):
+    """The policy at all levels."""
+
+    def sources_of(self, name: TopicName) -> frozenset[str]:
+        """The clusters from which a topic accepts mirrors."""
+        return frozenset(self.applied(name))
+
+
+# -- leaderEpochs ----------------------------------------------------------------------------------
+
+LEADER_EPOCHS = "leaderEpochs"
+
+
+class InvalidEpochPolicyError(PolicyValueError):
+    """A value that the policy cannot have; `value` is the value given."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__(LEADER_EPOCHS, value, f"must be true or false, not {ascii(value)[:80]}")
+
+
+def check_leader_epochs(value: Any) -> bool:
+    """The policy from its JSON value. Raises `InvalidEpochPolicyError`."""
+    if not isinstance(value, bool):
+        raise InvalidEpochPolicyError(value)
+    return value
+
+
+EPOCHS = Policy(
+    name=LEADER_EPOCHS,
+    key=LEADER_EPOCHS,
+    what="whether a leader epoch begins when a broker takes a topic over",
+    read=check_leader_epochs,
+    default=lambda config: config.leader_epochs_enabled,
+    namespace=Place(LEADER_EPOCHS, empty="null"),
+    topic=Place(LEADER_EPOCHS, empty="null"),
+    is_ours=True,
+)
+
+
+# -- brokerEntryMetadata ---------------------------------------------------------------------------
+
+POLICY_NAME = "brokerEntryMetadata"
+MAX_STAMPERS = 32
+MAX_DELIVERED = 64
+#: One object for all topics that have the default policy.
+_NO_FIELDS: frozenset[int] = frozenset()
+MAX_NAME_LENGTH = 4_096
+#: Control characters, and halves of characters that UTF-8 does not have.
+_NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class InvalidPolicyError(PolicyValueError):
+    """A value that the policy cannot have.
+
+    `value` is the value given, `reason` says what is wrong, with the name of the stamper if one is
+    the cause.
+    """
+
+    def __init__(self, value: object, reason: str) -> None:
+        super().__init__(POLICY_NAME, value, reason)
+
+
+@lru_cache(maxsize=256)
+def _chain(names: tuple[str, ...]) -> StamperChain:
+    """The chain with these stampers. Blocks if it imports a plugin. Raises `StampError`."""
+    return StamperChain.from_names(names)
+
+
+@dataclass(frozen=True, slots=True)
+class StampPolicy:
+    """A value of the policy."""
+
+    stampers: tuple[str, ...]
+    chain: StamperChain = field(compare=False)
+    #: Fields that clients get in addition to time and index, by name or number.
+    delivered: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: Any) -> StampPolicy:
+        """Make the policy from its JSON value. Blocks. Raises `InvalidPolicyError`."""
+        names, delivered = _names(value), _delivered(value)
+        try:
+            return cls(names, _chain(names), delivered)
+        except StampError as error:
+            raise InvalidPolicyError(value, str(error)) from error
+
+    @classmethod
+    def stored(cls, value: Any) -> StampPolicy:
+        """Make a policy from a stored value. If it is not valid any more, it refuses to stamp."""
+        try:
+            return cls.from_json(value)
+        except InvalidPolicyError as error:
+            return cls(("unavailable",), StamperChain([_Unavailable(error.reason)]))
+
+    @property
+    def delivered_fields(self) -> frozenset[int]:
+        """The numbers of the fields that clients get in addition to time and index."""
+        numbers = (field_number_of(name) for name in self.delivered)
+        return frozenset(number for number in numbers if number is not None) or _NO_FIELDS
+
+    def to_json(self) -> dict[str, list[str]]:
+        """The value as the admin interface shows it."""
+        shown = {"stampers": list(self.stampers)}
+        if self.delivered:
+            shown["delivered"] = list(self.delivered)
+        return shown
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, dict) or set(value) - {"delivered"} != {"stampers"}:
+        raise InvalidPolicyError(
+            value, 'must be an object {"stampers": [names]}, and may have "delivered": [fields]'
+        )
+    names = value["stampers"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidPolicyError(value, "stampers must be a list of names")
+    if len(names) > MAX_STAMPERS:
+        raise InvalidPolicyError(
+            value, f"it has {len(names)} stampers; at most {MAX_STAMPERS} are allowed"
+        )
+    for name in names:
+        if len(name) > MAX_NAME_LENGTH:
+            raise InvalidPolicyError(
+                value,
+                f"the stamper name {name[:40]!r}... is longer than {MAX_NAME_LENGTH} characters",
+            )
+        if _NOT_TEXT.search(name):
+            reason = f"the stamper name {ascii(name)[:80]} holds a control character or is not text"
+            raise InvalidPolicyError(value, reason)
+    return tuple(names)
+
+
+def _delivered(value: dict[str, Any]) -> tuple[str, ...]:
+    fields = value.get("delivered", [])
+    if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
+        raise InvalidPolicyError(value, "delivered must be a list of fields")
+    if len(fields) > MAX_DELIVERED:
+        raise InvalidPolicyError(
+            value, f"it has {len(fields)} delivered fields; at most {MAX_DELIVERED} are allowed"
+        )
+    for name in fields:
+        if field_number_of(name) is None:
+            raise InvalidPolicyError(value, f"delivered has an unknown field {name[:40]!r}")
+    return tuple(fields)
+
+
+class _Unavailable:
+    """Replaces stampers that cannot be loaded, and refuses to stamp producers' entries.
+
+    The broker's own control entries are stored without stamps: a missing plugin must not stop them.
+    """
+
+    __slots__ = ("_reason",)
+    name = "unavailable"
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
+        raise StampError(
+            f"a stamper of the topic's policy cannot be loaded: {self._reason}; "
+            "install it or change the policy"
+        )
+
+
+def _read(value: Any) -> Any:
+    return StampPolicy.from_json(value).to_json()
+
+
+STAMPS = Policy(
+    name=POLICY_NAME,
+    key=POLICY_NAME,
+    what="the stampers of the entries, and the stamps that consumers get",
+    read=_read,
+    default=lambda config: {"stampers": list(config.stampers)},
+    namespace=Place(POLICY_NAME, empty="null"),
+    topic=Place(POLICY_NAME, empty="null"),
+    is_ours=True,
+    read_blocks=True,
+)

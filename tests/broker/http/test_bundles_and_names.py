@@ -1,0 +1,117 @@
+"""Bundles of a broker and of topics in memory, and how names are written in paths."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from pulsemark.testing import RawClient, running_broker
+
+TOPIC = "/admin/v2/persistent/public/default/t"
+
+
+@pytest.fixture
+def asked(ask_of):
+    """What asks a new broker, and the broker."""
+    with running_broker() as broker:
+        yield ask_of(broker), broker
+
+
+@pytest.fixture
+def ask(asked):
+    """What asks the broker."""
+    return asked[0]
+
+
+def test_all_policies_of_a_topic_are_removed_at_once(ask):
+    """After that none is set; a topic that does not exist is not an error, as in Pulsar."""
+    assert ask("PUT", TOPIC)[0] == 204
+    ask("POST", f"{TOPIC}/maxProducers", 3)
+    ask("POST", f"{TOPIC}/maxConsumers?isGlobal=true", 4)
+    assert ask("GET", f"{TOPIC}/maxConsumers?isGlobal=true") == (200, "4")
+    assert ask("DELETE", f"{TOPIC}/policies") == (204, "")
+    assert ask("GET", f"{TOPIC}/maxProducers") == (200, "")
+    assert ask("GET", f"{TOPIC}/maxConsumers?isGlobal=true") == (200, "")
+    assert ask("DELETE", f"{TOPIC}-absent/policies")[0] == 204
+
+
+def test_bundles_with_open_topics_are_the_brokers_own(ask):
+    """Of this broker only; another one is not known."""
+    [address] = json.loads(ask("GET", "/admin/v2/brokers")[1])
+    path = "/admin/v2/brokers/standalone/{}/ownedNamespaces"
+    assert ask("GET", path.format(address)) == (200, "{}")
+    ask("PUT", TOPIC)
+    _, found = ask("GET", path.format(address))
+    [name] = json.loads(found)
+    assert name.startswith("public/default/0x")
+    assert ask("GET", path.format("other:1"))[0] == 404
+
+
+def test_non_persistent_topics_of_a_bundle(asked):
+    """The bundle of a topic's name has it, and no other one."""
+    ask, broker = asked
+    with RawClient.from_url(broker.service_url) as raw:
+        raw.create_producer("non-persistent://public/default/n")
+        bundles = json.loads(ask("GET", "/admin/v2/namespaces/public/default/bundles")[1])
+        edges = bundles["boundaries"]
+        found = [
+            json.loads(ask("GET", f"/admin/v2/non-persistent/public/default/{low}_{high}")[1])
+            for low, high in pairwise(edges)
+        ]
+    assert sorted(found) == [[], [], [], ["non-persistent://public/default/n"]]
+    assert ask("GET", "/admin/v2/non-persistent/public/default/zzz")[0] == 412
+
+
+def test_sizes_are_those_of_entries(asked):
+    """`storageSize` has what producers sent and the stamps, not the records' headers."""
+    ask, broker = asked
+    with RawClient.from_url(broker.service_url) as raw:
+        name = "persistent://public/default/t"
+        producer = raw.create_producer(name)
+        raw.subscribe(name, "s", earliest=True)
+        for _ in range(3):
+            producer.send(b"x")
+        stats = json.loads(ask("GET", f"{TOPIC}/stats")[1])
+    stamps = stats["storageSize"] - stats["bytesInCounter"]
+    assert 0 < stamps <= 3 * 28
+    assert stats["backlogSize"] == stats["storageSize"]
+
+
+def test_an_absent_namespace_is_answered_as_by_pulsar(ask):
+    """Some routes say that the topic is not there, others that its namespace is not."""
+    topic = "persistent://public/absent/t"
+    path = "/admin/v2/persistent/public/absent/t"
+    for part in ("lastMessageId", "offload", "permissions", "properties"):
+        expected = json.dumps({"reason": f"Topic {topic} not found"}, separators=(",", ":"))
+        assert ask("GET", f"{path}/{part}") == (404, expected)
+    for domain in ("persistent", "non-persistent"):
+        found = ask("GET", f"/admin/v2/{domain}/public/absent/t/stats")
+        assert found == (404, '{"reason":"Namespace not found"}')
+
+
+def test_what_follows_a_semicolon_is_no_part_of_a_name(ask):
+    """It is a parameter of the path's segment; an encoded one is a part of the name."""
+    assert ask("PUT", f"{TOPIC};x=1") == (204, "")
+    assert ask("PUT", f"{TOPIC}%3Bx=1") == (204, "")
+    assert json.loads(ask("GET", "/admin/v2/persistent/public/default")[1]) == [
+        "persistent://public/default/t",
+        "persistent://public/default/t;x=1",
+    ]
+
+
+def test_the_first_tenant_has_empty_lists(ask):
+    """It has nothing stored; Pulsar shows its administrators as an empty list."""
+    found = json.loads(ask("GET", "/admin/v2/tenants/public")[1])
+    assert found == {"adminRoles": [], "allowedClusters": ["standalone"]}
+
+
+def test_a_plus_in_a_topics_name_is_a_space(ask):
+    """So pulsar-admin writes spaces in names of topics and subscriptions; %2B is a plus."""
+    assert ask("PUT", f"{TOPIC}+a") == (204, "")
+    assert ask("PUT", f"{TOPIC}%2Bb") == (204, "")
+    assert ask("PUT", f"{TOPIC}%20a/subscription/s+s") == (204, "")
+    assert json.loads(ask("GET", f"{TOPIC}+a/subscriptions")[1]) == ["s s"]
+    found = json.loads(ask("GET", "/admin/v2/persistent/public/default")[1])
+    assert set(found) == {"persistent://public/default/t a", "persistent://public/default/t+b"}

@@ -1,0 +1,362 @@
+"""A broker without threads, sockets and real time, so that a test can try any order of events.
+
+    broker = SimulatedBroker(folder)          # real sessions, topics, ledgers; a simulated disk
+    client = broker.connect()
+    client.send(commands.producer("persistent://public/default/t", 1, 901))
+    broker.work.release()                     # one piece of blocking work is done
+    broker.quiesce()                          # wait until nothing more can happen
+    client.answers[901]
+
+A client tracks its `producers` and `consumers` by the broker's answers, so that a test can compare
+them with the broker's own state. Producers and consumers of a client must have different ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pulsemark.broker import handlers
+from pulsemark.broker.configuration.config import BrokerConfig
+from pulsemark.broker.housekeeping import Housekeeping
+from pulsemark.broker.server import make_services
+from pulsemark.broker.services import Services, Session
+from pulsemark.ledger import LocalStore
+from pulsemark.metadata import StamperChain
+from pulsemark.proto import pulsar_api_pb2 as pb
+from pulsemark.testing.simulated_store import SimulatedStore
+from pulsemark.wire import Buffer, Command, Connection, Role, commands
+
+from .simulated_loop import BlockingWork, SimulatedLoop
+
+__all__ = ["SimulatedBroker", "SimulatedClient"]
+
+_T = pb.BaseCommand.Type
+#: Longer than any of the broker's waits: the liveness check, the retry of a failed read.
+QUIESCING_S = 7.0
+
+
+class SimulatedTransport(asyncio.Transport):
+    """A session's transport. Everything written arrives at the client at once."""
+
+    def __init__(self, client: SimulatedClient) -> None:
+        super().__init__()
+        self._client = client
+        self._is_closing = False
+        self.is_paused = False
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closing."""
+        return self._is_closing
+
+    def write(self, data: Buffer) -> None:
+        """Pass data to the client."""
+        self._client.received(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Pass data to the client."""
+        self._client.received(b"".join(bytes(data) for data in list_of_data))
+
+    def pause_reading(self) -> None:
+        """Data from the client waits from now on."""
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        """Read the waiting data in the next turn."""
+        self.is_paused = False
+        asyncio.get_running_loop().call_soon(self._client.deliver)
+
+    def get_write_buffer_size(self) -> int:
+        """Always 0: nothing stays unsent."""
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Does nothing: nothing stays unsent."""
+
+    def close(self) -> None:
+        """End the connection in the next turn."""
+        if not self._is_closing:
+            self._is_closing = True
+            asyncio.get_running_loop().call_soon(self._client.ended)
+
+    def abort(self) -> None:
+        """End the connection in the next turn."""
+        self.close()
+
+    def can_write_eof(self) -> bool:
+        """As a socket can."""
+        return True
+
+    def write_eof(self) -> None:
+        """The client closes its side at once."""
+        self.close()
+
+
+@dataclass(slots=True)
+class OpenRequest:
+    """A client's request to open a producer or consumer, or to unsubscribe."""
+
+    number: int
+    topic: str
+    name: str
+    is_closed: bool = False
+
+
+@dataclass(eq=False)
+class SimulatedClient:
+    """The client's side of a connection."""
+
+    broker: SimulatedBroker
+    #: Whether it answers PINGs.
+    is_awake: bool = True
+    is_connected: bool = True
+    answers: defaultdict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    #: Producers and consumers that the broker has confirmed, by id; also waiting producers.
+    producers: dict[int, OpenRequest] = field(default_factory=dict)
+    consumers: dict[int, OpenRequest] = field(default_factory=dict)
+    _requests: dict[int, OpenRequest] = field(default_factory=dict)
+    _waiting: bytearray = field(default_factory=bytearray)
+
+    def __post_init__(self) -> None:
+        self._connection = Connection(Role.CLIENT)
+        self.session = self.broker.loop.do(lambda: Session(self.broker.services, handlers))
+        self._transport = SimulatedTransport(self)
+        self.broker.loop.do(lambda: self.session.connection_made(self._transport))
+        self.send(commands.connect("simulated"))
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def send(self, *frames: bytes, then_lost: bool = False) -> None:
+        """Send all frames at once; `then_lost`: the connection ends in the same turn."""
+
+        def arrive() -> None:
+            self._waiting += b"".join(frames)
+            self.deliver()
+            if then_lost:
+                self.ended()
+
+        self.broker.loop.do(arrive)
+
+    def open_producer(self, number: int, topic: str, name: str, **options: Any) -> bytes:
+        """Make a PRODUCER frame, and remember the request."""
+        request_id = self.broker.new_request_id()
+        self._requests[request_id] = OpenRequest(number, topic, name)
+        options["producer_name"] = name or None
+        return commands.producer(topic, number, request_id, **options)
+
+    def subscribe(self, number: int, topic: str, name: str, **options: Any) -> bytes:
+        """Make a SUBSCRIBE frame, and remember the request."""
+        request_id = self.broker.new_request_id()
+        self._requests[request_id] = OpenRequest(number, topic, name)
+        return commands.subscribe(topic, name, number, request_id, **options)
+
+    def close_producer(self, number: int) -> bytes:
+        """Make a CLOSE_PRODUCER frame, and forget the producer that is open or being opened."""
+        self.producers.pop(number, None)
+        self._mark_closed(number)
+        return commands.close_producer(number, self.broker.new_request_id())
+
+    def close_consumer(self, number: int) -> bytes:
+        """Make a CLOSE_CONSUMER frame, and forget the consumer that is open or being opened."""
+        self.consumers.pop(number, None)
+        self._mark_closed(number)
+        return commands.close_consumer(number, self.broker.new_request_id())
+
+    def unsubscribe(self, number: int) -> bytes:
+        """Make an UNSUBSCRIBE frame with force; the consumer is removed after its success."""
+        request_id = self.broker.new_request_id()
+        asked = self.consumers.get(number, OpenRequest(number, "", ""))
+        self._requests[request_id] = OpenRequest(-number - 1, asked.topic, asked.name)
+        return commands.unsubscribe(number, request_id, force=True)
+
+    def is_opening(self, number: int) -> bool:
+        """Whether a request to open this id has no answer yet."""
+        return any(
+            asked.number == number and not asked.is_closed and not self.answers.get(request_id)
+            for request_id, asked in self._requests.items()
+        )
+
+    def unanswered(self) -> list[int]:
+        """Requests without any answer."""
+        return [request_id for request_id in self._requests if not self.answers.get(request_id)]
+
+    def _mark_closed(self, number: int) -> None:
+        for asked in self._requests.values():
+            if asked.number == number:
+                asked.is_closed = True
+
+    # -- receiving ------------------------------------------------------------------------------
+
+    def deliver(self) -> None:
+        """Let the session read the data sent."""
+        session = self.session
+        while self._waiting and not self._transport.is_paused and not session.is_closed:
+            room = session.get_buffer(-1)
+            size = min(len(room), len(self._waiting))
+            room[:size] = self._waiting[:size]
+            del self._waiting[:size]
+            session.buffer_updated(size)
+
+    def ended(self) -> None:
+        """The connection has ended."""
+        if self.is_connected:
+            self.is_connected = False
+            self.producers.clear()
+            self.consumers.clear()
+            self.session.connection_lost(None)
+
+    def received(self, data: bytes) -> None:
+        """Handle what the session wrote."""
+        self._connection.receive_data(data)
+        for event in self._connection.events():
+            if isinstance(event, Command):
+                self._take(event)
+
+    def _take(self, event: Command) -> None:
+        body = event.body
+        if event.type == _T.PING:
+            if self.is_awake:
+                self.broker.loop.call_soon(self._pong)
+        elif event.type == _T.CLOSE_PRODUCER:
+            self.producers.pop(body.producer_id, None)
+        elif event.type == _T.CLOSE_CONSUMER:
+            self.consumers.pop(body.consumer_id, None)
+        elif hasattr(body, "request_id"):
+            self.answers[body.request_id].append(body)
+            self._answered(body)
+
+    def _pong(self) -> None:
+        self._waiting += commands.pong()
+        self.deliver()
+
+    def _answered(self, body: Any) -> None:
+        asked = self._requests.get(body.request_id)
+        if asked is None:
+            return
+        if isinstance(body, pb.CommandProducerSuccess):
+            self.broker.producer_confirmed(asked, body)
+            if not asked.is_closed:
+                self.producers[asked.number] = asked
+        elif isinstance(body, pb.CommandSuccess):
+            if asked.number < 0:
+                self.consumers.pop(-asked.number - 1, None)
+                self.broker.removed(asked)
+            elif not asked.is_closed:
+                self.consumers[asked.number] = asked
+                self.broker.confirmed(asked)
+        elif isinstance(body, pb.CommandError) and self.producers.get(asked.number) is asked:
+            del self.producers[asked.number]
+
+
+class SimulatedBroker:
+    """Topics, sessions and a store in one folder, over restarts."""
+
+    def __init__(self, folder: Path, **config: Any) -> None:
+        # Gathering uses real time; here everything must depend only on the seed.
+        config = {"publish_gathering_ms": 0} | config
+        self.config = BrokerConfig(data_dir=None, port=0, http_port=None, **config)
+        self.loop = SimulatedLoop()
+        self.work = BlockingWork(self.loop)
+        self.clients: list[SimulatedClient] = []
+        #: Called after the broker's answers; a test may replace them.
+        self.producer_confirmed: Callable[[OpenRequest, Any], None] = lambda asked, body: None
+        self.confirmed: Callable[[OpenRequest], None] = lambda asked: None
+        self.removed: Callable[[OpenRequest], None] = lambda asked: None
+        self._simulated = SimulatedStore(folder)
+        self._next_request_id = 1_000
+        self._start()
+
+    @property
+    def store(self) -> LocalStore:
+        """The open store."""
+        assert self._simulated.store is not None
+        return self._simulated.store
+
+    def _start(self) -> None:
+        store = self._simulated.open()
+        stampers = StamperChain.from_names(self.config.stampers)
+        making = self.start(
+            make_services(
+                self.config,
+                store,
+                stampers,
+                self.work.run,
+                broker_name="",
+            )
+        )
+        self._finish_work()
+        self.services: Services = making.result()
+        self.topics = self.services.topics
+        self._housekeeping = self.loop.do(lambda: Housekeeping(self.services))
+
+    def new_request_id(self) -> int:
+        """A new request id."""
+        self._next_request_id += 1
+        return self._next_request_id
+
+    def connect(self) -> SimulatedClient:
+        """Connect a new client."""
+        client = SimulatedClient(self)
+        self.clients.append(client)
+        return client
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start a task on the loop, in its own turn."""
+        return self.loop.do(lambda: self.loop.create_task(work))
+
+    def commit(self) -> None:
+        """Make all appended entries durable."""
+        self.store.committer.flush()
+        self.loop.settle()
+
+    def _finish_work(self) -> None:
+        self.loop.settle()
+        while len(self.work):
+            self.work.release()
+            self.commit()
+
+    def quiesce(self) -> None:
+        """Run all that can happen: blocking work, commits, answers to PINGs, timeouts."""
+        self._finish_work()
+        for _ in range(2):
+            self.commit()
+            self._finish_work()
+            self.loop.advance(QUIESCING_S)
+        self._finish_work()
+        self.commit()
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Close in order, or end as kill -9 does; then open the folder again."""
+        if not kill:
+            self.quiesce()
+        self.loop.do(self._housekeeping.close)
+        if kill:
+            self._simulated.kill()
+        for client in self.clients:
+            self.loop.do(client.ended)
+        self.clients.clear()
+        if not kill:
+            self._finish_work()
+            self._simulated.close()
+        self._drop_the_rest()
+        self._start()
+
+    def _drop_the_rest(self) -> None:
+        """Cancel all tasks and blocking work: they ended with the process."""
+        self.work = BlockingWork(self.loop)
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.settle()
+
+    def end(self) -> None:
+        """Stop, and remove all files."""
+        self.loop.do(self._housekeeping.close)
+        for client in self.clients:
+            self.loop.do(client.ended)
+        self._drop_the_rest()
+        self._simulated.end()
+        self.loop.close()

@@ -1,0 +1,76 @@
+"""The campaigns against real processes, each for a few cycles."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CAMPAIGNS = Path(__file__).parents[2] / "campaigns"
+MAY_NOT_MOUNT = 3
+
+
+@pytest.mark.parametrize(
+    ("tool", "cycles"),
+    [("kill_campaign", 3), ("kill_broker_campaign", 2), ("full_disk_campaign", 2)],
+)
+def test_a_short_campaign_finds_nothing(tool, cycles):
+    """kill -9 of a store and of a broker under load, and a disk that fills up: nothing is lost."""
+    done = subprocess.run(
+        [sys.executable, CAMPAIGNS / f"{tool}.py", "--cycles", str(cycles)],
+        check=False, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    if done.returncode == MAY_NOT_MOUNT:
+        pytest.skip("this process may not mount file systems")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["cycles"] == cycles
+    assert report["acknowledged"] > 0
+    assert report["problems"] == 0
+
+
+@pytest.mark.parametrize(("campaign", "cycles"), [("kill", 2), ("full-disk", 1)])
+def test_a_short_campaign_with_kafkas_clients_finds_nothing(campaign, cycles):
+    """Idempotent producers and a consumer that commits: all is there, once and in order."""
+    done = run("kafka_campaigns", campaign, "--cycles", str(cycles))
+    if done.returncode == MAY_NOT_MOUNT:
+        pytest.skip("this process may not mount file systems")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["problems"], report["failed_sends"]) == (0, 0)
+    assert report["acknowledged"] > 0
+
+
+def test_a_short_fuzz_campaign_finds_nothing():
+    """Hostile clients over two lives of a broker: it answers, and no client holds anything."""
+    done = run("fuzz_broker", "--seed", "1", "--cycles", "2", "--steps", "40")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["steps"], report["problems"]) == (80, 0)
+
+
+def test_hostile_clients_stay_within_their_bounds():
+    """Some of the attacks, on a small scale: the tool measures, and no bound is passed."""
+    done = run("hostile_clients", "--scale", "0.1", "--only", "announced_frames", "long_names")
+    assert done.returncode == 0, done.stdout
+    results = json.loads(done.stdout.splitlines()[-1])
+    assert [each["attack"] for each in results] == ["announced_frames", "long_names"]
+    assert results[1]["note"].startswith("10 ")
+
+
+def run(tool, *arguments):
+    """A tool's run to its end."""
+    return subprocess.run(
+        [sys.executable, CAMPAIGNS / f"{tool}.py", *arguments],
+        check=False, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+
+
+def test_a_short_campaign_of_the_pipeline_finds_nothing():
+    """Offload and compact, killed at seeded points and repeated: the same tables, nothing left."""
+    done = run("pipeline_kill_campaign", "--cycles", "6", "--seed", "7")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert (report["cycles"], report["problems"]) == (6, 0)
+    assert report["died"] > 0

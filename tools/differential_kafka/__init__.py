@@ -1,1 +1,0 @@
-"""The scenarios of tools/compare_kafka.py, and what makes two brokers' answers comparable."""

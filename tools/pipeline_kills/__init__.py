@@ -1,1 +1,0 @@
-"""The jobs of tools/pipeline_kill_campaign.py, and what their tables must show."""
