@@ -461,8 +461,8 @@ def names_of_producers(scene: Scene) -> str:
 
 
 def repeated_fields(scene: Scene) -> str:
-    """Commands of 1 MiB that are full of properties."""
-    pairs = {f"{number:x}": "" for number in range(100_000)}
+    """Commands with as many properties as the broker reads."""
+    pairs = {f"{number:x}": "" for number in range(16_384)}
     refused = 0
     with RawClient.from_url(scene.broker.service_url) as client:
         consumer = client.subscribe(TOPIC, "s")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from monitored_broker import MonitoredBroker
 
@@ -67,6 +69,15 @@ class Scene:
         self.client.ping()
         time.sleep(wait_s)
         self.stalls += [line for line in self.broker.stalls() if line["cpu_ms"] >= LISTED_MS]
+
+    def pings(self, count: int) -> str:
+        """Send so many PINGs, one after another; how long the slowest answer took."""
+        slowest_s = 0.0
+        for _ in range(count):
+            began_s = time.monotonic()
+            self.client.ping()
+            slowest_s = max(slowest_s, time.monotonic() - began_s)
+        return f"a PING waited {slowest_s * 1000:.0f} ms"
 
     def ask(self, method: str, path: str) -> int:
         """One HTTP request; the size of its answer."""
@@ -266,6 +277,66 @@ def deleted_topics(scene: Scene) -> str:
     return f"{count} topics"
 
 
+def redelivery_storm(scene: Scene) -> str:
+    """A consumer asks 200 times for the same 5,000 messages."""
+    count, times = scene.scaled(5_000), 200
+    producer = scene.client.create_producer(TOPIC)
+    messages = [unbatched_message(b"x", publish_time_ms=1) for _ in range(count)]
+    producer.send_many(messages)
+    with scene.connect() as client:
+        consumer = client.subscribe(TOPIC, "s", sub_type=SHARED, earliest=True)
+        consumer.flow(count)
+        held = [message.message_id for message in consumer.receive_many(count)]
+        scene.begin()
+        request = commands.redeliver_unacknowledged_messages(consumer.consumer_id, held)
+        grant = commands.flow(consumer.consumer_id, count)
+        client.write((request + grant) * times)
+        waited = scene.pings(20)
+        scene.end()
+    return f"{times} times {count} messages; {waited}"
+
+
+def alternating_producers(scene: Scene) -> str:
+    """Two producers of a connection send in turns, as fast as they may."""
+    count = scene.scaled(60_000)
+    with scene.connect() as client:
+        ids = [client.create_producer(f"{TOPIC}-{n}").producer_id for n in range(2)]
+        body = unbatched_message(b"x" * 100, publish_time_ms=1)
+        frames = [b"".join(commands.send(ids[n % 2], n // 2, body)) for n in range(count)]
+        scene.begin()
+        for at in range(0, count, 10_000):
+            client.write(b"".join(frames[at : at + 10_000]))
+        waited = scene.pings(20)
+        scene.end()
+    return f"{count} messages; {waited}"
+
+
+def idle_consumers(scene: Scene) -> str:
+    """60 consumers, each with a connection that reads nothing, are granted many permits at once."""
+    count, messages = 60, scene.scaled(5_000)
+    producer = scene.client.create_producer(TOPIC)
+    body = unbatched_message(bytes(1_000), publish_time_ms=1)
+    producer.send_many([body] * messages)
+    address = urlsplit(scene.broker.service_url)
+    links = [socket.create_connection((address.hostname, address.port)) for _ in range(count)]
+    earliest = pb.CommandSubscribe.Earliest
+    for number, link in enumerate(links):
+        subscribe = commands.subscribe(TOPIC, f"s{number}", 0, 1, SHARED, initial_position=earliest)
+        link.sendall(commands.connect("idle") + subscribe)
+        # Of the answers only the last one is awaited: SUCCESS of SUBSCRIBE.
+        answers = b""
+        while commands.success(1) not in answers:
+            answers += link.recv(1 << 16)
+    scene.begin()
+    for link in links:
+        link.sendall(commands.flow(0, messages))
+    waited = scene.pings(20)
+    scene.end()
+    for link in links:
+        link.close()
+    return f"{count} consumers; {waited}"
+
+
 SCENARIOS: dict[str, Callable[[Scene], str]] = {
     run.__name__: run
     for run in (
@@ -281,6 +352,9 @@ SCENARIOS: dict[str, Callable[[Scene], str]] = {
         subscriptions_leave,
         key_shared_consumers_come,
         key_shared_redelivery,
+        redelivery_storm,
+        alternating_producers,
+        idle_consumers,
     )
 }
 

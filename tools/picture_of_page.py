@@ -1,6 +1,6 @@
 """Make docs/page.png: the broker's page in a headless Chromium, with a topic of its own.
 
-python tools/picture_of_page.py [OUT] [--width 1100] [--height 1250] [--dark]
+python tools/picture_of_page.py [OUT] [--width 1280] [--height 1500] [--dark]
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def main() -> None:
     """Start a broker, fill a topic, take the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", nargs="?", type=Path, default=OUT)
-    parser.add_argument("--width", type=int, default=1100)
-    parser.add_argument("--height", type=int, default=1800)
+    parser.add_argument("--width", type=int, default=1280)
+    parser.add_argument("--height", type=int, default=1500)
     parser.add_argument("--dark", action="store_true")
     options = parser.parse_args()
     chromium = next(filter(None, map(shutil.which, CHROMIUMS)), None)

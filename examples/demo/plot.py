@@ -30,7 +30,7 @@ def draw(path: Path, stored: Stored, moments: Sequence[MomentRow], killed_at_ms:
     from matplotlib import pyplot as plt
 
     figure, (above, below) = plt.subplots(
-        2, 1, figsize=(11, 8.6), sharex=True, height_ratios=(1, 1.2), layout="constrained"
+        2, 1, figsize=(12.5, 8.6), sharex=True, height_ratios=(1, 1.2), layout="constrained"
     )
     start_ms = stored.broker_times_ms[0]
     _draw_times(above, stored, start_ms)
@@ -52,7 +52,7 @@ def _draw_times(axes: Any, stored: Stored, start_ms: int) -> None:
     axes.set_ylabel("minutes since the first message")
     axes.set_title("Client publish time and broker time of every message", loc="left", fontsize=11)
     axes.grid(alpha=0.25)
-    axes.legend(loc="center", bbox_to_anchor=(0.5, 0.36), ncols=2, framealpha=1)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
 
 
 def _draw_searches(
@@ -79,4 +79,4 @@ def _draw_searches(
     )
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.25)
-    axes.legend(loc="lower right", framealpha=1)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)

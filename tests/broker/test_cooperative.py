@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -13,7 +14,7 @@ from pulsemark.broker import cooperative
 from pulsemark.broker.connection import leaving
 from pulsemark.broker.connection.leaving import LEFT_AT_ONCE
 from pulsemark.broker.connection.session import Session
-from pulsemark.broker.cooperative import PIECE_IDS, Background, LongWork, Turns
+from pulsemark.broker.cooperative import PIECE_IDS, TURN_S, Background, FairTurns, LongWork, Turns
 from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.http import brokers
 from pulsemark.broker.metrics import internal_stats, stats
@@ -27,6 +28,89 @@ from pulsemark.wire import MessageId
 
 Shared = CommandSubscribe.Shared
 Key_Shared = CommandSubscribe.Key_Shared
+
+
+class Cpu:
+    """A thread's CPU time, which the test moves."""
+
+    now_s = 0.0
+
+    def thread_time(self):
+        """Instead of `time.thread_time`."""
+        return self.now_s
+
+
+@pytest.fixture
+def cpu(monkeypatch):
+    """The CPU time that fair turns see."""
+    cpu = Cpu()
+    monkeypatch.setattr(cooperative, "time", cpu)
+    return cpu
+
+
+async def test_many_calls_share_the_time_of_a_turn(cpu):
+    """Sixty calls of 4 ms each take 12 ms of each turn, in their order, and none is left out."""
+    turns = FairTurns.of_running_loop()
+    done: list[int] = []
+    of_turn: list[int] = []
+
+    def call(number):
+        cpu.now_s += 0.004
+        done.append(number)
+
+    for number in range(60):
+        turns.later(partial(call, number))
+    for _ in range(60):
+        await asyncio.sleep(0)
+        of_turn.append(len(done))
+    assert done == [*range(60)]
+    assert max(after - before for before, after in pairwise([0, *of_turn])) == 3
+
+
+async def test_who_comes_late_in_a_turn_waits_for_the_next_one(cpu):
+    """Time that some use up is not there for others in the same turn; who has waited has time."""
+    turns = FairTurns.of_running_loop()
+    has_time: list[bool] = []
+    assert turns.has_time()
+    cpu.now_s += TURN_S
+    assert not turns.has_time()
+    assert turns.is_over
+    turns.later(lambda: has_time.append(turns.has_time()))
+    await asyncio.sleep(0)
+    assert has_time == [True]
+    await asyncio.sleep(0)
+    assert turns.has_time()
+
+
+async def test_what_a_client_asks_does_not_wait_for_all_deliveries(cpu):
+    """A client's call comes after one delivery, however many deliveries wait."""
+    turns = FairTurns.of_running_loop()
+    done: list[str] = []
+
+    def call(name):
+        cpu.now_s += TURN_S
+        done.append(name)
+
+    for _ in range(50):
+        turns.later(partial(call, "delivery"))
+    turns.later(partial(call, "client"), of_client=True)
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert "client" in done
+    assert done.count("delivery") <= 1
+
+
+async def test_a_call_that_fails_or_is_cancelled_stops_no_other():
+    """Those after it are called all the same."""
+    turns = FairTurns.of_running_loop()
+    done: list[int] = []
+    asyncio.get_running_loop().set_exception_handler(lambda *_: done.append(-1))
+    turns.later(lambda: print(done[7]))  # raises IndexError
+    turns.later(partial(done.append, 0)).cancel()
+    turns.later(partial(done.append, 1))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert done == [-1, 1]
 
 
 async def test_others_have_a_turn_between_two_pieces():

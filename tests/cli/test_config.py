@@ -22,7 +22,7 @@ def test_check(pulsemark, tmp_path):
     first, second, summary = ran.out.splitlines()
     assert first == f"{path}:1: error: portt=1: there is no such setting; did you mean port?"
     assert second.startswith(f"{path}:2: warning: host=0.0.0.0: ")
-    assert summary == f"{path}: 1 errors, 1 warnings; 1 settings are used"
+    assert summary == f"{path}: 1 error, 1 warning; used: 1 setting"
     path.write_text('host = "0.0.0.0"\n')
     ran = pulsemark("config", "check", path, "--json")
     assert ran.status == 0

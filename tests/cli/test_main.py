@@ -43,7 +43,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     ("arguments", "named"),
     [
         (["frobnicate"], "frobnicate"),
-        (["--frobnicate"], "COMMAND"),
+        (["--frobnicate"], "--frobnicate"),
         (["seek"], "TOPIC"),
         (["seek", "x"], "TIME"),
         (["seek", "x", "0", "--data-dir", "a", "--grpc", "b:1"], "--grpc"),
@@ -126,3 +126,29 @@ def test_the_option_of_another_protocol_leads_to_the_right_one(pulsemark):
     assert "'pulsar://127.0.0.1:6650' is not of the form http://127.0.0.1:8080" in wrong
     wrong = pulsemark("consume", "x", "-s", "s", "--url", "http://127.0.0.1:8080").error()
     assert "'http://127.0.0.1:8080' is not of the form pulsar://127.0.0.1:6650" in wrong
+
+
+def test_what_an_extra_brings(pulsemark, monkeypatch):
+    """Without it the error names the module and how to install it."""
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    refused = pulsemark("token", "create", "--secret-key", "k", "--subject", "a").error()
+    assert (
+        refused
+        == "this needs jwt, which is not installed: pip install '/path/to/checkout[security]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (("--frobnicate", "topics"), "there is no option --frobnicate"),
+        (("topics", "list", "a/b/c"), "'a/b/c': a namespace's name has the form tenant/namespace"),
+        (("stats", "--namespace", "x"), "'x': a namespace's name has the form tenant/namespace"),
+        (("retain", "--namespace", "x"), "'x': a namespace's name has the form tenant/namespace"),
+        (("subscriptions", "create", "x", ""), "SUBSCRIPTION must not be empty"),
+        (("perf", "produce", "x", "--rate", "-1"), "argument -r/--rate: '-1' is not a number"),
+    ],
+)
+def test_wrong_arguments_are_named(pulsemark, call, named):
+    """Each error says which argument is wrong, and its value, before a broker is asked."""
+    assert named in pulsemark(*call).error()

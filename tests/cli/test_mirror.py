@@ -36,7 +36,7 @@ def test_the_sum_and_the_comparison(pulsemark: Command, folder: Folder, tmp_path
     ran = pulsemark("mirror", folder.path, tmp_path / "b", *ONCE, "--verify")
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.splitlines()[1] == f"{TOPIC}: 10 entries are equal"
-    assert "10 entries, 19 messages" in ran.out
+    assert "entries: 10, messages: 19" in ran.out
     ran = pulsemark("mirror", folder.path, tmp_path / "c", *ONCE, "--verify", "--json")
     done, compared = ran.json()
     assert (done["topic"], done["entries"], done["messages"]) == (TOPIC, 10, 19)
@@ -178,7 +178,7 @@ def test_progress_is_said(folder: Folder, tmp_path: Path) -> None:
         store.open_topic(TOPIC).append(folder.bodies[0]).commit.wait()
     wait_for(lambda: count_in(tmp_path / "b") == 20, process)
     assert process.stderr is not None
-    assert process.stderr.readline().startswith("1 topics, ")
+    assert process.stderr.readline().startswith("topics: 1, ")
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=LIMIT_S)
-    assert (process.returncode, out.split(",")[1]) == (0, " 11 entries")
+    assert (process.returncode, out.split(",")[1]) == (0, " entries: 11")

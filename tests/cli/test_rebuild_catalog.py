@@ -20,7 +20,7 @@ def test_damaged_catalog(folder: Folder, pulsemark: Command) -> None:
     assert "pulsemark rebuild-catalog" in ran.out
     ran = pulsemark("rebuild-catalog", folder.path)
     assert ran.status == 0
-    assert "found 1 topics with 1 segments" in ran.out
+    assert "found 1 topic with 1 segment" in ran.out
     assert "catalog.sqlite.old-1" in ran.out
     assert "schemas" in ran.out.splitlines()[-1]
     assert pulsemark("verify", folder.path).status == 0
@@ -32,7 +32,7 @@ def test_sound_catalog(folder: Folder, pulsemark: Command) -> None:
     """Of a catalog that can be read nothing is lost."""
     with LocalStore.open(folder.path) as store:
         store.catalog.put("namespace", "public/default", b"{}")
-    (rebuilt,) = pulsemark("rebuild-catalog", folder.path, "--json").json()
+    (rebuilt,) = pulsemark("rebuild-catalog", "--data-dir", folder.path, "--json").json()
     assert rebuilt == {
         "folder": str(folder.path),
         "moved_to": str(folder.path / "catalog.sqlite.old-1"),

@@ -15,6 +15,7 @@ import pytest
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.broker.configuration.settings import INTERCEPTORS, PULSAR_SETTINGS, runtime_settings
 from pulsemark.broker.policies.own_policies import StampPolicy
+from pulsemark.metadata import BrokerEntryMetadata, application_tags
 from pulsemark.testing import RawClient, running_broker
 
 Command = Any
@@ -35,7 +36,8 @@ def broker() -> Iterator[BrokerThread]:
 def lines(program: str) -> list[list[str]]:
     """The page's command lines of a program, as words."""
     blocks = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
-    words = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    whole = [block.replace("\\\n", " ") for block in blocks]
+    words = [shlex.split(line) for block in whole for line in block.splitlines()]
     return [line for line in words if line[0] == program]
 
 
@@ -75,7 +77,7 @@ def test_its_requests_are_answered_as_the_page_says(broker: BrokerThread) -> Non
 def test_its_programs_run(broker: BrokerThread, capsys: pytest.CaptureFixture[str]) -> None:
     """Each Python block does what the text before it says; the last one prints index and time."""
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     for block in blocks:
         names: dict[str, Any] = {}
         program = (
@@ -84,6 +86,10 @@ def test_its_programs_run(broker: BrokerThread, capsys: pytest.CaptureFixture[st
             .replace("receive()", "receive(20_000)")
         )
         exec(compile(program, "docs/stamps.md", "exec"), names)
+        if "RackStamper" in names:
+            metadata = BrokerEntryMetadata()
+            names["RackStamper"]().stamp(None, metadata)
+            assert application_tags(metadata) == {"rack": b"r17"}
         if "producer" in names:
             names["producer"].flush()
         if "client" in names:

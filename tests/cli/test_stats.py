@@ -27,7 +27,7 @@ def test_a_screen_of_its_own(stats, terminal):
     assert stats("--interval", "1", "--count", "2").status == 0
     screen, stays = shown.getvalue().split("\x1b[?1049l")
     assert screen.count("30 topics  every 1 s") == 2
-    (left, _) = re.findall(r"(\d+) topics more", screen)
+    (left, _) = re.findall(r"not shown: (\d+) topics", screen)
     topics = {f"topic-{number:02}" for number in range(30)}
     seen = {name for name in topics if name in screen}
     assert len(seen) + int(left) == 30
@@ -49,3 +49,12 @@ def test_sorted(stats):
     assert lines[1].split()[0].endswith("topic-07")
     assert [row["backlog"] for row in stats("--sort", "backlog", "--json").json()][:2] == [1, 0]
     assert "--sort" in stats("--sort", "size").error()
+
+
+def test_a_row_fits_80_columns(stats, terminal):
+    """Names of the default namespace and headings are short, so that nothing is folded."""
+    shown = terminal("stdout", 80)
+    assert stats().status == 0
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in shown.getvalue().splitlines()]
+    assert lines[0].split()[-4:] == ["stored", "backlog", "prod", "cons"]
+    assert all("persistent:" not in line and len(line) <= 80 for line in lines)

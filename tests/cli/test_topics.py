@@ -8,6 +8,7 @@ import io
 import json
 import sys
 
+import kafka
 import pytest
 
 from pulsemark.testing import running_broker
@@ -59,7 +60,7 @@ def test_messages_there_and_back(connect, ask, broker):
     assert one["properties"] == {"shop": "north"}
     assert broker.backlog("orders", "s") == 0
     waited = connect("consume", "orders", "-s", "s", "--timeout", "0.2").err
-    assert "of 1 messages came" in waited
+    assert "of 1 message came" in waited
     assert "--from earliest shows what is there" in waited
     assert "key=42" in connect("consume", "orders", "--peek", "--from", "earliest").out
     assert ask("subscriptions", "reset", "orders", "s", "-1h").status == 0
@@ -183,3 +184,23 @@ def test_a_subscription_without_a_name(connect):
         assert (
             "--subscription must not be empty" in connect("consume", "orders", "-s", name).error()
         )
+
+
+def test_groups_of_kafkas_clients(pulsemark):
+    """`subscriptions list` has those with offsets of the topic; else it says why it has none."""
+    with running_broker(storage="memory", kafka_port=0) as broker:
+        ask = ("subscriptions", "list", "orders", "--url", broker.http_url)
+        producer = kafka.KafkaProducer(bootstrap_servers=broker.kafka_url)
+        for value in (b"a", b"b", b"c"):
+            producer.send("orders", value)
+        producer.close()
+        assert pulsemark(*ask, "--kafka", broker.kafka_url, "--json").json() == []
+        consumer = kafka.KafkaConsumer(bootstrap_servers=broker.kafka_url, group_id="billing")
+        place = kafka.TopicPartition("orders", 0)
+        consumer.assign([place])
+        consumer.commit({place: kafka.structs.OffsetAndMetadata(1, "", -1)})
+        consumer.close()
+        rows = pulsemark(*ask, "--kafka", broker.kafka_url, "--json").json()
+        assert rows == [{"subscription": "billing", "type": "kafka", "consumers": 0, "backlog": 2}]
+        wrong = pulsemark(*ask, "--kafka", "127.0.0.1:1")
+        assert (wrong.status, "127.0.0.1:1" in wrong.err) == (0, True)

@@ -14,7 +14,7 @@ def test_clean_folder(folder: Folder, pulsemark: Command) -> None:
     ran = pulsemark("verify", folder.path)
     assert ran.status == 0
     size = folder.segment().stat().st_size
-    assert ran.out == f"1 topics, 1 segments, 10 entries, 19 messages, {size} bytes: clean\n"
+    assert ran.out == f"1 topic, 1 segment, 10 entries, 19 messages, {size:,} bytes: clean\n"
     assert ran.err == ""
 
 
@@ -28,7 +28,7 @@ def test_damaged_folder(folder: Folder, pulsemark: Command) -> None:
     assert ":3 damaged at byte" in finding
     assert str(folder.segment()) in finding
     assert summary.endswith("9 entries, 18 messages, "
-                            f"{folder.segment().stat().st_size} bytes: 1 damage")  # fmt: skip
+                            f"{folder.segment().stat().st_size:,} bytes: 1 damage")  # fmt: skip
 
 
 def test_json(folder: Folder, pulsemark: Command) -> None:

@@ -28,6 +28,15 @@ def test_other_than_whole_numbers_are_refused(tmp_path, value):
         assert finder.by_index(2).first_index == 2
 
 
+def test_a_method_is_one_of_the_two(tmp_path):
+    """Another value is named, and is not taken for one of the methods."""
+    with LocalStore.open(tmp_path) as store:
+        finder = Finder(store.open_topic("orders"))
+        for search in (finder.by_time, finder.by_index):
+            with pytest.raises(TypeError, match="method must be a SearchMethod, not 'foo'"):
+                search(0, method="foo")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", [5, None, b"orders"])
 def test_topic_name_is_a_str(tmp_path, name):
     """The error names the value that is no name."""

@@ -12,7 +12,7 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from pulsemark.broker.subscriptions.foreign_entries import read_entries
+from pulsemark.broker.subscriptions.kafka_entries import read_entries
 from pulsemark.kafka import records
 from pulsemark.ledger import EntryKind, Position
 from pulsemark.metadata import payload_of

@@ -7,6 +7,8 @@ import urllib.request
 
 import kafka
 import pytest
+from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords
 
 from pulsemark.ledger import CatalogError
@@ -22,6 +24,20 @@ ADMIN = "/admin/v2/persistent/public/default"
 def started(folder):
     """A broker with the default settings."""
     return running_broker(data_dir=folder, kafka_port=0, kafka_group_initial_rebalance_delay_ms=0)
+
+
+def offset_at(raw, topic, time_ms):
+    """The answer of ListOffsets for a time."""
+    asked = ListOffsetsRequest.ListOffsetsTopic(
+        name=topic,
+        partitions=[
+            ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+                partition_index=0, current_leader_epoch=-1, timestamp=time_ms
+            )
+        ],
+    )
+    answer = raw.call(ListOffsetsRequest, 5, replica_id=-1, isolation_level=0, topics=[asked])
+    return answer.topics[0].partitions[0]
 
 
 def ask(broker, path, value):
@@ -148,3 +164,38 @@ def test_if_the_epoch_cannot_begin_producers_are_refused(tmp_path, monkeypatch):
             assert records_of(raw.fetch("t", 0).records) == [(0, b"a")]
         assert raw.produce("t", record_set([b"b"])).base_offset == 2
         assert ledger_of(broker, "t").epoch == 1
+
+
+@pytest.mark.parametrize("epoch", [2**31 - 1, 2**31, 3_000_000_000])
+def test_an_epoch_that_kafka_cannot_carry_is_shown_as_unknown(tmp_path, epoch):
+    """Its own topic is read and written, and other topics' answers are as before."""
+    shown = epoch if epoch < 2**31 else -1
+    with started(tmp_path / "data") as broker, RawKafka.from_url(broker.kafka_url) as raw:
+        create(raw, "t")
+        create(raw, "other")
+        raw.produce("t", record_set([b"a"]))
+        ledger_of(broker, "t").begin_epoch(epoch).commit.wait()
+        assert raw.produce("t", record_set([b"b"])).error_code == 0
+        answer = raw.call(MetadataRequest, 7, topics=None, allow_auto_topic_creation=False)
+        assert {t.name: t.partitions[0].leader_epoch for t in answer.topics} == {
+            "t": shown,
+            "other": 0,
+        }
+        for version in (0, 3, 11):
+            found = records_of(raw.fetch("t", 0, version=version, leader_epoch=-1).records)
+            assert [value for _, value in found if value in (b"a", b"b")] == [b"a", b"b"]
+        assert raw.fetch("t", 0, leader_epoch=0).error_code == 74
+        for time_ms in (-1, -2, 0):
+            assert offset_at(raw, "t", time_ms).error_code == 0
+        assert offset_at(raw, "t", -1).leader_epoch == shown
+        consumer = kafka.KafkaConsumer(
+            bootstrap_servers=broker.kafka_url, auto_offset_reset="earliest"
+        )
+        consumer.assign([kafka.TopicPartition("t", 0)])
+        values: list[bytes] = []
+        while len(values) < 2:
+            polled = consumer.poll(timeout_ms=WAIT_S * 1000)
+            assert polled
+            values += [record.value for records in polled.values() for record in records]
+        consumer.close()
+        assert values == [b"a", b"b"]

@@ -15,6 +15,7 @@ from pulsemark.ledger import (
     EntryTooLargeError,
     InvalidEntryError,
     LocalStore,
+    MemoryStore,
     Position,
     StoreClosedError,
     StoreOptions,
@@ -313,6 +314,33 @@ def test_body_cannot_be_resized_or_closed_while_it_is_pending(open_store):
         view.release()
     last.commit.wait(10)
     assert [bytes(e.body) for e in everything(topic)] == [b"first", b"resized", b"released"]
+
+
+@pytest.mark.parametrize("engine", [LocalStore, MemoryStore])
+def test_a_run_of_bodies_is_checked_as_one_body_is(engine, tmp_path):
+    """Bodies of a run are taken as bytes, and are held; what no entry can be is refused by name."""
+    wrong = [
+        (["text"], [1], {}), ([None], [1], {}), ([memoryview(bytes(8))[::2]], [1], {}),
+        ([b"x"], ["1"], {}), ([b"x"], [2**31], {}), ([b"x"], [1], {"kind": 99}),
+        ([], [], {}), ([b"x", b"y"], [1], {}), ([b"x"], [1, 1], {}),
+    ]  # fmt: skip
+    with engine.open(*([tmp_path] if engine is LocalStore else [])) as store:
+        topic = store.open_topic(ORDERS)
+        topic.append(b"first").commit.wait(10)
+        for bodies, counts, others in wrong:
+            with pytest.raises(InvalidEntryError, match=ORDERS):
+                topic.append_run(bodies, counts, **others)
+        numbers, held = array("I", range(2)), bytearray(b"held")
+        with store.committer.lock:
+            sent = [
+                topic.append_run(bodies, [True] * len(bodies))
+                for bodies in ([numbers, b"left"], [held, "text"])
+            ]
+            with pytest.raises(BufferError):
+                held.clear()
+        sent[-1][0].commit.wait(10)
+        assert [added for _, added in sent] == [1, 1]
+        assert [bytes(e.body) for e in everything(topic)] == [b"first", bytes(numbers), b"held"]
 
 
 def test_closed_store_refuses_reads_and_opens_no_file_again(open_store):

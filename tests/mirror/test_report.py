@@ -20,7 +20,7 @@ def test_progress_comes_in_time_and_only_if_there_is_some() -> None:
         now_s += 11
         report.progress()
     assert [line.split(";")[0] for line in lines] == [
-        "2 topics, 1 entries, 3 messages, 5 bytes, 0 gaps"
+        "topics: 2, entries: 1, messages: 3, bytes: 5, gaps: 0"
     ]
     report.gap(Gap("a", "indexes 3 to 4 are missing"))
     report.lost("it broke")

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pulsemark.ledger import FolderReader
+from pulsemark.ledger import FolderLockedError, FolderReader
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import crc32c
 from pulsemark.pipeline import (
@@ -461,3 +461,49 @@ def test_a_lenient_copy_is_not_called_whole(case: Case) -> None:
         checks = verify_offload(case.path, case.folder / f"table-{number}")
         assert [check.good for check in checks] == [False, True], number
         assert TOPIC not in truncate_offloaded(case.path, case.folder / f"table-{number}")
+
+
+def shorten(path: Path, size_bytes: int, *, is_index_lost: bool) -> None:
+    """Cut bytes off the end of the topic's last segment file."""
+    last = files_of(path)[-1]
+    with last.open("r+b") as file:
+        file.truncate(max(0, last.stat().st_size - size_bytes))
+    if is_index_lost:
+        last.with_suffix(".idx").unlink()
+
+
+@pytest.mark.parametrize("is_index_lost", [False, True], ids=["index", "no-index"])
+@pytest.mark.parametrize("size_bytes", [1, 20, 300, 10_000])
+def test_a_shortened_file(case: Case, size_bytes: int, is_index_lost: bool) -> None:
+    """A copied log whose last file became shorter is refused by name, and is not truncated.
+
+    A stream that read up to there refuses it, too.
+    """
+    case.stages.put(ALL, case.path)
+    case.offload(True, "table")
+    case.stream(True)
+    start = case.reached
+    shorten(case.path, size_bytes, is_index_lost=is_index_lost)
+    for again in (lambda: case.stream(True, start), lambda: case.offload(True, "table")):
+        with pytest.raises(DataLossError, match=TOPIC):
+            again()
+    checks = verify_offload(case.path, case.folder / "table")
+    assert not next(check for check in checks if check.topic == TOPIC).good
+    before = sorted(file.name for file in (case.path / "ledgers").glob("*.log"))
+    assert TOPIC not in truncate_offloaded(case.path, case.folder / "table")
+    assert sorted(file.name for file in (case.path / "ledgers").glob("*.log")) == before
+
+
+def test_a_file_that_is_shortened_below_a_running_store(case: Case) -> None:
+    """A store that has the folder open does not hide that a copied log is shorter."""
+    case.stages.put(ALL, case.path)
+    case.offload(True, "table")
+    folder = case.tools.Folder(case.path)
+    try:
+        shorten(case.path, 20, is_index_lost=False)
+        with pytest.raises(DataLossError, match=TOPIC):
+            case.offload(True, "table")
+        with pytest.raises(FolderLockedError):
+            truncate_offloaded(case.path, case.folder / "table")
+    finally:
+        folder.store.close()

@@ -18,6 +18,7 @@ from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import peek, read_message_metadata
 from pulsemark.pipeline import run_job
+from pulsemark.proto.broker_entry_pb2 import CONTROL_USER
 from pulsemark.testing.raw_messages import BatchMember
 
 pytestmark = pytest.mark.timeout(300)
@@ -223,6 +224,20 @@ def test_a_mirror_is_compared_by_its_source(tools: Any, spark: Any, tmp_path: Pa
     against = ("audit", tmp_path / "west", "--against", tmp_path / "east")
     assert run(*against)[0] == 1
     assert run(*against, "--by-source")[:2] == (0, [])
+
+
+def test_a_control_tag_that_is_not_utf8(tools: Any, spark: Any, tmp_path: Path) -> None:
+    """Its value is shown in hex, and the other entries as ever."""
+    folder = tools.Folder(tmp_path / "data")
+    ledger = folder.topic("a").ledger
+    for name, value in (("x", b"gr\xc3\xbcn"), ("y", b"\xff\xfe"), ("z", b"")):
+        ledger.append_control(CONTROL_USER, name, tags={"by": value}).commit.wait(10)
+    folder.store.close()
+    code, rows, said = run("control", tmp_path / "data")
+    assert (code, said) == (0, "")
+    assert {row["name"]: row["tags"] for row in rows} == {
+        "x": "by=gr\u00fcn", "y": "by=0xFFFE", "z": "by="
+    }  # fmt: skip
 
 
 def test_a_killed_worker(tools: Any, spark: Any, tmp_path: Path) -> None:

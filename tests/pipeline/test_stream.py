@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from pulsemark.metadata import StamperChain
 from pulsemark.pipeline.errors import DataLossError, OptionError
 from pulsemark.pipeline.options import StreamOptions
 from pulsemark.pipeline.source import LedgerSource
+from pulsemark.pipeline.stream import start_text
 from pulsemark.testing.raw_messages import BatchMember, unbatched_message
 
 
@@ -187,6 +189,32 @@ def test_where_a_stream_begins(folder: Any, tools: Any) -> None:
     )
     reader = source.streamReader(tools.spark_schema(["__index"]))
     assert reader.initialOffset()[topic.name]["index"] == 4
+
+
+def test_a_log_line_says_where_a_new_query_starts(
+    folder: Any, tools: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each topic with its index; a warning if earlier messages are skipped, and once a query."""
+    fill(folder.topic("a"), 7)
+    query = Query(tools, folder, topic="a", startingOffsets="latest")
+    query.restart()
+    query.step()
+    (line,) = [each for each in caplog.records if "new stream" in each.message]
+    assert line.levelno == logging.WARNING
+    assert line.message == "the new stream starts in persistent://public/default/a at index 7"
+    caplog.clear()
+    caplog.set_level(logging.INFO)
+    Query(tools, folder, topic="a", startingOffsets="earliest")
+    assert [(each.levelno, each.message.rpartition(" ")[2]) for each in caplog.records] == [
+        (logging.INFO, "0")
+    ]
+
+
+def test_a_log_line_about_many_topics_is_short() -> None:
+    """Five topics are named, the others are counted; without topics the line says so."""
+    offset = {f"t{number}": {"index": number, "id": 1} for number in range(7)}
+    assert start_text(offset).endswith("t4 at index 4 and 2 more")
+    assert "no topic yet" in start_text({})
 
 
 def test_new_topics_are_read_from_their_first_message(folder: Any, tools: Any) -> None:

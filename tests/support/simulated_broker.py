@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pulsemark.broker import handlers
 from pulsemark.broker.configuration.config import BrokerConfig
-from pulsemark.broker.connection.session import Session
 from pulsemark.broker.housekeeping import Housekeeping
 from pulsemark.broker.server import make_services
-from pulsemark.broker.services import Services
+from pulsemark.broker.services import Services, Session
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.proto import pulsar_api_pb2 as pb
@@ -123,7 +123,7 @@ class SimulatedClient:
 
     def __post_init__(self) -> None:
         self._connection = Connection(Role.CLIENT)
-        self.session = self.broker.loop.do(lambda: Session(self.broker.services))
+        self.session = self.broker.loop.do(lambda: Session(self.broker.services, handlers))
         self._transport = SimulatedTransport(self)
         self.broker.loop.do(lambda: self.session.connection_made(self._transport))
         self.send(commands.connect("simulated"))

@@ -23,6 +23,7 @@ from pulsemark.wire import (
     FrameTooLargeError,
     InvalidFieldError,
     InvalidTextError,
+    LongListError,
     MalformedCommandError,
     Message,
     MessageId,
@@ -734,6 +735,23 @@ def test_a_flow_must_permit_something(permits: int) -> None:
 
     assert isinstance(error, InvalidFieldError)
     assert (error.type, error.field, error.value) == (T.FLOW, "messagePermits", permits)
+
+
+def test_a_request_with_more_properties_than_any_may_have_is_not_read() -> None:
+    """It is refused by their number; a client reads lists of topics of any length."""
+    body = pb.CommandProducer(topic="t", producer_id=1, request_id=1)
+    body.metadata.extend([pb.KeyValue(key="", value="")] * 16_385)
+
+    error = violation_of(long_frame(T.PRODUCER, body))
+
+    assert isinstance(error, LongListError)
+    assert (error.field, error.count, error.most) == ("metadata", 16_385, 16_384)
+    del body.metadata[0]
+    (event,) = events_of(long_frame(T.PRODUCER, body))
+    assert len(event.body.metadata) == 16_384
+    names = pb.CommandGetTopicsOfNamespaceResponse(request_id=1, topics=["x"] * 20_000)
+    (answer,) = events_of(long_frame(T.GET_TOPICS_OF_NAMESPACE_RESPONSE, names), Role.CLIENT)
+    assert len(answer.body.topics) == 20_000
 
 
 # ---- after a violation -------------------------------------------------------------------------

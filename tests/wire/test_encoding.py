@@ -143,6 +143,49 @@ def test_message_frame_is_protobufs(
 
 @given(
     uint64s,
+    int64s,
+    st.lists(
+        st.tuples(st.integers(0, 2**63 - 1) | st.integers(0, 300), st.binary(max_size=9)),
+        max_size=9,
+    ),
+    st.integers(0, 300),
+    st.integers(-1, 2**31 - 1),
+    st.none() | uint64s,
+)
+@settings(deadline=None)
+def test_a_run_of_messages_is_each_message(
+    consumer_id: int,
+    ledger_id: int,
+    entries: list[tuple[int, bytes]],
+    first: int,
+    partition: int,
+    consumer_epoch: int | None,
+) -> None:
+    """MESSAGEs made together have the bytes of those made alone, whatever their ids and sizes."""
+    entries += [(first + number, bytes(100)) for number in range(200)]
+    entries.append((first, bytes(3_000)))
+    together = commands.message_frames(
+        consumer_id, ledger_id, entries, partition=partition, consumer_epoch=consumer_epoch
+    )
+
+    assert b"".join(together) == b"".join(
+        part
+        for entry_id, body in entries
+        for part in commands.message_frame(
+            consumer_id,
+            ledger_id,
+            entry_id,
+            0,
+            (),
+            [body],
+            partition=partition,
+            consumer_epoch=consumer_epoch,
+        )
+    )
+
+
+@given(
+    uint64s,
     uint64s,
     st.integers(-(2**31), 2**31 - 1),
     st.none() | uint64s,

@@ -46,6 +46,11 @@ EXAMPLES: list[tuple[ProtocolError, dict[str, object], str]] = [
         "LOOKUP.topic is not UTF-8",
     ),
     (
+        errors.LongListError(5, "PRODUCER", "metadata", 20_000, 16_384),
+        {"type": 5, "name": "PRODUCER", "field": "metadata", "count": 20_000, "most": 16_384},
+        "PRODUCER.metadata has 20000 values; at most 16384 are allowed",
+    ),
+    (
         errors.InvalidFieldError(11, "FLOW", "messagePermits", 0),
         {"type": 11, "name": "FLOW", "field": "messagePermits", "value": 0},
         "FLOW.messagePermits must not be 0",

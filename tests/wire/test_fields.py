@@ -8,6 +8,7 @@ from pulsemark.wire.fields import (
     TYPE_NAMES,
     TYPES_WITH_TEXT_IN_BODY,
     find_invalid_text,
+    find_long_list,
     read_unknown_type,
 )
 
@@ -51,6 +52,22 @@ def test_bad_text_is_found_at_every_depth() -> None:
     damaged = pb.CommandSubscribe.FromString(body.SerializeToString().replace(b"~~", b"\xc3\x28"))
 
     assert find_invalid_text(damaged) == "schema.name"
+
+
+def test_a_long_list_of_texts_is_found_at_every_depth() -> None:
+    """Its path and length; lists without texts may be longer."""
+    pair = pb.KeyValue(key="", value="")
+    body = pb.CommandProducer(topic="t", producer_id=1, request_id=2)
+    body.metadata.extend([pair] * 3)
+    assert find_long_list(body, 3) is None
+    assert find_long_list(body, 2) == ("metadata", 3)
+    body.ClearField("metadata")
+    body.schema.CopyFrom(pb.Schema(name="", schema_data=b"", type=pb.Schema.String))
+    body.schema.properties.extend([pair] * 4)
+    assert find_long_list(body, 3) == ("schema.properties", 4)
+    ids = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual)
+    ids.message_id.extend([pb.MessageIdData(ledgerId=1, entryId=1)] * 5)
+    assert find_long_list(ids, 3) is None
 
 
 def test_the_number_of_an_unknown_type_is_read() -> None:

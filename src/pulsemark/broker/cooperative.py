@@ -2,11 +2,12 @@
 
 One ACK can name half a million messages, a topic can have ten thousand subscriptions, a
 subscription twenty thousand consumers. Code that visits all of them is written as an iterator of
-pieces: each `next` does a small, bounded part of the work. Two classes run pieces:
+pieces: each `next` does a small, bounded part of the work. `FairTurns` bounds what the connections
+and subscriptions of a loop do in one turn together. Two classes run pieces:
 
-- `LongWork`: the work of one subscription, in the order in which it came, one piece in each turn
-  of the loop. If nothing is waiting, the first piece runs at once. After a piece that gives a
-  future the next one comes when that is done.
+- `LongWork`: the work of one subscription, in the order in which it came, at most one piece in
+  each turn of the loop (see `FairTurns`). If nothing is waiting, the first piece runs at once.
+  After a piece that gives a future the next one comes when that is done.
 - `Turns`: work that a coroutine waits for, for SLICE_S in each turn of the loop. All such work of
   a broker shares these slices, so that many requests get no more of the loop than one request.
   Short work of that kind runs at once, as long as the slice of this turn has time.
@@ -27,12 +28,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from ..ledger import LedgerError
 from .errors import RefusedError
 
-__all__ = ["PIECE_IDS", "Background", "LongWork", "Turns", "at_once"]
+__all__ = ["PIECE_IDS", "Background", "FairTurns", "LongWork", "Turns", "at_once"]
 
 T = TypeVar("T")
 
@@ -40,10 +43,118 @@ log = logging.getLogger(__name__)
 
 #: Message ids that are handled in one turn.
 PIECE_IDS = 1_000
+#: How long connections and subscriptions may work in one turn of the loop, all together.
+TURN_S = 0.01
 #: How long the pieces of one turn may take together. The last piece may end after that.
 SLICE_S = 0.005
 #: Long answers that are made at a time. The others wait after their first slice.
 LONG_ANSWERS_AT_ONCE = 4
+
+
+class Due:
+    """A call that waits for its turn."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        """Do not call."""
+        self._call = None
+
+    def run(self) -> bool:
+        """Call, unless it was cancelled. Return whether it was called."""
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+        return call is not None
+
+
+class FairTurns:
+    """What connections and subscriptions do in one turn of the event loop: TURN_S together.
+
+    Who has something to do asks `has_time`. When the time of the turn is used up, the call waits
+    with `later`, after all that wait already. At least one of them is called in each turn, so each
+    gets its turn, however busy the others are. Measured is the thread's CPU time: what other
+    processes take of the machine does not count.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._call_soon = loop.call_soon
+        self._of_clients: deque[Due] = deque()
+        self._others: deque[Due] = deque()
+        self._until_s: float | None = None
+        """When this turn's time is over. None: nobody has used any of it."""
+        self._is_granted = False
+        """Whether a call that has waited runs now. It has time in any case."""
+        self._is_planned = False
+
+    @staticmethod
+    def of_running_loop() -> FairTurns:
+        """Those of the running event loop."""
+        loop = asyncio.get_running_loop()
+        found = _fair_turns.get(loop)
+        if found is None:
+            found = _fair_turns[loop] = FairTurns(loop)
+        return found
+
+    def has_time(self) -> bool:
+        """Whether something may be done in this turn; if not, it has to wait (`later`)."""
+        if self._until_s is None:
+            self._until_s = time.thread_time() + TURN_S
+            self._call_soon(self._ended)
+            return True
+        return self._is_granted or time.thread_time() < self._until_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether others have used up this turn's time. Does not begin the time, as the other."""
+        return self._until_s is not None and not self.has_time()
+
+    def later(self, call: Callable[[], None], *, of_client: bool = False) -> Due:
+        """Call in a later turn, after all calls of its kind that wait already.
+
+        ``of_client``: it handles what a client has sent. Such calls and the others take turns: an
+        answer does not wait for the deliveries of all subscriptions.
+        """
+        due = Due(call)
+        (self._of_clients if of_client else self._others).append(due)
+        self._plan()
+        return due
+
+    def _plan(self) -> None:
+        if (self._of_clients or self._others) and not self._is_planned:
+            self._is_planned = True
+            self._call_soon(self._run)
+
+    def _ended(self) -> None:
+        self._until_s = None
+
+    def _run(self) -> None:
+        self._is_planned = False
+        self.has_time()  # the turn's time begins here, if it has not yet
+        try:
+            for due in self._in_turns():
+                self._is_granted = True
+                was_called = due.run()
+                self._is_granted = False
+                if was_called and not self.has_time():
+                    break
+        finally:
+            self._is_granted = False
+            self._plan()
+
+    def _in_turns(self) -> Iterator[Due]:
+        """Take the calls that wait now, one of each kind in turns."""
+        kinds = [(waiting, len(waiting)) for waiting in (self._of_clients, self._others)]
+        for number in range(max(count for _, count in kinds)):
+            for waiting, count in kinds:
+                if number < count:
+                    yield waiting.popleft()
+
+
+_fair_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, FairTurns] = WeakKeyDictionary()
 
 
 class LongWork:
@@ -54,7 +165,7 @@ class LongWork:
     def __init__(self) -> None:
         #: None: there are none. Each subscription has such an object, and a deque has 600 bytes.
         self._jobs: deque[tuple[Iterator[object], Callable[[], None]]] | None = None
-        self._turn: asyncio.Handle | None = None
+        self._turn: Due | None = None
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -65,7 +176,10 @@ class LongWork:
             self._jobs = deque()
         self._jobs.append((pieces, done))
         if len(self._jobs) == 1:
-            self._step(self._jobs)
+            if FairTurns.of_running_loop().has_time():
+                self._step(self._jobs)
+            else:
+                self._plan(self._jobs)
 
     async def finished(self, pieces: Iterator[object]) -> None:
         """Add pieces and return after the last one. Cancelling the caller does not stop them."""
@@ -101,9 +215,12 @@ class LongWork:
         if not is_over and isinstance(piece, asyncio.Future):
             piece.add_done_callback(lambda _: self._step(jobs))
         elif jobs:
-            self._turn = asyncio.get_running_loop().call_soon(self._step, jobs)
+            self._plan(jobs)
         elif self._jobs is jobs:
             self._jobs = None
+
+    def _plan(self, jobs: deque[tuple[Iterator[object], Callable[[], None]]]) -> None:
+        self._turn = FairTurns.of_running_loop().later(partial(self._step, jobs))
 
 
 class Turns:

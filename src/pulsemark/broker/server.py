@@ -42,6 +42,7 @@ from ..ledger import CatalogError, LocalStore
 from ..ledger.commit.group_commit import Notify
 from ..metadata import StamperChain, StampError
 from ..wire import TopicName
+from . import handlers
 from .audit.auditor import Auditor
 from .cleaning.inactive_topics import Lifetimes
 from .cleaning.worker import Cleaning
@@ -50,7 +51,6 @@ from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings, stored_settings
 from .connection.accepting import Listening, connections_affordable, url_host
 from .connection.revoking import Revoking
-from .connection.session import Session
 from .connection.shutdown import Ending
 from .counters import CacheMeter
 from .errors import BrokerStateError, ConfigError, NoDataFolderError
@@ -62,7 +62,7 @@ from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
 from .security.providers import authorization_plugin, make_authenticator
-from .services import Services
+from .services import Services, Session
 from .storage import Storage, StorageHealth, executor_threads, needs_folder, open_store, opened
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
@@ -247,7 +247,7 @@ class Broker:
         if self._kafka is not None:
             services.kafka_place = self._kafka.place(self._advertised_host())
         self._housekeeping = Housekeeping(self._services)
-        Revoking(self._services)
+        Revoking(services.authorizer, services.sessions, services.topics.turns)
         self._services.cleaning.start()
         self._services.lifetimes.start()
         self._services.auditor.start()
@@ -301,7 +301,7 @@ class Broker:
 
     def make_session(self) -> Session:
         """The protocol of a new connection. The test kit's broker makes one with faults."""
-        return Session(self.services)
+        return Session(self.services, handlers)
 
     def _http_protocol(self) -> asyncio.BaseProtocol:
         from .http.connection import HttpConnection

@@ -6,10 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings
+from .connection import session as connection_session
 from .counters import CacheMeter
 from .memory import InputMemory, KeptMemory, OutputMemory, PublishBudget
 from .security.authentication import Authenticator
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
     from .audit.auditor import Auditor
     from .cleaning.inactive_topics import Lifetimes
     from .cleaning.worker import Cleaning
-    from .connection.session import Session
     from .ownership import Cluster, GrpcPlace, KafkaPlace
     from .security.authorization import Authorizer
     from .topics.registry import Topics
     from .topics.schemas import Schemas
 
-__all__ = ["Services"]
+__all__ = ["Services", "Session"]
 
 
 class Closable(Protocol):
@@ -131,3 +131,7 @@ class Services:
 
 def _host(session: Session) -> str:
     return session.address.rpartition(":")[0].removeprefix("/")
+
+
+#: A session of this broker.
+Session: TypeAlias = connection_session.Session[Services]

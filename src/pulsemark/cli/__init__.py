@@ -22,6 +22,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn, Protocol, cast
 
+from ..extras import install_command
 from .errors import CliError
 from .parsing import Parser
 from .streams import prepare_streams
@@ -80,6 +81,13 @@ def _overview() -> str:
     for heading, names in GROUPS.items():
         lines += ["", f"{heading}:", *(f"  {name:<16} {COMMANDS[name]}" for name in names)]
     return "\n".join([*lines, "", "`pulsemark help COMMAND` has its options and examples."])
+
+
+#: Modules that come with an extra.
+EXTRAS = {
+    "jwt": "security", "cryptography": "security", "kafka": "kafka", "kazoo": "bookkeeper",
+    "cramjam": "compression", "pyspark": "spark", "pyarrow": "spark", "matplotlib": "plot",
+}  # fmt: skip
 
 
 class Command(Protocol):
@@ -173,6 +181,13 @@ def _run(arguments: Sequence[str]) -> int:
             raise
         # So Python shows bytes of the command line that are no text; paths and messages may be so.
         raise CliError(f"{text!r} is not UTF-8 text") from error
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise CliError(
+            f"this needs {error.name}, which is not installed: {install_command(extra)}"
+        ) from error
     except command.ERRORS as error:
         raise CliError(_reason_of(error)) from error
 

@@ -36,7 +36,7 @@ from .brokers import (
     target_path,
 )
 from .errors import CliError
-from .options import add_data_dir, add_json, full_topic, json_line
+from .options import add_data_dir, add_json, counted, full_topic, json_line
 from .progress import Progress
 from .stores import add_store, names_in, reader_of
 from .tables import Table, print_table
@@ -230,12 +230,13 @@ def _notes(found: Report) -> list[str]:
     """What a reader of the rows has to know."""
     notes = []
     if found.left:
-        notes.append(f"{found.left} messages are not counted yet; ask again")
+        notes.append(f"not counted yet: {counted(found.left, 'message')}; ask again")
     if found.uncounted:
         notes.append(f"{found.uncounted} indexes were removed before they were counted")
     if found.dropped_messages or found.dropped_rows:
         since = show_time(found.kept_from_ms)
-        notes.append(f"rows before {since} were dropped: {found.dropped_messages} messages")
+        dropped = counted(found.dropped_messages, "message")
+        notes.append(f"rows before {since} were dropped: {dropped}")
     if found.log_first_index > found.counted_from_index:
         notes.append(
             f"the rows also count messages before index {found.log_first_index},"

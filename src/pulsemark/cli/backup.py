@@ -17,7 +17,7 @@ from pathlib import Path
 from ..ledger import LedgerError
 from ..maintenance.backup import BackupReport, back_up
 from .errors import CliError
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, counted, json_line
 from .progress import ByteCount, Progress, size_text
 
 ERRORS = (LedgerError, OSError)
@@ -79,7 +79,7 @@ def _as_json(report: BackupReport, damages: list[str] | None) -> str:
 
 def _as_text(report: BackupReport, damages: list[str] | None) -> str:
     state = "in use" if report.was_in_use else "not in use"
-    figures = f"{report.topics:,} topics, {report.segments:,} segments"
+    figures = f"{counted(report.topics, 'topic')}, {counted(report.segments, 'segment')}"
     figures += f", {size_text(report.size_bytes)}"
     lines = [f"backed up {report.source} ({state}) to {report.target}: {figures}"]
     if damages is not None:

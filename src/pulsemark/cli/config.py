@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError
 from .errors import CliError
-from .options import DEFAULT_DATA_DIR, add_json, json_line
+from .options import DEFAULT_DATA_DIR, add_json, counted, json_line
 from .tables import print_rows
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def _summary(found: CheckedFile, *, as_json: bool) -> str:
             "unused": found.unused,
         }  # fmt: skip
         return json_line(fields)
-    text = f"{found.path}: {errors} errors, {warnings} warnings; {found.used} settings are used"
+    text = f"{found.path}: {counted(errors, 'error')}, {counted(warnings, 'warning')}; "
+    text += f"used: {counted(found.used, 'setting')}"
     if found.unused:
         text += f", {found.unused} of Pulsar's, with Pulsar's values, have no effect here"
     return text

@@ -22,7 +22,7 @@ from ..proto.pulsar_api_pb2 import CommandSubscribe
 from ..wire import MessageId
 from .brokers import add_service, logs_of, service_of
 from .errors import CliError
-from .options import add_json, escaped, full_topic, json_line, not_negative
+from .options import add_json, counted, escaped, full_topic, json_line, not_negative
 from .times import show_time
 
 ERRORS = (
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
                 return 0
     if not args.num_messages:
         return 0
-    print(f"pulsemark: {printed:,} of {wanted:,} messages came", file=sys.stderr)
+    print(f"pulsemark: {printed:,} of {counted(wanted, 'message')} came", file=sys.stderr)
     return 1
 
 

@@ -39,7 +39,7 @@ from ..mirror import (
 )
 from ..wire import InvalidTopicNameError, ProtocolError
 from .errors import CliError
-from .options import add_json, json_line
+from .options import add_json, counted, json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -305,5 +305,7 @@ def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -
                 )
             )
         else:
-            print(f"{topic}: {result.difference or f'{result.source_entries} entries are equal'}")
+            verb = "is" if result.source_entries == 1 else "are"
+            equality = f"{counted(result.source_entries, 'entry')} {verb} equal"
+            print(f"{topic}: {result.difference or equality}")
     return equal

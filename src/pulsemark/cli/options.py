@@ -105,6 +105,13 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def counted(number: int, what: str) -> str:
+    """A count for people: 1 entry, 2,000 entries."""
+    if number != 1:
+        what = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
+    return f"{number:,} {what}"
+
+
 def tags_text(tags: Mapping[str, object]) -> str:
     """Tags for people, in one line."""
     return " ".join(escaped(f"{name}={value}") for name, value in tags.items())

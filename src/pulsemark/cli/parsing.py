@@ -95,7 +95,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "pulsemark verify /var/lib/pulsemark",
         "pulsemark verify orders --data-dir /var/lib/pulsemark --json",
     ),
-    "rebuild-catalog": ("pulsemark rebuild-catalog /var/lib/pulsemark",),
+    "rebuild-catalog": ("pulsemark rebuild-catalog --data-dir /var/lib/pulsemark",),
     "backup": (
         "pulsemark backup /backups/2026-03-01 --data-dir /var/lib/pulsemark",
         "pulsemark backup /backups/2026-03-01 --verify",
@@ -162,7 +162,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise CliError, with this parser's help page."""
-        raise CliError(f"{message} (see {self.prog} --help)")
+        # A value such as -1 has a space before it, so that argparse takes it for no option.
+        shown = message.replace("' -", "'-")
+        raise CliError(f"{shown} (see {self.prog} --help)")
 
     def format_help(self) -> str:
         """The help page, with the examples of this command or action at its end."""
@@ -194,13 +196,14 @@ class Parser(argparse.ArgumentParser):
         return [name for action in self._actions for name in action.option_strings]
 
     def _first_unknown(self, args: Sequence[str]) -> str | None:
-        """The first long option that this parser does not know, if it reads all of them itself."""
-        if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions):
+        """The first long option that this parser does not know, of those that it reads itself."""
+        kinds = [action.nargs for action in self._actions]
+        if argparse.REMAINDER in kinds:
             return None
         known = self._known_options()
         for text in args:
             name = text.partition("=")[0]
-            if text == "--":
+            if text == "--" or (argparse.PARSER in kinds and not text.startswith("-")):
                 return None
             if text.startswith("--") and not any(each.startswith(name) for each in known):
                 return name

@@ -21,7 +21,7 @@ from ..client.errors import ClientError, ServiceUrlError
 from ..metadata import MessageMetadata, pack_message
 from .brokers import add_service, logs_of, service_of
 from .errors import CliError
-from .options import add_json, full_topic, json_line, positive
+from .options import add_json, counted, full_topic, json_line, positive
 from .times import parse_time
 
 ERRORS = (ClientError, ServiceUrlError, OSError)
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
                     place = f"{receipt.ledger_id}:{receipt.entry_id}"
                     print(json_line({"topic": producer.topic, "position": place}), flush=True)
     if not args.json:
-        print(f"published {count:,} message{'' if count == 1 else 's'} to {topic}")
+        print(f"published {counted(count, 'message')} to {topic}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`pulsemark rebuild-catalog DATA_DIR`: rebuild a damaged catalog from the segments.
+"""`pulsemark rebuild-catalog`: rebuild a damaged catalog from the segments.
 
 Use it when a folder cannot be opened because its catalog is damaged. The folder must not be in use.
 The old catalog is kept next to the new one. Everything in it that can still be read is copied.
@@ -12,21 +12,23 @@ from pathlib import Path
 
 from ..ledger import LedgerError
 from ..maintenance.rebuild import RebuiltCatalog, rebuild_catalog
-from .options import add_json, json_line
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, counted, json_line
 
 ERRORS = (LedgerError, OSError)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("folder", type=Path, metavar="DATA_DIR", help="a folder not in use")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("folder", nargs="?", type=Path, metavar="DATA_DIR", help="as --data-dir")
+    add_data_dir(place, why="a folder not in use")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Rebuild the catalog and print what was found."""
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
-    rebuilt = rebuild_catalog(args.folder)
+    rebuilt = rebuild_catalog(args.folder or args.data_dir or DEFAULT_DATA_DIR)
     print(_as_json(rebuilt) if args.json else _as_text(rebuilt))
     return 0
 
@@ -46,7 +48,8 @@ def _as_json(rebuilt: RebuiltCatalog) -> str:
 
 
 def _as_text(rebuilt: RebuiltCatalog) -> str:
-    lines = [f"found {rebuilt.topics} topics with {rebuilt.segments} segments from segment files"]
+    found = f"{counted(rebuilt.topics, 'topic')} with {counted(rebuilt.segments, 'segment')}"
+    lines = [f"found {found} from segment files"]
     if rebuilt.moved_to is not None:
         lines += [
             f"the old catalog is now {rebuilt.moved_to}",

@@ -44,7 +44,7 @@ from ..metadata import (
     verify_checksum,
 )
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
-from .options import escaped, json_line, tags_text
+from .options import counted, escaped, json_line, tags_text
 from .times import show_time
 
 READ_ENTRIES = 1_000
@@ -179,7 +179,9 @@ def _tail(files: OsFiles, fd: int, position: Position, offset: int) -> Iterator[
     size = files.size(fd)
     for at in range(offset, size, READ_BYTES):
         if any(read_up_to(files, fd, min(READ_BYTES, size - at), at)):
-            yield Damage(position, None, f"{size - offset} bytes after the last whole record")
+            yield Damage(
+                position, None, f"{counted(size - offset, 'byte')} after the last whole record"
+            )
             return
 
 

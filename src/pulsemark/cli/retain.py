@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..broker.errors import BrokerError, RefusedError
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import FolderLockedError, LedgerError
-from ..wire import InvalidTopicNameError
+from ..wire import InvalidTopicNameError, check_namespace
 from .brokers import (
     DEFAULT_ADMIN_URL,
     access_of,
@@ -33,7 +33,7 @@ from .brokers import (
     target_path,
 )
 from .errors import CliError
-from .options import add_data_dir, add_json, full_topic
+from .options import add_data_dir, add_json, counted, full_topic
 from .tables import print_rows
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         shown = [row for row in rows if row["entries"]]
     if not shown and not args.json:
         what = "would be removed" if args.dry_run else "was removed"
-        print(f"nothing {what} from {len(rows):,} topics")
+        print(f"nothing {what} from {counted(len(rows), 'topic')}")
         return 0
     print_rows([{**row, "is_dry_run": args.dry_run} for row in shown], COLUMNS, as_json=args.json)
     return 0
@@ -91,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
 def _topics(args: argparse.Namespace) -> Iterator[str]:
     args.admin_url = args.admin_url or DEFAULT_ADMIN_URL
     admin = admin_client(args)
+    if args.namespace:
+        check_namespace(args.namespace)
     namespaces = [args.namespace] if args.namespace else [
         each for tenant in admin.tenants() for each in admin.namespaces(tenant)
     ]  # fmt: skip

@@ -3,8 +3,9 @@
     pulsemark stats
     pulsemark stats orders --interval 2
 
-Rates are what the broker measured over its last minute. On a terminal, `--interval` shows one table
-that changes, until Ctrl-C; otherwise the tables follow each other.
+Rates are what the broker measured over its last minute. On a terminal, names and headings are
+short, so that a row fits 80 columns, and `--interval` shows one table that changes, until Ctrl-C.
+Otherwise the tables follow each other.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
+from ..wire import InvalidTopicNameError, check_namespace
 from .brokers import add_broker, admin_client
-from .options import add_json, full_topic, positive
-from .tables import output_console, print_rows, print_table, table_of
+from .options import add_json, counted, full_topic, positive
+from .tables import Table, output_console, print_rows, print_table, table_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -27,11 +29,15 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, object]]
 
-ERRORS = (AdminError, UnreachableError, ServiceUrlError, OSError)
+ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)
 COLUMNS = (
     "topic", "in/s", "out/s", "bytes in/s", "bytes out/s", "stored", "backlog", "producers",
     "consumers",
 )  # fmt: skip
+#: The headings on a terminal.
+SHORT = {
+    "bytes in/s": "B in/s", "bytes out/s": "B out/s", "producers": "prod", "consumers": "cons",
+}  # fmt: skip
 SORTED_BY = {
     "topic": "topic", "in": "in/s", "out": "out/s", "stored": "stored", "backlog": "backlog",
 }  # fmt: skip
@@ -61,20 +67,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the figures."""
     found = _found(args)
-    console = None if args.json or args.interval is None else output_console()
-    if console is not None:
+    console = None if args.json else output_console()
+    if console is not None and args.interval is not None:
         _watch(console, args, found)
         return 0
     for rows in found:
-        print_rows(rows, COLUMNS, as_json=args.json)
+        if console is not None:
+            print_table(_for_people(rows), console)
+        else:
+            print_rows(rows, COLUMNS, as_json=args.json)
         sys.stdout.flush()
     return 0
+
+
+def _for_people(rows: Rows) -> Table:
+    """The table with short headings, and without the default namespace in names."""
+    shown = [
+        {SHORT.get(name, name): value for name, value in row.items()}
+        | {"topic": str(row["topic"]).removeprefix("persistent://public/default/")}
+        for row in rows
+    ]
+    return table_of(shown, [SHORT.get(name, name) for name in COLUMNS], for_people=True)
 
 
 def _found(args: argparse.Namespace) -> Iterator[Rows]:
     """The figures, as often and as long as asked for."""
     admin = admin_client(args)
     wanted = [full_topic(name) for name in args.topics]
+    check_namespace(args.namespace)
     column, shown = SORTED_BY[args.sort], 0
     while True:
         rows = _rows(admin, wanted, args.namespace)
@@ -98,7 +118,7 @@ def _watch(console: Console, args: argparse.Namespace, found: Iterator[Rows]) ->
                 live.update(_screen(console, args, rows), refresh=True)
     finally:
         if rows:
-            print_table(table_of(rows, COLUMNS, for_people=True), console)
+            print_table(_for_people(rows), console)
 
 
 def _screen(console: Console, args: argparse.Namespace, rows: Rows) -> RenderableType:
@@ -106,12 +126,13 @@ def _screen(console: Console, args: argparse.Namespace, rows: Rows) -> Renderabl
     from rich.console import Group
     from rich.text import Text
 
-    title = f"{time.strftime('%H:%M:%S')}  {args.admin_url}  {len(rows):,} topics"
+    title = f"{time.strftime('%H:%M:%S')}  {args.admin_url}  {counted(len(rows), 'topic')}"
     title += f"  every {args.interval} s, Ctrl-C ends"
     shown = len(rows)
     while True:
-        table = table_of(rows[:shown], COLUMNS, for_people=True).rendered(console.width)
-        left = f"{len(rows) - shown:,} topics more: --sort, or name topics" * (shown < len(rows))
+        table = _for_people(rows[:shown]).rendered(console.width)
+        left = f"not shown: {counted(len(rows) - shown, 'topic')}: --sort, or name topics"
+        left *= shown < len(rows)
         screen = Group(Text(title, overflow="fold"), Text(), table, Text(left))
         lines = len(console.render_lines(screen, pad=False))
         if lines <= console.height or shown == 0:

@@ -12,9 +12,9 @@ import argparse
 from typing import Any
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
-from ..wire import InvalidTopicNameError
+from ..wire import InvalidTopicNameError, check_namespace
 from .brokers import add_broker, admin_client
-from .options import add_json, full_topic, json_line, positive
+from .options import add_json, counted, full_topic, json_line, positive
 from .tables import print_done, print_rows
 
 ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Do what was asked for."""
     admin = admin_client(args)
     if args.action == "list":
+        check_namespace(args.namespace)
         partitioned = set(admin.partitioned_topics(args.namespace))
         rows = [
             {"topic": name, "partitions": admin.partitions(name) if name in partitioned else 0}
@@ -77,7 +78,7 @@ def _show(topic: str, partitions: int, stats: dict[str, Any], *, as_json: bool) 
         ("topic", topic),
         ("partitions", partitions),
         ("messages in", f"{stats['msgInCounter']:,} since the start of the broker"),
-        ("stored", f"{stats['storageSize']:,} bytes"),
+        ("stored", counted(stats["storageSize"], "byte")),
         ("producers", len(stats["publishers"])),
         ("subscriptions", len(stats["subscriptions"])),
     ):

@@ -17,7 +17,7 @@ from ..ledger import LedgerError
 from ..maintenance.findings import Finding, Severity
 from ..maintenance.verify import Checked, sizes_of_topics, verify_folder
 from .errors import CliError
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, full_topic, json_line
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, counted, full_topic, json_line
 from .progress import Progress
 from .stores import add_store, data_dir_of, open_store_reader, partitions_among
 
@@ -120,7 +120,8 @@ def _as_text(checked: Checked, count: Counter[Severity]) -> str:
     ]
     control = f"{checked.control_entries} control entries, " if checked.control_entries else ""
     return (
-        f"{checked.topics} topics, {checked.segments} segments, {checked.entries} entries, "
-        f"{checked.messages} messages, {control}{checked.size_bytes} bytes: "
+        f"{counted(checked.topics, 'topic')}, {counted(checked.segments, 'segment')},"
+        f" {counted(checked.entries, 'entry')}, {counted(checked.messages, 'message')},"
+        f" {control}{counted(checked.size_bytes, 'byte')}: "
         f"{', '.join(found) or 'clean'}"
     )

@@ -237,6 +237,13 @@ class CompactedLog:
         return row.message_count if row is not None and row.position == position else None
 
     @_of_view_or_log
+    def has_entries(self, view: CompactedView, ledger_id: int, first: int, last: int) -> bool:
+        """As `TopicLog.has_entries`; those of a view are not known to follow one another."""
+        if Position(ledger_id, first) <= view.horizon:
+            return False
+        return self.log.has_entries(ledger_id, first, last)
+
+    @_of_view_or_log
     def knows_index(self, view: CompactedView, position: Position) -> bool:
         """As `TopicLog.knows_index`; a view's rows are where the log's are."""
         if position > view.horizon:

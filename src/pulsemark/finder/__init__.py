@@ -34,9 +34,8 @@ from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange,
 if TYPE_CHECKING:
     from .async_client import AsyncSeekClient
     from .client import SeekClient
-    from .control import ControlAppended, ControlRequest
     from .message_stamps import MessageNotStoredError, MessageStamp, MessageStamps
-    from .messages import RemoteEntry
+    from .messages import ControlAppended, ControlRequest, RemoteEntry
     from .requests import ClientTls, CursorPlace
     from .server import SeekServer, ServerOptions, ServerTls
 
@@ -77,8 +76,8 @@ __all__ = [
 _LAZY = {
     "AsyncSeekClient": "async_client",
     "ClientTls": "requests",
-    "ControlAppended": "control",
-    "ControlRequest": "control",
+    "ControlAppended": "messages",
+    "ControlRequest": "messages",
     "CursorPlace": "requests",
     "MessageNotStoredError": "message_stamps",
     "MessageStamp": "message_stamps",

@@ -23,15 +23,16 @@ from ..ledger import EpochHistory, Position
 from ..proto import seek_pb2 as pb
 from ..proto.broker_entry_pb2 import ControlType
 from . import messages, requests, rpc
-from .control import (
+from .errors import SeekCallError
+from .messages import (
     ControlAppended,
     ControlRequest,
+    EntryAssembler,
+    RemoteEntry,
     appended_of,
     history_of,
     request_message,
 )
-from .errors import SeekCallError
-from .messages import EntryAssembler, RemoteEntry
 from .requests import CursorPlace, SeekStubs
 from .search import Found, IndexPlace, IndexRange, SearchMethod
 

@@ -116,7 +116,7 @@ class Finder:
         """The first entry whose time is >= ``time_ms``; the end if there is none.
 
         Raises CorruptFileError if the files are damaged, OSError if they cannot be read, TypeError
-        if the time is not a whole number.
+        if the time is not a whole number or the method is none of `SearchMethod`.
         """
         return self.ask(partial(self.time_in, time_ms=time_ms, method=method))
 
@@ -162,6 +162,7 @@ class Finder:
     def time_in(self, snapshot: LogSnapshot, time_ms: int, method: SearchMethod) -> Found:
         """As ``by_time``, in a snapshot that ``ask`` has given."""
         time_ms, io = _whole("time_ms", time_ms), IoCount()
+        _check_method(method)
         # A segment's maximum may include entries that are not in the snapshot. Then the segment has
         # no row for this time, and the log ends there.
         segments = snapshot.segments
@@ -186,6 +187,7 @@ class Finder:
     def index_in(self, snapshot: LogSnapshot, index: int, method: SearchMethod) -> IndexPlace:
         """As ``by_index``, in a snapshot that ``ask`` has given. Raises IndexOutOfRangeError."""
         index = _whole("index", index)
+        _check_method(method)
         first_index, next_index = snapshot.first_index, snapshot.next_index
         if not first_index <= index < next_index:
             raise IndexOutOfRangeError(index, first_index, next_index)
@@ -205,6 +207,11 @@ class Finder:
         return IndexPlace(
             position, index - first, first, last, messages, time_ms, io.reads, io.bytes_read
         )
+
+
+def _check_method(method: SearchMethod) -> None:
+    if not isinstance(method, SearchMethod):
+        raise TypeError(f"method must be a SearchMethod, not {method!r}")
 
 
 def _whole(name: str, value: int) -> int:

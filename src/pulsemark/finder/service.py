@@ -29,9 +29,9 @@ import grpc
 from ..ledger import EARLIEST, Position, TopicLog
 from ..proto import seek_pb2 as pb
 from . import messages, rpc
-from .control import AppendControl, appended_message, control_request, history_message
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .forwarding import ForwardedError, Forwarding
+from .messages import AppendControl, appended_message, control_request, history_message
 from .search import Finder
 from .stream import ReadPlan, StreamSlots, entry_responses
 

@@ -28,8 +28,15 @@ __all__ = ["KafkaPartition", "Partitions"]
 log = logging.getLogger(__name__)
 
 NO_EPOCH = -1
+#: A log's epochs have 32 bits without a sign, those of Kafka's protocol have a sign.
+MAX_SHOWN_EPOCH = 2**31 - 1
 PLACES_KEPT = 64
 READ_ENTRIES = 500
+
+
+def shown_epoch(epoch: int) -> int:
+    """A leader epoch as Kafka's clients get it: -1, not known, if their i32 cannot carry it."""
+    return epoch if epoch <= MAX_SHOWN_EPOCH else NO_EPOCH
 
 
 class KafkaPartition:
@@ -65,8 +72,8 @@ class KafkaPartition:
 
     @property
     def epoch(self) -> int:
-        """The leader epoch that appends belong to."""
-        return self.ledger.epoch
+        """The leader epoch that appends belong to, as clients get it."""
+        return shown_epoch(self.ledger.epoch)
 
     def rules_for_sets(self) -> EntryRules | None:
         """As `rules`; None: the topic takes no sets, only Pulsar's clients write to it."""
@@ -170,9 +177,9 @@ class KafkaPartition:
         # `ledger.epochs` also reads the name of each epoch's leader, from the disk.
         begins = epoch_runs(self.ledger.segments())
         starts = [run.first_position for run in begins]
-        epochs = [run.header.epoch for run in begins]
-        if epochs[:1] == [current]:
-            return lambda entry: current
+        epochs = [shown_epoch(run.header.epoch) for run in begins]
+        if begins and begins[0].header.epoch == current:
+            return lambda entry: epochs[0]
 
         def epoch_of(entry: Entry) -> int:
             number = bisect_right(starts, entry.position)
@@ -184,7 +191,7 @@ class KafkaPartition:
 
     def check_epoch(self, claimed: int) -> None:
         """Raise KafkaError if a client believes in another leader epoch; -1 is no claim."""
-        current = self.epoch
+        current = self.ledger.epoch
         if claimed in (NO_EPOCH, current):
             return
         code = Code.FENCED_LEADER_EPOCH if claimed < current else Code.UNKNOWN_LEADER_EPOCH
@@ -195,7 +202,7 @@ class KafkaPartition:
 
         (-1, -1) if that is not known: no epoch is so old, or `epoch` has not begun.
         """
-        current = self.epoch
+        current = self.ledger.epoch
         if epoch == current:
             return epoch, self.end_offset
         if not 0 <= epoch <= current:

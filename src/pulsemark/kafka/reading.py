@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar, cast
 
@@ -241,7 +241,7 @@ class PartitionsReader:
             if not entries:
                 break
             has_room = yield from self._add(
-                read, partition, entries, asked.offset, limit_bytes, is_first=is_first
+                read, partition, entries, asked, limit_bytes, is_first=is_first
             )
             if not has_room:
                 # A full answer has no room for other partitions' entries, either.
@@ -262,12 +262,16 @@ class PartitionsReader:
         read: Read,
         partition: KafkaPartition,
         entries: list[Entry],
-        fetch_offset: int,
+        asked: Asked,
         limit_bytes: int,
         *,
         is_first: bool,
     ) -> Generator[None, None, bool]:
-        """Add entries; False: not all. The first batch of an answer is sent whole from v3 on."""
+        """Add entries; False: not all. The first batch of an answer is sent whole from v3 on.
+
+        Before, of a first batch above the partition's limit the first bytes are sent: so a client
+        knows that it is too large, and says so instead of asking for it again and again.
+        """
         epoch_of = partition.epochs()
         as_stored = self._shown.as_stored(partition)
         for entry in entries:
@@ -276,12 +280,15 @@ class PartitionsReader:
             is_cheap = parts is not None
             if parts is None:
                 epoch = epoch_of(entry)
-                parts = self._converted(partition, entry, epoch, fetch_offset, first=may_be_whole)
+                parts = self._converted(partition, entry, epoch, asked.offset, first=may_be_whole)
                 if parts is None:
                     return False
             size_bytes = sum(map(len, parts))
             is_whole = may_be_whole and self._sends_whole
             if read.size_bytes + size_bytes > limit_bytes and not is_whole:
+                if not (self._sends_whole or read.size_bytes) and size_bytes > asked.max_bytes:
+                    read.parts = _cut(parts, limit_bytes)
+                    read.size_bytes = limit_bytes
                 return False
             read.parts += parts
             read.size_bytes += size_bytes
@@ -317,3 +324,13 @@ class PartitionsReader:
             if first:
                 self.large = large
             return None
+
+
+def _cut(parts: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
+    """The first bytes of buffers."""
+    cut: list[Buffer] = []
+    for part in parts:
+        if size_bytes > 0:
+            cut.append(memoryview(part)[:size_bytes])
+        size_bytes -= len(part)
+    return cut

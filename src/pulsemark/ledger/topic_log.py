@@ -354,6 +354,16 @@ class TopicLog:
         found = self._entry_at(position)
         return None if found is None else _messages_of(*found, may_wait=False)
 
+    def has_entries(self, ledger_id: int, first: int, last: int) -> bool:
+        """Whether the entries ``first`` to ``last`` of a ledger are there, all in one segment."""
+        segments = self._segments
+        number, row = self._locate(segments, Position(ledger_id, first))
+        if number >= len(segments):
+            return False
+        segment = segments[number]
+        is_first = segment.ledger_id == ledger_id and segment.first_entry_id + row == first
+        return is_first and last < segment.end_entry_id
+
     def _entry_at(self, position: Position) -> tuple[Run, int] | None:
         """Segment and row of the durable entry at ``position``; None: no such entry."""
         segments = self._segments

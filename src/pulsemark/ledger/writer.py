@@ -52,6 +52,7 @@ from .errors import (
     CatalogError,
     EntryTooLargeError,
     FencedError,
+    InvalidCursorError,
     InvalidEntryError,
     LedgerError,
     StaleEpochError,
@@ -568,6 +569,7 @@ class ManagedLedger(TopicLog):
             sender=sender,
             follows=follows,
             wakes=wakes,
+            are_plain=True,
         )
         return appended
 
@@ -582,6 +584,7 @@ class ManagedLedger(TopicLog):
         sender: Sender | None = None,
         follows: Appended | None = None,
         wakes: bool = True,
+        are_plain: bool = False,
     ) -> tuple[Appended, int]:
         """Add entries that follow one another: as many of the first ones as can be added at once.
 
@@ -591,11 +594,15 @@ class ManagedLedger(TopicLog):
         is missing or wrong, before an entry without messages, and at a limit; with stampers other
         than time and index, and with ``base``, after each entry.
 
-        Bodies are bytes or views of single bytes. Raises StoreClosedError, TopicTerminatedError and
-        what else ``append`` raises, for the first one.
+        Arguments and errors are those of ``append``; the errors of a body or count are those of the
+        first entry. InvalidEntryError also if there are no bodies, or not as many counts. With
+        ``are_plain`` the caller vouches that all bodies are contiguous views of single bytes, and
+        that the counts are as many ints: the broker cuts them out of what a client sent.
         """
         if self._state.is_over:
             self._state.check()
+        if not are_plain:
+            bodies, message_counts, kind = self._plain(bodies, message_counts, kind)
         entries = self._admitted(bodies, message_counts, kind, base, sender)
         pending = self._pending
         if pending.size_bytes > pending.max_bytes or pending.entry_count > pending.max_entries:
@@ -614,6 +621,29 @@ class ManagedLedger(TopicLog):
                         self.controls.add(appended.position)
                     return appended, len(records[1]) // ROW_FIELDS
             self.store.uninterrupted.run(partial(self._make_room, entries))
+
+    def _plain(
+        self, bodies: Sequence[Buffer], counts: Sequence[int], kind: EntryKind
+    ) -> tuple[Sequence[Buffer], Sequence[int], EntryKind]:
+        """The first entries that are bytes with a count, and their kind. Raises for the first."""
+        if not bodies or len(bodies) != len(counts):
+            what = f"{len(bodies)} bodies have {len(counts)} message counts"
+            raise InvalidEntryError(self.name, what)
+        if kind is not EntryKind.DATA:
+            kind = check_kind(self.name, kind)
+        plain: list[Buffer] = []
+        checked_counts: list[int] = []
+        for body, count in zip(bodies, counts, strict=True):
+            try:
+                plain.append(body if type(body) is bytes else plain_body(self.name, body))
+                checked_counts.append(
+                    count if type(count) is int else check_count(self.name, count)
+                )
+            except InvalidEntryError:
+                if not checked_counts:
+                    raise
+                break
+        return plain[: len(checked_counts)], checked_counts, kind
 
     def _admitted(
         self,
@@ -1089,6 +1119,8 @@ class ManagedLedger(TopicLog):
         Raises StoreClosedError; InvalidCursorError for a name or properties that cannot be kept.
         """
         self._check_usable()
+        if not isinstance(name, str):
+            raise InvalidCursorError(self.name, name, "its name is not a str")
         return self._all_cursors.open(
             self,
             name,

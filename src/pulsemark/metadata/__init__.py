@@ -26,6 +26,7 @@ from .errors import (
 from .message import (
     MESSAGE_MAGIC,
     MESSAGE_METADATA_SIZE_MAX_BYTES,
+    Message,
     MessageHeader,
     compression_of,
     entry_time_ms,
@@ -33,13 +34,13 @@ from .message import (
     headers_parsed,
     message_count_of,
     message_index,
+    messages_of,
     pack_message,
     partition_key_of,
     payload_of,
     read_message_metadata,
     verify_checksum,
 )
-from .messages import Message, messages_of
 from .prefix import (
     PREFIX_HEADER_SIZE_BYTES,
     PREFIX_MAGIC,

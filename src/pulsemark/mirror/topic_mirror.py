@@ -107,8 +107,8 @@ class Report:
         """The sum in words."""
         total = self.sum()
         return (
-            f"{len(self.topics)} topics, {total.entries} entries, {total.messages} messages, "
-            f"{total.bytes} bytes, {total.gaps} gaps; headers parsed: {self.headers_parsed}, "
+            f"topics: {len(self.topics)}, entries: {total.entries}, messages: {total.messages}, "
+            f"bytes: {total.bytes}, gaps: {total.gaps}; headers parsed: {self.headers_parsed}, "
             f"payloads opened: {self.payloads_opened}"
         )
 

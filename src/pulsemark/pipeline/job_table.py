@@ -41,11 +41,13 @@ def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         given.topic,
         **range_of(given),
     )
-    # As text: a table for people, and CSV, hold no map of bytes.
+    # As text: a table for people, and CSV, hold no map of bytes. A value that is not UTF-8 is
+    # written in hex.
     return rows.selectExpr(
         "* EXCEPT (tags)",
         "array_join(transform(map_entries(tags),"
-        " tag -> concat(tag.key, '=', decode(tag.value, 'UTF-8'))), ' ') AS tags",
+        " tag -> concat(tag.key, '=', if(is_valid_utf8(cast(tag.value AS string)),"
+        " cast(tag.value AS string), concat('0x', hex(tag.value))))), ' ') AS tags",
     )
 
 

@@ -79,10 +79,8 @@ def loss_since(log: TopicLog, index: int, mark: Mark | None, expected: Expected)
         return None
     position = Position(mark.ledger_id, mark.entry_id)
     if log.first_position is None or position < log.first_position:
-        is_same = log.first_index >= index
-    else:
-        is_same = _is_there(log, index, mark, position)
-    return None if is_same else why_other(mark)
+        return None if log.first_index >= index else why_other(mark)
+    return _why_not_there(log, index, mark, position)
 
 
 def why_other(mark: Mark) -> str:
@@ -110,14 +108,27 @@ def check_place(log: TopicLog, index: int, mark: Mark | None, expected: Expected
         raise DataLossError(log.name, index, log.first_index, reason)
 
 
-def _is_there(log: TopicLog, index: int, mark: Mark, position: Position) -> bool:
-    """Whether the marked entry is in the log and has the message before ``index``."""
+def _why_not_there(log: TopicLog, index: int, mark: Mark, position: Position) -> str | None:
+    """Why the marked entry, which has the message before ``index``, is not there; None if it is.
+
+    An entry that was readable and is not any more counts as gone: its file may have been shortened,
+    though the index file beside it still names the entry.
+    """
     indexes = indexes_of(log, position)
     if indexes is None or not indexes[0] < index <= indexes[1]:
-        return False
+        return why_other(mark)
     run = next(run for run, _, _ in log.stretches(position))
-    checksum = _checksum(log, run, position) if mark.checksum else ""
-    return run.header.epoch == mark.epoch and (not checksum or checksum == mark.checksum)
+    if run.header.epoch != mark.epoch:
+        return why_other(mark)
+    if not mark.checksum or run.may_wait:
+        return None
+    checksum = _checksum(log, run, position)
+    if not checksum:
+        return (
+            f"the topic's entry {mark.ledger_id}:{mark.entry_id}, with which the copy ended, can no"
+            " longer be read: its file was shortened or damaged"
+        )
+    return None if checksum == mark.checksum else why_other(mark)
 
 
 def _checksum(log: TopicLog, run: Run, position: Position) -> str:

@@ -1,7 +1,7 @@
 """A Spark session on only this machine, with the settings that matter here.
 
 - ``PYSPARK_PYTHON``: workers must use the same Python; otherwise they use ``python3`` on ``PATH``.
-  On this machine they also import pyspark as it is installed (:mod:`.worker_python`).
+  On this machine they also import pyspark as it is installed (`worker_python`).
 - ``spark.driver.host`` and ``bindAddress``: if only one of them is set and the host's name belongs
   to another address, results larger than 1 MiB are lost.
 - Unix domain sockets and a 4 MiB buffer between JVM and workers: 20 to 25% more rows per second.
@@ -19,15 +19,16 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .java import find_java
 from .registration import register, require_spark
-from .worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,3 +118,34 @@ def _log4j_file() -> Path:
     with os.fdopen(descriptor, "w") as file:
         file.write(_LOG4J_SETTINGS)
     return path
+
+
+_SCRIPT = """\
+#!/bin/sh
+PYTHONPATH="${{PYTHONPATH#*/pyspark.zip:}}"
+case "$PYTHONPATH" in */py4j-*-src.zip:*) PYTHONPATH="${{PYTHONPATH#*-src.zip:}}";; esac
+export PYTHONPATH
+exec {python} "$@"
+"""
+
+
+@cache
+def worker_python() -> str:
+    """A script that starts this Python for Spark's workers, without pyspark's archive of sources.
+
+    Spark puts `pyspark.zip` first on the path of each Python that it starts. A module out of an
+    archive of sources is compiled anew each time: 0.8 s of processor time for each process, and a
+    session has half a dozen of them. The installed package is compiled already. So the script takes
+    the archive off the path and becomes this Python. It exists until this process ends.
+
+    This Python itself, if the machine has no shell or runs no program in its temporary folder.
+    """
+    if not os.access("/bin/sh", os.X_OK):
+        return sys.executable
+    descriptor, name = tempfile.mkstemp(prefix="pulsemark-python-")
+    path = Path(name)
+    atexit.register(path.unlink, missing_ok=True)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(_SCRIPT.format(python=shlex.quote(sys.executable)))
+    path.chmod(0o700)
+    return name if os.access(name, os.X_OK) else sys.executable

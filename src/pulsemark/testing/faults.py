@@ -19,9 +19,8 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from ..broker import Broker, BrokerConfig
-from ..broker.connection.session import Session
-from ..broker.handlers import handle_sends
-from ..broker.services import Services
+from ..broker.handlers import handle_command, handle_sends, handle_unsupported
+from ..broker.services import Services, Session
 from ..ledger import MemoryFolder
 from ..metadata.partition_names import partition_of
 from ..proto.pulsar_api_pb2 import ProducerAccessMode, ServerError
@@ -315,7 +314,7 @@ class FaultySession(Session):
     """A client's connection, with the broker's faults."""
 
     def __init__(self, services: Services, faults: SendFaults) -> None:
-        super().__init__(services)
+        super().__init__(services, FAULTY_COMMANDS)
         self._faults = faults
         self._waiting: asyncio.TimerHandle | None = None
 
@@ -354,7 +353,7 @@ class FaultySession(Session):
             self._waiting = None
         super().close_state()
 
-    def handle_sends(self, event: Sends) -> None:
+    def take_sends(self, event: Sends) -> None:
         """Messages: store each, or do what a fault says."""
         if not self._faults.active:
             handle_sends(self, event)
@@ -394,6 +393,21 @@ class FaultySession(Session):
             cast("ServerError", error),
             f"a test lets sends fail with {name}",
         )
+
+
+class FaultyCommands:
+    """The handlers of commands, with faults for SENDs."""
+
+    handle_command = staticmethod(handle_command)
+    handle_unsupported = staticmethod(handle_unsupported)
+
+    @staticmethod
+    def handle_sends(session: Any, event: Sends, /) -> None:
+        """SENDs: the session knows the faults."""
+        session.take_sends(event)
+
+
+FAULTY_COMMANDS = FaultyCommands()
 
 
 class FaultyBroker(Broker):

@@ -240,7 +240,8 @@ class Looking(ABC):
         if not found:
             return "the topic has no messages"
         shown: Iterable[StoredMessage] = found[-SHOWN_MESSAGES:]
-        lines = [f"the last of its {len(found)} messages (index, broker time, value):"]
+        which = f"the last of its {len(found)} messages" if len(found) > 1 else "its one message"
+        lines = [f"{which} (index, broker time, value):"]
         return "\n".join([*lines, *(f"  {each}" for each in shown)])
 
 

@@ -88,6 +88,7 @@ from .errors import (
     FrameTooLargeError,
     InvalidFieldError,
     InvalidTextError,
+    LongListError,
     MalformedCommandError,
     MissingFieldError,
     ProtocolError,
@@ -99,6 +100,7 @@ from .fields import (
     TYPE_NAMES,
     TYPES_WITH_TEXT_IN_BODY,
     find_invalid_text,
+    find_long_list,
     read_unknown_type,
 )
 
@@ -118,6 +120,8 @@ DEFAULT_MAX_MESSAGE_SIZE_BYTES = 5 * 1024 * 1024
 # An ACK of 1,000 ids takes some 20 KiB, and a PRODUCER may carry a schema: 1 MiB is enough for any
 # request.
 MAX_REQUEST_SIZE_BYTES = 1024 * 1024
+# More properties than any request may have: 64 KiB of them are at most 16,384.
+MAX_REQUEST_TEXTS = 16_384
 # CONNECT carries a token or names of certificates, nothing larger.
 HANDSHAKE_FRAME_SIZE_BYTES = 128 * 1024
 _PERMITS_MAX = 2**31 - 1
@@ -748,8 +752,12 @@ class Connection:
             raise UnexpectedCommandError(kind, name, "came a second time")
 
     def _check_values(self, kind: int, body: ProtobufMessage) -> None:
-        """Refuse strings that are not UTF-8, and values that no command may have."""
+        """Refuse long lists, text that is not UTF-8, and values that no command may have."""
         if kind in TYPES_WITH_TEXT_IN_BODY:
+            if self.role is Role.SERVER:
+                long_list = find_long_list(body, MAX_REQUEST_TEXTS)
+                if long_list is not None:
+                    raise LongListError(kind, TYPE_NAMES[kind], *long_list, MAX_REQUEST_TEXTS)
             path = find_invalid_text(body)
             if path is not None:
                 raise InvalidTextError(kind, TYPE_NAMES[kind], path)

@@ -215,6 +215,56 @@ def message_frame(
     return [header, *parts]
 
 
+#: The first byte of an entry id's varint, by its lowest seven bits, where more bytes follow.
+_CONTINUED = [bytes((value | 0x80,)) for value in range(128)]
+#: An entry of this size or more gets its frame's header in one piece: then nothing is joined.
+_ONE_HEADER_BYTES = 2 * 1024
+
+
+def message_frames(
+    consumer_id: int,
+    ledger_id: int,
+    entries: Iterable[tuple[int, Buffer]],
+    *,
+    partition: int = -1,
+    consumer_epoch: int | None = None,
+) -> list[Buffer]:
+    """The MESSAGE frames of entries of one ledger, as one gather list; as `message_frame` of each.
+
+    entries: entry id (0 or more) and bytes of each. None of them was sent before, or is partly
+    acknowledged. Of consecutive entries only the low bits of the id differ: what is around them is
+    built once for 128 entries.
+    """
+    consumer = varint(consumer_id)
+    ledger = varint(ledger_id & _U64_MASK)
+    place = _NO_PARTITION if partition == -1 else b"\x18" + varint(partition & _U64_MASK)
+    rest = b"" if consumer_epoch is None else b"\x28" + varint(consumer_epoch)
+    parts: list[Buffer] = []
+    high = size = -1
+    head = tail = b""
+    firsts = _ONE_BYTE
+    for entry_id, payload in entries:
+        if entry_id >> 7 != high or len(payload) != size:
+            high, size = entry_id >> 7, len(payload)
+            more = varint(high) if high else b""
+            firsts = _CONTINUED if high else _ONE_BYTE
+            id_size = len(ledger) + len(more) + 3 + len(place)
+            body_size = len(consumer) + id_size + 3 + len(rest)
+            body_size_field = varint(body_size)
+            before_payload = 3 + len(body_size_field) + body_size
+            head = b"".join((
+                _SIZES.pack(before_payload + 4 + size, before_payload), b"\x08\x09\x4a",
+                body_size_field, b"\x08", consumer, b"\x12", _ONE_BYTE[id_size], b"\x08", ledger,
+                b"\x10",
+            ))  # fmt: skip
+            tail = b"".join((more, place, rest))
+        if size < _ONE_HEADER_BYTES:
+            parts += (head, firsts[entry_id & 127], tail, payload)
+        else:
+            parts += (b"".join((head, firsts[entry_id & 127], tail)), payload)
+    return parts
+
+
 def send_header(
     producer_id: int,
     sequence_id: int,

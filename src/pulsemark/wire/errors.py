@@ -11,6 +11,7 @@
         MissingFieldError         a required field is missing, or the body for the type
         InvalidTextError          a string field is not UTF-8
         InvalidFieldError         a field has a value that no command may have
+        LongListError             a request lists more texts or properties than any may have
         UnexpectedCommandError    a valid command at the wrong time or in the wrong direction
     InvalidTopicNameError         (a ValueError) not a topic's name; the request gets an error
 
@@ -115,6 +116,17 @@ class InvalidFieldError(CommandError):
         self.name = name
         self.field = field
         self.value = value
+
+
+class LongListError(CommandError):
+    """The list `field` of a request has `count` values, more than `most`."""
+
+    def __init__(self, type: int, name: str, field: str, count: int, most: int) -> None:  # noqa: A002
+        super().__init__(type, f"{name}.{field} has {count} values; at most {most} are allowed")
+        self.name = name
+        self.field = field
+        self.count = count
+        self.most = most
 
 
 class UnexpectedCommandError(CommandError):

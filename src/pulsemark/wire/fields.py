@@ -60,6 +60,26 @@ TYPES_WITH_TEXT_IN_BODY: frozenset[int] = frozenset(
 )
 
 
+def find_long_list(message: Message, most: int) -> tuple[str, int] | None:
+    """The path and length of the first list of texts or properties with more than `most` values.
+
+    Nothing is read of the values: a request can have 170,000 properties.
+    """
+    for field, value in message.ListFields():
+        inner = field.message_type
+        if inner is None and field.type != FieldDescriptor.TYPE_STRING:
+            continue
+        if inner is not None and inner.full_name not in _TYPES_WITH_TEXT:
+            continue
+        if isinstance(value, Message):
+            found = find_long_list(value, most)
+            if found is not None:
+                return f"{field.name}.{found[0]}", found[1]
+        elif not isinstance(value, (str, bytes)) and len(value) > most:
+            return field.name, len(value)
+    return None
+
+
 def find_invalid_text(message: Message) -> str | None:
     """The path of the first string in `message` that is not UTF-8, None if all are."""
     for field, value in message.ListFields():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pulsemark.broker.handlers import producing
@@ -39,6 +41,19 @@ def test_a_refused_send_is_answered_in_its_turn(raw, topic, body, error):
     consumer.flow(10)
     assert [0, receipt.entry_id] == [m.message_id.entry_id for m in consumer.receive_many(2)]
     assert receipt.entry_id == 1
+
+
+def test_a_client_fills_no_log_with_refused_messages(raw, topic, caplog):
+    """Of 120 SENDs that a connection was refused three are logged, with the number so far."""
+    producer = raw.create_producer(topic)
+    with caplog.at_level("WARNING", "pulsemark.broker.handlers.producing"):
+        for _ in range(120):
+            producer.post(STAMPED)
+        for _ in range(120):
+            with pytest.raises(SendRefusedError):
+                producer.receipts(1)
+    counts = [re.search(r"refusal (\d+) on", record.message) for record in caplog.records]
+    assert [found and found[1] for found in counts] == ["1", "10", "100"]
 
 
 def test_what_is_refused_within_a_run_is_answered_in_its_turn(raw, topic):

@@ -177,5 +177,5 @@ def test_entries_can_be_turned_over(served, browser: Browser) -> None:
     browser.wait_for("document.querySelector('#entries').innerText.includes('order 35')")
     assert "order 24" not in browser.text("#entries")
     browser.evaluate("document.getElementById('earlier').click()")
-    browser.wait_for("document.querySelector('#entries').innerText.includes('order 15')")
-    assert "order 26" not in browser.text("#entries")
+    browser.wait_for("document.querySelector('#entries').innerText.includes('order 17')")
+    assert "order 28" not in browser.text("#entries")

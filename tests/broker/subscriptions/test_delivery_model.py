@@ -23,13 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pulsemark.broker.cleaning.expiry import expire
 from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.errors import RefusedError
+from pulsemark.broker.policies.topic_rules import NO_RULES
 from pulsemark.broker.subscriptions import key_shared_dispatcher, shared_dispatcher
 from pulsemark.broker.subscriptions.consumer import Consumer
 from pulsemark.broker.subscriptions.seek import SeekTarget, reset_subscription
 from pulsemark.broker.subscriptions.slot_set import SLOTS
 from pulsemark.broker.subscriptions.sticky_keys import sticky_hash
 from pulsemark.broker.topics.topic import Topic
-from pulsemark.broker.topics.topic_rules import NO_RULES
 from pulsemark.ledger import EARLIEST, MemoryStore, Position
 from pulsemark.proto.broker_entry_pb2 import CONTROL_USER
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData

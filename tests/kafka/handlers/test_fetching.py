@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
+import kafka
 import pytest
+from kafka.consumer.fetcher import RecordTooLargeError
 from kafka.protocol.consumer import FetchRequest
 
 from pulsemark.kafka import reading, shown_entries
@@ -37,11 +39,46 @@ def test_an_offset_outside_the_log_is_out_of_range(raw, made, offset):
 
 
 @pytest.mark.parametrize(("version", "whole"), [(11, True), (3, True), (2, False), (0, False)])
-def test_a_first_batch_above_the_limits_is_sent_whole_from_version_3_on(raw, made, version, whole):
-    """Older clients get an empty set."""
+@pytest.mark.parametrize("stored_magic", [0, 1, 2])
+def test_a_first_batch_above_the_limits_is_sent_whole_from_version_3_on(
+    raw, topic, version, whole, stored_magic
+):
+    """Older clients get the first bytes of it, so that they say that it is too large."""
+    create(raw, topic, message_format_version=("0.9.0", "0.10.0", "2.8")[stored_magic])
+    raw.produce(topic, record_set([b"v" * 1000]))
+    part = raw.fetch(topic, 0, version=version, max_bytes=100)
+    assert part.error_code == 0
+    if whole:
+        assert records_of(part.records) == [(0, b"v" * 1000)]
+    else:
+        assert len(part.records) == 100
+        assert part.records == raw.fetch(topic, 0, version=version).records[:100]
+
+
+def test_a_cut_batch_holds_up_no_other_partition(raw, topic):
+    """Each partition of an old client's answer is cut by itself, and small batches are whole."""
+    create(raw, topic, partitions=3)
+    for partition, size in enumerate([1000, 10, 1000]):
+        raw.produce(topic, record_set([b"v" * size]), partition=partition)
+    asked = [(topic, partition, 0, 120, -1) for partition in range(3)]
+    answer = raw.call(FetchRequest, 2, **fetch_fields(asked, 0, 1, 1 << 20))
+    parts = [part.records for each in answer.responses for part in each.partitions]
+    assert [len(parts[0]), records_of(parts[1]), len(parts[2])] == [120, [(0, b"v" * 10)], 120]
+
+
+def test_an_old_client_says_that_a_record_is_too_large(kafka_broker, raw, made):
+    """kafka-python with Kafka 0.9's requests raises, as with a real Kafka, and does not wait."""
     raw.produce(made, record_set([b"v" * 1000]))
-    part = raw.fetch(made, 0, version=version, max_bytes=100)
-    assert bool(part.records) is whole
+    consumer = kafka.KafkaConsumer(
+        made,
+        bootstrap_servers=kafka_broker.kafka_url,
+        api_version=(0, 9),
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=120,
+    )
+    with pytest.raises(RecordTooLargeError):
+        consumer.poll(timeout_ms=60_000)
+    consumer.close()
 
 
 def test_an_answer_keeps_the_limits_of_the_request_and_of_each_partition(raw, topic):

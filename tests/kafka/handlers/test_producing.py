@@ -16,12 +16,14 @@ import confluent_kafka
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from pulsemark.kafka.handlers import producing
+from pulsemark.kafka.wire import connection
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import crc32c, peek
 from pulsemark.proto.broker_entry_pb2 import SourceFormat
-from pulsemark.testing import running_broker
+from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.faulty_files import FaultyFiles
 from pulsemark.testing.raw_kafka import RawKafka, produce_fields
 
@@ -409,3 +411,46 @@ def test_a_batch_is_not_stored_twice_if_a_commit_fails_while_its_request_is_prep
     monkeypatch.undo()
     assert raw.produce(topic, batch).base_offset == 0
     assert raw.fetch(topic, 0).high_watermark == 1
+
+
+def test_a_produce_with_as_many_sets_as_allowed_over_absent_topics_is_answered(monkeypatch):
+    """Each set gets code 3, as from Kafka; one set more ends the connection."""
+    monkeypatch.setattr(connection, "MAX_SETS", 3_000)
+    with (
+        running_broker(kafka_port=0, http_port=None, allow_auto_topic_creation=False) as broker,
+        RawKafka.from_url(broker.kafka_url) as client,
+    ):
+        sets = [
+            (f"absent{number % 200}", number // 200, record_set([b"x"])) for number in range(3_000)
+        ]
+        answer = client.call(ProduceRequest, 7, **produce_fields(sets, -1))
+        codes = [
+            part.error_code for topic in answer.responses for part in topic.partition_responses
+        ]
+        assert codes == [3] * 3_000
+        client.send(ProduceRequest, 7, **produce_fields([*sets, ("absent", 0, b"")], -1))
+        with pytest.raises(ConnectionError):
+            client.receive(ProduceRequest, 7)
+
+
+@pytest.mark.parametrize("time_ms", [-(2**63), -2, 0, 2**63 - 1])
+@pytest.mark.parametrize("magic", [1, 2])
+def test_times_at_the_ends_of_64_bits_are_stored_as_by_kafka(
+    kafka_broker, raw, made, magic, time_ms
+):
+    """Kafka's consumers get them as sent; Pulsar's get the message, too."""
+    builder = MemoryRecordsBuilder(magic=magic, compression_type=0, batch_size=1 << 20)
+    builder.append(timestamp=time_ms, key=b"k", value=b"v")
+    builder.close()
+    version = 7 if magic == 2 else 2
+    assert raw.produce(made, bytes(builder.buffer()), version=version).error_code == 0
+    for fetched in (2, 11):
+        batch = MemoryRecords(raw.fetch(made, 0, version=fetched).records).next_batch()
+        assert batch is not None
+        assert [(record.timestamp, record.value) for record in batch] == [(time_ms, b"v")]
+    with RawClient.from_url(kafka_broker.service_url) as reader:
+        consumer = reader.subscribe(
+            f"persistent://public/default/{made}-partition-0", "s", earliest=True
+        )
+        consumer.flow(1)
+        assert b"v" in consumer.receive().headers_and_payload

@@ -175,24 +175,43 @@ def test_a_large_body_of_many_parts_is_left_for_a_thread(version):
     assert asked == [False, True, False, True]
 
 
-def test_a_produce_with_too_many_sets_is_refused_before_it_is_decoded(monkeypatch):
-    """Decoded, sets without records would take a hundred times the bytes of the request."""
+@pytest.mark.parametrize("topics", [1, 7_000])
+def test_a_produce_with_too_many_sets_is_refused_before_it_is_decoded(monkeypatch, topics):
+    """The limit counts sets, over any number of topics, and topics without sets."""
     monkeypatch.setattr(connection_module, "MAX_SETS", 20_000)
-    topics = ProduceRequest.TopicProduceData
-    sets = [topics.PartitionProduceData(index=n, records=None) for n in range(20_000)]
-    for count, is_served in ((19_998, True), (20_000, False)):
+    topic = ProduceRequest.TopicProduceData
+    sets = [topic.PartitionProduceData(index=n, records=None) for n in range(20_001)]
+    for count, is_served in ((20_000, True), (20_001, False)):
         connection = Connection(1 << 24)
-        data = [topics(name="t", partition_data=sets[:count])]
+        each = -(-count // topics)
+        data = [
+            topic(
+                name=f"t{number}",
+                partition_data=sets[number * each : min(count, (number + 1) * each)],
+            )
+            for number in range(-(-count // each))
+        ]
         connection.receive(
             frame(ProduceRequest, 7, **produce_fields([], -1) | {"topic_data": data})
         )
         (request,) = taken(connection)
         if is_served:
             decode_body(request)
-            assert len(request.body.topic_data[0].partition_data) == count
+            assert sum(len(each.partition_data) for each in request.body.topic_data) == count
         else:
             with pytest.raises(ProtocolError, match="more than 20000 sets"):
                 decode_body(request)
+
+
+def test_topics_without_sets_count_as_sets(monkeypatch):
+    """They take memory, too."""
+    monkeypatch.setattr(connection_module, "MAX_SETS", 20_000)
+    connection = Connection(1 << 24)
+    data = [ProduceRequest.TopicProduceData(name="t", partition_data=[])] * 20_001
+    connection.receive(frame(ProduceRequest, 7, **produce_fields([], -1) | {"topic_data": data}))
+    (request,) = taken(connection)
+    with pytest.raises(ProtocolError, match="more than 20000 sets"):
+        decode_body(request)
 
 
 def test_kafka_python_takes_the_broker_for_the_kafka_whose_requests_it_serves():

@@ -87,6 +87,16 @@ class CursorMachine(RuleBasedStateMachine):
             self.acked.add(position)
             self.batches.pop(position, None)
 
+    @rule(data=st.data(), before=st.integers(0, 3), more=st.integers(0, 9))
+    def ack_run(self, data, before, more):
+        """Entries that follow one another, also some that are not there."""
+        ledger_id, middle = data.draw(st.sampled_from(self.places()))
+        first, last = max(middle - before, 0), middle + more
+        self.cursor.ack_run(ledger_id, first, last)
+        run = {p for p in self.counts if p[0] == ledger_id and first <= p[1] <= last}
+        self.acked |= run
+        self.batches = {p: w for p, w in self.batches.items() if p not in run}
+
     @rule(data=st.data())
     def ack_cumulative(self, data):
         """All up to an entry."""

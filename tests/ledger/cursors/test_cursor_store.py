@@ -311,6 +311,7 @@ def test_a_compaction_is_spread_over_the_records_written(simulated, monkeypatch)
         ("big", {"a": 2**64}, None),
         ("wrong", None, {"a": 5}),
         ("\ud800", None, None),
+        (None, None, None),
     ],
 )
 def test_a_cursor_that_no_record_can_hold_is_refused(

@@ -100,6 +100,17 @@ def test_names_are_escaped() -> None:
     assert "<script" not in text
 
 
+def test_the_plot_has_scales() -> None:
+    """Round numbers of messages from 0 up to the highest bar, and times of its span."""
+    text = page("Audit", [row(minute, 4_300 if minute == 7 else 900) for minute in range(20)])
+    plot = text[text.index("<svg") : text.index("</svg>")]
+    assert re.findall(r'text-anchor="end">([\d,]+)</text>', plot) == [
+        "0", "1,000", "2,000", "3,000", "4,000",
+    ]  # fmt: skip
+    times = re.findall(r">2026-03-01 00:(\d\d):00</text>", plot)
+    assert times == ["00", "05", "10", "15", "20"]
+
+
 def test_many_buckets_are_joined() -> None:
     """A year of minutes has as many bars as fit; no message is left out."""
     rows = [row(minute, 3) for minute in range(0, 525_600, 997)]

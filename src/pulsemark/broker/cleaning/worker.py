@@ -42,6 +42,7 @@ from .worker_thread import Claims, Lane
 
 if TYPE_CHECKING:
     from ..policies.policy import Policy
+    from ..subscriptions.home_topic import HomeTopic
     from ..topics.policy_store import Concerns
     from ..topics.registry import Topics
     from ..topics.topic import Topic
@@ -212,7 +213,7 @@ class Cleaning:
         """Compact a topic as soon as possible; False if a compaction runs already."""
         return self.compactions.request(topic)
 
-    async def due_position(self, topic: Topic, ttl_s: int) -> Position | None:
+    async def due_position(self, topic: HomeTopic, ttl_s: int) -> Position | None:
         """The last entry older than a number of seconds. Raises LedgerError, OSError."""
         from .expiry import due_position
 

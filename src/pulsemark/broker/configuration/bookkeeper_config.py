@@ -16,8 +16,6 @@ __all__ = ["BOOKKEEPER", "BOOKKEEPER_SETTINGS", "BookKeeperConfig"]
 BOOKKEEPER = "bookkeeper"
 MAX_BOOKIES = 1_000
 MAX_REFRESH_S = 2**31 - 1
-PEM = "PEM"
-TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,18 +38,12 @@ class BookKeeperConfig:
     # TLS to bookies
     #: Connections to bookies are TLS, and the broker shows them its certificate.
     bookkeeper_tls_client_authentication: bool = False
-    #: Pulsar's only class for it.
-    bookkeeper_tls_provider_factory_class: str = TLS_FACTORY
-    #: The broker's private key for bookies.
+    #: The broker's private key for bookies (PEM, as all these files).
     bookkeeper_tls_key_file: str | None = None
     #: The broker's certificate chain for bookies.
     bookkeeper_tls_certificate_file: str | None = None
     #: The authorities of the bookies' certificates.
     bookkeeper_tls_trust_certs_file: str | None = None
-    #: Of the key and the certificate: PEM.
-    bookkeeper_tls_key_file_type: str = PEM
-    #: Of the authorities: PEM.
-    bookkeeper_tls_trust_certs_type: str = PEM
     #: A file with the key's password; None: it has none.
     bookkeeper_tls_key_password_file: str | None = None
     #: Whether a bookie's certificate must name the host that the broker connects to.
@@ -91,14 +83,6 @@ class BookKeeperConfig:
         """Raises ConfigError unless connections to bookies can be made with these settings."""
         from ...ledger.bookkeeper.client.errors import TlsFilesError
 
-        if self.bookkeeper_tls_provider_factory_class != TLS_FACTORY:
-            raise ConfigError(
-                "bookkeeper_tls_provider_factory_class", self.bookkeeper_tls_provider_factory_class,
-                f"must be {TLS_FACTORY}",
-            )  # fmt: skip
-        for name in ("bookkeeper_tls_key_file_type", "bookkeeper_tls_trust_certs_type"):
-            if getattr(self, name) != PEM:
-                raise ConfigError(name, getattr(self, name), "must be PEM: convert the file")
         for name in (
             "bookkeeper_tls_key_file",
             "bookkeeper_tls_certificate_file",
@@ -168,12 +152,9 @@ BOOKKEEPER_SETTINGS: dict[str, Setting] = {
     "managedLedgerDefaultWriteQuorum": _setting("write_quorum_size"),
     "managedLedgerDefaultAckQuorum": _setting("ack_quorum_size"),
     "bookkeeperTLSClientAuthentication": _setting("bookkeeper_tls_client_authentication", BOOLEAN),
-    "bookkeeperTLSProviderFactoryClass": _setting("bookkeeper_tls_provider_factory_class", TEXT),
     "bookkeeperTLSKeyFilePath": _setting("bookkeeper_tls_key_file", TEXT, (None,)),
     "bookkeeperTLSCertificateFilePath": _setting("bookkeeper_tls_certificate_file", TEXT, (None,)),
     "bookkeeperTLSTrustCertsFilePath": _setting("bookkeeper_tls_trust_certs_file", TEXT, (None,)),
-    "bookkeeperTLSKeyFileType": _setting("bookkeeper_tls_key_file_type", TEXT),
-    "bookkeeperTLSTrustCertTypes": _setting("bookkeeper_tls_trust_certs_type", TEXT),
     "bookkeeperTLSKeyStorePasswordPath": _setting(
         "bookkeeper_tls_key_password_file", TEXT, (None,)
     ),

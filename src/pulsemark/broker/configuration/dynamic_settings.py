@@ -154,9 +154,11 @@ class DynamicSettings:
     def configure(self, configured: BrokerConfig) -> list[str]:
         """Use another configuration as far as it can change now. Return what needs a restart."""
         self.configured = configured
-        return changed_fields(self.in_force, self._put_in_force())
+        wanted = self._put_in_force()
+        return changed_fields(self.in_force, wanted)
 
     def _put_in_force(self) -> BrokerConfig:
+        """Change what can change now; return the configuration that is wanted."""
         wanted = with_settings(self.configured, self.changed)
         names = [name for name in changed_fields(self.in_force, wanted) if name in RELOADABLE]
         self.in_force = replace(self.in_force, **{name: getattr(wanted, name) for name in names})

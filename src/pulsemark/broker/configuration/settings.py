@@ -252,6 +252,7 @@ def pulsar_defaults() -> dict[str, frozenset[str]]:
     return {name: frozenset(values) for name, values in found.items()}
 
 
+_BOOKKEEPERS_TLS = "org.apache.bookkeeper.tls.TLSContextFactory"
 _PULSARS_SSL = "org.apache.pulsar.common.util.DefaultPulsarSslFactory"
 
 #: Settings that ask for protection, with the values that do not ask for it: Pulsar's defaults.
@@ -266,6 +267,9 @@ PROTECTIONS: dict[str, tuple[str, ...]] = {
     "saslJaasServerRoleTokenSignerSecretPath": ("",),
     "athenzDomainNames": ("",),
     "bookkeeperClientAuthenticationPlugin": ("",),
+    "bookkeeperTLSKeyFileType": ("", "PEM"),
+    "bookkeeperTLSProviderFactoryClass": ("", _BOOKKEEPERS_TLS),
+    "bookkeeperTLSTrustCertTypes": ("", "PEM"),
     # Code that decides what clients may do, and what consumers get.
     "brokerInterceptors": ("",),
     "brokerEntryPayloadProcessors": ("",),
@@ -303,6 +307,9 @@ LIMITS: dict[str, int] = {
 
 #: What a user may set in their place.
 _INSTEAD = {
+    "bookkeeperTLSKeyFileType": "PEM: convert the file",
+    "bookkeeperTLSProviderFactoryClass": _BOOKKEEPERS_TLS,
+    "bookkeeperTLSTrustCertTypes": "PEM: convert the file",
     "httpMaxRequestSize": "pulsemarkMaxHttpBodyBytes",
     "maxConcurrentHttpRequests": "maxHttpServerConnections, since each has one request at a time",
     "maxConcurrentLookupRequest": "pulsemarkMaxPendingRequestsPerConnection",

@@ -199,7 +199,8 @@ class Receipts:
 
         `highest_sequence_ids` has -1 for a SEND without one. `appended` is the last of them.
         """
-        run, begun = producer.run, None
+        run: Run | None = producer.run
+        begun = None
         # Most publishes go into the same run as the one before them.
         if run is None or run.commit is not appended.commit or run.answers:
             run, begun = self._begin_run(producer, counters, appended)
@@ -230,7 +231,8 @@ class Receipts:
         self, producer: Producer, counters: TopicCounters, appended: Appended
     ) -> tuple[Run, SentBatch | None]:
         """A new run, and its `SentBatch` if this is the session's first run in the batch."""
-        run = producer.run = Run(producer, counters, appended)
+        run = Run(producer, counters, appended)
+        producer.run = run
         batch, begun = appended.commit.batch, None
         sent = self._unanswered.get(batch)
         if sent is None:

@@ -7,15 +7,15 @@ open it again, and is refused then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any
 
-from ..cooperative import Background
+from ..cooperative import Background, Turns
 from ..security.authorization import Target
 from ..security.needs import topic
 
 if TYPE_CHECKING:
-    from ..services import Services
+    from ..security.authorization import Authorizer
     from .session import Session
 
 __all__ = ["Revoking"]
@@ -26,12 +26,17 @@ PRODUCE, CONSUME = topic("PRODUCE"), topic("CONSUME")
 class Revoking:
     """The rounds of one broker."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self, authorizer: Authorizer, sessions: Collection[Session[Any]], turns: Turns
+    ) -> None:
+        """`sessions` are all that there are, also later."""
+        self._authorizer = authorizer
+        self._sessions = sessions
+        self._turns = turns
         self._background = Background()
         self._is_due = False
         self._runs = False
-        services.authorizer.on_change.append(self._changed)
+        authorizer.on_change.append(self._changed)
 
     def _changed(self, _: str | None) -> None:
         self._is_due = True
@@ -43,17 +48,17 @@ class Revoking:
         try:
             while self._is_due:
                 self._is_due = False
-                await self._services.topics.turns.work(self._round())
+                await self._turns.work(self._round())
         finally:
             self._runs = False
 
     def _round(self) -> Iterator[None]:
-        for session in tuple(self._services.sessions):
+        for session in tuple(self._sessions):
             yield from self._check(session)
             yield
 
-    def _check(self, session: Session) -> Iterator[None]:
-        allows, principal = self._services.authorizer.allows, session.principal
+    def _check(self, session: Session[Any]) -> Iterator[None]:
+        allows, principal = self._authorizer.allows, session.principal
         for producer, home in tuple(session.producers.values()):
             if not allows(principal, PRODUCE, Target.of_topic(home.topic_name)):
                 producer.leave()

@@ -47,18 +47,26 @@ import struct
 import termios
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import ServerError
 from ...tcp import bytes_confirmed, has_ended, keep_alive
 from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported, commands
 from ..configuration.config import BrokerConfig
+from ..cooperative import FairTurns
 from ..errors import RefusedError, java_refusal
-from ..handlers import handle_command, handle_sends, handle_unsupported
-from ..memory import SHARE_BYTES, Account, OutputMemory, Reservation
+from ..memory import (
+    SHARE_BYTES,
+    Account,
+    InputMemory,
+    KeptMemory,
+    OutputMemory,
+    PublishBudget,
+    Reservation,
+)
 from ..security.identity import UNAUTHENTICATED, Credentials
-from ..services import Services
+from ..storage import StorageHealth
 from ..subscriptions.consumer import Consumer
 from ..topics.producer import Producer
 from ..topics.topic import Topic
@@ -641,6 +649,20 @@ class Outgoing(abc.ABC):
         return unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0
 
 
+class Tally:
+    """Counts what a client may bring about again and again, so that it fills no log."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> bool:
+        """Count it once more. Return whether to log it: the first time, the tenth, the 100th..."""
+        self.count += 1
+        return str(self.count).rstrip("0") == "1"
+
+
 class Members(Outgoing):
     """A connection with producers and consumers."""
 
@@ -655,6 +677,8 @@ class Members(Outgoing):
         self.watchers: dict[int, TopicWatcher] = {}
         #: Producers that the broker closed. SENDs that were in flight at that time are dropped.
         self.producers_closed_by_broker: set[int] = set()
+        #: How often the client was refused a SEND, and how often it could not read a message.
+        self.refused_sends, self.unreadable_messages = Tally(), Tally()
         #: Producers and consumers that are being opened, by kind and id.
         self.opening: dict[tuple[str, int], Producer | Consumer] = {}
 
@@ -735,14 +759,75 @@ CONFIRM_POLL_S = 0.02
 QUIET_S = 1.0
 
 
-class Session(Members, asyncio.BufferedProtocol):
+class Committer(Protocol):
+    """What commits what was appended; `topics.registry.Topics` is one."""
+
+    def wake_committer(self) -> None:
+        """Have committed what was appended without waking the committer."""
+
+
+class SharedParts(Protocol):
+    """What a session needs of the broker, shared with all other sessions."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in force."""
+
+    @property
+    def budget(self) -> PublishBudget:
+        """The publishes in flight."""
+
+    @property
+    def input(self) -> InputMemory:
+        """The buffers of incomplete frames."""
+
+    @property
+    def output(self) -> OutputMemory:
+        """What is not sent yet."""
+
+    @property
+    def kept(self) -> KeptMemory:
+        """The memory of producers, consumers and requests."""
+
+    @property
+    def storage(self) -> StorageHealth:
+        """Whether the disk takes writes."""
+
+    @property
+    def topics(self) -> Committer:
+        """Where SENDs are appended."""
+
+    def joined(self, session: Session[Any]) -> None:
+        """A client has connected."""
+
+    def left(self, session: Session[Any]) -> None:
+        """A client's connection has ended."""
+
+
+class Commands(Protocol):
+    """What is done at each command; the package `handlers` is one."""
+
+    def handle_command(self, session: Session[Any], event: Command, /) -> None:
+        """Handle a command that is no SEND; a refusal is answered with an ERROR."""
+
+    def handle_sends(self, session: Session[Any], event: Sends, /) -> None:
+        """Handle consecutive SENDs of one producer."""
+
+    def handle_unsupported(self, session: Session[Any], event: Unsupported, /) -> None:
+        """Answer a command that this broker does not know."""
+
+
+S = TypeVar("S", bound=SharedParts)
+
+
+class Session(Members, asyncio.BufferedProtocol, Generic[S]):
     """A client's connection, from accept to close."""
 
-    handle_sends = handle_sends
-
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: S, commands: Commands) -> None:
+        """`services`: what all sessions share; `commands` get each of the client's commands."""
         super().__init__(services.output)
         self.services = services
+        self._commands = commands
         self.config = services.config
         self.address = "-"
         #: The lower of the client's and our protocol version; 0 before CONNECT.
@@ -756,6 +841,7 @@ class Session(Members, asyncio.BufferedProtocol):
             Role.SERVER, max_message_size_bytes=services.config.max_message_size_bytes
         )
         self._loop = asyncio.get_running_loop()
+        self._turns = FairTurns.of_running_loop()
         self._requests = Requests(self, self.kept)
         self._pauses = ReadingPauses()
         self.throttling = Throttling(self._pauses, self._unpause)
@@ -857,7 +943,7 @@ class Session(Members, asyncio.BufferedProtocol):
 
         Return whether there was a complete frame.
         """
-        handled, tasks, event = 0, len(self._requests), None
+        handled, tasks, event, commands = 0, len(self._requests), None, self._commands
         next_check = EVENTS_PER_CHECK
         until_s = time.monotonic() + turn_s
         self._has_rest = False
@@ -865,13 +951,15 @@ class Session(Members, asyncio.BufferedProtocol):
             for event in self.connection.runs():
                 if type(event) is Sends:
                     handled += len(event.bodies)
-                    self.handle_sends(event)
+                    commands.handle_sends(self, event)
                 else:
                     handled += 1
                     if type(event) is Command:
-                        handle_command(self, event)
+                        commands.handle_command(self, event)
+                        if self._turns.is_over or time.monotonic() >= until_s:
+                            next_check = handled  # one command may take long
                     elif type(event) is Unsupported:
-                        handle_unsupported(self, event)
+                        commands.handle_unsupported(self, event)
                 if self.is_closed:
                     return True
                 if handled >= next_check:
@@ -899,12 +987,14 @@ class Session(Members, asyncio.BufferedProtocol):
         self.services.topics.wake_committer()
         # All tasks started here run in the next turn, before anything else.
         busy = len(self._requests) - tasks_before >= TASKS_PER_TURN and until_s < math.inf
-        return busy or time.monotonic() >= until_s
+        if until_s == math.inf or not self.connection.pending_bytes:
+            return False
+        return busy or time.monotonic() >= until_s or not self._turns.has_time()
 
     def _plan_turn(self) -> None:
         if self._has_rest:
             self._pauses.begin(Pause.TURN)
-            self._loop.call_soon(self.take_turn)
+            self._turns.later(self.take_turn, of_client=True)
         elif Pause.TURN in self._pauses:
             self._unpause(Pause.TURN)
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import grpc
 
-from ...finder.admission import Admit, Caller, CallRefusedError
+from ...finder.server import Admit, Caller, CallRefusedError
 from ...wire import InvalidTopicNameError, TopicName
-from ..security.authentication import Authenticated, AuthenticationFailed
-from ..security.authorization import Target
+from ..configuration.config import BrokerConfig
+from ..security.authentication import Authenticated, AuthenticationFailed, Authenticator
+from ..security.authorization import Authorizer, Target
 from ..security.identity import InvalidRoles, Principal, check_roles
 from ..security.needs import AUTHENTICATED, Need, topic
-from ..services import Services
 
 __all__ = ["NEEDS", "admitting"]
 
@@ -41,26 +41,26 @@ NEEDS: Mapping[str, Need] = {
 ORIGINAL_HEADER = "x-original-principal"
 
 
-def admitting(services: Services) -> Admit:
+def admitting(authenticator: Authenticator, authorizer: Authorizer, config: BrokerConfig) -> Admit:
     """Checks a call before it begins."""
 
     async def admit(caller: Caller, request: Any) -> float | None:
-        principal, expires_at_ms = await _identity_of(services, caller)
+        principal, expires_at_ms = await _identity_of(authenticator, config, caller)
         need = NEEDS.get(caller.method, AUTHENTICATED)
-        if not services.authorizer.allows(principal, need, _target(request)):
+        if not authorizer.allows(principal, need, _target(request)):
             text = f"this role may not call {caller.method} for this topic"
             raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
         if expires_at_ms is None:
             return None
-        return max(0.0, (expires_at_ms - services.config.clock.now_ms()) / 1000)
+        return max(0.0, (expires_at_ms - config.clock.now_ms()) / 1000)
 
     return admit
 
 
-async def _identity_of(services: Services, caller: Caller) -> tuple[Principal, int | None]:
+async def _identity_of(
+    authenticator: Authenticator, config: BrokerConfig, caller: Caller
+) -> tuple[Principal, int | None]:
     """Who calls, and when its credentials expire, in Unix time. Raises CallRefusedError."""
-    authenticator = services.authenticator
-    assert authenticator is not None, "calls are asked about with authentication only"
     name = caller.common_name
     certificate = None if name is None else {"subject": ((("commonName", name),),)}
 
@@ -73,7 +73,7 @@ async def _identity_of(services: Services, caller: Caller) -> tuple[Principal, i
             own = await authenticator.in_thread(check)
         else:
             own = check()
-        check_roles(services.config.security, own.role, original_role)
+        check_roles(config.security, own.role, original_role)
     except (AuthenticationFailed, InvalidRoles) as refusal:
         log.info("%s: gRPC call refused: %s", caller.method, refusal)
         text = "credentials are needed in 'authorization', or wrong"

@@ -19,7 +19,6 @@ import grpc
 from ...audit.errors import AuditInputError
 from ...audit.report import Report
 from ...finder.arguments import TokenFileError, read_token
-from ...finder.control import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ...finder.errors import (
     CursorBusyError,
     InvalidFieldError,
@@ -28,6 +27,7 @@ from ...finder.errors import (
     SubscriptionNotFoundError,
 )
 from ...finder.forwarding import Forwarding, Owner
+from ...finder.messages import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ...finder.server import SeekServer, ServerOptions, ServerTls
 from ...finder.service import AuditReport
 from ...ledger import (
@@ -91,7 +91,11 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
         reset_cursor=reset_cursor,
         append_control=_appending_control(services),
         audit=_audit_of(services),
-        admit=None if services.authenticator is None else admitting(services),
+        admit=(
+            None
+            if services.authenticator is None
+            else admitting(services.authenticator, services.authorizer, services.config)
+        ),
         forwarding=forwarding_of(services) if has_others else None,
     )
 
@@ -158,7 +162,7 @@ def _append(ledger: ManagedLedger, request: ControlRequest, leader: str) -> tupl
         epoch = request.epoch
         if epoch is None:
             epoch = ledger.epoch + 1 if request.is_leader_change else ledger.epoch
-        if epoch > MAX_EPOCH:
+        if request.is_leader_change and epoch > MAX_EPOCH:
             raise NotPossibleError(f"no leader epoch follows the highest one, {MAX_EPOCH}")
         kind, name, tags = request.control_type, request.name, request.tags
         try:

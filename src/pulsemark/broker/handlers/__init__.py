@@ -31,7 +31,7 @@ from .producing import handle_sends
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
 
 __all__ = ["COMMANDS", "handle_command", "handle_sends", "handle_unsupported"]
 

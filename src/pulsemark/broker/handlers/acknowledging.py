@@ -29,7 +29,7 @@ from ..subscriptions.redelivery import redeliver_pieces
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
     from ..subscriptions.subscription import Subscription
 
 __all__ = ["COMMANDS"]
@@ -54,12 +54,15 @@ def ack(session: Session, command: CommandAck) -> None:
             answer(_no_transactions())
         return
     if command.HasField("validation_error"):
-        log.warning(
-            "%s: the client could not read a message of %s and acknowledged it: %s",
-            session.address,
-            subscription,
-            CommandAck.ValidationError.Name(command.validation_error),
-        )
+        if session.unreadable_messages.add():
+            log.warning(
+                "%s: the client could not read a message of %s and acknowledged it: %s (message "
+                "%d of this kind on this connection)",
+                session.address,
+                subscription,
+                CommandAck.ValidationError.Name(command.validation_error),
+                session.unreadable_messages.count,
+            )
         subscription.return_permits(found, command.message_id)
     then = partial(subscription.when_persisted, answer) if answer is not None else _nothing
     if command.ack_type != CommandAck.Cumulative:

@@ -28,7 +28,7 @@ from ..security.authentication import Authenticated, AuthenticationFailed, Authe
 from ..security.identity import Credentials, Identity, InvalidRoles, identify, method_of
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
 
 __all__ = ["authenticate", "check_credentials", "refresh"]
 

@@ -21,7 +21,7 @@ from ..security.authorization import Target
 from ..security.needs import AUTHENTICATED, OPEN, OWN, Need, Scope, namespace, topic
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
 
 __all__ = ["COMMAND_NEEDS", "CommandNeed", "authorize", "check_again", "check_complete"]
 

@@ -16,7 +16,7 @@ from ..ownership import NotOwnedError
 from ..topics.producer import NAME_SIZE_MAX_BYTES
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
 
 __all__ = [
     "check_name",

@@ -20,7 +20,7 @@ from .authenticating import authenticate, refresh
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
 
 __all__ = ["COMMANDS"]
 

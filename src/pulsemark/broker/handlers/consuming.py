@@ -49,7 +49,7 @@ from .schemas import is_in_use
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
     from ..subscriptions.subscription import Subscription
     from ..topics.topic import Topic
 

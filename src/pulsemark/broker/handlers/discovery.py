@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...wire import TopicName
-    from ..connection.session import Session
     from ..ownership import Cluster
+    from ..services import Session
 
 __all__ = ["COMMANDS"]
 

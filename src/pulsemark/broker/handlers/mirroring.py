@@ -20,7 +20,7 @@ from ..topics.producer import Producer
 
 if TYPE_CHECKING:
     from ...ledger import Appended
-    from ..connection.session import Session
+    from ..services import Session
     from ..topics.topic import Topic
 
 __all__ = ["append_mirrored", "mirror_name", "start_mirror"]
@@ -56,6 +56,9 @@ async def start_mirror(session: Session, topic: Topic, producer: Producer) -> in
         raise RefusedError(ServerError.NotAllowedError, not_allowed(cluster))
 
     def find() -> SourceStamp | None:
+        # Imported here, in a thread: the checks of record sets are needed on the loop later.
+        from ...kafka import records  # noqa: F401
+
         # What an earlier connection of this mirror sent may not be durable yet.
         topic.ledger.store.committer.flush()
         return session.services.mirror_places.last(topic.ledger, cluster)

@@ -15,7 +15,7 @@ from .authorizing import check_again
 
 if TYPE_CHECKING:
     from ...metadata import Buffer
-    from ..connection.session import Session
+    from ..services import Session
     from ..subscriptions.consumer import Consumer
     from ..subscriptions.non_persistent import NonPersistentSubscription
     from ..topics.non_persistent import NonPersistentTopic
@@ -41,7 +41,14 @@ def publish(
     try:
         entry = topic.take(body, command.num_messages)
     except (AlreadyStampedError, ChecksumError, MessageFormatError) as error:
-        log.warning("%s: SEND of %r was refused: %s", session.address, sender.name, error)
+        if session.refused_sends.add():
+            log.warning(
+                "%s: SEND of %r was refused: %s (refusal %d on this connection)",
+                session.address,
+                sender.name,
+                error,
+                session.refused_sends.count,
+            )
         is_stamped = isinstance(error, AlreadyStampedError)
         code = ServerError.NotAllowedError if is_stamped else ServerError.ChecksumError
         session.write(

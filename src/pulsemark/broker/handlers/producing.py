@@ -37,7 +37,7 @@ from .table import CommandTable
 
 if TYPE_CHECKING:
     from ...ledger import Appended
-    from ..connection.session import Session
+    from ..services import Session
     from ..topics.non_persistent import NonPersistentTopic
     from ..topics.topic import Topic
 
@@ -233,18 +233,10 @@ def handle_sends(session: Session, event: Sends) -> None:
 def _handle_from(session: Session, event: Sends, first: int) -> int:
     """Append or answer SENDs from the ``first`` one on; the number of the next one."""
     count = len(event)
-    entry = session.producers.get(event.producer_id)
+    entry = _may_send(session, event)
     if entry is None:
-        if event.producer_id not in session.producers_closed_by_broker:
-            session.close_because(f"SEND for unknown producer id {event.producer_id}")
         return count
     sender, topic = entry
-    if sender.is_disconnected:
-        session.close_producer(sender)  # notify its client now, before the others
-        return count
-    if not sender.may_publish:
-        session.close_because(f"SEND from {sender.name!r}, which is fenced or waits for the topic")
-        return count
     sizes_bytes = [*map(len, event.bodies)] if not first else [*map(len, event.bodies[first:])]
     if (
         topic.admission is not None
@@ -259,7 +251,9 @@ def _handle_from(session: Session, event: Sends, first: int) -> int:
     if first:
         bodies, counts = bodies[first:], counts[first:]
     try:
-        appended, added = topic.ledger.append_run(bodies, counts, sender=sender.sender, wakes=False)
+        appended, added = topic.ledger.append_run(
+            bodies, counts, sender=sender.sender, wakes=False, are_plain=True
+        )
     except SEND_FAILURES as error:
         _append_failed(session, sender, topic, event.command(first), error)
         return first + 1
@@ -271,6 +265,23 @@ def _handle_from(session: Session, event: Sends, first: int) -> int:
         sender, topic.counters, ids, highest_ids, counts, sizes_bytes, appended
     )
     return end
+
+
+def _may_send(session: Session, event: Sends) -> tuple[Producer, Topic] | None:
+    """The producer of SENDs and its topic; None: they are not appended, and the client knows it."""
+    entry = session.producers.get(event.producer_id)
+    if entry is None:
+        if event.producer_id not in session.producers_closed_by_broker:
+            session.close_because(f"SEND for unknown producer id {event.producer_id}")
+        return None
+    sender, _ = entry
+    if sender.is_disconnected:
+        session.close_producer(sender)  # notify its client now, before the others
+        return None
+    if not sender.may_publish:
+        session.close_because(f"SEND from {sender.name!r}, which is fenced or waits for the topic")
+        return None
+    return entry
 
 
 def _handle_alone(
@@ -388,9 +399,14 @@ def _refuse_send(
         # The messages behind it may be on their way. Once one of them were stored, this one would
         # count as a duplicate when it comes again, and never be stored.
         sender.must_open_again = True
-    log.warning(
-        "%s: SEND from producer %r was refused: %s", session.address, sender.name, refusal.message
-    )
+    if session.refused_sends.add():
+        log.warning(
+            "%s: SEND from producer %r was refused: %s (refusal %d on this connection)",
+            session.address,
+            sender.name,
+            refusal.message,
+            session.refused_sends.count,
+        )
     answer = commands.send_error(
         command.producer_id, command.sequence_id, refusal.code, refusal.message
     )

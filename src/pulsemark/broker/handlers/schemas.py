@@ -17,7 +17,7 @@ from ..topics.schemas import schema_id, version_bytes
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
     from ..topics.topic import Topic
 
 __all__ = ["COMMANDS", "is_in_use", "schema_version_for"]

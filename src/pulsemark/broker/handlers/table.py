@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
 
 __all__ = ["CommandTable"]
 

@@ -13,7 +13,7 @@ from ..errors import RefusedError
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
 
 __all__ = ["COMMANDS"]
 

@@ -27,7 +27,7 @@ from .discovery import PATTERN_MAX_CHARACTERS
 from .table import CommandTable
 
 if TYPE_CHECKING:
-    from ..connection.session import Session
+    from ..services import Session
 
 __all__ = ["COMMANDS"]
 

@@ -7,7 +7,7 @@ concern every partition. A quota that retention makes pointless is refused.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 from ...ledger import EARLIEST, LATEST, Position
 from ...ledger.being_read import when_read
@@ -277,17 +277,11 @@ def _message_id(body: Any) -> tuple[Position, int]:
     """Read a `ResetCursorData`. Missing fields are 0, a missing partition is -1."""
     if body == "earliest":
         return EARLIEST, -1
-    if not isinstance(body, dict):
-        raise HttpError(400, 'the body must be {"ledgerId": ..., "entryId": ...}')
-    ids = [body.get(key, 0) for key in ("ledgerId", "entryId")]
+    position = position_in(body)
     partition_index = body.get("partitionIndex", -1)
-    if not all(map(_is_id, [*ids, partition_index])):
-        raise HttpError(400, 'the body must be {"ledgerId": ..., "entryId": ...}')
-    return Position(*ids), partition_index
-
-
-def _is_id(value: Any) -> TypeGuard[int]:
-    return type(value) is int and -1 <= value < 1 << 63
+    if type(partition_index) is not int:
+        raise HttpError(400, "partitionIndex must be a whole number", text_type="text/plain")
+    return position, partition_index
 
 
 async def backlog_size(

@@ -7,6 +7,7 @@ it answers with the same shapes, empty.
 from __future__ import annotations
 
 from collections.abc import Generator
+from importlib import import_module
 from typing import Any
 
 from ...ledger import LedgerError
@@ -24,6 +25,7 @@ from .route import Route
 
 __all__ = ["ROUTES"]
 
+METRICS_PAGE = f"{__package__.rpartition('.')[0]}.metrics.prometheus"
 #: A bundle without isolation policy, as Pulsar shows it.
 OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 
@@ -146,12 +148,12 @@ async def status(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """The metrics in Prometheus' text format; gzipped for clients that accept it, as in Pulsar."""
-    from ..metrics.prometheus import CONTENT_TYPE, current_page
-
+    # Imported in a thread, with the first request: most brokers are never asked.
+    prometheus = await request.services.run_blocking(import_module, METRICS_PAGE)
     gzipped = accepts_gzip(request.headers.get("accept-encoding", ""))
-    page = await current_page(request.services, gzipped=gzipped)
+    page = await prometheus.current_page(request.services, gzipped=gzipped)
     headers = (("vary", "Accept-Encoding"), *((("content-encoding", "gzip"),) if gzipped else ()))
-    return Response(200, page[0], CONTENT_TYPE, headers, more=page[1:])
+    return Response(200, page[0], prometheus.CONTENT_TYPE, headers, more=page[1:])
 
 
 def _address(request: Request) -> str:

@@ -12,12 +12,11 @@ from typing import Any
 from ...kafka.ports import Admitted
 from ...kafka.sasl import OAUTHBEARER, PLAIN, TOKEN, Claim, SaslError
 from ...wire import TopicName, check_namespace
-from ..security.authentication import Authenticated, AuthenticationFailed
-from ..security.authorization import Target
+from ..security.authentication import Authenticated, AuthenticationFailed, Authenticator
+from ..security.authorization import Authorizer, Target
 from ..security.identity import UNAUTHENTICATED, Principal
 from ..security.needs import SUPER_USER, tenant_admin, topic
 from ..security.permissions import Action
-from ..services import Services
 
 __all__ = ["BrokerAccess", "BrokerAdmission"]
 
@@ -33,9 +32,10 @@ BASIC, TLS = "basic", "tls"
 class BrokerAccess:
     """`AccessPort` over the broker's authorizer."""
 
-    def __init__(self, services: Services) -> None:
-        self._authorizer = services.authorizer
-        self._namespace = services.config.kafka_namespace
+    def __init__(self, authorizer: Authorizer, namespace: str) -> None:
+        """`namespace`: the one whose topics Kafka's clients see."""
+        self._authorizer = authorizer
+        self._namespace = namespace
         self._tenant, self._local = check_namespace(self._namespace)
 
     @property
@@ -69,8 +69,9 @@ class BrokerAccess:
 class BrokerAdmission:
     """`AdmissionPort` over the broker's authenticator."""
 
-    def __init__(self, services: Services) -> None:
-        self._authenticator = services.authenticator
+    def __init__(self, authenticator: Authenticator | None) -> None:
+        """None: the broker has no authentication."""
+        self._authenticator = authenticator
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

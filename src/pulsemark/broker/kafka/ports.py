@@ -15,7 +15,7 @@ import json
 import math
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...kafka.endpoint import Endpoint
 from ...kafka.errors import Code, KafkaError
@@ -25,17 +25,19 @@ from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName, check_namespace
 from ..cleaning.backlog_quotas import excess_of
+from ..cleaning.worker import Cleaning
 from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listener, PerAddress, Tls
 from ..connection.shutdown import Ending
 from ..errors import RefusedError
 from ..metrics.stats import segment_size_bytes
-from ..ownership import KafkaPlace
+from ..ownership import Cluster, KafkaPlace
+from ..policies.levels import Policies
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..services import Services
 from ..topics.catalog_writer import CatalogWriter
 from ..topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
-from ..topics.registry import MAX_PARTITIONS
+from ..topics.registry import MAX_PARTITIONS, Topics
 from ..topics.topic import Topic
 from .access import BrokerAccess, BrokerAdmission
 from .cluster import BrokerCluster
@@ -194,9 +196,15 @@ class BrokerPorts:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self.topics = BrokerTopics(services)
-        self.access = BrokerAccess(services)
-        self.admission = BrokerAdmission(services)
+        self.topics = BrokerTopics(
+            services.topics,
+            services.config,
+            services.cluster,
+            services.cleaning,
+            services.run_blocking,
+        )
+        self.access = BrokerAccess(services.authorizer, services.config.kafka_namespace)
+        self.admission = BrokerAdmission(services.authenticator)
         self.budget = cast("Budget", services.budget)
         self.input = cast("InputMemory", services.input)
         self.output = cast("OutputMemory", services.output)
@@ -251,21 +259,30 @@ class BrokerPorts:
 class BrokerTopics:
     """`TopicsPort` over the broker's registry."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._topics = services.topics
-        self._policies = services.topics.policy_store
-        self._namespace = services.config.kafka_namespace
+    def __init__(
+        self,
+        topics: Topics,
+        config: BrokerConfig,
+        cluster: Cluster | None,
+        cleaning: Cleaning,
+        run_blocking: Callable[..., Awaitable[Any]],
+    ) -> None:
+        """`cluster`: None: this broker serves all topics."""
+        self._topics = topics
+        self._cluster, self._cleaning = cluster, cleaning
+        self._run_blocking = run_blocking
+        self._policies = topics.policy_store
+        self._namespace = config.kafka_namespace
         self._tenant, self._local = check_namespace(self._namespace)
         self._prefix = f"persistent://{self._namespace}/"
         self._creating = asyncio.Lock()
-        self._starts = LogStarts(services.topics.catalog_writer)
-        self._limits = KafkaLimits(services)
+        self._starts = LogStarts(topics.catalog_writer)
+        self._limits = KafkaLimits(topics.policies, config, run_blocking)
 
     async def load(self) -> None:
         """Read what was stored. Raises LedgerError, OSError."""
-        if self._services.cluster is not None:
-            self._services.cluster.hear(LOG_START_KIND, self._starts.take)
+        if self._cluster is not None:
+            self._cluster.hear(LOG_START_KIND, self._starts.take)
         await self._starts.load(lambda name: self._topics.exists(TopicName.parse(name)))
 
     def name_of(self, topic: str) -> TopicName:
@@ -309,8 +326,8 @@ class BrokerTopics:
             raise KafkaError(
                 Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of {topic!r}"
             )
-        if self._services.cluster is not None and str(name) not in self._topics.open_topics:
-            await _translated(self._services.cluster.serve(name))
+        if self._cluster is not None and str(name) not in self._topics.open_topics:
+            await _translated(self._cluster.serve(name))
         return await _translated(self._topics.open(name, create=False))
 
     def is_held(self, opened: Topic) -> bool:
@@ -382,7 +399,7 @@ class BrokerTopics:
         def measure() -> int:
             return sum(map(segment_size_bytes, opened.ledger.segments()))
 
-        size_bytes: int = await _translated(self._services.run_blocking(measure))
+        size_bytes: int = await _translated(self._run_blocking(measure))
         return size_bytes
 
     def start(self, opened: Topic) -> int:
@@ -394,26 +411,32 @@ class BrokerTopics:
 
         Pulsar's consumers still get the whole entry that has the offset.
         """
-        await _translated(self._services.cleaning.truncate(opened, position))
+        await _translated(self._cleaning.truncate(opened, position))
         await _translated(self._starts.move(opened.ledger, offset))
 
 
 class KafkaLimits:
     """What topics take of Kafka's clients."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        policies: Policies,
+        config: BrokerConfig,
+        run_blocking: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self._policies = policies
+        self._config = config
+        self._run_blocking = run_blocking
 
     async def check_backlog(self, topic: Topic) -> None:
         """Raise KafkaError if the topic's backlog is above its quota, and still is."""
         if not topic.has_full_backlog:
             return
-        services = self._services
-        quotas = services.topics.policies.applied(topic.topic_name, BACKLOG_QUOTAS)
+        quotas = self._policies.applied(topic.topic_name, BACKLOG_QUOTAS)
         found: list[Excess] = []
-        if quotas and services.config.backlog_quota_check_enabled:
-            now_ms = services.config.clock.now_ms()
-            found = await services.run_blocking(excess_of, topic, quotas, now_ms)
+        if quotas and self._config.backlog_quota_check_enabled:
+            now_ms = self._config.clock.now_ms()
+            found = await self._run_blocking(excess_of, topic, quotas, now_ms)
         refusing = [each for each in found if each.refuses_producers]
         topic.has_full_backlog = bool(refusing)
         if refusing:

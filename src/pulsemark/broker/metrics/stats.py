@@ -24,6 +24,7 @@ from ..configuration.config import BrokerConfig
 from ..counters import CompactionFigures, Rates
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.dispatcher import Dispatcher
+from ..subscriptions.home_topic import HomeTopic
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from ..subscriptions.replicated import is_replicated
 from ..subscriptions.subscription import Subscription
@@ -370,7 +371,7 @@ def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, 
     }
 
 
-def bytes_from(topic: Topic, start: Position) -> Generator[object, None, int]:
+def bytes_from(topic: HomeTopic, start: Position) -> Generator[object, None, int]:
     """Bytes of the entries from a position on."""
     size_bytes = 0
     for segment, first, last in topic.ledger.stretches(start):

@@ -182,6 +182,24 @@ class Consumer:
             consumer_epoch=self.epoch if self.epoch >= 0 else None,
         )
 
+    def frames(self, entries: Sequence[Entry]) -> list[Buffer]:
+        """The MESSAGE frames of a run of entries that are sent for the first time, as a whole."""
+        first_ledger, last_ledger = entries[0].position[0], entries[-1].position[0]
+        if (
+            self.wants_stored
+            or self.connection.exposes_entry_metadata
+            or first_ledger != last_ledger
+        ):
+            return [part for entry in entries for part in self.frame(entry, 0)]
+        subscription = self.subscription
+        return commands.message_frames(
+            self.consumer_id,
+            first_ledger,
+            [(entry.position[1], entry.stored[entry.prefix_size_bytes :]) for entry in entries],
+            partition=-1 if subscription is None else subscription.topic.partition_index,
+            consumer_epoch=self.epoch if self.epoch >= 0 else None,
+        )
+
     def _record_set_prefix(self, entry: Entry) -> bytes:
         """What a mirror needs to know of a Kafka client's set, whatever is exposed to others."""
         if self.connection.exposes_entry_metadata:
@@ -192,15 +210,12 @@ class Consumer:
         tags.write(metadata)
         return pack(metadata)
 
-    def count_sent(self, messages: int, size_bytes: int) -> None:
-        """Subtract a sent entry's `messages` from the permits, and count them."""
+    def count_sent(self, messages: int, size_bytes: int, entries: int, now_ms: int) -> None:
+        """Entries were sent together: take their `messages` off the permits, and count them."""
         self.permits -= messages
         self.messages_out += messages
         self.bytes_out += size_bytes
-        self.entries_out += 1
-
-    def sent(self, now_ms: int) -> None:
-        """Entries that `count_sent` counted were sent together: note when, and their average."""
+        self.entries_out += entries
         self.last_consumed_ms = now_ms
         self.sendings.add(self.messages_out, self.entries_out)
 

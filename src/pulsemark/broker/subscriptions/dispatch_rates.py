@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..policies.rate_limits import DispatchLimit, dispatch_limit
 
 if TYPE_CHECKING:
-    from ..topics.topic import Topic
+    from .home_topic import HomeTopic
 
 __all__ = ["DispatchRates"]
 
@@ -27,7 +27,7 @@ class DispatchRates:
         self._own: DispatchLimit | None = None
         self._limits: tuple[DispatchLimit, ...] = ()
 
-    def change(self, topic: Topic, name: str) -> None:
+    def change(self, topic: HomeTopic, name: str) -> None:
         """The topic's policies have changed. A limit that stays the same keeps its tokens.
 
         `name` is the subscription's: it may have a rate of its own.

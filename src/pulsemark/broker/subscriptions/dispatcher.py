@@ -21,16 +21,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence, Sized
+from collections.abc import Collection, Mapping, Sequence, Sized
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, EntryKind, LedgerError, Position
 from ...ledger.being_read import arrival
 from ...ledger.errors import BeingReadError
 from ...metadata import Buffer
+from ..cooperative import Due, FairTurns
 from .consumer import Consumer
 from .conversions import BeingConvertedError, Waiting
-from .foreign_entries import read_entries
+from .kafka_entries import read_entries
 from .positions import count_open, messages_in
 from .ranked_consumers import Rank, RankedConsumers
 
@@ -63,7 +65,8 @@ class Dispatcher(ABC):
         self.damaged: CorruptEntryError | None = None
         self._messages_per_entry = 1.0
         self._is_closed = False
-        self._turn: asyncio.Handle | None = None
+        self._turns = FairTurns.of_running_loop()
+        self._turn: asyncio.Handle | Due | None = None
         self._retry: asyncio.Handle | Waiting | None = None
 
     # -- what each subscription type decides ----------------------------------------------------
@@ -104,6 +107,9 @@ class Dispatcher(ABC):
     @abstractmethod
     def acked(self, position: Position, remaining: int) -> None:
         """An entry was acknowledged; `remaining` of its messages were not."""
+
+    def acked_run(self, ledger_id: int, first: int, end: int) -> None:  # noqa: B027 - as above
+        """The entries of a ledger from ``first`` to before ``end`` were acknowledged."""
 
     def forget_count(self, position: Position) -> None:  # noqa: B027 - only some types count
         """Forget how often an entry was delivered again."""
@@ -150,7 +156,14 @@ class Dispatcher(ABC):
     def next_turn(self) -> None:
         """Go on in the next turn of the event loop, so that other work runs first."""
         if self._turn is None and not self._is_closed:
-            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+            self._turn = self._turns.later(self._take_turn)
+
+    def has_time(self) -> bool:
+        """Whether to send in this turn of the loop; if not, dispatch goes on in a later one."""
+        if self._turns.has_time():
+            return True
+        self.next_turn()
+        return False
 
     def _take_turn(self) -> None:
         self._turn = None
@@ -172,9 +185,9 @@ class Dispatcher(ABC):
             self._turn = asyncio.get_running_loop().call_later(wait_s, self._take_turn)
         return wait_s > 0
 
-    def cost_bytes(self, entry: Entry) -> int:
-        """An entry's share of a round's bytes. A small entry counts as 1/ROUND_ENTRIES of it."""
-        return max(len(entry.stored), self.config.dispatch_round_bytes // ROUND_ENTRIES)
+    def cost_bytes(self, size_bytes: int, entries: int) -> int:
+        """The share of a round's bytes that entries take: ROUND_ENTRIES small ones are a round."""
+        return max(size_bytes, entries * (self.config.dispatch_round_bytes // ROUND_ENTRIES))
 
     @property
     def read_cost_bytes(self) -> int:
@@ -185,7 +198,7 @@ class Dispatcher(ABC):
         """Whether to read entries that cannot be sent now, and remember them."""
         return True
 
-    def fetch(self, max_entries: int) -> list[Entry]:
+    def fetch(self, max_entries: int) -> Sequence[Entry]:
         """Return the next entries to send, and move the read position past them.
 
         After a round without an entry to send it returns [], and the next turn goes on there.
@@ -196,9 +209,8 @@ class Dispatcher(ABC):
             self.read_failed(error)
             return []
 
-    def _fetch(self, max_entries: int) -> list[Entry]:
+    def _fetch(self, max_entries: int) -> Sequence[Entry]:
         looked_at_bytes = 0
-        wanted: list[Entry] = []
         if self.read_position <= self.cursor.mark_delete:
             # Entries that were skipped must not count among those that are read for the permits.
             self.read_position = self.cursor.next_unacked(self.cursor.mark_delete)
@@ -207,25 +219,39 @@ class Dispatcher(ABC):
             count = MAX_ENTRIES_PER_READ if looked_at_bytes else max_entries
             if not (entries := self.read(self.read_position, count)):
                 return []
-            last = entries[0]
-            for last in entries:
-                looked_at_bytes += self.cost_bytes(last)
-                if self.is_wanted(last):
-                    wanted.append(last)
-                    if len(wanted) == max_entries:
-                        break
-            position = last.position
-            self.read_position = Position(position.ledger_id, position.entry_id + 1)
+            wanted, position = self._wanted(entries, max_entries)
+            self.read_position = position.following
             if wanted:
-                messages = sum(entry.message_count for entry in wanted) / len(wanted)
+                messages = sum([entry.message_count for entry in wanted]) / len(wanted)
                 self._messages_per_entry += (max(messages, 1.0) - self._messages_per_entry) / 4
                 return wanted
+            looked_at_bytes += self.cost_bytes(sum(len(e.stored) for e in entries), len(entries))
             # Acknowledged entries are jumped over instead of being read.
             self.read_position = max(self.read_position, self.cursor.next_unacked(position))
             if looked_at_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
                 return []
         return []
+
+    def _wanted(self, entries: Sequence[Entry], most: int) -> tuple[Sequence[Entry], Position]:
+        """At most so many of the entries that are to be sent, and the last one looked at."""
+        if not self.is_selective and self.cursor.acks_nothing_from(entries[0].position):
+            some = entries[:most]
+            if all(entry.kind is EntryKind.DATA for entry in some):
+                return some, some[-1].position
+        wanted: list[Entry] = []
+        last = entries[0]
+        for last in entries:
+            if self.is_wanted(last):
+                wanted.append(last)
+                if len(wanted) == most:
+                    break
+        return wanted, last.position
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether `is_wanted` has to be asked for each entry, acknowledged or not."""
+        return False
 
     def is_wanted(self, entry: Entry) -> bool:
         """Whether an entry is sent to consumers."""
@@ -312,25 +338,44 @@ class Dispatcher(ABC):
         count = max(1, found[0].message_count)
         return messages_in(found[0].body, count) if count > 1 else 1
 
-    def frame_entry(
-        self, consumer: Consumer, entry: Entry, redelivery_count: int
-    ) -> tuple[list[Buffer], int]:
-        """The MESSAGE frame, and how many of its messages are not acknowledged yet.
+    #: How often entries were delivered again, where that is counted.
+    redelivery_counts: Mapping[Position, int] = MappingProxyType({})
+
+    def messages_of(self, entry: Entry) -> int:
+        """How many messages of an entry are not acknowledged yet.
 
         As in Pulsar, the index counts messages by the number in SEND, and permits count them by
         the number in the batch. So a producer that sends one message but says a thousand does not
         use up the consumers' permits.
         """
-        ack_set = self._ack_set(entry.position)
         messages = max(1, entry.message_count)
         if messages > 1:
             messages = messages_in(entry.body, messages)
-        if ack_set:
-            messages = min(messages, count_open(ack_set))
-        return consumer.frame(entry, redelivery_count, ack_set), messages
+            if self.cursor.has_parts and (ack_set := self._ack_set(entry.position)):
+                messages = min(messages, count_open(ack_set))
+        return messages
 
     def _ack_set(self, position: Position) -> list[int]:
         """The ack set of a partly acknowledged batch; [] if no message of it is acknowledged."""
         if not self.config.acknowledgment_at_batch_index_level_enabled:
             return []
         return self.cursor.remaining_in_batch(position) or []
+
+    def send(self, consumer: Consumer, entries: Sequence[Entry], messages: int) -> int:
+        """Send a run of entries in one write, and count them once; return their cost in bytes.
+
+        ``messages`` is the sum of `messages_of`.
+        """
+        if self.cursor.has_parts or self.redelivery_counts:
+            counts = self.redelivery_counts
+            frames: list[Buffer] = []
+            for entry in entries:
+                at = entry.position
+                frames += consumer.frame(entry, counts.get(at, 0), self._ack_set(at))
+        else:
+            frames = consumer.frames(entries)
+        size_bytes = sum(len(entry.stored) for entry in entries)
+        consumer.count_sent(messages, size_bytes, len(entries), self.config.clock.now_ms())
+        self.subscription.count_sent(messages, size_bytes)
+        consumer.connection.write_gathered(frames)
+        return self.cost_bytes(size_bytes, len(entries))

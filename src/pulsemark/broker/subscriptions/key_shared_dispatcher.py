@@ -21,12 +21,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...ledger import Entry, Position
-from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import KeySharedMeta, KeySharedMode
 from .consumer import Consumer
 from .refusals import check_key_shared_meta
 from .selectors import selector_for
-from .shared_dispatcher import SharedDispatcher
+from .shared_dispatcher import Runs, SharedDispatcher
 from .sticky_keys import HashRange, Selector, sticky_hash
 from .waiting_entries import ANY
 from .waiting_slots import WaitingSlots
@@ -103,6 +102,8 @@ class KeySharedDispatcher(SharedDispatcher):
         """Send waiting entries, then new ones, as far as the order allows."""
         if self.is_stopped or self.all_blocked or not self.ready.has_ready():
             return
+        if not self.has_time():
+            return
         if self._slots_moved:
             self._slots_moved = False
             self.waiting.reassign()
@@ -110,7 +111,7 @@ class KeySharedDispatcher(SharedDispatcher):
             self.next_turn()
         sent_bytes = self._send_waiting()
         while sent_bytes < self.config.dispatch_round_bytes:
-            if not self.ready.has_ready() or self.is_throttled():
+            if not self.ready.has_ready() or self.is_throttled() or not self.has_time():
                 return
             entries = self._take_any(self.entries_within_rates(READ_ENTRIES))
             if not entries:
@@ -160,14 +161,14 @@ class KeySharedDispatcher(SharedDispatcher):
         super().forgotten(position)
         self._slots.pop(position, None)
 
-    def send_one(self, consumer: Consumer, entry: Entry, buffers: list[Buffer]) -> None:
-        """Send an entry, and note that the consumer holds an entry of the slot."""
+    def hold(self, consumer: Consumer, entry: Entry) -> int:
+        """As the base's; note that the consumer holds an entry of the slot."""
         slot = self._slots[entry.position]
         _, count = self._holders.get(slot, (consumer, 0))
         self._holders[slot] = (consumer, count + 1)
-        super().send_one(consumer, entry, buffers)
+        return super().hold(consumer, entry)
 
-    def _take_any(self, max_entries: int) -> list[Entry]:
+    def _take_any(self, max_entries: int) -> Sequence[Entry]:
         """The next entries: first those that were delayed until now, then new ones."""
         while self._waits_in(ANY) and not self.waits_for_disk:
             entries = self.take_again(self.waiting.pop_run(ANY, max_entries))
@@ -197,25 +198,19 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def _send_or_hold(self, entries: Sequence[Entry]) -> int:
         """Send each entry to its consumer, or let it wait after the waiting ones of its slot."""
-        outgoing: dict[Consumer, list[Buffer]] = {}
-        #: How many more entries the permits that a consumer had at first allow.
-        allowed: dict[Consumer, int] = {}
-        cost_bytes = 0
+        runs = Runs(self)
+        waiting = 0
         for entry in entries:
-            cost_bytes += self.cost_bytes(entry)
             slot = self._slots.get(entry.position)
             if slot is None:
                 slot = self._slots[entry.position] = self._slot_of(entry)
-            taker = None if self._waits_before(entry.position, slot) else self._taker(slot, allowed)
+            taker = None if self._waits_before(entry.position, slot) else self._taker(slot, runs)
             if taker is None:
                 self.waiting.add(entry.position, slot)
+                waiting += 1
             else:
-                allowed[taker] = allowed.get(taker, taker.permits) - 1
-                self.send_one(taker, entry, outgoing.setdefault(taker, []))
-        for consumer, buffers in outgoing.items():
-            consumer.sent(self.config.clock.now_ms())
-            consumer.connection.write_gathered(buffers)
-        return cost_bytes
+                runs.add(taker, entry)
+        return runs.send() + self.cost_bytes(0, waiting)
 
     def _slot_of(self, entry: Entry) -> int:
         return self._selector.slot_of(sticky_hash(entry.body))
@@ -232,12 +227,13 @@ class KeySharedDispatcher(SharedDispatcher):
         holder = self._holders.get(slot)
         return holder is None or holder[0] is self._selector.select(slot)
 
-    def _taker(self, slot: int, allowed: dict[Consumer, int]) -> Consumer | None:
+    def _taker(self, slot: int, runs: Runs) -> Consumer | None:
         """The slot's consumer, if it can be sent an entry of the slot now."""
         owner = self._selector.select(slot)
         if owner is None or owner in self.blocked or not owner.connection.writable:
             return None
-        if self.all_blocked or allowed.get(owner, owner.permits) <= 0:
+        # As many entries as it had permits, however many messages they are.
+        if self.all_blocked or owner.permits <= runs.count_for(owner):
             return None
         return owner if self._may_go(slot) else None
 

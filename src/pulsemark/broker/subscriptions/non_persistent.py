@@ -34,7 +34,7 @@ from .sticky_keys import Selector, sticky_hash
 from .subscription import Subscription
 
 if TYPE_CHECKING:
-    from ..topics.non_persistent import NonPersistentTopic
+    from .home_topic import HomeTopic
 
 __all__ = ["NonPersistentSubscription"]
 
@@ -45,7 +45,7 @@ SINGLE = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
 class NonPersistentSubscription(Subscription):
     """One subscription of a non-persistent topic. It has none of the base's cursor and log."""
 
-    def __init__(self, topic: NonPersistentTopic, command: CommandSubscribe) -> None:
+    def __init__(self, topic: HomeTopic, command: CommandSubscribe) -> None:
         self.topic = topic
         self.name = command.subscription
         self.durable = command.durable
@@ -174,8 +174,7 @@ class NonPersistentSubscription(Subscription):
             return
         frame = consumer.frame(entry, 0)
         size_bytes = len(entry.stored)
-        consumer.count_sent(messages, size_bytes)
-        consumer.sent(self.topic.config.clock.now_ms())
+        consumer.count_sent(messages, size_bytes, 1, self.topic.config.clock.now_ms())
         self.messages_out += messages
         self.bytes_out += size_bytes
         consumer.connection.write_gathered(frame)

@@ -12,7 +12,7 @@ from ...proto.pulsar_api_pb2 import LZ4, SNAPPY, ZLIB, ZSTD, MessageIdData, Mess
 from ...wire import to_signed
 
 if TYPE_CHECKING:
-    from ..topics.topic import Topic
+    from .home_topic import HomeTopic
 
 __all__ = ["batch_size_of", "count_open", "messages_in", "position_of", "shown_mark_delete"]
 
@@ -30,7 +30,7 @@ def position_of(message_id: MessageIdData) -> Position:
     return Position(to_signed(message_id.ledgerId), to_signed(message_id.entryId))
 
 
-def shown_mark_delete(topic: Topic, mark_delete: Position) -> Position:
+def shown_mark_delete(topic: HomeTopic, mark_delete: Position) -> Position:
     """What clients see as the last acknowledged position.
 
     Before the topic's first entry it is the place before it in the same ledger, as in Pulsar.

@@ -34,8 +34,8 @@ from .closing import CLOSED_AT_ONCE, closing
 from .positions import position_of
 
 if TYPE_CHECKING:
-    from ..topics.topic import Topic
     from .consumer import Consumer
+    from .home_topic import HomeTopic
     from .subscription import Subscription
 
 __all__ = ["SeekTarget", "reset_subscription"]
@@ -70,7 +70,7 @@ class SeekTarget:
     @classmethod
     async def at_time(
         cls,
-        topic: Topic,
+        topic: HomeTopic,
         time_ms: int,
         run_blocking: RunBlocking,
         compacted: CompactedLog | None = None,

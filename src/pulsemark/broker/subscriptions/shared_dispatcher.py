@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, Position
-from ...metadata import Buffer
 from ..cooperative import PIECE_IDS
 from .chunks import MAX_WAITING_CHUNKS, ChunkedMessages, chunk_of
 from .consumer import Consumer
@@ -41,6 +41,47 @@ __all__ = ["SharedDispatcher"]
 
 #: Entries that one consumer gets before the next consumer gets some.
 ROUND_ROBIN_ENTRIES = 20
+
+
+@dataclass(slots=True)
+class Run:
+    """Entries that a consumer is sent in one write."""
+
+    entries: list[Entry] = field(default_factory=list)
+    messages: int = 0
+
+
+class Runs:
+    """What the consumers of a subscription are sent together: a run for each of them."""
+
+    def __init__(self, dispatcher: SharedDispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._runs: dict[Consumer, Run] = {}
+
+    def permits_of(self, consumer: Consumer) -> int:
+        """The consumer's permits, without those that its run will take."""
+        run = self._runs.get(consumer)
+        return consumer.permits - (run.messages if run is not None else 0)
+
+    def count_for(self, consumer: Consumer) -> int:
+        """How many entries the consumer's run has."""
+        run = self._runs.get(consumer)
+        return len(run.entries) if run is not None else 0
+
+    def add(self, consumer: Consumer, entry: Entry) -> None:
+        """The consumer will be sent an entry after those that its run has, and holds it now."""
+        run = self._runs.get(consumer)
+        if run is None:
+            run = self._runs[consumer] = Run()
+        run.entries.append(entry)
+        run.messages += self._dispatcher.hold(consumer, entry)
+
+    def send(self) -> int:
+        """Send all runs, and return their cost in bytes."""
+        return sum(
+            self._dispatcher.send(consumer, run.entries, run.messages)
+            for consumer, run in self._runs.items()
+        )
 
 
 class SharedDispatcher(Dispatcher):
@@ -150,7 +191,7 @@ class SharedDispatcher(Dispatcher):
         sent_bytes = self._send_waiting_chunks()
         while not self.all_blocked:
             consumer = self.ready.first()
-            if consumer is None or self.is_throttled():
+            if consumer is None or self.is_throttled() or not self.has_time():
                 return
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
@@ -191,6 +232,29 @@ class SharedDispatcher(Dispatcher):
         if not remaining:
             self.forgotten(position)
 
+    def acked_run(self, ledger_id: int, first: int, end: int) -> None:
+        """Release the entries at their holders, and count what each holder has released once."""
+        positions = [Position(ledger_id, entry_id) for entry_id in range(first, end)]
+        self._acked_all(positions)
+
+    def _acked_all(self, positions: Sequence[Position]) -> None:
+        released: list[Position] = []
+        by_holder: dict[Consumer, int] = {}
+        for position in positions:
+            holder = self._holders_of.get(position)
+            if holder is not None:
+                by_holder[holder] = by_holder.get(holder, 0) + holder.pending.pop(position, 0)
+                released.append(position)
+        for holder, messages in by_holder.items():
+            holder.unacked_messages -= messages
+            self._unacked_changed(holder, -messages)
+        self.released(released)
+        counts = self.redelivery_counts
+        for position in positions:
+            if counts:
+                counts.pop(position, None)
+            self.forgotten(position)
+
     def charged(self, consumer: Consumer, position: Position) -> int:
         """See `Dispatcher`: what the consumer holds of the entry."""
         return consumer.pending.get(position, 0)
@@ -218,9 +282,8 @@ class SharedDispatcher(Dispatcher):
 
     def _leaving_entries(self, positions: Sequence[Position]) -> Iterator[None]:
         for at in range(0, len(positions), PIECE_IDS):
-            for position in positions[at : at + PIECE_IDS]:
-                # Meanwhile the entry may have gone to another consumer, or been acknowledged.
-                self.acked(position, 0)
+            # Meanwhile an entry may have gone to another consumer, or been acknowledged.
+            self._acked_all(positions[at : at + PIECE_IDS])
             yield
 
     def released(self, positions: Iterable[Position]) -> None:
@@ -248,6 +311,11 @@ class SharedDispatcher(Dispatcher):
         self.waiting.update(positions, ANY)
         self.dispatch()
 
+    @property
+    def is_selective(self) -> bool:
+        """Whether entries may have to wait for their time."""
+        return self.subscription.topic.rules.delays_delivery
+
     # -- sending --------------------------------------------------------------------------------
 
     def is_wanted(self, entry: Entry) -> bool:
@@ -270,7 +338,7 @@ class SharedDispatcher(Dispatcher):
         # What waits for any consumer is sent before new entries are read.
         return len(self.waiting) < MAX_WAITING_CHUNKS
 
-    def _take(self, consumer: Consumer, max_entries: int) -> list[Entry]:
+    def _take(self, consumer: Consumer, max_entries: int) -> Sequence[Entry]:
         """The next entries: first those that wait for this or for any consumer, then new ones."""
         for queue in (consumer, ANY):
             while self._waits_in(queue) and not self.waits_for_disk:
@@ -312,18 +380,18 @@ class SharedDispatcher(Dispatcher):
 
     def _send(self, consumer: Consumer, entries: Sequence[Entry]) -> int:
         """Send to a consumer, chunks to the consumer of their message; return the cost in bytes."""
-        outgoing: dict[Consumer, list[Buffer]] = {consumer: []}
-        cost_bytes = 0
+        runs = Runs(self)
+        waiting = 0
         for number, entry in enumerate(entries):
             chunk = chunk_of(entry.body)
             taker = consumer
             if chunk is not None:
                 taker = self._chunked.consumer_of(chunk) or consumer
-            cost_bytes += self.cost_bytes(entry)
             if taker is not consumer and self._waits_in(taker):
                 self.waiting.add(entry.position, taker)
-            elif self.is_ready(taker) and not self.all_blocked:
-                self.send_one(taker, entry, outgoing.setdefault(taker, []))
+                waiting += 1
+            elif runs.permits_of(taker) > 0 and self.is_ready(taker) and not self.all_blocked:
+                runs.add(taker, entry)
                 if chunk is not None:
                     self._chunked.sent(chunk, entry.position, taker)
             elif taker is consumer:
@@ -331,10 +399,8 @@ class SharedDispatcher(Dispatcher):
                 break
             else:
                 self.waiting.add(entry.position, taker)
-        for taker, buffers in outgoing.items():
-            taker.sent(self.config.clock.now_ms())
-            taker.connection.write_gathered(buffers)
-        return cost_bytes
+                waiting += 1
+        return runs.send() + self.cost_bytes(0, waiting)
 
     def _put_back(self, entries: Sequence[Entry]) -> None:
         """Queue entries that were read and cannot be sent now."""
@@ -358,17 +424,14 @@ class SharedDispatcher(Dispatcher):
                 cost_bytes += self._send(consumer, self.take_again(run))
         return cost_bytes
 
-    def send_one(self, consumer: Consumer, entry: Entry, buffers: list[Buffer]) -> None:
-        """Append one entry's frame to `buffers`; the consumer holds the entry from now on."""
+    def hold(self, consumer: Consumer, entry: Entry) -> int:
+        """The consumer holds an entry from now on. Return how many messages it has."""
         position = entry.position
-        frame, messages = self.frame_entry(consumer, entry, self.redelivery_counts.get(position, 0))
-        buffers += frame
+        messages = 1 if entry.message_count <= 1 else self.messages_of(entry)
         consumer.hold(position, messages)
         self._holders_of[position] = consumer
         self._unacked_changed(consumer, messages)
-        size_bytes = len(entry.stored)
-        consumer.count_sent(messages, size_bytes)
-        self.subscription.count_sent(messages, size_bytes)
+        return messages
 
     def is_ready(self, consumer: Consumer) -> bool:
         """Whether a consumer can be sent something now."""

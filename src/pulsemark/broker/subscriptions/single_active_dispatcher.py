@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from ...ledger import Entry, Position
 from ...ledger.being_read import arrival
 from ...ledger.errors import BeingReadError
-from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode
 from ...wire import commands
 from .consumer import Consumer
@@ -45,7 +44,7 @@ class SingleActiveDispatcher(Dispatcher):
         self.exclusive = sub_type == CommandSubscribe.Exclusive
         self._switch: asyncio.TimerHandle | Waiting | None = None
         #: The key hashes that the Exclusive consumer wants; None: all.
-        self._wanted: StickyRanges | None = None
+        self._wanted_ranges: StickyRanges | None = None
         #: During a seek no consumer is active.
         self._is_paused = False
         #: Chooses the active consumer of Failover on a topic without partitions.
@@ -60,7 +59,7 @@ class SingleActiveDispatcher(Dispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer. Exclusive: it is the only one. Failover: it is ordered by rank."""
-        self._wanted = self._ranges_of(consumer) if self.exclusive else None
+        self._wanted_ranges = self._ranges_of(consumer) if self.exclusive else None
         self.consumers.add(consumer)
         if self._ring is not None:
             self._ring.add(consumer)
@@ -77,11 +76,16 @@ class SingleActiveDispatcher(Dispatcher):
         ranges.add(consumer)
         return ranges
 
+    @property
+    def is_selective(self) -> bool:
+        """Whether only the entries of some keys are wanted."""
+        return self._wanted_ranges is not None
+
     def is_wanted(self, entry: Entry) -> bool:
         """Whether an entry is not acknowledged, and its key one of those that are wanted."""
         if not super().is_wanted(entry):
             return False
-        ranges = self._wanted
+        ranges = self._wanted_ranges
         return ranges is None or ranges.select(ranges.slot_of(sticky_hash(entry.body))) is not None
 
     def remove(self, consumers: Sequence[Consumer]) -> None:
@@ -125,7 +129,7 @@ class SingleActiveDispatcher(Dispatcher):
             return
         sent_bytes = 0
         while consumer.permits > 0 and consumer.connection.writable:
-            if self.is_throttled():
+            if self.is_throttled() or not self.has_time():
                 return
             if sent_bytes >= self.config.dispatch_round_bytes:
                 self.next_turn()
@@ -133,7 +137,8 @@ class SingleActiveDispatcher(Dispatcher):
             most = self.entries_within_rates(min(consumer.permits, MAX_ENTRIES_PER_READ))
             if not (entries := self.fetch(most)):
                 return
-            sent_bytes += self._send(consumer, entries)
+            messages = sum([1 if e.message_count <= 1 else self.messages_of(e) for e in entries])
+            sent_bytes += self.send(consumer, entries, messages)
 
     def read_log(self, position: Position, max_entries: int) -> Sequence[Entry]:
         """As the base's; a mirror gets all entries as they are stored."""
@@ -167,20 +172,6 @@ class SingleActiveDispatcher(Dispatcher):
         super().close()
         self._cancel_switch()
         self._ring = None
-
-    def _send(self, consumer: Consumer, entries: Sequence[Entry]) -> int:
-        buffers: list[Buffer] = []
-        sent_bytes = 0
-        for entry in entries:
-            frame, messages = self.frame_entry(consumer, entry, 0)
-            buffers += frame
-            size_bytes = len(entry.stored)
-            consumer.count_sent(messages, size_bytes)
-            self.subscription.count_sent(messages, size_bytes)
-            sent_bytes += self.cost_bytes(entry)
-        consumer.sent(self.config.clock.now_ms())
-        consumer.connection.write_gathered(buffers)
-        return sent_bytes
 
     def _choose(self) -> bool:
         """Choose the active consumer; True if it is another one than before."""

@@ -34,7 +34,7 @@ from .shared_dispatcher import SharedDispatcher
 from .single_active_dispatcher import SingleActiveDispatcher
 
 if TYPE_CHECKING:
-    from ..topics.topic import Topic
+    from .home_topic import HomeTopic
 
 __all__ = ["Subscription"]
 
@@ -49,7 +49,7 @@ class Subscription:
     """One named subscription of a topic."""
 
     def __init__(
-        self, topic: Topic, name: str, cursor: Cursor, *, durable: bool, is_stored: bool
+        self, topic: HomeTopic, name: str, cursor: Cursor, *, durable: bool, is_stored: bool
     ) -> None:
         self.topic = topic
         self.name = name
@@ -321,22 +321,40 @@ class Subscription:
             return
         consumer.last_acked_ms = self.topic.config.clock.now_ms()
         before = self.cursor.mark_delete
-        by_batch_index = self.topic.config.acknowledgment_at_batch_index_level_enabled
+        run_ledger = first = end = -1
         for message_id in ids:
-            position = position_of(message_id)
-            remaining = 0
-            if not message_id.ack_set:
-                self.cursor.ack(position)
-            elif by_batch_index:
-                remaining = count_open(self.cursor.ack_batch(position, message_id.ack_set))
+            ledger_id, entry_id = message_id.ledgerId, message_id.entryId
+            if message_id.ack_set:
+                self._ack_part(position_of(message_id), message_id.ack_set)
+            elif entry_id == end and ledger_id == run_ledger:
+                end += 1
+            elif first <= entry_id < end and ledger_id == run_ledger:
+                continue  # named again
             else:
-                # Only whole batches can be acknowledged. The count is forgotten even so (Pulsar).
-                self.dispatcher.forget_count(position)
-                continue
-            # For an entry that is not in the log this does nothing: no consumer holds it.
-            self.dispatcher.acked(position, remaining)
+                self._ack_run(run_ledger, first, end)
+                run_ledger, first = position_of(message_id)
+                end = first + 1
+        self._ack_run(run_ledger, first, end)
         if self.cursor.mark_delete != before:
             self.last_advanced_ms = consumer.last_acked_ms
+
+    def _ack_run(self, ledger_id: int, first: int, end: int) -> None:
+        """Acknowledge the entries of a ledger from ``first`` to before ``end``."""
+        if first < end and self.dispatcher is not None:
+            self.cursor.ack_run(ledger_id, first, end - 1)
+            # For an entry that is not in the log this does nothing: no consumer holds it.
+            self.dispatcher.acked_run(ledger_id, first, end)
+
+    def _ack_part(self, position: Position, ack_set: Sequence[int]) -> None:
+        """Acknowledge some messages of a batch."""
+        if self.dispatcher is None:
+            return
+        if self.topic.config.acknowledgment_at_batch_index_level_enabled:
+            remaining = count_open(self.cursor.ack_batch(position, ack_set))
+            self.dispatcher.acked(position, remaining)
+        else:
+            # Only whole batches can be acknowledged. The count is forgotten even so (Pulsar).
+            self.dispatcher.forget_count(position)
 
     def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
         """A consumer's client could not open entries: it counts each as one message.

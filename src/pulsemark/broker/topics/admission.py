@@ -18,9 +18,9 @@ from ..subscriptions.positions import messages_in
 if TYPE_CHECKING:
     from ...metadata import Clock
     from ..policies.rate_limits import PublishLimit, Throttled
+    from ..policies.topic_rules import TopicRules
     from .deduplication import Deduplication
     from .producer import Producer
-    from .topic_rules import TopicRules
 
 __all__ = ["Admission"]
 

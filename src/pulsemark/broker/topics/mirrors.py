@@ -85,7 +85,7 @@ def _check_record_set(stamp: SourceStamp, body: memoryview, message_count: int) 
             reason = "a record set of a Kafka client must come with its source_format"
             raise RefusedError(ServerError.NotAllowedError, reason)
         return
-    # Imported with the first set: most brokers never have one.
+    # Imported in a thread when the mirror began: most brokers never have one.
     from ...kafka.records import RecordSetError, check_mirrored
 
     try:

@@ -22,13 +22,13 @@ from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..counters import DropMeter, Flows, RateMeter, TopicCleaning, TopicCounters
 from ..errors import RefusedError
+from ..policies.topic_rules import NO_RULES, TopicRules
 from ..subscriptions.conversions import Conversions
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from .producers import TopicProducers
 from .subscribe_limits import SubscribeLimits
 from .topic import Topic
 from .topic_names import TopicNames
-from .topic_rules import NO_RULES, TopicRules
 
 if TYPE_CHECKING:
     from .partitioned_topics import PartitionedTopics

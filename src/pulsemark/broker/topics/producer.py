@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...metadata import Sender
 from ...proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode
@@ -11,7 +11,6 @@ from ..subscriptions.consumer import ConsumerConnection
 from .mirrors import Mirror
 
 if TYPE_CHECKING:
-    from ..connection.receipts import Run
     from ..memory import Reservation
     from .producers import TopicProducers
 
@@ -61,8 +60,9 @@ class Producer:
     #: Whether it was added: it does not wait, and was not fenced.
     may_publish: bool = False
     is_waiting: bool = False
-    #: Its latest publishes that wait for the disk. Answers to later ones must come after them.
-    run: Run | None = None
+    #: Its latest publishes that wait for the disk: a `connection.receipts.Run`. Answers to later
+    #: ones must come after them.
+    run: Any = None
     #: Counts the memory that the broker needs for it.
     reservation: Reservation | None = None
     #: The facts about it that stampers get.

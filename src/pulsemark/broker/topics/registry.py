@@ -26,6 +26,7 @@ from ..errors import RefusedError
 from ..policies.catalogue import POLICIES
 from ..policies.levels import Policies
 from ..policies.own_policies import MIRRORS, MirrorPolicies, StampPolicy
+from ..policies.topic_rules import rules_of
 from ..storage import Storage
 from ..subscriptions.delayed import DelayedTotal
 from .additions import Additions
@@ -47,7 +48,6 @@ from .stamp_policies import StampPolicies
 from .topic import Topic
 from .topic_marks import TopicMarks
 from .topic_names import TopicNames
-from .topic_rules import rules_of
 
 __all__ = ["Topics"]
 

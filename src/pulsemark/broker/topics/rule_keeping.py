@@ -16,9 +16,9 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..policies.rate_limits import dispatch_limit, publish_limit
+from ..policies.topic_rules import RULED, TopicRules, rules_of
 from .admission import Admission
 from .deduplication import SNAPSHOT_KIND, Deduplication, Snapshot, recovered
-from .topic_rules import RULED, TopicRules, rules_of
 
 if TYPE_CHECKING:
     from ...wire import TopicName

@@ -38,18 +38,18 @@ from ..configuration.config import BrokerConfig
 from ..counters import Flows, RateMeter, TopicCleaning, TopicCounters
 from ..errors import LimitReachedError, RefusedError
 from ..policies.rate_limits import DispatchLimit
+from ..policies.topic_rules import NO_RULES, TopicRules
 from ..subscriptions.closing import closing
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.conversions import BeingConvertedError, Conversions
 from ..subscriptions.delayed import DelayedTotal
-from ..subscriptions.foreign_entries import read_entries
+from ..subscriptions.kafka_entries import read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
 from .admission import Admission
 from .deduplication import Deduplication
 from .producers import TopicProducers
 from .subscribe_limits import SubscribeLimits
-from .topic_rules import NO_RULES, TopicRules
 
 __all__ = ["Topic", "TopicInUseError"]
 

@@ -24,9 +24,8 @@ from ...ledger import LedgerError
 from ..deadlines import Deadlines
 from ..errors import Code
 from ..ports import ClusterPort, KafkaOptions, Ports
-from .group import Group, Joining, JoinResult, Member, State, SyncResult
+from .group import Clock, Group, Joining, JoinResult, Member, Rebalancing, State, SyncResult
 from .offsets import Offsets
-from .rebalance import Clock, Rebalancing
 
 __all__ = ["Coordination", "Coordinator"]
 

@@ -20,6 +20,7 @@ from kafka.protocol.metadata import (
 
 from ..access import Operation
 from ..errors import Code, KafkaError
+from ..partitions import shown_epoch
 from ..ports import NO_NODE, Node, reachable
 from ..session import MANY_PARTS, PART_BYTES, Handler, KafkaSession, one_part
 from ..topic_settings import is_name
@@ -187,7 +188,7 @@ async def _described(session: KafkaSession, name: str, count: int) -> Any:
                 error_code=Code.LEADER_NOT_AVAILABLE if leader == NO_NODE else Code.NONE,
                 partition_index=index,
                 leader_id=leader,
-                leader_epoch=-1 if topic is None else topic.ledger.epoch,
+                leader_epoch=-1 if topic is None else shown_epoch(topic.ledger.epoch),
                 replica_nodes=replicas,
                 isr_nodes=replicas,
                 offline_replicas=[],

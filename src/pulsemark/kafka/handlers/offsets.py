@@ -17,7 +17,7 @@ from ...ledger.being_read import when_read
 from ...ledger.epochs import epoch_runs
 from ..access import Operation
 from ..errors import Code, KafkaError
-from ..partitions import KafkaPartition
+from ..partitions import KafkaPartition, shown_epoch
 from ..session import PART_BYTES, Handler, KafkaSession, parts_of
 from ..wire import Request
 
@@ -123,7 +123,7 @@ async def _by_time(
             answer.offset = max(found.first_index, partition.first_offset)
             begins = epoch_runs(partition.ledger.segments())
             number = bisect_right(begins, found.position, key=attrgetter("first_position"))
-            answer.leader_epoch = begins[number - 1].header.epoch if number else 0
+            answer.leader_epoch = shown_epoch(begins[number - 1].header.epoch) if number else 0
 
 
 def _check_time(version: int, time_ms: int) -> None:
@@ -154,7 +154,7 @@ def _find(partition: KafkaPartition, time_ms: int) -> Found | None:
 
 def _first_epoch(partition: KafkaPartition) -> int:
     runs = partition.ledger.segments()
-    return runs[0].header.epoch if runs else partition.epoch
+    return shown_epoch(runs[0].header.epoch) if runs else partition.epoch
 
 
 def _old_style(partition: KafkaPartition, time_ms: int, now_ms: int) -> list[int]:

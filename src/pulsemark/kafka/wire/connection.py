@@ -339,13 +339,14 @@ def _count_sets(version: int, body: memoryview, most: int) -> int:
             at += _TEXT_SIZE.size + max(0, *_TEXT_SIZE.unpack_from(body, at))
             (partitions,) = _SIZE.unpack_from(body, at)
             at += _SIZE.size
+            if partitions <= 0:
+                sets += 1  # a topic without sets takes memory, too
             for _ in range(partitions):
                 _, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
                 at += _INDEX_AND_SIZE.size + max(0, size_bytes)
                 sets += 1
                 if sets > most:
                     return sets
-            sets += 1  # a topic without sets takes memory, too
             if sets > most:
                 return sets
     except error:

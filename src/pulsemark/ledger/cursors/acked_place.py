@@ -41,6 +41,15 @@ class AckedPlace:
         bits = self._batches.get(position)
         return None if bits is None or position in self._acked else words_of(bits)
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether any batch is acknowledged in part."""
+        return bool(self._batches.size_bytes)
+
+    def acks_nothing_from(self, first: Position) -> bool:
+        """Whether no whole entry at or after ``first`` is acknowledged; False: it is not known."""
+        return first > self.mark_delete and not self._acked
+
     def is_acked(self, position: Position) -> bool:
         """Whether the whole entry is acknowledged."""
         return position <= self.mark_delete or position in self._acked

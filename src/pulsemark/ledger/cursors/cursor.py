@@ -187,12 +187,18 @@ class Cursor(AckedPlace):
         self._check_not_closed()
         if self.is_acked(position):
             return
+        is_next = position == self._log.next_position(self.mark_delete)
+        if is_next and self._log.has_entries(position[0], position[1], position[1]):
+            # In order: how many messages it has does not matter.
+            self._move_mark_delete(position)
+            self._advance()
+            return
         messages = self._log.known_message_count(position)
         if messages is None:
             return
         self._batches.pop(position)
         self._touch()
-        if position == self._log.next_position(self.mark_delete):
+        if is_next:
             self._move_mark_delete(position)
             self._advance()
             return
@@ -202,6 +208,35 @@ class Cursor(AckedPlace):
             self._acked.add_one(position, None if messages == UNKNOWN_COUNT else messages)
         if self.durable:
             self._changed.add_one(position)
+
+    def ack_run(self, ledger_id: int, first: int, last: int) -> None:
+        """Acknowledge the entries ``first`` to ``last`` of a ledger, as `ack` does with each."""
+        self._check_not_closed()
+        log, mark = self._log, self.mark_delete
+        if mark[0] == ledger_id:
+            first = max(first, mark[1] + 1)
+        start, end = Position(ledger_id, first), Position(ledger_id, last + 1)
+        if (
+            first >= last
+            or not log.has_entries(ledger_id, first, last)
+            or log.control_count(start, end)
+        ):
+            for entry_id in range(first, last + 1):
+                self.ack(Position(ledger_id, entry_id))
+            return
+        if start == log.next_position(mark):
+            self._move_mark_delete(Position(ledger_id, last))
+            self._advance()
+            return
+        if start <= mark:
+            return
+        if self._batches.size_bytes:
+            for entry_id in range(first, last + 1):
+                self._batches.pop(Position(ledger_id, entry_id))
+        self._acked.add(ledger_id, first, last)
+        if self.durable:
+            self._changed.add(ledger_id, first, last)
+        self._touch()
 
     def ack_batch(self, position: Position, remaining: Sequence[int]) -> list[int]:
         """Acknowledge messages of a batch: those whose bit is not set in ``remaining``.

@@ -27,6 +27,7 @@ class CursorLog(Protocol):
     def previous_position(self, position: Position) -> Position: ...  # noqa: D102
     def entry_message_count(self, position: Position) -> int | None: ...  # noqa: D102
     def known_message_count(self, position: Position) -> int | None: ...  # noqa: D102
+    def has_entries(self, ledger_id: int, first: int, last: int) -> bool: ...  # noqa: D102
     def knows_index(self, position: Position) -> bool: ...  # noqa: D102
     def entry_after(self, start: Position, count: int) -> Position | None: ...  # noqa: D102
     def count_entries(self, start: Position, end: Position) -> int: ...  # noqa: D102

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ from ...ledger import FolderReader
 from ...ledger.local.io.files import OsFiles
 from ...ledger.local.io.folder import make_folder_durably
 from ..arguments import check_folder, checked_options
-from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
+from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN, arrow_schema_of
 from ..durable_files import sync_folder
-from ..errors import OptionError
+from ..errors import JobFailedError, OptionError
 from ..offload.delta_table import DeltaTarget
 from ..offload.places import LocalPlace, place_of
 from ..options import ReadOptions
@@ -115,10 +116,8 @@ def compact_to_table(
     if isinstance(place, LocalPlace):
         check_folder("target", place.folder, path)
     if isinstance(target, DeltaTarget):
-        from .delta import overwrite
-
         files = _files(_results(spark, texts, rule, target.place.uri))
-        overwrite(target, names, files)
+        _overwrite(target, names, files)
         return files
     if not isinstance(place, LocalPlace):
         raise OptionError("target", str(target), "is not a folder of this machine")
@@ -207,3 +206,34 @@ def _results(
 
 def _files(results: list[Any]) -> list[LatestFile]:
     return sorted((LatestFile(*each) for each in results), key=lambda each: each.topic)
+
+
+def _overwrite(target: DeltaTarget, columns: Sequence[str], files: Sequence[LatestFile]) -> None:
+    """Let a Delta table have these files and no others, in one commit.
+
+    Raises:
+        OptionError: the target is a table of other columns.
+        JobFailedError: another process changed the table meanwhile.
+    """
+    from deltalake import CommitProperties, Schema
+    from deltalake.exceptions import CommitFailedError
+    from deltalake.transaction import AddAction, RemoveAction
+
+    schema = Schema.from_arrow(arrow_schema_of(columns))
+    table = target.opened(schema, ())
+    if table is None:
+        raise OptionError("target", target.name, "is a Delta table of other columns")
+    now_ms = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(
+            file.path, file.size_bytes, {}, now_ms, True, json.dumps({"numRecords": file.rows})
+        )
+        for file in files
+    ]
+    properties = CommitProperties(custom_metadata={"pulsemark": "compact"})
+    try:
+        table.create_write_transaction(
+            actions, "overwrite", schema, [], commit_properties=properties
+        )
+    except CommitFailedError as error:
+        raise JobFailedError(f"{target.name}: {error}") from error

@@ -22,7 +22,7 @@ __all__ = ["page", "write_report"]
 
 MAX_BARS = 120
 MAX_ROWS = 500
-_WIDTH, _HEIGHT, _BASE = 960, 180, 150
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BASE = 960, 210, 72, 26, 160
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #5c6670; --paper: #ffffff;
@@ -184,11 +184,11 @@ def _bars(rows: Sequence[Mapping[str, Any]]) -> list[_Bar]:
 
 def _plot(bars: Sequence[_Bar]) -> str:
     top = max(1, *(count + missing for _, _, count, missing in bars))
-    step = _WIDTH / len(bars)
+    step, scale = (_WIDTH - _LEFT) / len(bars), (_BASE - _TOP) / top
     shapes = []
     for number, (start, end, count, missing) in enumerate(bars):
-        high, gap = count * 130 / top, missing * 130 / top
-        x, wide = number * step, max(step - 1, 0.6)
+        high, gap = count * scale, missing * scale
+        x, wide = _LEFT + number * step, max(step - 1, 0.6)
         said = f"{_moment(start)} to {_moment(end)}: {count:,} messages, {missing:,} missing"
         shapes.append(
             f"<g><title>{said}</title>"
@@ -204,10 +204,38 @@ def _plot(bars: Sequence[_Bar]) -> str:
         )
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="messages over time">'
-        f'<line x1="0" x2="{_WIDTH}" y1="{_BASE}" y2="{_BASE}"/>{"".join(shapes)}'
-        f'<text x="0" y="12">up to {top:,} messages in {_length(bars[0])}</text>'
-        f'<text x="0" y="{_BASE + 18}">{_moment(bars[0][0])}</text>'
-        f'<text x="{_WIDTH}" y="{_BASE + 18}" text-anchor="end">{_moment(bars[-1][1])}</text></svg>'
+        f'<text x="0" y="12">messages in {_length(bars[0])}</text>'
+        f"{_levels(top, scale)}{''.join(shapes)}{_times(bars, step)}</svg>"
+    )
+
+
+def _levels(top: int, scale: float) -> str:
+    """Lines at round numbers of messages, about four of them."""
+    power = 10 ** (len(str(top)) - 1)
+    level = next(
+        one for one in (power // 5, power // 2, power, 2 * power) if one and top // one < 6
+    )
+    return "".join(
+        f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{_BASE - value * scale:.1f}"'
+        f' y2="{_BASE - value * scale:.1f}"/><text x="{_LEFT - 8}"'
+        f' y="{_BASE - value * scale + 4:.1f}" text-anchor="end">{value:,}</text>'
+        for value in range(0, top + 1, level)
+    )
+
+
+def _times(bars: Sequence[_Bar], step: float) -> str:
+    """Where some bars begin, and where the last one ends."""
+    every = -(-len(bars) // 4)
+    places = [(number * step, bars[number][0]) for number in range(0, len(bars), every)]
+    if places[-1][0] > (len(bars) - every / 2) * step:
+        places.pop()
+    places.append((len(bars) * step, bars[-1][1]))
+    return "".join(
+        f'<line x1="{_LEFT + x:.1f}" x2="{_LEFT + x:.1f}" y1="{_BASE}" y2="{_BASE + 5}"/>'
+        f'<text x="{_LEFT + x:.1f}" y="{_BASE + 20}" text-anchor="{anchor}">{_moment(at)}</text>'
+        for (x, at), anchor in zip(
+            places, ["start", *["middle"] * (len(places) - 2), "end"], strict=True
+        )
     )
 
 

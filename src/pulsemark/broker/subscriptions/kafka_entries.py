@@ -26,7 +26,7 @@ from ...metadata import BrokerEntryMetadata, PrefixError, peek
 from .conversions import BeingConvertedError
 
 if TYPE_CHECKING:
-    from ..topics.topic import Topic
+    from .home_topic import HomeTopic
 
 __all__ = ["ReadableLog", "read_entries"]
 
@@ -50,7 +50,7 @@ class ReadableLog(Protocol):
 
 
 def read_entries(
-    topic: Topic,
+    topic: HomeTopic,
     source: ReadableLog,
     start: Position,
     *,
@@ -72,7 +72,7 @@ def read_entries(
 
 
 def _shown(
-    topic: Topic, entries: Sequence[Entry], max_bytes: int, *, may_wait: bool
+    topic: HomeTopic, entries: Sequence[Entry], max_bytes: int, *, may_wait: bool
 ) -> list[Entry]:
     found: list[Entry] = []
     for entry in entries:
@@ -89,7 +89,7 @@ def _shown(
     return found
 
 
-def _for_pulsar(topic: Topic, entry: Entry, *, may_wait: bool) -> Entry:
+def _for_pulsar(topic: HomeTopic, entry: Entry, *, may_wait: bool) -> Entry:
     start = entry.prefix_size_bytes
     if entry.stored[start : start + 4] != _ZEROS or entry.kind is not EntryKind.DATA:
         return entry
@@ -120,7 +120,7 @@ def _is_large(entry: Entry, prefix: BrokerEntryMetadata) -> bool:
     return entry.message_count > AT_ONCE_RECORDS or size_bytes > AT_ONCE_BYTES
 
 
-def _conversion(topic: Topic, entry: Entry, prefix: BrokerEntryMetadata) -> Callable[[], bytes]:
+def _conversion(topic: HomeTopic, entry: Entry, prefix: BrokerEntryMetadata) -> Callable[[], bytes]:
     """A function that makes the set a Pulsar batch, in any thread."""
     from ...kafka.records import read, to_pulsar
 

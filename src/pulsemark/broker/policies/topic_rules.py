@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...wire import TopicName
-from ..policies.levels import Policies
-from ..policies.pulsar_policies import (
+from .levels import Policies
+from .pulsar_policies import (
     AUTO_SUBSCRIPTION_CREATION,
     BACKLOG_QUOTAS,
     DEDUPLICATION,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsemark.pipeline.worker_python import worker_python
+from pulsemark.pipeline.session import worker_python
 
 _SHOW = "import os, sys; print(os.environ['PYTHONPATH']); print(sys.executable, sys.argv[1:])"
 
