@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import pulsemark
-from pulsemark.broker.topics.topic import Topic
+from pulsemark.broker.subscriptions.subscription import Subscription
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 
@@ -130,7 +130,7 @@ def test_a_delivery_goes_the_way_that_the_walk_says():
     """From the commit to the consumer an entry enters each module of the walk, and those beside it
     that are named here, and no others.
     """
-    trace = Trace(below=Topic._entries_confirmed.__code__)
+    trace = Trace(below=Subscription.dispatch.__code__)
     with (
         profiled(trace),
         running_broker() as broker,
