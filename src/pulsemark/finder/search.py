@@ -160,7 +160,7 @@ class Finder:
                     return answer
 
     def time_in(self, snapshot: LogSnapshot, time_ms: int, method: SearchMethod) -> Found:
-        """As ``by_time``, in a snapshot that ``ask`` has given."""
+        """As ``by_time``, in a snapshot that ``ask`` has given. Raises TypeError."""
         time_ms, io = _whole("time_ms", time_ms), IoCount()
         _check_method(method)
         # A segment's maximum may include entries that are not in the snapshot. Then the segment has
@@ -185,7 +185,10 @@ class Finder:
         return _place(segment, *found, io) if found is not None else None
 
     def index_in(self, snapshot: LogSnapshot, index: int, method: SearchMethod) -> IndexPlace:
-        """As ``by_index``, in a snapshot that ``ask`` has given. Raises IndexOutOfRangeError."""
+        """As ``by_index``, in a snapshot that ``ask`` has given.
+
+        Raises IndexOutOfRangeError, TypeError.
+        """
         index = _whole("index", index)
         _check_method(method)
         first_index, next_index = snapshot.first_index, snapshot.next_index

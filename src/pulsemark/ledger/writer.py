@@ -595,9 +595,10 @@ class ManagedLedger(TopicLog):
         than time and index, and with ``base``, after each entry.
 
         Arguments and errors are those of ``append``; the errors of a body or count are those of the
-        first entry. InvalidEntryError also if there are no bodies, or not as many counts. With
-        ``are_plain`` the caller vouches that all bodies are contiguous views of single bytes, and
-        that the counts are as many ints: the broker cuts them out of what a client sent.
+        first entry. With ``are_plain`` the caller vouches that all bodies are contiguous views of
+        single bytes, and that the counts are as many ints: the broker cuts them out of what a
+        client sent. Raises InvalidEntryError also if there are no bodies, or not as many counts;
+        StoreClosedError, TopicTerminatedError and what else ``append`` raises.
         """
         if self._state.is_over:
             self._state.check()

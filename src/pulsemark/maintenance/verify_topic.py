@@ -21,15 +21,16 @@ from ..ledger.local.segment.head_cut import cut_path, examine_cut
 from ..ledger.local.segment.headers import read_named_header
 from ..ledger.local.segment.segment_format import SegmentHeader
 from ..ledger.position import Position
-from .finding import Finding, Severity
 from .findings import (
     DamagedCut,
     DamagedHeader,
+    Finding,
     IndexGap,
     LeftoverFile,
     LostEntries,
     LostSegment,
     RestoredByJournal,
+    Severity,
     UnlistedSegment,
     VoidSegment,
 )

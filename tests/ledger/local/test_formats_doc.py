@@ -75,10 +75,9 @@ from pulsemark.ledger.local.segment.segment_format import SegmentHeader, unpack_
 from pulsemark.ledger.reading_on import read_on
 from pulsemark.ledger.topic_log import TopicLog
 from pulsemark.maintenance import findings
-from pulsemark.maintenance.finding import Finding, Severity
+from pulsemark.maintenance.findings import Finding, Severity
 from pulsemark.maintenance.rebuild import rebuild_catalog
-from pulsemark.maintenance.verify import verify_folder
-from pulsemark.maintenance.verify_files import stray_files
+from pulsemark.maintenance.verify import stray_files, verify_folder
 from pulsemark.metadata import (
     BrokerTimeStamper,
     IndexStamper,
