@@ -22,7 +22,7 @@ BESIDE = {
     "broker/counters.py": "counters, once for each run",
     "broker/topics/registry.py": "hands the waking of the committer on",
     "broker/topics/topic.py": "is told of new entries, for its subscriptions",
-    "ledger/read_turns.py": "readers may read on",
+    "ledger/commit/read_throttle.py": "readers may read on",
     "ledger/run.py": "what all engines' runs have in common",
     "ledger/store_core.py": "hands the waking of the committer on",
     "ledger/store_state.py": "this process is the one that opened the store",

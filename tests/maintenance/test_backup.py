@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.ledger import EARLIEST, CatalogError, FolderReader, LocalStore, StoreOptions
-from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.catalog import Catalog
 from pulsemark.maintenance.backup import RestlessFolderError, back_up
 from pulsemark.maintenance.backup_files import MANIFEST_NAME, BackupDamagedError
 from pulsemark.maintenance.finding import Severity

@@ -22,7 +22,7 @@ from operator import index as as_int
 from typing import TypeVar
 
 from ..ledger import IoCount, LogSnapshot, Position, RecordHead, Run, TopicLog
-from ..ledger.prefix_sample import STRIDE_ROWS, PrefixSample
+from ..ledger.run import STRIDE_ROWS, PrefixSample
 from ..metadata import peek
 
 Answer = TypeVar("Answer")

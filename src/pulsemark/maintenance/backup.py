@@ -32,7 +32,7 @@ from pathlib import Path
 
 from ..ledger.cursors.cursor_store import CURSOR_TOPIC
 from ..ledger.errors import CorruptFileError, LedgerError
-from ..ledger.local.catalog.catalog import Catalog, catalog_error
+from ..ledger.local.catalog import Catalog, catalog_error
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import (
     CATALOG_NAME,
@@ -46,9 +46,9 @@ from ..ledger.local.io.folder import (
     list_segments,
     segment_path,
 )
-from ..ledger.local.segment.head_cut import cut_path
 from ..ledger.local.segment.headers import read_named_header
 from ..ledger.local.segment.index_file import open_index
+from ..ledger.local.segment.segment_format import cut_path
 from ..metadata.crc import crc32c
 from .backup_files import Copy, Manifest, Progress, copy_whole, listed
 from .staging import TargetError, fill_at_once, sync_file

@@ -11,10 +11,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..ledger.local.catalog.catalog import Catalog
+from ..ledger.local.catalog import Catalog
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import CATALOG_NAME, check_marker, journal_folder, ledgers_folder
-from ..ledger.local.opening.completion import LEDGER_IDS_SKIPPED
+from ..ledger.local.recovery import LEDGER_IDS_SKIPPED
 from .backup_files import BackupDamagedError, ListedFile, Progress, copy_whole, read_manifest
 from .staging import TargetError, fill_at_once, sync_file
 

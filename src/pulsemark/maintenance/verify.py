@@ -21,8 +21,7 @@ from pathlib import Path
 from ..ledger.errors import CatalogError, CorruptCatalogError, CorruptFileError, TopicNotFoundError
 from ..ledger.local.io.files import Files, OsFiles
 from ..ledger.local.io.folder import CATALOG_NAME, check_marker, list_segments
-from ..ledger.local.segment.headers import read_named_header
-from ..ledger.local.segment.salvage import has_records, salvage_headers
+from ..ledger.local.segment.headers import has_records, read_named_header, salvage_headers
 from .finding import Finding
 from .findings import DamagedCatalog, DamagedHeader, JournalInUse, LeftoverFile, UnreadCatalog
 from .verify_catalog import CatalogContent, read_catalog

@@ -14,11 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..ledger.local.io.files import Files
-from ..ledger.local.segment.head_cut import NO_CUT, HeadCut
-from ..ledger.local.segment.index_file import CHUNK_BYTES, IndexFile, index_head
-from ..ledger.local.segment.index_format import CHUNK_ROWS, BadIndexError, Chunk, Trailer
-from ..ledger.local.segment.scan import ScannedRecord
-from ..ledger.local.segment.segment_format import SegmentHeader
+from ..ledger.local.segment.index_file import (
+    CHUNK_BYTES,
+    CHUNK_ROWS,
+    BadIndexError,
+    Chunk,
+    IndexFile,
+    Trailer,
+    index_head,
+)
+from ..ledger.local.segment.record_format import ScannedRecord
+from ..ledger.local.segment.segment_format import NO_CUT, HeadCut, SegmentHeader
 from ..metadata.crc import crc32c
 
 _MAX_PROBLEMS = 20

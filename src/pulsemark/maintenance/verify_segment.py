@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..ledger.chain import Link
 from ..ledger.entry import LAST_KIND, EntryKind
 from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import index_path
-from ..ledger.local.segment.head_cut import NO_CUT, HeadCut
-from ..ledger.local.segment.record_format import RECORD_HEADER_SIZE
-from ..ledger.local.segment.scan import ScannedRecord, scan_records
-from ..ledger.local.segment.segment_format import SegmentHeader
+from ..ledger.local.segment.record_format import RECORD_HEADER_SIZE, ScannedRecord, scan_records
+from ..ledger.local.segment.segment_format import NO_CUT, HeadCut, SegmentHeader
 from ..ledger.position import Position
+from ..ledger.run import Link
 from .finding import Finding
 from .findings import (
     DamagedEntries,

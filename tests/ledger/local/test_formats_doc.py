@@ -36,22 +36,21 @@ from pulsemark.ledger import (
 from pulsemark.ledger.entry import EntryKind
 from pulsemark.ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER
 from pulsemark.ledger.local import ledgers
+from pulsemark.ledger.local.catalog import Catalog
 from pulsemark.ledger.local.catalog import catalog as catalog_module
-from pulsemark.ledger.local.catalog.catalog import Catalog
 from pulsemark.ledger.local.commit import journal
 from pulsemark.ledger.local.commit.journal import (
     JOURNAL_HEADER_SIZE,
     GroupRef,
     JournalHeader,
     pack_block_head,
+    replay,
 )
-from pulsemark.ledger.local.commit.journal_replay import replay
 from pulsemark.ledger.local.io import folder
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.opening import completion
 from pulsemark.ledger.local.segment import head_cut, index_format, record_format, segment_format
-from pulsemark.ledger.local.segment.head_cut import HeadCut, cut_path, examine_cut, pack_cut
-from pulsemark.ledger.local.segment.index_format import (
+from pulsemark.ledger.local.segment.index_file import (
     CHUNK_HEADER_SIZE,
     CHUNK_ROWS,
     INDEX_HEADER_SIZE,
@@ -71,9 +70,15 @@ from pulsemark.ledger.local.segment.record_format import (
     unpack_record_head,
 )
 from pulsemark.ledger.local.segment.segment import as_segment
-from pulsemark.ledger.local.segment.segment_format import SegmentHeader, unpack_segment_header
-from pulsemark.ledger.reading_on import read_on
-from pulsemark.ledger.topic_log import TopicLog
+from pulsemark.ledger.local.segment.segment_format import (
+    HeadCut,
+    SegmentHeader,
+    cut_path,
+    examine_cut,
+    pack_cut,
+    unpack_segment_header,
+)
+from pulsemark.ledger.topic_log import TopicLog, read_on
 from pulsemark.maintenance import findings
 from pulsemark.maintenance.finding import Finding, Severity
 from pulsemark.maintenance.rebuild import rebuild_catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...ledger.being_read import in_pieces
+from ...ledger.would_block import in_pieces
 from ...wire import commands
 from .closing import CLOSED_AT_ONCE
 

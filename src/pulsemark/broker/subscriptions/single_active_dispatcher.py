@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...ledger import Entry, Position
-from ...ledger.being_read import arrival
 from ...ledger.errors import BeingReadError
+from ...ledger.would_block import arrival
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode
 from ...wire import commands
 from .consumer import Consumer

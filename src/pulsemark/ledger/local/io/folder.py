@@ -25,12 +25,19 @@ import json
 import logging
 import os
 import re
+import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TypeVar
 
-from ...errors import FolderLockedError, ForeignFolderError, UnsupportedVersionError
+from ...errors import (
+    CatalogFullError,
+    FolderLockedError,
+    ForeignFolderError,
+    UnsupportedVersionError,
+)
 from .files import Files, read_file, read_up_to, write_all, write_file_durably
 
 FOLDER_VERSION = 1
@@ -278,3 +285,90 @@ def probe_folder(files: Files, folder: Path) -> None:
     finally:
         with suppress(FileNotFoundError):
             files.unlink(path)
+
+
+T = TypeVar("T")
+
+RESERVE_BYTES = 1 << 20
+_PART_BYTES = RESERVE_BYTES // 4
+"""Freed at once: many times what the catalog needs for opening or for one change."""
+_log = logging.getLogger(__name__)
+
+
+class Reserve:
+    """A data folder's reserve. Safe between threads."""
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        self._files = files
+        self._path = folder / RESERVE_NAME
+        self._lock = threading.Lock()
+        self._whole = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file has its full size: nothing was freed since it was filled up."""
+        return self._whole
+
+    def with_space_for(self, work: Callable[[], T]) -> T:
+        """Do ``work``. If the disk is full, free a part and do it again, until nothing is left.
+
+        ``work`` must have changed nothing when it raises. Its last error is raised here.
+        """
+        while True:
+            try:
+                return work()
+            except (OSError, CatalogFullError) as error:
+                if not is_full(error) or not self._give_back():
+                    raise
+                _log.warning(
+                    "the disk is full; a part of the reserve %s is freed; free some disk space: %s",
+                    self._path,
+                    error,
+                )
+
+    def _give_back(self) -> bool:
+        """Make the file smaller by a part; False: nothing is left, or the disk refuses."""
+        with self._lock:
+            self._whole = False
+            try:
+                fd = self._files.open(self._path, os.O_RDWR)
+                try:
+                    size = self._files.size(fd)
+                    if size:
+                        self._files.ftruncate(fd, max(0, size - _PART_BYTES))
+                finally:
+                    self._files.close(fd)
+            except OSError:
+                return False
+            return size > 0
+
+    def fill_up(self) -> None:
+        """Let the file grow to its size. On OSError it has grown as far as it could."""
+        with self._lock:
+            if self._whole:
+                return
+            fd = self._files.open(self._path, os.O_RDWR | os.O_CREAT)
+            try:
+                size = self._files.size(fd)
+                while size < RESERVE_BYTES:
+                    piece = bytes(min(_PART_BYTES // 4, RESERVE_BYTES - size))
+                    size += write_all(self._files, fd, [piece], size)
+            finally:
+                self._files.close(fd)
+            self._whole = True
+
+    def try_to_fill_up(self) -> None:
+        """As `fill_up`, where it does not matter if that fails."""
+        try:
+            self.fill_up()
+        except OSError as error:
+            _log.warning(
+                "the reserve %s could not be filled up; free some disk space: %s", self._path, error
+            )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error says that the disk, or this user's quota, is full."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, CatalogFullError)

@@ -10,7 +10,7 @@ import pytest
 
 from pulsemark.finder.stream import ReadPlan, entry_responses
 from pulsemark.ledger import EARLIEST, Position, read_turns
-from pulsemark.ledger.read_turns import ReadTurns
+from pulsemark.ledger.commit.read_throttle import ReadTurns
 
 ORDERS = "persistent://public/default/orders"
 COUNT = 1000

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pulsemark.finder import Finder, SearchMethod
 from pulsemark.ledger import EARLIEST, FolderReader, LocalStore, Position, StoreOptions
-from pulsemark.ledger.own_times import STRIDE_ROWS
+from pulsemark.ledger.run import STRIDE_ROWS
 from pulsemark.testing.raw_messages import unbatched_message
 
 ORDERS = "persistent://public/default/orders"
