@@ -37,7 +37,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "ledger/local/test_folder_following.py": {"_chunks", "_filer"},
         "ledger/local/test_store.py": {"_jobs", "_spare_ids"},
         "ledger/memory/test_store.py": {"_disown"},
-        "ledger/test_read_turns.py": {"_delivery", "_notify"},
+        "ledger/commit/test_read_throttle.py": {"_delivery", "_notify"},
     },
     "a step in the middle fails, waits or is counted": {
         "broker/cleaning/test_worker.py": {"_on_loop"},
@@ -48,6 +48,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "finder/test_server.py": {"_pool"},
         "ledger/local/test_damage.py": {"_catalog", "_ended"},
         "broker/test_slices.py": {"_take"},
+        "cluster/test_shared_catalog.py": {"_nodes"},
         "ledger/commit/test_group_commit.py": {"_commit_s", "_done", "_sleep"},
         "ledger/local/test_interrupts.py": {"_commit_plainly"},
         "ledger/test_waiting.py": {"_locks"},
@@ -56,6 +57,9 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         },
         "pipeline/decode/test_runs.py": {"_read_one"},
         "testing/conformance/test_notices.py": {"_ledgers", "_owner"},
+    },
+    "what argparse shows in no other way": {
+        "support/word_tree.py": {"_actions", "_choices_actions", "_SubParsersAction"},
     },
     "a number or layout that a document names, or a table that is checked as a whole": {
         "ledger/local/test_formats_doc.py": {

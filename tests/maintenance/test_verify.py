@@ -22,8 +22,7 @@ from pulsemark.ledger import (
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.segment.index_file import TRAILER_SIZE
 from pulsemark.maintenance import findings, verify
-from pulsemark.maintenance.finding import Severity
-from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries
+from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries, Severity
 from pulsemark.maintenance.verify import Checked, verify_folder
 from pulsemark.maintenance.verify_catalog import read_catalog
 from pulsemark.metadata import crc32c

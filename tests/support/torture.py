@@ -40,7 +40,7 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.ledger.cursors import cursor_store as _cursor_store
-from pulsemark.maintenance.finding import Severity
+from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock

@@ -53,7 +53,7 @@ def _size(folder: Path) -> int:
 
 
 def _damages(target: Path) -> list[str]:
-    from ..maintenance.finding import Severity
+    from ..maintenance.findings import Severity
     from ..maintenance.verify import Checked, verify_folder
 
     checked = Checked()

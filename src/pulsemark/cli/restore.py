@@ -12,8 +12,7 @@ import argparse
 from pathlib import Path
 
 from ..ledger import LedgerError
-from ..maintenance.backup_files import read_manifest
-from ..maintenance.restore import restore
+from ..maintenance.backup import read_manifest, restore
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line
 from .progress import ByteCount, Progress, size_text
 from .times import show_time

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..ledger import LedgerError
-from ..maintenance.finding import Finding, Severity
+from ..maintenance.findings import Finding, Severity
 from ..maintenance.verify import Checked, sizes_of_topics, verify_folder
 from .errors import CliError
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, counted, full_topic, json_line
@@ -67,7 +67,7 @@ def _findings(
     if folder is not None:
         yield from verify_folder(folder, topics=topics, checked=checked)
         return
-    from ..maintenance.verify_store import verify_logs
+    from ..maintenance.verify import verify_logs
 
     if args.data_dir is not None:
         raise CliError("--data-dir and --store are two places: give one of them")

@@ -1,4 +1,16 @@
-"""What a reader gets back: one stored entry, as views on the bytes read."""
+"""What a reader gets back: one stored entry, as views on the bytes read.
+
+**Its time.**
+The one time of an entry: searching, expiry, compaction and statistics all use it (PIP-70).
+
+It is the broker's time if the entry's stamp has one, else the publish time that its producer set.
+An entry with neither (control entries, cursors, foreign bytes) has its append time.
+
+**Packed.**
+An entry as engines without files of their own keep it in memory: a head, then prefix and body.
+
+The head has the facts that prefix and body need not have: kind, message count, append time, index.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,32 @@ an entry is shown once it is durable, and never before.
 Reading takes no lock. While entries are removed, a read either succeeds or raises
 DamagedRecordError or FileNotFoundError. The caller then asks ``is_gone``: a removed entry is not
 damage.
+
+**Which runs count.**
+Which runs make a topic's log, and how many of their entries count: by their headers alone.
+
+All engines and every reader come to the same answer by this rule. It goes from the newest ledger
+back: each names the previous ledger, and how many of its entries count. A ledger that no later one
+names had nothing durable (its first write failed and another ledger took its place) and is left
+out; so are entries beyond the count. Going back ends where the named ledger does not exist: it was
+trimmed. If it is known to be lost through damage, the newest of the older ledgers is next.
+
+**Own times.**
+Running maxima of the entry times of one run, without those of removed entries.
+
+The index has running maxima over all entries ever appended. If a producer's clock was wrong by
+years, and its entry is trimmed by now, that one time stays the maximum of all rows after it. Then
+the index does not help, and a search has to read entries. The times that it reads are kept here,
+one maximum for MAXIMA_STRIDE_ROWS entries, so that no entry is read twice for this. It is filled
+only as far as searches need it.
+
+**The sample.**
+A sparse sample of one run, for searching by prefixes: one row in thirteen, in memory.
+
+A search first bisects the sample without any read. Then it reads record headers with their prefixes
+from the sampled record on: at most fourteen small reads, whatever the size of the run, and no
+payload. A sample costs 16 bytes per thirteen entries. It is built when first used, and extended as
+the run grows.
 """
 
 from __future__ import annotations
@@ -374,7 +400,7 @@ class Probe:
     message_count: int
 
 
-STRIDE_ROWS = 13
+SAMPLE_STRIDE_ROWS = 13
 
 
 class SampledRun(Protocol):
@@ -404,20 +430,20 @@ class PrefixSample:
             self._extend()
 
     def _extend(self) -> None:
-        row = len(self.times) * STRIDE_ROWS
+        row = len(self.times) * SAMPLE_STRIDE_ROWS
         count = self._run.entry_count
         while row < count:
             chunk = self._run.chunk(row)
             first = row - chunk.first_row
             last = min(len(chunk.times), count - chunk.first_row)
             # Offsets first: a running search bisects the other two, then reads the offset.
-            self.offsets.extend(chunk.offsets[first:last:STRIDE_ROWS])
-            self.nexts.extend(chunk.nexts[first:last:STRIDE_ROWS])
-            self.times.extend(chunk.times[first:last:STRIDE_ROWS])
-            row = len(self.times) * STRIDE_ROWS
+            self.offsets.extend(chunk.offsets[first:last:SAMPLE_STRIDE_ROWS])
+            self.nexts.extend(chunk.nexts[first:last:SAMPLE_STRIDE_ROWS])
+            self.times.extend(chunk.times[first:last:SAMPLE_STRIDE_ROWS])
+            row = len(self.times) * SAMPLE_STRIDE_ROWS
 
 
-STRIDE_ROWS = 64
+MAXIMA_STRIDE_ROWS = 64
 
 
 class TimedRun(Protocol):
@@ -447,7 +473,7 @@ class OwnTimes:
 
     def max_before(self, row: int) -> int:
         """A time that no entry counted here before ``row`` exceeds; 0: there are none."""
-        strides = -(-(row - self._first_row) // STRIDE_ROWS)
+        strides = -(-(row - self._first_row) // MAXIMA_STRIDE_ROWS)
         known = min(strides, len(self._maxima))
         return self._maxima[known - 1] if known > 0 else 0
 
@@ -462,7 +488,7 @@ class OwnTimes:
         with self._filling:
             self._fill(time_ms, check, io)
         strides = bisect_left(self._maxima, time_ms)
-        first = max(self._first_row + strides * STRIDE_ROWS, self._run.cut_rows)
+        first = max(self._first_row + strides * MAXIMA_STRIDE_ROWS, self._run.cut_rows)
         for row, own_ms in self._times(first, entry_count, io):
             check()
             if own_ms >= time_ms:
@@ -472,13 +498,13 @@ class OwnTimes:
     def _fill(self, time_ms: int, check: Callable[[], None], io: IoCount) -> None:
         """Read on up to the stride that reaches ``time_ms``, or to the last full one."""
         maximum = self._maxima[-1] if self._maxima else 0
-        row = self._first_row + len(self._maxima) * STRIDE_ROWS
-        while maximum < time_ms and row + STRIDE_ROWS <= self._run.entry_count:
-            for _, own_ms in self._times(row, row + STRIDE_ROWS, io):
+        row = self._first_row + len(self._maxima) * MAXIMA_STRIDE_ROWS
+        while maximum < time_ms and row + MAXIMA_STRIDE_ROWS <= self._run.entry_count:
+            for _, own_ms in self._times(row, row + MAXIMA_STRIDE_ROWS, io):
                 check()
                 maximum = max(maximum, own_ms)
             self._maxima.append(maximum)
-            row += STRIDE_ROWS
+            row += MAXIMA_STRIDE_ROWS
 
     def _times(self, row: int, end: int, io: IoCount) -> Iterator[tuple[int, int]]:
         """Rows with their entries' own times; damaged ones are left out."""

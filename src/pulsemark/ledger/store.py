@@ -7,6 +7,13 @@ with the broker's prefix, in order, and keeps them. ARCHITECTURE.md lists each m
 promise, and with what Apache BookKeeper and ZooKeeper would do for it.
 
 `pulsemark.testing.conformance` is the suite that every engine has to pass.
+
+**Views.**
+What the ledger package needs of compacted views: their names, and the catalog's property.
+
+The `compaction` package makes, reads and searches views. The ledger package needs three facts
+only: a topic's views are removed with the topic; their names are reserved; and a view records how
+far the log went, so that no index is given twice if the newest ledger is lost (``TopicStore``).
 """
 
 from __future__ import annotations
@@ -28,7 +35,7 @@ DELETING_KIND = "deleting"
 """Kind of a value, by topic id: the topic is being deleted. It is stored in the change that removes
 the topic from the topics."""
 CONTROL_NOTE_KIND = "control-entries"
-"""The ledgers with control entries, and where these are (`control_positions`)."""
+"""The ledgers with control entries, and where these are (`topic_log.ControlPositions`)."""
 SEEN_PROPERTY_KIND = "retention-seen"
 """Kind of a value, by topic id: a note of `retention` about append times that cannot be used."""
 

@@ -4,6 +4,17 @@ A store belongs to the process that opened it. After a fork the child has a copy
 without its threads, and its locks are in any state. There every method raises ForkedStoreError
 before it takes a lock or touches a file; ``close`` does nothing. The child's copy of the folder's
 lock is closed at once, so that only the parent holds it.
+
+**Uninterrupted work.**
+Runs work that must not be left half done in a thread where no signal handler can raise.
+
+Python runs signal handlers in the main thread only. So where the main thread changes a store in
+several steps, a thread of the store does the work and the main thread waits. A KeyboardInterrupt
+or a time-out then ends the waiting, and the work still runs to its end. Other threads do such work
+themselves, and so does the main thread of a store without threads (a simulation).
+
+A handler may raise any exception, also an OSError such as TimeoutError, and also in the middle of a
+call to the operating system. It says nothing about the disk then: `is_of_handler` finds it out.
 """
 
 from __future__ import annotations

@@ -18,6 +18,12 @@ topics of a store (managedLedgerCacheSizeMB).
   miss, and is read from the disk.
 
 Readers take no lock. A block of entries never changes; it is only unpacked, once.
+
+**Lru.**
+A cache of a limited number of values: the least recently used one is dropped first.
+
+For values that can be computed or read again. Files in use must stay open, so they have a cache of
+their own (`local.io.fd_cache`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,19 @@ entries are visible. Reading takes no lock: the list of segments is replaced as 
 
 Entries may be removed while they are read. Then the reader misses bytes, which looks like damage.
 So an entry is damaged only if it was not removed (`Run.is_gone`). Reading goes on after those.
+
+**Control entries.**
+Which entries of a topic are control entries: consumers' backlogs do not count them.
+
+A log's index counts control entries as messages, and the index files do not distinguish them. So a
+topic keeps their positions in memory. To have them again after a restart without reading the whole
+log, the metadata store has a note for each topic with control entries: the ledgers that have some.
+The note is stored before the first control entry of a ledger is appended, so that a crash cannot
+lose one. It also lists the positions in ledgers that have ended; only the others are read again
+when the topic is opened. Topics without control entries have no note, and cost nothing.
+
+If the note is lost with the metadata store, backlogs count control entries until a consumer has
+gone past them. Nothing else depends on it: dispatchers look at each entry's own kind.
 """
 
 from __future__ import annotations
@@ -25,7 +38,7 @@ from .position import EARLIEST, Position
 from .run import DamagedRecordError, Run, run_after
 
 SLICE_ENTRIES = 32
-"""The entries of one slice, while commits are pending (`read_turns`)."""
+"""The entries of one slice, while commits are pending (`commit.read_throttle`)."""
 SLICE_ROWS = 1024
 """As `SLICE_ENTRIES`, for `read_stored`: one chunk of the local engine's index."""
 UNKNOWN_COUNT = -1

@@ -8,7 +8,7 @@ have no gaps, and none is given twice. Every opening of a topic begins a new led
 is made in this order: first all that may fail, then one run of assignments that nothing can
 interrupt, then what cannot fail. Longer changes run in `UninterruptedWork`.
 
-A store counts its topics' control entries (`control_positions`), so each ledger with control
+A store counts its topics' control entries (`ControlPositions`), so each ledger with control
 entries is noted before the first of them is appended.
 """
 
@@ -513,7 +513,7 @@ class ManagedLedger(TopicLog):
         self._state.check()
 
     def give_way(self) -> bool:
-        """Let commits run first: see `read_turns`."""
+        """Let commits run first: see `commit.read_throttle`."""
         turns = self._committer.read_turns
         if self._pending.size_bytes or turns.are_due():
             turns.wait()
@@ -592,9 +592,10 @@ class ManagedLedger(TopicLog):
         than time and index, and with ``base``, after each entry.
 
         Arguments and errors are those of ``append``; the errors of a body or count are those of the
-        first entry. InvalidEntryError also if there are no bodies, or not as many counts. With
-        ``are_plain`` the caller vouches that all bodies are contiguous views of single bytes, and
-        that the counts are as many ints: the broker cuts them out of what a client sent.
+        first entry. With ``are_plain`` the caller vouches that all bodies are contiguous views of
+        single bytes, and that the counts are as many ints: the broker cuts them out of what a
+        client sent. Raises InvalidEntryError also if there are no bodies, or not as many counts;
+        StoreClosedError, TopicTerminatedError and what else ``append`` raises.
         """
         if self._state.is_over:
             self._state.check()

@@ -1,6 +1,8 @@
-"""A backup of a data folder, also of one that a broker is writing to.
+"""Backups of data folders, also of one that a broker is writing to, and restoring them.
 
-The backup is a data folder itself, with one file more: ``BACKUP.json`` (`backup_files`).
+The backup is a data folder itself, with one file more: ``BACKUP.json``, one JSON object, UTF-8:
+``what`` ("pulsemark backup"), ``version`` (1), ``made_at_ms``, ``source`` (the folder's path), and
+``files``: path, size_bytes and crc32c (8 hex digits) of every other file.
 
 **A folder that no process owns** is locked while it is copied, as it is, with its journal.
 
@@ -17,21 +19,33 @@ The backup is a data folder itself, with one file more: ``BACKUP.json`` (`backup
 
 Only whole segments count that are in the catalog of the copy. Index files are copied if they are
 sealed; others are made again when the folder is opened.
+
+**Restoring** checks every file against the list while it is copied. Ids of new ledgers begin above
+all that the backed-up folder may have given after the backup: so a position that a client still
+knows never means another entry.
+
+Backup and restored folder appear under their names at once, when all of them is on the disk. They
+are filled under another name beside it, ``.NAME.unfinished``, and renamed at the end. So a process
+that is killed leaves no folder that looks finished; the next one that fills the same folder removes
+what the killed one left.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..ledger.cursors.cursor_store import CURSOR_TOPIC
-from ..ledger.errors import CorruptFileError, LedgerError
+from ..ledger.errors import CorruptFileError, LedgerError, UnsupportedVersionError
 from ..ledger.local.catalog import Catalog, catalog_error
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import (
@@ -44,17 +58,33 @@ from ..ledger.local.io.folder import (
     journal_folder,
     ledgers_folder,
     list_segments,
+    make_folder_durably,
     segment_path,
 )
-from ..ledger.local.segment.headers import read_named_header
+from ..ledger.local.recovery import LEDGER_IDS_SKIPPED
 from ..ledger.local.segment.index_file import open_index
+from ..ledger.local.segment.salvage import read_named_header
 from ..ledger.local.segment.segment_format import cut_path
 from ..metadata.crc import crc32c
-from .backup_files import Copy, Manifest, Progress, copy_whole, listed
-from .staging import TargetError, fill_at_once, sync_file
 from .verify_catalog import CatalogContent, read_catalog
 
-__all__ = ["BackupReport", "RestlessFolderError", "back_up"]
+__all__ = [
+    "MANIFEST_NAME",
+    "BackupDamagedError",
+    "BackupReport",
+    "Copy",
+    "Manifest",
+    "RestlessFolderError",
+    "RestoreReport",
+    "TargetError",
+    "back_up",
+    "copy_whole",
+    "fill_at_once",
+    "read_manifest",
+    "restore",
+    "sync_file",
+    "sync_folder",
+]
 
 _MAX_PASSES = 100
 _LEDGER_SUFFIXES = (".log", ".idx", ".cut")
@@ -315,3 +345,308 @@ def _measured(path: Path) -> Copy:
     """A file that was made in the backup, with its checksum."""
     content = path.read_bytes()
     return Copy(path, path, len(content), crc32c(content))
+
+
+#: A folder that holds only these counts as empty.
+# -- a folder that appears at once --
+
+_TOLERATED = frozenset({"lost+found"})
+
+
+class TargetError(LedgerError):
+    """The folder to be made cannot be made: `folder` and `reason`."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(f"{folder}: {reason}")
+        self.folder = folder
+        self.reason = reason
+
+
+@contextmanager
+def fill_at_once(target: Path) -> Iterator[Path]:
+    """An empty folder to fill in the ``with`` block; after the block it is ``target``.
+
+    Only this user may read it, as every new data folder.
+
+    The files in it must be synced by the block; the folders are synced here, new parents of the
+    target included. If the block fails, nothing is left.
+
+    Raises TargetError: ``target`` has something in it, or another process fills it now. OSError.
+    """
+    target = target.absolute()
+    check_empty(target)
+    make_folder_durably(OsFiles(), target.parent)
+    staging = target.with_name(f".{target.name}.unfinished")
+    lock_fd = _claim(staging, target)
+    try:
+        yield staging
+        for folder, _, names in os.walk(staging, topdown=False):
+            for name in names:
+                Path(folder, name).chmod(0o600)
+            Path(folder).chmod(0o700)
+            sync_folder(Path(folder))
+        check_empty(target)
+        _move(staging, target)
+    except BaseException as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(target)  # a write that fails does not name its file
+        raise
+    finally:
+        os.close(lock_fd)
+
+
+def check_empty(target: Path) -> None:
+    """Raise TargetError unless the folder is missing or empty."""
+    if target.is_symlink() and not target.exists():
+        raise TargetError(target, "it is a link to something that does not exist")
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise TargetError(target, "it is not a folder")
+    found = sorted(set(os.listdir(target)) - _TOLERATED)  # noqa: PTH208 - names are enough
+    if found:
+        raise TargetError(target, f"it is not empty ({found[0]}): name a new folder")
+    if target.is_mount():
+        raise TargetError(target, "it is a mount point: name a folder below it")
+
+
+def _claim(staging: Path, target: Path) -> int:
+    """Make the staging folder, empty, and lock it while the descriptor is open."""
+    staging.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(staging, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for left in staging.iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+    except BlockingIOError:
+        os.close(descriptor)
+        raise TargetError(target, "another process is filling it now") from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _move(staging: Path, target: Path) -> None:
+    if target.exists():
+        for left in _TOLERATED:
+            if (target / left).exists():
+                (target / left).rmdir()
+    staging.rename(target)
+    sync_folder(target.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Have a file's content on the disk. Raises OSError."""
+    _sync(path, os.O_RDONLY)
+
+
+def sync_folder(path: Path) -> None:
+    """Have the names in a folder on the disk. Raises OSError."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# -- the files and their list --
+
+MANIFEST_NAME = "BACKUP.json"
+MANIFEST_VERSION = 1
+_WHAT = "pulsemark backup"
+_CHUNK_BYTES = 1 << 20
+_ZEROS = bytes(_CHUNK_BYTES)
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes that were copied since the last call."""
+
+
+class BackupDamagedError(LedgerError):
+    """A folder is not a finished backup, or one of its files is not as it was made.
+
+    `path` is the file or folder, `reason` says what is wrong.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Copy:
+    """A file's copy, which grows as the file does: only what was added is copied again."""
+
+    source: Path
+    target: Path
+    size_bytes: int = 0
+    crc: int = 0
+
+    def extend(self, progress: Progress) -> None:
+        """Copy what the file has by now. Raises FileNotFoundError, OSError."""
+        with self.source.open("rb") as source:
+            size = os.fstat(source.fileno()).st_size
+            if size < self.size_bytes:  # recovery cut off what was not synced
+                self.size_bytes = self.crc = 0
+            if size == self.size_bytes and self.target.exists():
+                return
+            with self.target.open("r+b" if self.size_bytes else "wb") as target:
+                self._append(source, target, size, progress)
+
+    def _append(self, source: Any, target: Any, size: int, progress: Progress) -> None:
+        source.seek(self.size_bytes)
+        target.seek(self.size_bytes)
+        while self.size_bytes < size:
+            chunk = source.read(min(_CHUNK_BYTES, size - self.size_bytes))
+            if not chunk:
+                break
+            if chunk == _ZEROS:  # a hole, or as good as one
+                target.seek(len(chunk), os.SEEK_CUR)
+            else:
+                target.write(chunk)
+            self.crc = crc32c(chunk, self.crc)
+            self.size_bytes += len(chunk)
+            progress(len(chunk))
+        target.truncate(self.size_bytes)
+
+
+def copy_whole(source: Path, target: Path, progress: Progress) -> Copy:
+    """Copy a file that does not change. Raises OSError."""
+    copy = Copy(source, target)
+    copy.extend(progress)
+    return copy
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file of a backup; its path is relative to the backup."""
+
+    path: str
+    size_bytes: int
+    crc32c: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a finished backup consists of."""
+
+    made_at_ms: int
+    source: str
+    files: tuple[ListedFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files together."""
+        return sum(each.size_bytes for each in self.files)
+
+    def write(self, folder: Path) -> None:
+        """Write it, durably but for its name. Raises OSError."""
+        fields = {"what": _WHAT, "version": MANIFEST_VERSION, **asdict(self)}
+        with (folder / MANIFEST_NAME).open("w", encoding="utf-8") as file:
+            json.dump(fields, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def listed(folder: Path, copies: Iterable[Copy]) -> tuple[ListedFile, ...]:
+    """What the manifest says of these copies, sorted by path."""
+    files = (
+        ListedFile(str(each.target.relative_to(folder)), each.size_bytes, f"{each.crc:08x}")
+        for each in copies
+    )
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a backup.
+
+    Raises BackupDamagedError, UnsupportedVersionError, OSError.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        fields = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        reason = "it does not exist" if not folder.exists() else f"it has no {MANIFEST_NAME}"
+        raise BackupDamagedError(folder, f"this is not a finished backup: {reason}") from None
+    except ValueError as error:
+        raise BackupDamagedError(path, f"it is not JSON: {error}") from error
+    try:
+        if fields["what"] != _WHAT:
+            raise BackupDamagedError(path, "it is not of a pulsemark backup")
+        if fields["version"] > MANIFEST_VERSION:
+            raise UnsupportedVersionError(
+                path, "backup version", fields["version"], MANIFEST_VERSION
+            )
+        files = tuple(ListedFile(**each) for each in fields["files"])
+        for each in files:
+            _check_path(each.path)
+        return Manifest(int(fields["made_at_ms"]), str(fields["source"]), files)
+    except (LookupError, TypeError, ValueError) as error:
+        raise BackupDamagedError(path, f"a field is missing or wrong: {error}") from error
+
+
+def _check_path(text: str) -> None:
+    path = Path(text)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"the path {text} leaves the backup")
+
+
+# -- restoring --
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """The result of `restore`."""
+
+    backup: Path
+    target: Path
+    made_at_ms: int
+    files: int
+    size_bytes: int
+
+
+def restore(backup: Path, target: Path, *, progress: Progress = lambda _: None) -> RestoreReport:
+    """Make ``target`` a data folder with what a backup has. Blocks.
+
+    Raises BackupDamagedError: it is no finished backup, or a file is not as it was made;
+    ForeignFolderError, UnsupportedVersionError: a newer version made it; TargetError: the target
+    has something in it; CatalogError, OSError. Then there is no target.
+    """
+    manifest = read_manifest(backup)
+    check_marker(OsFiles(), backup)
+    if target.absolute().resolve().is_relative_to(backup.resolve()):
+        raise TargetError(target, f"it is inside of the backup {backup}")
+    with fill_at_once(target) as staging:
+        ledgers_folder(staging).mkdir()
+        journal_folder(staging).mkdir()
+        for each in manifest.files:
+            _copy_checked(backup, staging, each, progress)
+        if (staging / CATALOG_NAME).exists():
+            with closing(Catalog(staging / CATALOG_NAME)) as catalog:
+                catalog.reserve_ledger_ids(LEDGER_IDS_SKIPPED)
+        for path in staging.rglob("*"):
+            if path.is_file():
+                sync_file(path)
+    return RestoreReport(
+        backup, target, manifest.made_at_ms, len(manifest.files), manifest.size_bytes
+    )
+
+
+def _copy_checked(backup: Path, staging: Path, each: ListedFile, progress: Progress) -> None:
+    source = backup / each.path
+    try:
+        copy = copy_whole(source, staging / each.path, progress)
+    except FileNotFoundError:
+        raise BackupDamagedError(source, "the file is missing") from None
+    if copy.size_bytes != each.size_bytes:
+        reason = f"it has {copy.size_bytes} bytes; {each.size_bytes} were backed up"
+        raise BackupDamagedError(source, reason)
+    if f"{copy.crc:08x}" != each.crc32c:
+        raise BackupDamagedError(source, "its content is not what was backed up (CRC32C)")

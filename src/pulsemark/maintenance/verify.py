@@ -8,6 +8,10 @@ records, each segment's end with the next header, and the catalog with the segme
 journal's blocks and the cut files, and names other files in the folder. Segments that belong to no
 log (of deleted topics, or given up at their first write) are named, not read.
 
+Topics that are in BookKeeper are read completely, too (`verify_logs`). The client checks each
+entry's digest, ledger and number; what is checked here is that entries can be read, and that their
+indexes follow one another.
+
 It cannot find bytes that were wrong before they were first written, nor the loss of a topic's
 newest entries together with every file that refers to them.
 """
@@ -15,25 +19,48 @@ newest entries together with every file that refers to them.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from ..ledger import EARLIEST, CorruptEntryError, Entry, EntryKind, TopicLog
 from ..ledger.errors import CatalogError, CorruptCatalogError, CorruptFileError, TopicNotFoundError
 from ..ledger.local.io.files import Files, OsFiles
-from ..ledger.local.io.folder import CATALOG_NAME, check_marker, list_segments
-from ..ledger.local.segment.headers import has_records, read_named_header, salvage_headers
-from .finding import Finding
-from .findings import DamagedCatalog, DamagedHeader, JournalInUse, LeftoverFile, UnreadCatalog
+from ..ledger.local.io.folder import (
+    CATALOG_NAME,
+    LOCK_NAME,
+    MARKER_NAME,
+    NEW_CATALOG_NAME,
+    PROBE_NAME,
+    RESERVE_NAME,
+    check_marker,
+    journal_folder,
+    ledgers_folder,
+    list_segments,
+)
+from ..ledger.local.segment.salvage import has_records, read_named_header, salvage_headers
+from .findings import (
+    DamagedCatalog,
+    DamagedEntries,
+    DamagedHeader,
+    Finding,
+    ForeignFile,
+    IndexGap,
+    JournalInUse,
+    LeftoverFile,
+    UnreadCatalog,
+)
 from .verify_catalog import CatalogContent, read_catalog
-from .verify_files import stray_files
 from .verify_journal import JournalContent, JournalOverlay, read_journal
 from .verify_topic import Checked, FolderView, TopicCheck
 
 __all__ = [
     "Checked",
     "sizes_of_topics",
+    "stray_files",
     "verify_around_topics",
     "verify_folder",
+    "verify_logs",
     "verify_topics",
 ]
 
@@ -245,3 +272,126 @@ def _orphans(view: FolderView, topics: dict[str, int]) -> Iterator[Finding]:
             continue
         if view.files.exists(path):
             yield LeftoverFile(topic=header.topic, path=path, reason=reason)
+
+
+_ROOT_NAMES = {
+    MARKER_NAME,
+    LOCK_NAME,
+    CATALOG_NAME,
+    CATALOG_NAME + "-wal",
+    CATALOG_NAME + "-shm",
+    RESERVE_NAME,
+    "ledgers",
+    "journal",
+    "lost+found",
+}
+_OLD_CATALOG = re.compile(re.escape(CATALOG_NAME) + r"\.old-\d+(-wal|-shm)?")
+_SEGMENT_FILE = re.compile(r"([0-9a-f]{16}-[0-9a-f]{8})\.(log|idx|cut)")
+_JOURNAL_FILE = re.compile(r"[0-9a-f]{8}\.journal")
+_UNFINISHED = "a file that was being written when its process ended"
+
+
+def stray_files(files: Files, folder: Path) -> Iterator[Finding]:
+    """The files that have no use. A file that is gone by now was in use a moment ago."""
+    for finding in [
+        *_in_root(files, folder),
+        *_in_ledgers(files, folder),
+        *_in_journal(files, folder),
+    ]:
+        if isinstance(finding.path, Path) and files.exists(finding.path):
+            yield finding
+
+
+def _in_root(files: Files, folder: Path) -> Iterator[Finding]:
+    for name in sorted(set(_names(files, folder)) - _ROOT_NAMES):
+        if _OLD_CATALOG.fullmatch(name):
+            yield LeftoverFile(path=folder / name, reason="a catalog that was replaced")
+        elif name.removesuffix("-wal").removesuffix("-shm") == NEW_CATALOG_NAME:
+            yield LeftoverFile(path=folder / name, reason=_UNFINISHED)
+        elif name == PROBE_NAME:
+            yield LeftoverFile(path=folder / name, reason="a test file of a process that ended")
+        else:
+            yield _unknown(folder / name, MARKER_NAME + ".new")
+
+
+def _in_ledgers(files: Files, folder: Path) -> Iterator[Finding]:
+    parent = ledgers_folder(folder)
+    names = set(_names(files, parent))
+    for name in sorted(names):
+        match = _SEGMENT_FILE.fullmatch(name)
+        if match is None:
+            stem = _SEGMENT_FILE.fullmatch(name.removesuffix(".new"))
+            yield _unknown(parent / name, name if stem else "")
+        elif f"{match[1]}.log" not in names:
+            yield LeftoverFile(path=parent / name, reason="its segment does not exist")
+
+
+def _in_journal(files: Files, folder: Path) -> Iterator[Finding]:
+    parent = journal_folder(folder)
+    for name in sorted(_names(files, parent)):
+        if not _JOURNAL_FILE.fullmatch(name):
+            yield ForeignFile(path=parent / name)
+
+
+def _unknown(path: Path, unfinished: str) -> Finding:
+    if path.name == unfinished:
+        return LeftoverFile(path=path, reason=_UNFINISHED)
+    return ForeignFile(path=path)
+
+
+def _names(files: Files, folder: Path) -> list[str]:
+    try:
+        return files.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def verify_logs(logs: Iterator[TopicLog], place: str, checked: Checked) -> Iterator[Finding]:
+    """What is wrong with each log; ``place`` names the store, ``checked`` is counted up."""
+    for log in logs:
+        checked.topics += 1
+        checked.segments += len(log.segments())
+        yield from _verify_log(log, place, checked)
+
+
+def _verify_log(log: TopicLog, place: str, checked: Checked) -> Iterator[Finding]:
+    position = EARLIEST
+    next_index: int | None = log.first_index
+    while True:
+        try:
+            entries = log.read(position, max_entries=1000, max_bytes=8 << 20)
+        except CorruptEntryError as error:
+            yield DamagedEntries(
+                topic=log.name,
+                path=place,
+                first=error.position,
+                end=error.next_position,
+                offset=0,
+                reason=error.reason,
+            )
+            position = error.next_position
+            next_index = None  # only the damaged entry says how many indexes it has
+            continue
+        if not entries:
+            return
+        for entry in entries:
+            if next_index is not None and entry.first_index != next_index:
+                yield IndexGap(
+                    topic=log.name,
+                    path=place,
+                    position=entry.position,
+                    expected_index=next_index,
+                    found_index=entry.first_index,
+                )
+            next_index = entry.index + 1
+            _count(entry, checked)
+        position = entries[-1].position.following
+
+
+def _count(entry: Entry, checked: Checked) -> None:
+    checked.entries += 1
+    checked.size_bytes += len(entry.stored)
+    if entry.kind is EntryKind.CONTROL:
+        checked.control_entries += 1
+    else:
+        checked.messages += entry.message_count

@@ -16,19 +16,20 @@ from pathlib import Path
 from ..ledger.errors import CatalogError, CorruptFileError
 from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import CATALOG_NAME, SegmentId, list_segments, segment_path
-from ..ledger.local.segment.headers import read_named_header
+from ..ledger.local.segment.salvage import read_named_header
 from ..ledger.local.segment.segment_format import SegmentHeader, cut_path, examine_cut
 from ..ledger.position import Position
 from ..ledger.run import Link, chain_of
-from .finding import Finding, Severity
 from .findings import (
     DamagedCut,
     DamagedHeader,
+    Finding,
     IndexGap,
     LeftoverFile,
     LostEntries,
     LostSegment,
     RestoredByJournal,
+    Severity,
     UnlistedSegment,
     VoidSegment,
 )

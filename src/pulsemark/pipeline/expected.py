@@ -33,7 +33,7 @@ from ..ledger import (
 from ..ledger.cursors.cursor_store import CURSOR_TOPIC, cursor_records
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import CATALOG_NAME, segment_path
-from ..ledger.local.segment.headers import may_have_held_records
+from ..ledger.local.segment.salvage import may_have_held_records
 from ..ledger.local.segment.segment_format import SegmentHeader
 from ..maintenance.verify_catalog import CatalogContent, read_catalog
 from ..proto.cursor_pb2 import CursorRecord

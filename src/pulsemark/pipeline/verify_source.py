@@ -13,9 +13,8 @@ from pyspark.sql.types import StructType
 
 from ..ledger import Position
 from ..ledger.bookkeeper.address import StoreAddress, is_store_address
-from ..maintenance.finding import Finding
-from ..maintenance.verify import Checked, verify_around_topics, verify_topics
-from ..maintenance.verify_store import verify_logs
+from ..maintenance.findings import Finding
+from ..maintenance.verify import Checked, verify_around_topics, verify_logs, verify_topics
 from .places import opened_store
 from .verify import SUMMARY, VERIFY_SCHEMA
 

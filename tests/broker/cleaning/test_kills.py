@@ -15,7 +15,7 @@ import time
 import urllib.request
 
 from pulsemark.ledger import EARLIEST, FolderReader
-from pulsemark.maintenance.finding import Severity
+from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import payload_of
 from pulsemark.testing import RawClient

@@ -17,7 +17,7 @@ from pulsemark.ledger import (
     StoreOptions,
     TopicLog,
 )
-from pulsemark.maintenance.finding import Severity
+from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import StamperChain
 

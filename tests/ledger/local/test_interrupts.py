@@ -24,7 +24,7 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.ledger.commit.group_commit import GroupCommit
-from pulsemark.maintenance.finding import Severity
+from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.store_model import Sent, TopicModel

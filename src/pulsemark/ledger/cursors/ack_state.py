@@ -1,6 +1,14 @@
 """What of a topic a subscription has acknowledged: its mark delete position, and more above it.
 
 `Cursor` changes it and keeps it; here are the questions about it.
+
+**Batches.**
+Batches that are acknowledged in part: which of their messages are still open.
+
+A batch's open messages are one number, bit n for message n (Pulsar's ack_set). Batches are grouped
+in blocks of 1024 entries, so that dropping all up to a position drops whole blocks, without a look
+at each batch. Memory is limited, because a consumer chooses which messages to acknowledge, and a
+batch can claim to have millions of them.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from .io.folder import (
     segment_path,
 )
 from .segment.filer import Filer, counting_segments
-from .segment.headers import read_named_header, salvage_headers
+from .segment.salvage import read_named_header, salvage_headers
 from .segment.segment import Segment
 from .segment.segment_format import SegmentHeader
 

@@ -173,7 +173,7 @@ class LocalLedgers:
         self._reserve.try_to_fill_up()
 
     def freeing(self, work: Callable[[], T]) -> T:
-        """Do work that frees space; on a full disk it may use the reserve (see `reserve`)."""
+        """Do work that frees space; on a full disk it may use the reserve (see `Reserve`)."""
         done = self._reserve.with_space_for(work)
         self._reserve.try_to_fill_up()
         return done

@@ -3,6 +3,24 @@
 The order of the steps makes it safe to end at any point and begin again: write the journal's bytes
 into their segments and sync them; list every segment in the catalog; only then remove the journal;
 and after it the files of segments that were removed while the journal still had blocks of them.
+
+**The catalog.**
+Fills the catalog again from the segments, if it is lost or older than the folder.
+
+Segments name their topic, with its id, so topics and their lists of segments are restored as they
+were; cursors are in a ledger and restored with it. A catalog that has less than the folder is found
+by ledger ids: the catalog assigns them, so none in the folder may be above those it has assigned.
+Then opening a store completes the catalog, after the journal is written out and before it is freed.
+
+What only the catalog had is lost with it: namespaces and their policies, partitioned topics,
+schemas, topics that never had an entry (their cursors have no name to belong to), and the deletion
+of a topic whose files still exist. A damaged catalog is never replaced without being asked for:
+`rebuild_catalog` renames it, and copies from it what can still be read.
+
+Three choices are on the safe side. New ledger ids begin a million above the highest one found,
+because ids are also assigned to topics that are opened and never written to. New topic ids begin
+above all that cursors name. And of two topics of one name the newer one counts: the other was
+deleted, and its files stay where they are (`verify` names them).
 """
 
 from __future__ import annotations
@@ -28,8 +46,8 @@ from .io.folder import (
     list_segments,
 )
 from .segment.filer import Filer
-from .segment.headers import read_named_header
 from .segment.index_file import open_index, write_head
+from .segment.salvage import read_named_header
 from .segment.segment_format import SegmentHeader
 
 _log = logging.getLogger(__name__)
@@ -197,7 +215,6 @@ def _list(
         catalog.add_segments((unlisted[each].topic_id, *each) for each in listed)
 
 
-_log = logging.getLogger(__name__)
 LEDGER_IDS_SKIPPED = 1 << 20
 """Ids left unused between the highest ledger id found and the first new one."""
 

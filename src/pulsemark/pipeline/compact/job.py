@@ -105,6 +105,7 @@ def compact_to_table(
 
     Raises:
         OptionError: an argument is malformed, or the folder exists.
+        JobFailedError: the Delta table could not be replaced.
         The errors of `estimate_compaction`.
     """
     rule = _checked_rule(tombstone_stage, tombstone_property)

@@ -5,7 +5,7 @@
     PULSEMARK                            what this folder is: JSON with the format version
     LOCK                                 locked, as the folder is, by the process that writes; holds
                                          its pid
-    RESERVE                              zeros: space that removing entries may use (`reserve`)
+    RESERVE                              zeros: space that removing entries may use (`Reserve`)
     PROBE                                only while a test write finds out whether the disk is full
     catalog.sqlite                       tenants, topics, segment lists
     journal/<slot>.journal
@@ -16,6 +16,17 @@
     catalog.sqlite.new                   likewise, by `rebuild_catalog`
 
 No name a client chooses ever becomes part of a path.
+
+**The reserve.**
+Space that is kept back, so that a full disk can be freed.
+
+Removing entries needs some space itself: the catalog records a removal before it happens, and a
+cut inside a segment is a file. A full disk has no room for either. So the folder has a file of
+zeros, ``RESERVE``. If the disk is full when entries are trimmed or deleted, or the folder or a
+topic is opened, the file is made smaller by a part and the work is tried again. Nothing else may
+use the space, and the file grows again as soon as the disk has room.
+
+The file holds no data, and is never synced. If it is lost or too small, it is filled up again.
 """
 
 from __future__ import annotations
@@ -292,7 +303,6 @@ T = TypeVar("T")
 RESERVE_BYTES = 1 << 20
 _PART_BYTES = RESERVE_BYTES // 4
 """Freed at once: many times what the catalog needs for opening or for one change."""
-_log = logging.getLogger(__name__)
 
 
 class Reserve:

@@ -1,6 +1,6 @@
 """The one owner of a folder's segments: it creates, opens, ends, seals and removes them.
 
-Everything that happens to a segment happens here, so that its state (`life`) is changed in one
+Everything that happens to a segment happens here, so that its state (`Life`) is changed in one
 place and each change is checked. A topic that appends calls ``begin``, ``end`` and ``discard``; the
 committer has files synced; the checkpointer asks what is due (``take_due``): the segments to list
 in the catalog, the index files to seal, and the files that never counted.
@@ -22,7 +22,7 @@ from ...run import UNKNOWN_COUNT, Link, chain_of
 from ..io.fd_cache import FdCache, for_each
 from ..io.files import Files
 from ..io.folder import SegmentId, index_path, ledgers_folder, segment_path
-from .headers import read_headers
+from .salvage import read_headers
 from .segment import GONE, Life, Segment, SegmentState
 from .segment_format import SegmentHeader, cut_path
 from .time_index import CHUNKS_KEPT, ChunkCache, TimeIndex, index_lost_rows
@@ -266,9 +266,6 @@ def _seal(segment: Segment) -> None:
 
 
 _UNENDED = (SegmentState.PENDING, SegmentState.DURABLE, SegmentState.SEALED)
-
-
-_log = logging.getLogger(__name__)
 
 
 def counting_segments(

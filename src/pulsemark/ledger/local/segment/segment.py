@@ -1,6 +1,19 @@
 """One segment file: from rows of its index to entries, with every checksum checked.
 
 The index is kept in step with the file.
+
+**States.**
+The states of a segment, and which of them may follow which.
+
+A segment has one state. Only the `Filer` changes it (and a reader, which finds a file gone), and
+each change is checked against `FOLLOWING`: any other change is a mistake in this program.
+
+::
+
+    NEW ──► PENDING ──► DURABLE ──► ENDED ──► SEALED
+
+A ledger that is fenced has no state of its own: of its segments those with durable entries end,
+those without are void.
 """
 
 from __future__ import annotations

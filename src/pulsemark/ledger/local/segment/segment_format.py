@@ -30,8 +30,30 @@ With the secret, no client can forge a record: its first four bytes are the mark
 records, its last four are part of their headers' checksums. If a record is damaged, the next one is
 looked for by that marker, and bytes that a producer put into a body do not match it. So no answer,
 message or error may carry the secret out of the data folder. The index file has a second copy of
-the whole header (see `index_format`). In version 1 the marker is the same in every segment and the
+the whole header (see `index_file`). In version 1 the marker is the same in every segment and the
 checksum has no secret part; such segments are read, and never written.
+
+**The file of a cut.**
+The ``.cut`` file of a segment: how many of its first entries were removed.
+
+Whole segments are removed with their files. If a cut falls inside a segment, this file says so. It
+is written as a whole and synced before the entries disappear, so that every reader of the folder
+agrees; then the space is freed by punching a hole. All integers are little-endian::
+
+     0  magic "PMKCUT\r\n"    8
+     8  version              u16
+    10  features             u16
+    12  segment number       u32
+    16  ledger id            u64
+    24  largest entry time   u64  of the removed entries and all before them, ms
+    32  largest append time  u64  of the segment's entries when it was cut, ms
+    40  end of the last one  u64  byte of the segment where the entries that stay begin
+    48  removed entries      u32
+    52  removed messages     u32
+    56  CRC32C of all before u32
+
+So times, indexes and addresses of the entries that stay can be computed without the removed ones,
+even if all were removed and the index file is lost.
 """
 
 from __future__ import annotations
@@ -239,7 +261,6 @@ def _padded(size: int) -> int:
 CUT_MAGIC = b"PMKCUT\r\n"
 CUT_VERSION = 1
 _CUT = struct.Struct("<8sHHIQQQQII")
-_U32 = struct.Struct("<I")
 CUT_SIZE = _CUT.size + _U32.size
 _log = logging.getLogger(__name__)
 

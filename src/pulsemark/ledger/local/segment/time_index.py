@@ -43,11 +43,10 @@ from .record_format import (
     FIRST_TAG_AT,
     RECORD_HEADER_SIZE,
     BadRecordError,
-    ScannedRecord,
     record_size,
-    scan_records,
     whole_record,
 )
+from .scan import ScannedRecord, scan_records
 from .segment_format import NO_CUT, HeadCut, SegmentHeader
 
 ChunkCache = Lru[tuple[SegmentId, int], Chunk]

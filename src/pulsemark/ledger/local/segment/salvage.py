@@ -5,7 +5,7 @@ whole. In version 2 the index file has a second copy, which is used then. If tha
 one flipped bit is found by trying: with the bit flipped back, the checksum matches again. Both ways
 are exact, and nothing else is tried: records of version 2 can only be found with the secret in the
 header, and a guess could take what a client put into a body for a record. For segments of version
-1, which have no second copy, there is `salvage`.
+1, which have no second copy, there is `_Salvage`.
 
 Nothing is written: the damaged bytes stay, and every reader comes to the same header.
 """
@@ -26,7 +26,8 @@ from ...run import UNKNOWN_COUNT
 from ..io.files import Files, read_up_to
 from ..io.folder import SegmentId, segment_path
 from .index_file import BadIndexError, Chunk, Trailer, open_index, pack_index_header
-from .record_format import RECORD_HEADER_SIZE, ScannedRecord, scan_records
+from .record_format import RECORD_HEADER_SIZE
+from .scan import ScannedRecord, scan_records
 from .segment_format import (
     SEGMENT_HEADER_LIMIT,
     SEGMENT_MAGIC,
