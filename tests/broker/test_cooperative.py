@@ -18,8 +18,8 @@ from pulsemark.broker.cooperative import PIECE_IDS, TURN_S, Background, FairTurn
 from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.http import brokers
 from pulsemark.broker.metrics import internal_stats, stats
-from pulsemark.broker.subscriptions import closing
-from pulsemark.broker.subscriptions.closing import CLOSED_AT_ONCE
+from pulsemark.broker.subscriptions import consumer as consumers
+from pulsemark.broker.subscriptions.consumer import CLOSED_AT_ONCE
 from pulsemark.broker.subscriptions.subscription import Subscription
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from pulsemark.testing import RawClient
@@ -324,7 +324,7 @@ class TurnCounter:
 def turns(broker, monkeypatch):
     """Each piece fills its slice, so that it has a turn of its own."""
     monkeypatch.setattr(cooperative, "SLICE_S", 0)
-    monkeypatch.setattr(closing, "CLOSED_AT_ONCE", 1)
+    monkeypatch.setattr(consumers, "CLOSED_AT_ONCE", 1)
     monkeypatch.setattr(leaving, "LEFT_AT_ONCE", 1)
     with TurnCounter(broker) as counter:
         yield counter

@@ -27,8 +27,7 @@ from pulsemark.broker.policies.topic_rules import NO_RULES
 from pulsemark.broker.subscriptions import key_shared_dispatcher, shared_dispatcher
 from pulsemark.broker.subscriptions.consumer import Consumer
 from pulsemark.broker.subscriptions.seek import SeekTarget, reset_subscription
-from pulsemark.broker.subscriptions.slot_set import SLOTS
-from pulsemark.broker.subscriptions.sticky_keys import sticky_hash
+from pulsemark.broker.subscriptions.sticky_keys import SLOTS, sticky_hash
 from pulsemark.broker.topics.topic import Topic
 from pulsemark.ledger import EARLIEST, MemoryStore, Position
 from pulsemark.proto.broker_entry_pb2 import CONTROL_USER

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pulsemark.ledger import Entry, EntryKind, Position, TopicLog
 from pulsemark.metadata import payload_of, read_message_metadata
 from pulsemark.pipeline.columns import COLUMNS
-from pulsemark.pipeline.decode import batches, lane_fields, payloads, protoscan
+from pulsemark.pipeline.decode import batches, payloads, protoscan
 from pulsemark.pipeline.decode.batches import BatchForm, record_batches
 from pulsemark.pipeline.decode.entries import EntryTable, table_of_entries
 from pulsemark.pipeline.options import EntryLimits
@@ -296,7 +296,7 @@ def test_one_message_of_many_fields_costs_no_step_for_all(
 ) -> None:
     """Beside 200 ordinary batches a message with 10,000 properties is read by itself."""
     steps = 0
-    take_fields = lane_fields.take_fields
+    take_fields = protoscan.take_fields
 
     def counting(*arguments: Any) -> Any:
         nonlocal steps

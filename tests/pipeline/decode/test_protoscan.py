@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsemark.pipeline.decode import lane_fields, protoscan
-from pulsemark.pipeline.decode.fields import MalformedError, fields_of, read_varint
+from pulsemark.pipeline.decode import protoscan
 from pulsemark.pipeline.decode.octets import u32_at
-from pulsemark.pipeline.decode.protoscan import ABSENT, Want, scan
+from pulsemark.pipeline.decode.protoscan import (
+    ABSENT,
+    MalformedError,
+    Want,
+    fields_of,
+    read_varint,
+    scan,
+)
 from pulsemark.proto.pulsar_api_pb2 import MessageMetadata
 
 WANTED = {
@@ -118,7 +124,7 @@ def test_headers_that_are_built_alike_are_read_in_one_step(
 ) -> None:
     """Other numbers and names of the same size cost no step; other sizes only their own."""
     taken: list[int] = []
-    take_fields = lane_fields.take_fields
+    take_fields = protoscan.take_fields
 
     def counting(data: np.ndarray, at: np.ndarray, ends: np.ndarray) -> object:
         taken.append(len(at))

@@ -23,9 +23,8 @@ from ...wire import commands
 from ..cooperative import PIECE_IDS
 from ..errors import RefusedError, java_refusal
 from ..subscriptions.consumer import Consumer
-from ..subscriptions.end_of_topic import tell_if_ended, telling
 from ..subscriptions.positions import position_of
-from ..subscriptions.redelivery import redeliver_pieces
+from ..subscriptions.subscription import redeliver_pieces, tell_if_ended, telling
 from .table import CommandTable
 
 if TYPE_CHECKING:

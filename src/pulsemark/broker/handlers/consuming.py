@@ -28,11 +28,10 @@ from ..errors import RefusedError
 from ..metrics.stats import iso_time
 from ..storage import durable
 from ..subscriptions.consumer import Consumer
-from ..subscriptions.end_of_topic import tell_if_ended
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.positions import shown_mark_delete
-from ..subscriptions.replicated import mark_if_asked
 from ..subscriptions.seek import SeekTarget, reset_subscription
+from ..subscriptions.subscription import mark_if_asked, tell_if_ended
 from ..topics.creation import creates
 from ..topics.non_persistent import NonPersistentTopic
 from .authorizing import check_again

@@ -12,8 +12,8 @@ from ..handlers.checks import check_name, check_properties
 from ..policies.policy import boolean
 from ..security import needs
 from ..storage import durable
-from ..subscriptions.replicated import is_replicated, mark_replicated
 from ..subscriptions.seek import SeekTarget, reset_subscription
+from ..subscriptions.subscription import is_replicated, mark_replicated
 from ..topics.creation import creates
 from ..topics.topic import Topic
 from . import bodies

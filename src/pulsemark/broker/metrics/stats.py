@@ -26,8 +26,7 @@ from ..subscriptions.consumer import Consumer
 from ..subscriptions.dispatcher import Dispatcher
 from ..subscriptions.home_topic import HomeTopic
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
-from ..subscriptions.replicated import is_replicated
-from ..subscriptions.subscription import Subscription
+from ..subscriptions.subscription import Subscription, is_replicated
 from ..topics.producer import Producer
 from ..topics.topic import Topic
 

@@ -11,7 +11,7 @@ data now. If not, dispatch to all its consumers waits until the connection calls
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..memory import Reservation
     from .subscription import Subscription
 
-__all__ = ["Consumer", "ConsumerConnection"]
+__all__ = ["CLOSED_AT_ONCE", "Consumer", "ConsumerConnection", "closing"]
 
 
 #: The types whose messages name the consumer's epoch.
@@ -256,3 +256,20 @@ class Consumer:
         """The connection accepts data again."""
         if self.subscription is not None:
             self.subscription.offered(self)
+
+
+#: Consumers that are closed in one piece.
+CLOSED_AT_ONCE = 100
+
+
+def closing(consumers: Sequence[Consumer], *, but: Consumer | None = None) -> Iterator[None]:
+    """Forget the entries that disconnected consumers held, and send CLOSE_CONSUMER for each.
+
+    `but` gets no CLOSE_CONSUMER: its client closed it itself.
+    """
+    for number, consumer in enumerate(consumers, start=1):
+        consumer.release_all()
+        if consumer is not but:
+            consumer.connection.close_consumer(consumer)
+        if number % CLOSED_AT_ONCE == 0:
+            yield

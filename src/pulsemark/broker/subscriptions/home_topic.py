@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ..policies.rate_limits import DispatchLimit
     from ..policies.topic_rules import TopicRules
     from .consumer import Consumer
-    from .conversions import Conversions
     from .delayed import DelayedTotal
+    from .kafka_entries import Conversions
     from .subscription import Subscription
 
 __all__ = ["HomeTopic"]

@@ -23,12 +23,9 @@ from typing import TYPE_CHECKING
 from ...ledger import Entry, Position
 from ...proto.pulsar_api_pb2 import KeySharedMeta, KeySharedMode
 from .consumer import Consumer
-from .refusals import check_key_shared_meta
-from .selectors import selector_for
 from .shared_dispatcher import Runs, SharedDispatcher
-from .sticky_keys import HashRange, Selector, sticky_hash
-from .waiting_entries import ANY
-from .waiting_slots import WaitingSlots
+from .sticky_keys import HashRange, Selector, check_key_shared_meta, selector_for, sticky_hash
+from .waiting_entries import ANY, WaitingSlots
 
 if TYPE_CHECKING:
     from .subscription import Subscription

@@ -24,13 +24,10 @@ from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData, ServerError
 from ..cooperative import LongWork
 from ..counters import DropMeter
 from ..errors import RefusedError
-from .closing import closing
-from .consumer import Consumer
+from .consumer import Consumer, closing
+from .consumer_order import Rank, RankedConsumers
 from .positions import messages_in
-from .ranked_consumers import Rank, RankedConsumers
-from .refusals import check_key_shared_meta
-from .selectors import selector_for
-from .sticky_keys import Selector, sticky_hash
+from .sticky_keys import Selector, check_key_shared_meta, selector_for, sticky_hash
 from .subscription import Subscription
 
 if TYPE_CHECKING:

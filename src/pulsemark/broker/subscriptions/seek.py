@@ -30,7 +30,7 @@ from ...proto.pulsar_api_pb2 import CommandSeek, ServerError
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..storage import durable
-from .closing import CLOSED_AT_ONCE, closing
+from .consumer import CLOSED_AT_ONCE, closing
 from .positions import position_of
 
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from ...ledger import CorruptEntryError, Entry, Position
 from ..cooperative import PIECE_IDS
 from .chunks import MAX_WAITING_CHUNKS, ChunkedMessages, chunk_of
 from .consumer import Consumer
-from .conversions import BeingConvertedError
+from .consumer_order import ReadyRing
 from .delayed import DelayedEntries, deliver_at_ms
 from .dispatcher import Dispatcher
-from .ready_ring import ReadyRing
+from .kafka_entries import BeingConvertedError
 from .waiting_entries import ANY, Queue, WaitingEntries
 
 if TYPE_CHECKING:

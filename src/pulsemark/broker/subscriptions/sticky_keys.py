@@ -7,7 +7,11 @@ consumers, the same ones as Pulsar 4's:
 
 - AUTO_SPLIT: consistent hashing. Each consumer has 100 points on a ring, and a slot belongs to
   the next point. When a consumer joins or leaves, only the slots next to its points move. Slot 0 is
-  not used. Without consistent hashing each consumer has one range (`halved_ranges`).
+  not used.
+- AUTO_SPLIT without consistent hashing (`subscriptionKeySharedUseConsistentHashing` is false): each
+  consumer has one range of slots. The first consumer has all slots. Each further one gets the
+  lower half of the largest range. The range of a consumer that leaves goes to the consumer above
+  it; that of the highest one to the one below.
 - STICKY: each consumer names its own ranges, which must not overlap (ConsumerAssignError).
 """
 
@@ -19,19 +23,34 @@ import struct
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import Protocol
 
 from ...metadata import MessageFormatError, partition_key_of, read_message_metadata
 from ...metadata.crc import Buffer
-from ...proto.pulsar_api_pb2 import ServerError
+from ...proto.pulsar_api_pb2 import KeySharedMeta, KeySharedMode, ServerError
+from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from .consumer import Consumer
-from .slot_set import SLOTS, SlotSet
 
-__all__ = ["AutoSplit", "Selector", "StickyRanges", "murmur3_32", "sticky_hash"]
+__all__ = [
+    "SLOTS",
+    "AutoSplit",
+    "AutoSplitRanges",
+    "Selector",
+    "SlotSet",
+    "StickyRanges",
+    "check_key_shared_meta",
+    "different_type",
+    "murmur3_32",
+    "selector_for",
+    "sticky_hash",
+]
 
+SLOTS = 65_536
+#: Bits of one word of a `SlotSet`.
+WORD_BITS = 256
 _NUMBER = struct.Struct("<Q")
 #: Slots that are cleaned of consumers that left, in one piece.
 SWEPT_AT_ONCE = 1_000
@@ -39,6 +58,8 @@ SWEPT_AT_ONCE = 1_000
 FEW_RANGES = 100
 #: Ranges that one STICKY consumer may name.
 MAX_RANGES_PER_CONSUMER = 1_000
+#: The heap of `AutoSplitRanges` is built again when it has this many items for each consumer.
+STALE_ITEMS = 4
 WORD = 0xFFFFFFFF
 
 Range = tuple[int, int]
@@ -357,3 +378,180 @@ def _take_out(ordered: list[Range], gone: list[Range]) -> None:
         # Each deletion moves all later items, so many deletions cost more than a new list.
         left_out = set(gone)
         ordered[:] = [one for one in ordered if one not in left_out]
+
+
+class SlotSet:
+    """Slots from 0 to 65,535; the next one is found in constant time.
+
+    Finding, adding and removing a slot cost the same with one member as with all 65,536. Members
+    are bits in 256 integers of 256 bits. One more integer has a bit for each of these that is not
+    zero.
+    """
+
+    __slots__ = ("_used", "_words")
+
+    def __init__(self) -> None:
+        self._words = [0] * (SLOTS // WORD_BITS)
+        #: Which words are not zero.
+        self._used = 0
+
+    def add(self, slot: int) -> None:
+        """Add a slot."""
+        word, bit = divmod(slot, WORD_BITS)
+        self._words[word] |= 1 << bit
+        self._used |= 1 << word
+
+    def discard(self, slot: int) -> None:
+        """Remove a slot, if it is in the set."""
+        word, bit = divmod(slot, WORD_BITS)
+        self._words[word] &= ~(1 << bit)
+        if not self._words[word]:
+            self._used &= ~(1 << word)
+
+    def next_from(self, slot: int) -> int | None:
+        """The first member at or after a slot, else the first of all; None if the set is empty."""
+        word, bit = divmod(slot, WORD_BITS)
+        rest = self._words[word] >> bit
+        if rest:
+            return slot + _lowest(rest)
+        after = self._used >> word + 1
+        if after:
+            word += 1 + _lowest(after)
+        elif self._used:
+            word = _lowest(self._used)
+        else:
+            return None
+        return word * WORD_BITS + _lowest(self._words[word])
+
+
+def _lowest(bits: int) -> int:
+    """The number of the lowest bit that is set."""
+    return (bits & -bits).bit_length() - 1
+
+
+class AutoSplitRanges:
+    """AUTO_SPLIT without consistent hashing: one range of slots for each consumer.
+
+    A range is known by its end, which is included.
+    """
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._owners: dict[int, Consumer] = {}
+        self._end_of: dict[Consumer, int] = {}
+        #: (-size, end) of the ranges; some are no longer true and are skipped.
+        self._by_size: list[tuple[int, int]] = []
+
+    def add(self, consumer: Consumer) -> None:
+        """Give a consumer half of the largest range. Raises `RefusedError` if all have one slot."""
+        end = SLOTS
+        if self._ends:
+            size, largest = self._largest()
+            if size <= 1:
+                raise RefusedError(
+                    ServerError.ConsumerAssignError,
+                    "No more range can assigned to new consumer, assigned consumers "
+                    f"{len(self._ends)}",
+                )
+            end = largest - size // 2
+        insort(self._ends, end)
+        self._owners[end] = consumer
+        self._end_of[consumer] = end
+        self._note_sizes(end)
+
+    def remove(self, consumers: Iterable[Consumer]) -> None:
+        """Give the consumers' ranges to their neighbours; unknown consumers are ignored."""
+        for consumer in consumers:
+            end = self._end_of.pop(consumer, None)
+            if end is None:
+                continue
+            at = bisect_left(self._ends, end)
+            if end == SLOTS and at > 0:
+                # The end of all slots stays: the consumer below gets it.
+                heir = self._owners.pop(self._ends.pop(at - 1))
+                self._owners[end] = heir
+                self._end_of[heir] = end
+            else:
+                del self._ends[at], self._owners[end]
+            self._note_sizes(end)
+
+    def sweeping(self) -> Iterator[None]:
+        """Nothing to do: `remove` leaves no data that grows."""
+        return iter(())
+
+    def select(self, slot: int) -> Consumer | None:
+        """The consumer whose range contains the slot."""
+        at = bisect_left(self._ends, slot)
+        return self._owners[self._ends[at]] if at < len(self._ends) else None
+
+    def slot_of(self, sticky_hash: int) -> int:
+        """The slot of a sticky key's hash. Slot 0 is not used."""
+        return sticky_hash % SLOTS or 1
+
+    def ranges(self) -> Iterator[tuple[Consumer, int, int]]:
+        """See `Selector.ranges`."""
+        first = 1
+        for end in tuple(self._ends):
+            if end in self._owners:
+                yield self._owners[end], first, end
+                first = end + 1
+
+    def _size(self, at: int) -> int:
+        return self._ends[at] - (self._ends[at - 1] if at else 0)
+
+    def _largest(self) -> tuple[int, int]:
+        """Size and end of the largest range; of equal ones the lowest."""
+        while True:
+            size, end = -self._by_size[0][0], self._by_size[0][1]
+            if end in self._owners and self._size(bisect_left(self._ends, end)) == size:
+                return size, end
+            heappop(self._by_size)
+
+    def _note_sizes(self, slot: int) -> None:
+        """Note the sizes of the range with this slot and of the one above it."""
+        at = bisect_left(self._ends, slot)
+        for near in range(at, min(at + 2, len(self._ends))):
+            heappush(self._by_size, (-self._size(near), self._ends[near]))
+        if len(self._by_size) > STALE_ITEMS * len(self._ends) + STALE_ITEMS:
+            self._by_size = [(-self._size(at), end) for at, end in enumerate(self._ends)]
+            heapify(self._by_size)
+
+
+def selector_for(meta: KeySharedMeta, config: BrokerConfig) -> Selector:
+    """The selector that a subscription's first consumer asks for."""
+    if meta.keySharedMode == KeySharedMode.STICKY:
+        return StickyRanges()
+    if config.subscription_key_shared_use_consistent_hashing:
+        return AutoSplit(config.subscription_key_shared_consistent_hashing_replica_points)
+    return AutoSplitRanges()
+
+
+def check_key_shared_meta(active: KeySharedMeta, asked: KeySharedMeta) -> None:
+    """Raise `RefusedError` if a Key_Shared consumer asks for other rules than the first one."""
+    if active.keySharedMode != asked.keySharedMode:
+        raise different_type(
+            f"Active subscription key_shared mode of '{_mode(active)}' is different than the "
+            f"connecting consumer's key_shared mode '{_mode(asked)}'."
+        )
+    if active.allowOutOfOrderDelivery != asked.allowOutOfOrderDelivery:
+        held, wanted = (
+            ("allows", "does not allow")
+            if active.allowOutOfOrderDelivery
+            else ("does not allow", "allows")
+        )
+        raise different_type(
+            f"Active subscription {held} out of order delivery while the connecting consumer "
+            f"{wanted} it."
+        )
+
+
+def _mode(meta: KeySharedMeta) -> str:
+    return KeySharedMode.Name(meta.keySharedMode)
+
+
+def different_type(reason: str) -> RefusedError:
+    """The refusal of a consumer that asks for another type than the subscription has.
+
+    The texts are Pulsar's: clients show them.
+    """
+    return RefusedError(ServerError.ConsumerBusy, f"Subscription is of different type. {reason}")

@@ -6,6 +6,13 @@ unsubscribed. A non-durable one (a reader's) lives as long as its consumer, and 
 after a seek: the client reconnects, and after a seek by time it does not know the new position.
 
 While a seek is made durable it is fenced: nothing is sent, and acknowledgements do not count.
+
+When a topic is terminated, consumers that have read it all are told so (REACHED_END_OF_TOPIC).
+
+A client may want a subscription to be replicated to other clusters. There is only one cluster, so
+the mark has no effect. It is stored and shown, as Pulsar does with replication off.
+
+`DispatchRates` has the rate limits of a subscription: its own, and its topic's; and its pause.
 """
 
 from __future__ import annotations
@@ -13,36 +20,50 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import Cursor, ManagedLedger, Position
 from ...ledger.would_block import in_pieces, when_read
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
+from ...wire import commands
 from ..cooperative import PIECE_IDS, LongWork
 from ..errors import RefusedError
+from ..policies.rate_limits import DispatchLimit, dispatch_limit
 from ..storage import durable
-from .closing import closing
-from .consumer import Consumer
-from .dispatch_rates import DispatchRates
-from .dispatcher import Dispatcher
+from .consumer import CLOSED_AT_ONCE, Consumer, closing
+from .dispatcher import Dispatcher, SingleActiveDispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
 from .positions import count_open, position_of
-from .refusals import other_type
 from .shared_dispatcher import SharedDispatcher
-from .single_active_dispatcher import SingleActiveDispatcher
+from .sticky_keys import different_type
 
 if TYPE_CHECKING:
+    from ...ledger import Commit
     from .home_topic import HomeTopic
 
-__all__ = ["Subscription"]
+__all__ = [
+    "REPLICATED_PROPERTY",
+    "DispatchRates",
+    "Subscription",
+    "is_replicated",
+    "mark_if_asked",
+    "mark_replicated",
+    "redeliver_pieces",
+    "tell_if_ended",
+    "telling",
+]
 
 SubType = CommandSubscribe.SubType
 Persisted = Callable[[BaseException | None], None]
 
 #: Types that acknowledge message by message only.
 SHARING = (CommandSubscribe.Shared, CommandSubscribe.Key_Shared)
+#: The cursor property with which Pulsar marks a replicated subscription.
+REPLICATED_PROPERTY = "pulsar.replicated.subscription"
+#: How often a paused subscription asks whether it may go on.
+PAUSED_WAIT_S = 0.02
 
 
 class Subscription:
@@ -168,7 +189,10 @@ class Subscription:
         if self.is_fenced:
             raise RefusedError(ServerError.ServiceNotReady, "the subscription is being reset")
         if self.consumers and self.sub_type != sub_type:
-            raise other_type(self.type_name, sub_type)
+            raise different_type(
+                f"Active subscription type of '{self.type_name}' is different than the connecting "
+                f"consumer's type '{SubType.Name(sub_type)}'."
+            )
         if self._sole_consumer() is None:
             self.topic.check_consumers(self)
 
@@ -426,3 +450,127 @@ class Subscription:
                 callback(error)
 
         self.cursor.persist().add_done_callback(done)
+
+
+def redeliver_pieces(
+    subscription: Subscription, consumer: Consumer, positions: Iterable[Position]
+) -> Iterator[None]:
+    """Deliver many entries again, in pieces.
+
+    A position that is named twice is delivered again and counted only once.
+    """
+    remaining = iter(positions)
+    named: set[Position] = set()
+    while piece := list(islice(remaining, PIECE_IDS)):
+        subscription.redeliver(consumer, [one for one in piece if one not in named])
+        named.update(piece)
+        yield
+
+
+def tell_if_ended(subscription: Subscription) -> None:
+    """Notify the consumers of a subscription without backlog.
+
+    As in Pulsar this happens when the topic is terminated, and then with each FLOW and each
+    acknowledgement after which nothing is left. Clients take more than one notice.
+    """
+    if subscription.topic.terminated_at is not None and not subscription.work:
+        subscription.work.add(telling(subscription))
+
+
+def telling(subscription: Subscription) -> Iterator[object]:
+    """Notify the consumers in pieces, if there is no backlog."""
+    if subscription.topic.terminated_at is None or subscription.is_fenced:
+        return
+    if (yield from in_pieces(lambda: subscription.backlog_entries)):
+        return
+    for number, consumer in enumerate(tuple(subscription.consumers), start=1):
+        if consumer.subscription is subscription:
+            consumer.connection.write(commands.reached_end_of_topic(consumer.consumer_id))
+        if number % CLOSED_AT_ONCE == 0:
+            yield None
+
+
+def is_replicated(subscription: Subscription) -> bool:
+    """Whether a subscription is marked as replicated."""
+    return bool(subscription.cursor.properties.get(REPLICATED_PROPERTY))
+
+
+async def mark_replicated(subscription: Subscription, *, marked: bool) -> None:
+    """Mark a durable subscription as replicated, or not; durable on return.
+
+    Raises `RefusedError`, and keeps the old mark, if it cannot be stored.
+    """
+    before = is_replicated(subscription)
+    if marked == before or not subscription.durable:
+        return
+    try:
+        await durable(_store(subscription, marked=marked))
+    except BaseException:
+        _store(subscription, marked=before)
+        raise
+
+
+def _store(subscription: Subscription, *, marked: bool) -> Commit:
+    subscription.cursor.properties[REPLICATED_PROPERTY] = int(marked)
+    return subscription.cursor.set_subscription_properties(subscription.properties)
+
+
+async def mark_if_asked(subscription: Subscription, command: CommandSubscribe) -> None:
+    """Mark the subscription that a consumer opens, if the consumer asks for it."""
+    if command.replicate_subscription_state:
+        await mark_replicated(subscription, marked=True)
+
+
+class DispatchRates:
+    """What a subscription may be sent now."""
+
+    __slots__ = ("_limits", "_own", "_rate", "is_paused")
+
+    def __init__(self) -> None:
+        #: Nothing is sent while it is set. Tests set it; no client can.
+        self.is_paused = False
+        self._rate: object = None
+        self._own: DispatchLimit | None = None
+        self._limits: tuple[DispatchLimit, ...] = ()
+
+    def change(self, topic: HomeTopic, name: str) -> None:
+        """The topic's policies have changed. A limit that stays the same keeps its tokens.
+
+        `name` is the subscription's: it may have a rate of its own.
+        """
+        rules = topic.rules
+        rate = dict(rules.subscription_rates).get(name, rules.subscription_dispatch_rate)
+        if rate != self._rate:
+            self._rate = rate
+            self._own = dispatch_limit(dict(rate), topic.config.clock)
+        both = (self._own, topic.dispatch_limit)
+        self._limits = tuple(limit for limit in both if limit is not None)
+
+    def sent(self, messages: int, size_bytes: int) -> None:
+        """Count what was sent."""
+        for limit in self._limits:
+            limit.take(messages, size_bytes)
+
+    def allowed(self, permits: int) -> int:
+        """How many of these permits may be used now."""
+        for limit in self._limits:
+            permits = min(permits, limit.allowed())
+        return permits
+
+    def entries(self, most: int, messages_per_entry: float) -> int:
+        """How many of these entries may be sent now; at least 1, since `wait_s` was asked before.
+
+        A limit counts messages. Of how many the entries consist is estimated.
+        """
+        if not self._limits:
+            return most
+        messages = min(limit.allowed() for limit in self._limits)
+        return max(1, min(most, round(messages / messages_per_entry)))
+
+    def wait_s(self) -> float:
+        """How long to wait before anything may be sent; 0: something may be sent now."""
+        if self.is_paused:
+            return PAUSED_WAIT_S
+        if not self._limits:
+            return 0.0
+        return max((limit.wait_s() for limit in self._limits if limit.is_exceeded()), default=0.0)

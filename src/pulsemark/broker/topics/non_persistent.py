@@ -23,7 +23,7 @@ from ..configuration.config import BrokerConfig
 from ..counters import DropMeter, Flows, RateMeter, TopicCleaning, TopicCounters
 from ..errors import RefusedError
 from ..policies.topic_rules import NO_RULES, TopicRules
-from ..subscriptions.conversions import Conversions
+from ..subscriptions.kafka_entries import Conversions
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from .producers import TopicProducers
 from .subscribe_limits import SubscribeLimits

@@ -39,11 +39,9 @@ from ..counters import Flows, RateMeter, TopicCleaning, TopicCounters
 from ..errors import LimitReachedError, RefusedError
 from ..policies.rate_limits import DispatchLimit
 from ..policies.topic_rules import NO_RULES, TopicRules
-from ..subscriptions.closing import closing
-from ..subscriptions.consumer import Consumer
-from ..subscriptions.conversions import BeingConvertedError, Conversions
+from ..subscriptions.consumer import Consumer, closing
 from ..subscriptions.delayed import DelayedTotal
-from ..subscriptions.kafka_entries import read_entries
+from ..subscriptions.kafka_entries import BeingConvertedError, Conversions, read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
 from .admission import Admission

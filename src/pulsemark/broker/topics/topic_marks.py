@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import Position
-from ..subscriptions.end_of_topic import tell_if_ended
+from ..subscriptions.subscription import tell_if_ended
 from .catalog_writer import CatalogWriter, Change
 from .producers import CLAIMED_EPOCH_MAX
 

@@ -8,6 +8,5 @@
     batches      Arrow record batches
 
 Each module uses only those above it. ``protoscan`` and ``gather`` make it fast: the first reads
-fields of many protobuf messages at once, with ``skeleton`` where they are built alike. The second
-copies spans into Arrow arrays.
+fields of many protobuf messages at once. The second copies spans into Arrow arrays.
 """

@@ -20,14 +20,21 @@ from ..errors import DecodeError
 from ..options import EntryLimits
 from . import headers as message
 from .entries import EntryTable
-from .gather import gather, maps, small_integers, text, timestamps, without_base64
+from .gather import (
+    gather,
+    maps,
+    message_ids,
+    small_integers,
+    tag_maps,
+    text,
+    timestamps,
+    without_base64,
+)
 from .headers import Headers, read_headers
-from .message_ids import message_ids
 from .messages import HEADER_FIELDS, Messages, open_messages
 from .octets import Bools, Ints, once, spread
 from .protoscan import Want
 from .record_sets import with_messages_of_sets
-from .tags import tag_maps
 
 if TYPE_CHECKING:
     from ..values.decoding import Decoder, Reasons

@@ -17,12 +17,10 @@ from ..columns import ENTRY_COLUMNS, Depth, depth_of
 from . import headers as message
 from .batches import BatchForm
 from .entries import EntryTable
-from .gather import gather, small_integers, text, timestamps
+from .gather import gather, message_ids, small_integers, tag_maps, text, timestamps
 from .headers import Headers, read_headers
-from .message_ids import message_ids
 from .octets import Ints
 from .protoscan import ABSENT, Want
-from .tags import tag_maps
 
 _HEADER_FIELDS = {message.ENCRYPTION_KEYS: Want.COUNT, message.COMPRESSION: Want.VARINT}
 _OF_HEADERS = frozenset(

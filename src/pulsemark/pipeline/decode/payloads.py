@@ -33,11 +33,9 @@ from ...metadata import MESSAGE_METADATA_SIZE_MAX_BYTES
 from ...metadata.compression import DecompressionError, decompress
 from ...proto.pulsar_api_pb2 import SingleMessageMetadata
 from . import headers as message
-from .fields import MalformedError, fields_of
 from .headers import Headers
-from .lane_fields import take_fields
 from .octets import Bools, Bytes, Ints, at_every_place, once, spread, u32_at
-from .protoscan import ABSENT, Want
+from .protoscan import ABSENT, MalformedError, Want, fields_of, take_fields
 
 _PAYLOAD_SIZE = SingleMessageMetadata.PAYLOAD_SIZE_FIELD_NUMBER
 _PAYLOAD_SIZE_TAG = _PAYLOAD_SIZE << 3

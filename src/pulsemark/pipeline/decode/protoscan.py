@@ -11,21 +11,33 @@ Rules (protobuf's encoding): unknown fields are skipped; the last occurrence of 
 counts; a field with an unexpected wire type is an unknown field; groups are refused, because Pulsar
 has none. A lane whose bytes break the rules is marked ``bad``, and its values mean nothing. The
 caller checks required fields.
+
+The headers of a topic's entries differ in their numbers, hardly ever in how they are built: the
+same fields in the same order, each of the same size. A *skeleton* has all bytes that decide this:
+tags, lengths, and the high bits of varints. Messages with the same skeleton have each field at the
+same place, so it is enough to parse one of them.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 
-from .fields import BYTES, VARINT, MalformedError, fields_of
-from .lane_fields import take_fields
-from .octets import Bools, Bytes, Ints, Words, once_if_alike, spread
-from .skeleton import Skeleton, skeleton_of
+from .octets import (
+    Bools,
+    Bytes,
+    Ints,
+    Words,
+    at_every_place,
+    items_at,
+    joined_groups,
+    once_if_alike,
+    spread,
+)
 
 FEW_LANES = 64
 """With fewer lanes than this, reading them one by one is faster."""
@@ -289,3 +301,225 @@ def _absent(want: Want, count: int) -> Column:
         return Column(_NONE, _NONE, _NONE, _NONE)
     value = 0 if want is Want.COUNT else ABSENT
     return Column(np.full(count, value, np.int64), _NONE, _NONE, _NONE)
+
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Wire types. Groups are refused, because Pulsar has none."""
+VARINT_MAX_BYTES = 10
+FIELD_NUMBER_MAX = 2**29 - 1
+
+
+def fields_of(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """The fields of one message: number, wire type, value, start and end of its bytes.
+
+    Raises:
+        MalformedError: at bytes that are not a field.
+    """
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = read_varint(data, at)
+        number, wire_type = tag >> 3, tag & 7
+        start, value = at, 0
+        if wire_type == VARINT:
+            value, at = read_varint(data, at)
+        elif wire_type == BYTES:
+            value, start = read_varint(data, at)
+            at = start + value
+        elif wire_type in (FIXED32, FIXED64):
+            at += 4 if wire_type == FIXED32 else 8
+        else:
+            raise MalformedError
+        if at > end or not 0 < number <= FIELD_NUMBER_MAX:
+            raise MalformedError
+        yield number, wire_type, value if value < 1 << 63 else value - (1 << 64), start, at
+
+
+class MalformedError(ValueError):
+    """The bytes are not a protobuf message."""
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The varint in ``data`` at ``at``, modulo 2^64, and its end; raises MalformedError."""
+    number = shift = 0
+    for byte in data[at : at + VARINT_MAX_BYTES]:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return number & 0xFFFF_FFFF_FFFF_FFFF, at + shift // 7
+    raise MalformedError
+
+
+_LENGTH_MAX = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Fields:
+    """One field of each lane."""
+
+    tags: Ints
+    """Field number and wire type as encoded; -1 if the lane is malformed."""
+    values: Ints
+    """A varint's number, a byte string's length."""
+    starts: Ints
+    """Where a byte string begins."""
+    ends: Ints
+    """Where the field ends; where the lane ends if it is malformed."""
+    broken: Bools
+
+
+_TAG_BITS = np.uint64(8)
+_ONE = np.uint64(1)
+_STOPS = np.uint64(0x0080808080808080)
+
+
+def take_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
+    """Read the field that begins at each of the places ``at``, each before its end.
+
+    Nearly all fields have a tag of one byte and a varint (a number or a length) of up to seven
+    bytes. For these, eight bytes are read at once. The other fields are read byte by byte.
+    """
+    words_at = at_every_place(data, "<u8")
+    last = len(words_at) - 1
+    if last < 0:
+        return _take_unusual_fields(data, at, ends)
+    words = words_at[np.minimum(at, last)]
+    tags = (words & np.uint64(0xFF)).view(np.int64)
+    # The first byte without its high bit ends the varint.
+    words >>= _TAG_BITS
+    stops = ~words & _STOPS
+    below = (stops & (~stops + _ONE)) - _ONE
+    values = joined_groups(words & below)
+    starts = at + 1 + (np.bitwise_count(below) + 1 >> 3)
+    is_bytes = tags & 7 == BYTES
+    field_ends = starts + values * is_bytes
+    odd = (stops == 0) | (field_ends > ends) | (at > last) | (tags >= 0x80) | (tags < 1 << 3)
+    odd |= ~is_bytes & (tags & 7 != VARINT)
+    fields = Fields(tags, values, starts, field_ends, np.zeros(len(at), np.bool_))
+    rest = np.flatnonzero(odd)
+    if len(rest):
+        slow = _take_unusual_fields(data, at[rest], ends[rest])
+        fields.tags[rest], fields.values[rest] = slow.tags, slow.values
+        fields.starts[rest], fields.ends[rest] = slow.starts, slow.ends
+        fields.broken[rest] = slow.broken
+    return fields
+
+
+def _take_unusual_fields(data: Bytes, at: Ints, ends: Ints) -> Fields:
+    """The same for fields of any form."""
+    tags, at, broken = _varints(data, at, ends)
+    wire_types, numbers = tags & 7, tags >> 3
+    values, after, cut = _varints(data, at, ends)
+    is_varint, is_bytes = wire_types == VARINT, wire_types == BYTES
+    is_32, is_64 = wire_types == FIXED32, wire_types == FIXED64
+    broken |= (numbers <= 0) | (numbers > FIELD_NUMBER_MAX)
+    broken |= ~(is_varint | is_bytes | is_32 | is_64)
+    broken |= cut & (is_varint | is_bytes)
+    broken |= is_bytes & ((values < 0) | (values > _LENGTH_MAX))
+    field_ends = np.where(is_bytes, after + values, after)
+    field_ends = np.where(is_32, at + 4, np.where(is_64, at + 8, field_ends))
+    broken |= field_ends > ends
+    return Fields(
+        np.where(broken, -1, tags), values, after, np.where(broken, ends, field_ends), broken
+    )
+
+
+def _varints(data: Bytes, at: Ints, ends: Ints) -> tuple[Ints, Ints, Bools]:
+    """Read one varint at each of the places ``at``, byte by byte.
+
+    Returns:
+        The numbers (as int64: 2^63 and more wrap), where each ends, and which are malformed: cut
+        off by ``ends``, or longer than 10 bytes.
+    """
+    last = len(data) - 1
+    numbers, after = np.zeros(len(at), np.int64), at.copy()
+    broken = np.zeros(len(at), np.bool_)
+    going = np.arange(len(at))
+    for place in range(VARINT_MAX_BYTES):
+        cut = after[going] >= ends[going]
+        broken[going[cut]] = True
+        going = going[~cut]
+        byte = data[np.minimum(after[going], last)].astype(np.int64)
+        numbers[going] |= (byte & 0x7F) << (7 * place)
+        after[going] += 1
+        going = going[byte >= 0x80]
+        if not len(going):
+            break
+    broken[going] = True
+    return numbers, after, broken
+
+
+_WORD_BYTES = 8
+_SIZE_MAX_BYTES = 256
+"""Larger messages are not compared: their bytes would be copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field and its place in each message."""
+
+    number: int
+    wire_type: int
+    start: int
+    end: int
+
+    def numbers(self, heads: Words) -> Ints:
+        """The varints of messages, of which ``heads`` are the first bytes."""
+        row_bytes = heads.shape[1] * _WORD_BYTES
+        at_start: Words = np.ndarray(
+            (len(heads),), "<u8", buffer=heads, offset=self.start, strides=(row_bytes,)
+        )
+        return joined_groups(at_start & np.uint64((1 << 8 * (self.end - self.start)) - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """How messages are built."""
+
+    size: int
+    fields: tuple[Field, ...]
+    words: tuple[tuple[int, int], ...]
+    """Of each eight bytes: the bits that are compared, and what they are. Eight bytes more than
+    the messages have, so that eight bytes can be read at the last field."""
+
+    def alike(self, data: Bytes, starts: Ints, ends: Ints) -> tuple[Ints, Words]:
+        """Which messages ``data[start:end]`` have this skeleton, and their first bytes."""
+        last = len(data) - len(self.words) * _WORD_BYTES
+        fitting: Bools = (ends - starts == self.size) & (starts <= last)
+        rows: Ints = np.flatnonzero(fitting)
+        heads = self._first_bytes(data, starts if len(rows) == len(starts) else starts[rows])
+        for column, (mask, bits) in enumerate(self.words):
+            if mask:
+                right = heads[:, column] & np.uint64(mask) == np.uint64(bits)
+                if not bool(right.all()):
+                    rows, heads = rows[right], heads[right]
+        return rows, heads
+
+    def _first_bytes(self, data: Bytes, starts: Ints) -> Words:
+        """The words of each message; all must be inside ``data``."""
+        count = len(self.words)
+        items = np.ascontiguousarray(items_at(data, f"V{count * _WORD_BYTES}", starts))
+        return items.view("<u8").reshape(len(starts), count)
+
+
+def skeleton_of(message: bytes) -> Skeleton | None:
+    """The skeleton of a message; None if it is malformed, large, or has very long varints."""
+    if not 0 < len(message) <= _SIZE_MAX_BYTES:
+        return None
+    width = -(-len(message) // _WORD_BYTES) * _WORD_BYTES + _WORD_BYTES
+    mask = bytearray(b"\xff" * len(message)).ljust(width, b"\0")
+    fields = []
+    try:
+        for number, wire_type, _, start, end in fields_of(message):
+            if wire_type == VARINT and end - start > _WORD_BYTES:
+                return None
+            free = b"\x80" if wire_type == VARINT else b"\0"
+            mask[start:end] = free * (end - start)
+            fields.append(Field(number, wire_type, start, end))
+    except MalformedError:
+        return None
+    bits = bytes(a & b for a, b in zip(mask, message.ljust(width, b"\0"), strict=True))
+    words = tuple(
+        (int.from_bytes(mask[at : at + _WORD_BYTES], "little"), int.from_bytes(each, "little"))
+        for at, each in ((at, bits[at : at + _WORD_BYTES]) for at in range(0, width, _WORD_BYTES))
+    )
+    return Skeleton(len(message), tuple(fields), words)

@@ -20,9 +20,8 @@ from ...finder.messages import RemoteEntry
 from ...finder.search import IndexPlace
 from ...ledger import CorruptEntryError, Position
 from ..decode.entries import EntryTable
-from ..decode.entry_runs import OnDamage
 from ..decode.octets import Ints
-from ..decode.runs import RUN_BYTES, RUN_ENTRIES
+from ..decode.runs import RUN_BYTES, RUN_ENTRIES, OnDamage
 from ..plan import Slice
 
 _log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Key_Shared without consistent hashing: one range of slots for each consumer."""
+"""Key_Shared's slots: the set of slots, and one range of slots for each consumer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.subscriptions.halved_ranges import HalvedRanges
-from pulsemark.broker.subscriptions.slot_set import SLOTS
+from pulsemark.broker.subscriptions.sticky_keys import SLOTS, AutoSplitRanges, SlotSet
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
+
+slots = st.one_of(st.integers(0, SLOTS - 1), st.sampled_from([0, 255, 256, 257, SLOTS - 1]))
+
+
+@given(st.lists(st.tuples(st.booleans(), slots), max_size=60), st.lists(slots, min_size=1))
+def test_a_slot_set_behaves_like_a_sorted_list(steps, asked):
+    """The next member from a slot on, and the first one after the last."""
+    found, model = SlotSet(), set()
+    for is_added, slot in steps:
+        if is_added:
+            found.add(slot)
+            model.add(slot)
+        else:
+            found.discard(slot)
+            model.discard(slot)
+    for slot in (*asked, *model):
+        after = [member for member in model if member >= slot]
+        assert found.next_from(slot) == min(after or model, default=None)
+
+
+def test_a_step_of_a_slot_set_costs_the_same_with_few_members_as_with_many(steps_of):
+    """Neither finding nor changing goes through the members."""
+    few, many = SlotSet(), SlotSet()
+    few.add(40_000)
+    for slot in range(0, SLOTS, 3):
+        many.add(slot)
+
+    def work(members):
+        members.add(7)
+        members.next_from(8)
+        members.discard(7)
+
+    assert steps_of(lambda: work(many)) <= steps_of(lambda: work(few))
 
 
 class ByDefinition:
@@ -48,7 +80,7 @@ class ByDefinition:
 @given(st.lists(st.integers(0, 30), max_size=60))
 def test_ranges_are_those_of_pulsars_rule(steps):
     """For any order of consumers that come and leave."""
-    ours: Any = HalvedRanges()
+    ours: Any = AutoSplitRanges()
     theirs, members = ByDefinition(), list[int]()
     for number, step in enumerate(steps):
         if members and step % 3 == 0:
@@ -67,7 +99,7 @@ def test_ranges_are_those_of_pulsars_rule(steps):
 
 def test_consumers_are_refused_when_every_range_is_one_slot():
     """One consumer for each slot; when they have left, the first one has all slots again."""
-    ranges: Any = HalvedRanges()
+    ranges: Any = AutoSplitRanges()
     for number in range(SLOTS):
         ranges.add(number)
     assert len({ranges.select(slot) for slot in range(1, SLOTS + 1)}) == SLOTS
@@ -79,7 +111,7 @@ def test_consumers_are_refused_when_every_range_is_one_slot():
 
 def test_slot_0_is_not_used():
     """As in Pulsar, where 0 means that the hash is not known."""
-    ranges = HalvedRanges()
+    ranges = AutoSplitRanges()
     assert [ranges.slot_of(hashed) for hashed in (0, 1, SLOTS - 1, SLOTS)] == [1, 1, SLOTS - 1, 1]
 
 
