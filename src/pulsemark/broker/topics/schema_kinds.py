@@ -1,6 +1,6 @@
 """Under which kinds the catalog has the schemas of a topic."""
 
-from ...ledger.catalog_kinds import SCHEMA_KIND
+from ...ledger.store import SCHEMA_KIND
 
 __all__ = ["FACTS_KIND", "STORED_KINDS"]
 
