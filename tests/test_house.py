@@ -196,6 +196,30 @@ def test_imports_for_type_checkers_count(tmp_path: Path) -> None:
     assert edges_of(rooms, ("high", "low")) == ["high -> low", "low -> high"]
 
 
+def test_a_module_gives_a_name_once() -> None:
+    """No constant, function or class of a module hides another one of the same name."""
+    twice = {}
+    for name, path in modules_of(PACKAGE).items():
+        counts = Counter(_top_level_names(ast.parse(path.read_text(encoding="utf-8"))))
+        repeated = sorted(each for each, count in counts.items() if count > 1)
+        if repeated:
+            twice[name] = repeated
+    assert twice == {}
+
+
+def _top_level_names(module: ast.Module) -> Iterator[str]:
+    """The names that a module's own statements bind, without those of overloads."""
+    for node in module.body:
+        if isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not any(
+            ast.unparse(each).endswith("overload") for each in node.decorator_list
+        ):
+            yield node.name
+
+
 if __name__ == "__main__":
     print(house_of(PACKAGE))
     found = imports_of(modules_of(PACKAGE))

@@ -29,7 +29,7 @@ BESIDE_SEND = {
     "broker/counters.py": "counters, once for each run",
     "broker/topics/registry.py": "hands the waking of the committer on",
     "broker/topics/topic.py": "is told of new entries, for its subscriptions",
-    "ledger/read_turns.py": "readers may read on",
+    "ledger/commit/read_throttle.py": "readers may read on",
     "ledger/run.py": "what all engines' runs have in common",
     "ledger/store_core.py": "hands the waking of the committer on",
     "ledger/store_state.py": "this process is the one that opened the store",
@@ -40,10 +40,10 @@ BESIDE_DELIVERY = {
     "broker/cooperative.py": "subscriptions share a turn of the event loop",
     "broker/memory.py": "output memory is counted",
     "broker/subscriptions/kafka_entries.py": "looks at each entry: is it in Kafka's format",
-    "ledger/cursors/acked_place.py": "which entries are acknowledged already",
+    "ledger/cursors/ack_state.py": "which entries are acknowledged already",
     "ledger/cursors/position_ranges.py": "which entries are acknowledged already",
     "ledger/position.py": "the position after an entry",
-    "ledger/read_turns.py": "pending commits go first",
+    "ledger/commit/read_throttle.py": "pending commits go first",
     "ledger/run.py": "what all engines' runs have in common",
 }
 #: The test's own client and broker.

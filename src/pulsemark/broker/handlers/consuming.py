@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import Commit, LedgerError, Position
-from ...ledger.being_read import when_read
 from ...ledger.errors import BeingReadError
+from ...ledger.would_block import when_read
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandCloseConsumer,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...ledger.catalog_kinds import NAMESPACE_KIND, PARTITIONED_KIND, TENANT_KIND
+from ...ledger.store import NAMESPACE_KIND, PARTITIONED_KIND, TENANT_KIND
 from .partitioned_topics import RETIRED_KIND
 from .policy_store import TOPIC_POLICY_KIND
 from .schemas import STORED_KINDS

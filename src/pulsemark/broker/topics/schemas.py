@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...ledger.catalog_kinds import SCHEMA_KIND
+from ...ledger.store import SCHEMA_KIND
 from ...metadata.schema_list import pack_schemas, unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema, ServerError
 from ...wire import TopicName

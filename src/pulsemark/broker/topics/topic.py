@@ -32,7 +32,7 @@ from ...ledger import (
     ManagedLedger,
     Position,
 )
-from ...ledger.being_read import in_pieces
+from ...ledger.would_block import in_pieces
 from ...metadata import Clock
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import MessageId, TopicName
