@@ -1126,18 +1126,27 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
             )
         return not self.is_closed
 
-    def has_ended(self) -> bool:
+    async def has_ended(self) -> bool:
         """Whether the client has ended while it was not read; then the connection is closed."""
+        return self.is_closed or (bool(self._pauses) and not await self._is_there())
+
+    def _sees_end(self) -> bool:
         if self._pauses and has_ended(self._transport):
             self._end_paused()
         return self.is_closed
 
     async def _is_there(self) -> bool:
-        """Whether the client's system takes a PING. The broker does not read the answer now."""
+        """Whether the client's system takes a PING. The broker does not read the answer now.
+
+        The end of a client that was killed may wait in its own system, after bytes for which the
+        broker's system has no room. That system answers the PING with a reset.
+        """
+        if self._sees_end():
+            return False
         before = bytes_confirmed(self._transport)
         self.write(commands.PING)
         until_s = self._loop.time() + self.config.connection_liveness_check_timeout_ms / 1000
-        while not self.has_ended():
+        while not self._sees_end():
             confirmed = bytes_confirmed(self._transport)
             if confirmed is None or before is None or confirmed > before:
                 return True
