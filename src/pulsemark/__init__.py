@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from .ledger import LATEST as LATEST
     from .ledger import AlreadyStampedError as AlreadyStampedError
     from .ledger import Appended as Appended
-    from .ledger import BeingReadError as BeingReadError
     from .ledger import CallbackError as CallbackError
     from .ledger import CatalogError as CatalogError
     from .ledger import CatalogFullError as CatalogFullError
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
     from .ledger import TopicNotFoundError as TopicNotFoundError
     from .ledger import TopicTerminatedError as TopicTerminatedError
     from .ledger import UnsupportedVersionError as UnsupportedVersionError
+    from .ledger import WouldBlockError as WouldBlockError
     from .ledger import apply_retention as apply_retention
     from .ledger import entries_of as entries_of
     from .metadata import BrokerEntryMetadata as BrokerEntryMetadata
@@ -126,7 +126,7 @@ _EXPORTS = {
         "EARLIEST",
         "LATEST",
         "AlreadyStampedError",
-        "BeingReadError",
+        "WouldBlockError",
         "Appended",
         "CallbackError",
         "CatalogError",
@@ -192,7 +192,6 @@ __all__ = [
     "AlreadyStampedError",
     "Appended",
     "AsyncSeekClient",
-    "BeingReadError",
     "Broker",
     "BrokerConfig",
     "BrokerEntryMetadata",
@@ -254,6 +253,7 @@ __all__ = [
     "TopicNotFoundError",
     "TopicTerminatedError",
     "UnsupportedVersionError",
+    "WouldBlockError",
     "__version__",
     "apply_retention",
     "claim_kept",

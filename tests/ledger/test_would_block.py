@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from pulsemark.ledger.errors import BeingReadError
+from pulsemark.ledger.errors import WouldBlockError
 from pulsemark.ledger.would_block import in_pieces, when_read
 
 
@@ -19,11 +19,11 @@ class Store:
         self.asked = 0
 
     def answer(self) -> int:
-        """How often it was asked. Raises BeingReadError, and what a read ended with."""
+        """How often it was asked. Raises WouldBlockError, and what a read ended with."""
         self.asked += 1
         if self._reads:
             if not self._reads[0].done():
-                raise BeingReadError(self._reads[0])
+                raise WouldBlockError(self._reads[0])
             self._reads.pop(0).result()
             return self.answer()
         return self.asked

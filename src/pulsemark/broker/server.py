@@ -19,7 +19,7 @@ Close, in steps:
 6. end the threads, remove a temporary data folder.
 
 Blocking work runs in the executor. The event loop itself only appends to ledgers and reads them;
-what would come from bookies it asks for, and does something else meanwhile (`ledger.being_read`).
+what would come from bookies it asks for, and does something else meanwhile (`ledger.would_block`).
 """
 
 from __future__ import annotations

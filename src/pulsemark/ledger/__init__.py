@@ -11,7 +11,6 @@ from .entry import Entry, EntryKind, RecordHead
 from .epochs import EpochHistory, EpochStart, common_point
 from .errors import (
     AlreadyStampedError,
-    BeingReadError,
     CallbackError,
     CatalogError,
     CatalogFullError,
@@ -38,6 +37,7 @@ from .errors import (
     TopicNotFoundError,
     TopicTerminatedError,
     UnsupportedVersionError,
+    WouldBlockError,
 )
 from .local.folder_reader import FolderLog, FolderReader
 from .local.segment.segment import Segment
@@ -58,7 +58,6 @@ __all__ = [
     "AlreadyStampedError",
     "Appended",
     "Batch",
-    "BeingReadError",
     "CallbackError",
     "CatalogError",
     "CatalogFullError",
@@ -106,6 +105,7 @@ __all__ = [
     "TopicStore",
     "TopicTerminatedError",
     "UnsupportedVersionError",
+    "WouldBlockError",
     "apply_retention",
     "common_point",
     "entries_of",

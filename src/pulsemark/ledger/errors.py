@@ -24,7 +24,7 @@ LedgerError
  +-- OwnershipLostError        another owner has taken over what the store writes to
  +-- ForkedStoreError          the store was opened by the parent of this process
  +-- CallbackError             a callback made a call that waits for the callback's own thread
- +-- BeingReadError            a thread that must not wait wants what is not in memory (an OSError)
+ +-- WouldBlockError            a thread that must not wait wants what is not in memory (an OSError)
 
 Each has its facts as attributes, so that a caller need not parse the message.
 """
@@ -299,7 +299,7 @@ class CompactionFailedError(LedgerError):
         super().__init__(f"{topic}: not compacted: {reason}")
 
 
-class BeingReadError(LedgerError, OSError):
+class WouldBlockError(LedgerError, OSError):
     """What was asked for is not in memory, and this thread must not wait for it. It is being read.
 
     Only raised in a thread that has said so (`StoreCore.never_wait_here`). Once ``done`` is, ask

@@ -83,11 +83,11 @@ class StoreCore:
         self.uninterrupted.run(self.committer.sync_acknowledged)
 
     def reads_are_due(self) -> bool:
-        """Whether readers of old entries must take turns now (`ReadTurns`)."""
-        return self.committer.read_turns.are_due()
+        """Whether readers of old entries must take turns now (`ReadThrottle`)."""
+        return self.committer.read_throttle.are_due()
 
     def never_wait_here(self) -> None:
-        """From now on reads in the calling thread raise BeingReadError instead of waiting for a
+        """From now on reads in the calling thread raise WouldBlockError instead of waiting for a
         network. Nothing here: what is in files or in memory is read at once.
         """
 

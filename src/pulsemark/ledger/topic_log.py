@@ -32,7 +32,7 @@ from typing import Protocol
 
 from .entry import Entry, EntryKind
 from .epochs import EpochHistory, EpochStart, epoch_starts
-from .errors import BeingReadError, CorruptEntryError
+from .errors import CorruptEntryError, WouldBlockError
 from .limits import MAX_ENTRY_ID
 from .position import EARLIEST, Position
 from .run import DamagedRecordError, Run, run_after
@@ -223,10 +223,10 @@ class TopicLog:
                 limit = min(limit, SLICE_ENTRIES)
             try:
                 part = segment.read(row, limit, max_bytes - size)
-            except (DamagedRecordError, FileNotFoundError, BeingReadError) as error:
+            except (DamagedRecordError, FileNotFoundError, WouldBlockError) as error:
                 if entries:
                     break
-                if isinstance(error, BeingReadError):
+                if isinstance(error, WouldBlockError):
                     raise
                 raise self._unreadable(segment, row, error) from error
             part_size = sum(len(e.stored) for e in part)

@@ -1,7 +1,7 @@
 """Asking again, on an event loop, when what a store was asked for has been read.
 
 The loop's thread never waits for a store whose entries come over a network: a question that needs
-what is not in memory raises BeingReadError, and is asked again later. So a question that is asked
+what is not in memory raises WouldBlockError, and is asked again later. So a question that is asked
 with these functions must change nothing before it has its answer. Stores on files and in memory
 answer at the first time.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
-from .errors import BeingReadError
+from .errors import WouldBlockError
 
 __all__ = ["arrival", "in_pieces", "when_read"]
 
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def arrival(error: BeingReadError) -> asyncio.Future[None]:
+def arrival(error: WouldBlockError) -> asyncio.Future[None]:
     """A future that is done when it is time to ask again, also if reading failed."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Future[None] = loop.create_future()
@@ -48,7 +48,7 @@ def in_pieces(
     while True:
         try:
             return question(*args, **kwargs)
-        except BeingReadError as error:
+        except WouldBlockError as error:
             wait = arrival(error)
         yield wait
 
@@ -58,6 +58,6 @@ async def when_read(question: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     while True:
         try:
             return question(*args, **kwargs)
-        except BeingReadError as error:
+        except WouldBlockError as error:
             wait = arrival(error)
         await wait

@@ -514,7 +514,7 @@ class ManagedLedger(TopicLog):
 
     def give_way(self) -> bool:
         """Let commits run first: see `commit.read_throttle`."""
-        turns = self._committer.read_turns
+        turns = self._committer.read_throttle
         if self._pending.size_bytes or turns.are_due():
             turns.wait()
             return True

@@ -13,7 +13,7 @@ from pulsemark.ledger.bookkeeper import read_ahead
 from pulsemark.ledger.bookkeeper.client.errors import EntryMissingError
 from pulsemark.ledger.bookkeeper.loop_thread import LoopThread
 from pulsemark.ledger.bookkeeper.read_ahead import LedgerAccess, UnreadableEntryError
-from pulsemark.ledger.errors import BeingReadError, StoreClosedError
+from pulsemark.ledger.errors import StoreClosedError, WouldBlockError
 
 SIZE = 100
 
@@ -75,7 +75,7 @@ def ids(access: LedgerAccess, first: int, last: int, until: int = 999) -> list[i
     while True:
         try:
             return [one.entry_id for one in access.read(1, first, last, 1000, until=until)]
-        except BeingReadError as error:
+        except WouldBlockError as error:
             error.done.exception(10)
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_waited_for(access, client):
     client.is_stopped = True
     waits = []
     for first in (0, 3, 0):
-        with pytest.raises(BeingReadError) as wait:
+        with pytest.raises(WouldBlockError) as wait:
             access.read(1, first, 9, 1000, until=9)
         waits.append(wait.value.done)
     assert waits[0] is waits[1] is waits[2]
@@ -161,7 +161,7 @@ def test_so_many_at_once(access, client, thread):
     client.is_stopped = True
     waits = []
     for number in range(read_ahead.AT_ONCE + 10):
-        with pytest.raises(BeingReadError) as wait:
+        with pytest.raises(WouldBlockError) as wait:
             access.read(1, 2 * number, 2 * number, 1000, until=999)
         waits.append(wait.value.done)
     thread.run(asyncio.sleep(0.01))
@@ -174,7 +174,7 @@ def test_a_deleted_ledger_is_forgotten(access, client, thread):
     """Nothing is kept of it, and what comes later is dropped."""
     assert ids(access, 0, 9) == list(range(10))
     client.is_stopped = True
-    with pytest.raises(BeingReadError) as wait:
+    with pytest.raises(WouldBlockError) as wait:
         access.read(1, 10, 19, 1000, until=19)
     access.forget([1])
     client.is_stopped = False
@@ -187,7 +187,7 @@ def test_a_deleted_ledger_is_forgotten(access, client, thread):
 def test_the_store_is_closed_meanwhile(access, client, thread):
     """Who waits is told, and then learns that the store is closed."""
     client.is_stopped = True
-    with pytest.raises(BeingReadError) as wait:
+    with pytest.raises(WouldBlockError) as wait:
         access.read(1, 0, 9, 1000, until=9)
     thread.stop()
     assert wait.value.done.cancelled()
@@ -205,7 +205,7 @@ def test_readers_that_go_on_at_once(access, client, monkeypatch):
             while True:
                 try:
                     got = access.read(ledger_id, first, first + 9, 1000, until=899)
-                except BeingReadError as error:
+                except WouldBlockError as error:
                     error.done.exception(10)
                 else:
                     break

@@ -11,7 +11,7 @@ import pytest
 from pulsemark.finder.stream import ReadPlan, entry_responses
 from pulsemark.ledger import EARLIEST, Position
 from pulsemark.ledger.commit import read_throttle
-from pulsemark.ledger.commit.read_throttle import ReadTurns
+from pulsemark.ledger.commit.read_throttle import ReadThrottle
 
 ORDERS = "persistent://public/default/orders"
 COUNT = 1000
@@ -107,7 +107,7 @@ def test_readers_pause_one_after_another(monkeypatch):
     clock = SimpleNamespace(sleep=sleep, perf_counter=time.perf_counter)
     monkeypatch.setattr(read_throttle, "time", clock)
     monkeypatch.setattr(read_throttle, "SLICE_S", 0)
-    turns = ReadTurns(lambda: True)
+    turns = ReadThrottle(lambda: True)
 
     def take_turns():
         for _ in range(25):

@@ -32,6 +32,7 @@ from ...audit.report import Labels, Post, Received, Report, report
 from ...audit.rows import AuditRow
 from ...audit.trail import SnapshotError, Trail, pack_trail, unpack_trail
 from ...ledger import LedgerError, ManagedLedger, Position
+from ...ledger.store import MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ..cleaning.worker_thread import Lane
 from ..configuration.config import BrokerConfig
@@ -40,7 +41,6 @@ from ..errors import RefusedError
 if TYPE_CHECKING:
     from ..topics.registry import Topics
     from ..topics.topic import Topic
-from ...ledger.store import MetadataStore
 
 __all__ = ["RECEIVED_KIND", "TRAIL_KIND", "Auditor", "Trails"]
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ...ledger.errors import BeingReadError
+from ...ledger.errors import WouldBlockError
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandAck,
@@ -101,7 +101,7 @@ def _ack_now(
     """Acknowledge at once, or when what is needed of a compacted form has been read."""
     try:
         ack_all()
-    except BeingReadError:
+    except WouldBlockError:
         pieces = chain(subscription.acking(ack_all), telling(subscription))
         _do_in_pieces(session, subscription, pieces, then)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import Commit, LedgerError, Position
-from ...ledger.errors import BeingReadError
+from ...ledger.errors import WouldBlockError
 from ...ledger.would_block import when_read
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
@@ -265,7 +265,7 @@ def consumer_stats(session: Session, command: CommandConsumerStats) -> None:
         return
     try:
         _answer_stats(session, command, found, found.subscription)
-    except BeingReadError:
+    except WouldBlockError:
         session.run(command.request_id, _answer_stats_later(session, command, found))
 
 

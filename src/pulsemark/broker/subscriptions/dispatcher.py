@@ -33,7 +33,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, EntryKind, LedgerError, Position
-from ...ledger.errors import BeingReadError
+from ...ledger.errors import WouldBlockError
 from ...ledger.would_block import arrival
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode
@@ -216,7 +216,7 @@ class Dispatcher(ABC):
         """
         try:
             return self._fetch(max_entries)
-        except BeingReadError as error:  # a compacted form's positions have to be read, too
+        except WouldBlockError as error:  # a compacted form's positions have to be read, too
             self.read_failed(error)
             return []
 
@@ -296,9 +296,9 @@ class Dispatcher(ABC):
         """Try again: when the entry was converted, or has come from the network; if it could not
         be read, after RETRY_S.
         """
-        if isinstance(error, BeingConvertedError | BeingReadError):
+        if isinstance(error, BeingConvertedError | WouldBlockError):
             if self._retry is None:
-                done = arrival(error) if isinstance(error, BeingReadError) else error.done
+                done = arrival(error) if isinstance(error, WouldBlockError) else error.done
                 self._retry = Waiting(done, self._try_again)
             return
         log.error(
@@ -513,7 +513,7 @@ class SingleActiveDispatcher(Dispatcher):
         if consumer is self.active and self._switch is None:
             try:
                 self.rewind()
-            except BeingReadError as error:
+            except WouldBlockError as error:
                 self._switch = Waiting(arrival(error), self._start)
             self.dispatch()
 
@@ -555,7 +555,7 @@ class SingleActiveDispatcher(Dispatcher):
             if self.active is not None:
                 self.log = self.subscription.read_as(self.active.compacted)
             self.rewind()
-        except BeingReadError as error:
+        except WouldBlockError as error:
             self._switch = Waiting(arrival(error), self._start)
             return
         if not self.exclusive:

@@ -435,7 +435,7 @@ class SchemaRules:
         self._store = store
 
     def strategy(self, name: TopicName) -> str:
-        """The compatibility strategy, one of `policies.schema_rules.STRATEGIES`."""
+        """The compatibility strategy, one of `policies.pulsar_policies.STRATEGIES`."""
         namespace = name.namespace
         for found in (
             self._store.in_topic(name, STRATEGY),

@@ -26,7 +26,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ..errors import BeingReadError, StoreClosedError
+from ..errors import StoreClosedError, WouldBlockError
 from .client.errors import FAILURES, DigestMismatchError, EntryMissingError, LedgerMissingError
 from .loop_thread import LoopThread
 
@@ -122,7 +122,7 @@ class Fetches:
 
         ``until`` is the last one that is known to be confirmed; -1: nothing is read ahead.
 
-        Raises BeingReadError, StoreClosedError, and what reading them raised.
+        Raises WouldBlockError, StoreClosedError, and what reading them raised.
         """
         with self._lock:
             return self._read_now(ledger_id, first, last, max_bytes, until)
@@ -135,7 +135,7 @@ class Fetches:
             if not found.future.done():
                 found.is_awaited = True
                 self._asked_for(found)
-                raise BeingReadError(found.future)
+                raise WouldBlockError(found.future)
             entries = _entries_of(found, first)
             if entries:
                 self._taken(found, until)
@@ -145,7 +145,7 @@ class Fetches:
             last, max_bytes = max(last, _ahead_of(first, until)), max(max_bytes, AHEAD_BYTES)
         made = self._start(_Fetch(ledger_id, first, last, until if goes_on else -1), max_bytes)
         made.is_awaited = True
-        raise BeingReadError(made.future)
+        raise WouldBlockError(made.future)
 
     def forget(self, ledger_ids: Sequence[int]) -> None:
         """These ledgers were deleted."""
@@ -330,7 +330,7 @@ class LedgerAccess:
         self._never_waits = -1
 
     def never_wait_here(self) -> None:
-        """From now on ``read`` in the calling thread raises BeingReadError instead of waiting."""
+        """From now on ``read`` in the calling thread raises WouldBlockError instead of waiting."""
         self._never_waits = threading.get_ident()
 
     def read(
@@ -341,7 +341,7 @@ class LedgerAccess:
         ``until`` is the last one that is known to be confirmed; -1: nothing is read ahead.
 
         Raises UnreadableEntryError, FileNotFoundError (the ledger was deleted), OSError; in a
-        thread that never waits BeingReadError.
+        thread that never waits WouldBlockError.
         """
         if threading.get_ident() == self._never_waits:
             fetched = self.fetches.read(ledger_id, first, last, max_bytes, until)

@@ -291,7 +291,7 @@ class BookKeeperRun(Run):
         last = min(first_row + BLOCK_ROWS, self.entry_count) - 1
         row = first_row
         while row <= last:
-            # What an earlier attempt has read, which had to stop (BeingReadError), counts.
+            # What an earlier attempt has read, which had to stop (WouldBlockError), counts.
             place = self._places.get(row)
             if place is not None:
                 block.add(*place)

@@ -51,7 +51,7 @@ from ..errors import CallbackError, FencedError, LedgerError
 from ..run import Run
 from ..store_state import StoreState, holds, is_of_handler
 from .batch import Batch, Beginning, Bell, Commit, Group, Owner, Pending, show
-from .read_throttle import ReadTurns
+from .read_throttle import ReadThrottle
 
 
 @dataclass(slots=True)
@@ -444,7 +444,7 @@ class GroupCommit:
         self._room = Waiters()
         self._confirmed: dict[int, Owner] = {}
         """Owners that have new durable entries, and whose listeners are to be called."""
-        self.read_turns = ReadTurns(
+        self.read_throttle = ReadThrottle(
             lambda: not self.pending.size_bytes or writer.is_waiting,
             lambda: delivery.notified_thread,
         )
@@ -596,7 +596,7 @@ class GroupCommit:
         write(batch, groups)
         with self.lock:
             show(groups, keep=threading.current_thread() is not threading.main_thread())
-        self.read_turns.committed()
+        self.read_throttle.committed()
         with self.settling:
             is_called = bool(batch.callbacks)
             for group in groups:
@@ -642,7 +642,7 @@ class GroupCommit:
             groups = batch.groups_with_entries()
             if groups:
                 self._commit_groups(batch, groups)
-                self.read_turns.committed()
+                self.read_throttle.committed()
             with self.lock:
                 self.pending.count_out(groups, ends=True)
             self._end_batch(batch)

@@ -34,7 +34,7 @@ class _LastTurn(threading.local):
     began_s = 0.0
 
 
-class ReadTurns:
+class ReadThrottle:
     """One for each store.
 
     Args:
