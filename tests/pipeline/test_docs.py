@@ -65,7 +65,7 @@ def test_the_options_are_the_documented_ones() -> None:
 def test_the_options_of_a_service_are_the_documented_ones() -> None:
     """Every one in the table is known, and no other."""
     documented = [n for row in table("service option") for n in re.findall(r"`(\w+)`", row[0])]
-    path = Path(__file__).parents[2] / "src/pulsemark/pipeline/remote/service_options.py"
+    path = Path(__file__).parents[2] / "src/pulsemark/pipeline/options.py"
     assert documented == re.findall(r'given\.get\(\s*"(\w+)"', path.read_text())
 
 

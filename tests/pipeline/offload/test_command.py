@@ -12,8 +12,8 @@ import pytest
 
 from pulsemark.pipeline import DeltaTarget, IcebergTarget, run_job
 from pulsemark.pipeline.errors import MissingExtraError
-from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
-from pulsemark.pipeline.offload_job import add_options, table_from
+from pulsemark.pipeline.offload.command import add_options, table_from
+from pulsemark.pipeline.offload.table import ParquetFolder
 
 
 def named(*arguments: str) -> Any:
