@@ -67,8 +67,8 @@ def test_each_format_has_its_table() -> None:
         (["DATA"], "DATA': is inside the data folder"),
         (["DATA/x", "--format", "delta"], "DATA/x': is inside the data folder"),
         (["DATA/PULSEMARK/x"], "is inside the data folder"),
-        ([__file__], "test_offload_job.py': is a file; name a folder"),
-        ([f"{__file__}/x/y"], "test_offload_job.py; name a folder"),
+        ([__file__], "test_command.py': is a file; name a folder"),
+        ([f"{__file__}/x/y"], "test_command.py; name a folder"),
     ],
 )
 def test_nonsense_is_refused_by_name(folder: Any, arguments: list[str], message: str) -> None:
