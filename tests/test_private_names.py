@@ -37,7 +37,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "ledger/local/test_folder_following.py": {"_chunks", "_filer"},
         "ledger/local/test_store.py": {"_jobs", "_spare_ids"},
         "ledger/memory/test_store.py": {"_disown"},
-        "ledger/test_read_turns.py": {"_delivery", "_notify"},
+        "ledger/commit/test_read_throttle.py": {"_delivery", "_notify"},
     },
     "a step in the middle fails, waits or is counted": {
         "broker/cleaning/test_worker.py": {"_on_loop"},

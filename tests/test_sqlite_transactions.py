@@ -10,7 +10,7 @@ import pytest
 
 from pulsemark.coordination.memory import DurableTree
 from pulsemark.ledger import CatalogError
-from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.catalog import Catalog
 from pulsemark.sqlite_transactions import DoubtfulCommitError, transaction
 from pulsemark.testing.faulty_files import FaultyFiles
 

@@ -1,78 +1,153 @@
-"""The walk of a SEND in ARCHITECTURE.md, held against a broker that is traced."""
+"""The walks of ARCHITECTURE.md, held against a broker that is traced."""
 
 from __future__ import annotations
 
 import re
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import pulsemark
+from pulsemark.broker.subscriptions.subscription import Subscription
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 
 PACKAGE = Path(pulsemark.__file__).parent
 DOCUMENT = Path(__file__).resolve().parent.parent / "ARCHITECTURE.md"
 TOPIC = "persistent://public/default/walked"
-STOPS_MAX = 16
+BODY = unbatched_message(b"walked", publish_time_ms=1)
+SEND = "### One SEND, from socket to receipt\n"
+DELIVERY = "### One delivery, from commit to consumer\n"
+SEND_STOPS_MAX = 16
+DELIVERY_STOPS_MAX = 12
 #: What a SEND enters beside the walk, and what for.
-BESIDE = {
+BESIDE_SEND = {
     "broker/memory.py": "output memory is counted",
     "broker/counters.py": "counters, once for each run",
     "broker/topics/registry.py": "hands the waking of the committer on",
     "broker/topics/topic.py": "is told of new entries, for its subscriptions",
-    "ledger/read_turns.py": "readers may read on",
+    "ledger/commit/read_throttle.py": "readers may read on",
     "ledger/run.py": "what all engines' runs have in common",
     "ledger/store_core.py": "hands the waking of the committer on",
     "ledger/store_state.py": "this process is the one that opened the store",
     "metadata/message.py": "the producer's checksum",
 }
+#: What a delivery enters beside the walk, and what for.
+BESIDE_DELIVERY = {
+    "broker/cooperative.py": "subscriptions share a turn of the event loop",
+    "broker/memory.py": "output memory is counted",
+    "broker/subscriptions/kafka_entries.py": "looks at each entry: is it in Kafka's format",
+    "ledger/cursors/ack_state.py": "which entries are acknowledged already",
+    "ledger/cursors/position_ranges.py": "which entries are acknowledged already",
+    "ledger/position.py": "the position after an entry",
+    "ledger/commit/read_throttle.py": "pending commits go first",
+    "ledger/run.py": "what all engines' runs have in common",
+}
 #: The test's own client and broker.
-TEST_KIT = ("client/", "testing/", "wire/message_id.py")
+TEST_KIT = ("client/", "testing/", "broker/embed.py", "wire/message_id.py")
 
 
 class Trace:
-    """The package's modules whose functions are called, in any thread, while it is on."""
+    """The package's modules whose functions are called, in any thread, while it is on.
 
-    def __init__(self) -> None:
+    With `below`, a function's code, only the calls count that it makes, directly or not, and those
+    through which it is called itself.
+    """
+
+    def __init__(self, below: CodeType | None = None) -> None:
         self.is_on = False
-        self.modules: set[str] = set()
+        self._modules: set[str] = set()
+        self._below = below
+
+    @property
+    def modules(self) -> set[str]:
+        """The modules' paths in the package, without those of the test kit."""
+        return {module for module in self._modules if not module.startswith(TEST_KIT)}
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
         """Note the module of a function that is called."""
-        if self.is_on and event == "call":
-            path = Path(frame.f_code.co_filename)
-            if path.is_relative_to(PACKAGE):
-                self.modules.add(path.relative_to(PACKAGE).as_posix())
+        if not self.is_on or event != "call":
+            return
+        if self._below is None:
+            self._note(frame)
+            return
+        stack = [frame]
+        while (caller := stack[-1].f_back) is not None:
+            stack.append(caller)
+        if any(each.f_code is self._below for each in stack):
+            for each in stack:
+                self._note(each)
+
+    def _note(self, frame: FrameType) -> None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(PACKAGE):
+            self._modules.add(path.relative_to(PACKAGE).as_posix())
 
 
-def stops() -> list[str]:
-    """The first module of each step of the walk."""
+@contextmanager
+def profiled(trace: Trace) -> Iterator[None]:
+    """Call the trace for each call in this thread, and in those that begin meanwhile."""
+    threading.setprofile(trace)
+    sys.setprofile(trace)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def stops(heading: str) -> list[str]:
+    """The first module of each step of a walk."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    walk = text.partition("### One SEND, from socket to receipt\n")[2].partition("\nLater, ")[0]
+    walk = re.split("^##", text.partition(heading)[2], maxsplit=1, flags=re.MULTILINE)[0]
     return re.findall(r"^\d+\. `([\w/]+\.py)`", walk, re.MULTILINE)
 
 
 def test_a_send_goes_the_way_that_the_walk_says():
     """A SEND enters the walk's modules and those beside it that are named here, and no others."""
     trace = Trace()
-    threading.setprofile(trace)
-    sys.setprofile(trace)
-    try:
-        with running_broker() as broker, RawClient.from_url(broker.service_url) as client:
-            producer = client.create_producer(TOPIC)
-            body = unbatched_message(b"walked", publish_time_ms=1)
-            for _ in range(3):  # the first one begins a segment
-                producer.send_raw(body)
-            trace.is_on = True
-            producer.send_raw(body)
-            trace.is_on = False
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-    entered = {module for module in trace.modules if not module.startswith(TEST_KIT)}
-    walk = stops()
-    assert 10 < len(walk) <= STOPS_MAX
-    assert {"broker/connection/session.py", "ledger/writer.py"} <= entered
-    assert entered - {*walk} <= BESIDE.keys()
+    with (
+        profiled(trace),
+        running_broker() as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        producer = client.create_producer(TOPIC)
+        for _ in range(3):  # the first one begins a segment
+            producer.send_raw(BODY)
+        trace.is_on = True
+        producer.send_raw(BODY)
+        trace.is_on = False
+    walk = stops(SEND)
+    assert 10 < len(walk) <= SEND_STOPS_MAX
+    assert {"broker/connection/session.py", "ledger/writer.py"} <= trace.modules
+    assert trace.modules - {*walk} <= BESIDE_SEND.keys()
+
+
+def test_a_delivery_goes_the_way_that_the_walk_says():
+    """From the commit to the consumer an entry enters each module of the walk, and those beside it
+    that are named here, and no others.
+    """
+    trace = Trace(below=Subscription.dispatch.__code__)
+    with (
+        profiled(trace),
+        running_broker() as broker,
+        RawClient.from_url(broker.service_url) as client,
+    ):
+        producer, consumer = client.create_producer(TOPIC), client.subscribe(TOPIC, "walked")
+        consumer.flow(100)
+        for _ in range(3):  # the first ones begin a segment, and the cache
+            producer.send_raw(BODY)
+            consumer.receive()
+        trace.is_on = True
+        for _ in range(10):  # on a busy machine one may go on in a later turn, from elsewhere
+            producer.send_raw(BODY)
+            consumer.receive()
+        consumer.drain()  # the read after the last entry, too
+        trace.is_on = False
+    walk = stops(DELIVERY)
+    assert len(walk) <= DELIVERY_STOPS_MAX
+    assert {*walk} <= trace.modules
+    assert trace.modules - {*walk} == BESIDE_DELIVERY.keys()

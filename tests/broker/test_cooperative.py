@@ -11,9 +11,8 @@ from itertools import pairwise
 import pytest
 
 from pulsemark.broker import cooperative
-from pulsemark.broker.connection import leaving
-from pulsemark.broker.connection.leaving import LEFT_AT_ONCE
-from pulsemark.broker.connection.session import Session
+from pulsemark.broker.connection import session as sessions
+from pulsemark.broker.connection.session import LEFT_AT_ONCE, Session
 from pulsemark.broker.cooperative import PIECE_IDS, TURN_S, Background, FairTurns, LongWork, Turns
 from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.http import brokers
@@ -325,7 +324,7 @@ def turns(broker, monkeypatch):
     """Each piece fills its slice, so that it has a turn of its own."""
     monkeypatch.setattr(cooperative, "SLICE_S", 0)
     monkeypatch.setattr(consumers, "CLOSED_AT_ONCE", 1)
-    monkeypatch.setattr(leaving, "LEFT_AT_ONCE", 1)
+    monkeypatch.setattr(sessions, "LEFT_AT_ONCE", 1)
     with TurnCounter(broker) as counter:
         yield counter
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.broker.connection import leaving
+from pulsemark.broker.connection import session as sessions
 from pulsemark.broker.cooperative import at_once
 from pulsemark.broker.subscriptions import subscription as subscriptions
 from pulsemark.broker.subscriptions.seek import SeekTarget, reset_subscription
@@ -47,7 +47,7 @@ def let_leave(monkeypatch) -> Callable[[], None]:
             """Later."""
             pieces.append(work)
 
-    monkeypatch.setattr(leaving, "LongWork", Held)
+    monkeypatch.setattr(sessions, "LongWork", Held)
 
     def let_leave() -> None:
         while pieces:

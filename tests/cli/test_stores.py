@@ -30,7 +30,7 @@ def partitioned(here, count=3):
 def test_the_default_folder(here, pulsemark):
     """`dump`, `verify` and `seek` of a topic need no --data-dir where `seek` needs none."""
     assert len(pulsemark("dump", "orders", "--json").json()) == 10
-    assert pulsemark("verify", "orders").out.startswith("1 topics")
+    assert pulsemark("verify", "orders").out.startswith("1 topic,")
     assert pulsemark("seek", "orders", "2025-11-12T11:05:00Z", "--json").status == 0
     assert len(pulsemark("dump", "pulsemark-data", "--json").json()) == 10
     assert "nosuch" in pulsemark("dump", "nosuch").error()

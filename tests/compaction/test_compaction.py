@@ -46,7 +46,7 @@ from pulsemark.ledger import (
 )
 from pulsemark.ledger.errors import CompactionFailedError, CompactionRunningError
 from pulsemark.ledger.local.segment.segment import as_segment
-from pulsemark.ledger.view_property import VIEW_PROPERTY_KIND
+from pulsemark.ledger.store import VIEW_PROPERTY_KIND
 from pulsemark.metadata import (
     BrokerEntryMetadata,
     BrokerTimeStamper,

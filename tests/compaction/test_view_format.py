@@ -19,7 +19,7 @@ from pulsemark.compaction.view_format import (
     unpack_footer,
 )
 from pulsemark.ledger import Position, UnsupportedVersionError
-from pulsemark.ledger.view_property import BadViewError, ViewSummary, unpack_property
+from pulsemark.ledger.store import BadViewError, ViewSummary, unpack_property
 
 ROW = ViewRow(Position(5, 7), 3, 12, 1000, 1001, 1002, 4, 9, Position(8, 6))
 ENTRY_HEX = (

@@ -18,7 +18,7 @@ from pulsemark.ledger import (
     MemoryStore,
     StoreOptions,
 )
-from pulsemark.ledger.prefix_sample import PrefixSample
+from pulsemark.ledger.run import PrefixSample
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import SettableClock
 

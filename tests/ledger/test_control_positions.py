@@ -22,8 +22,8 @@ from pulsemark.ledger import (
     Run,
     StoreOptions,
 )
-from pulsemark.ledger.control_positions import MAX_NOTED_ENTRIES, ControlPositions
 from pulsemark.ledger.store import CONTROL_NOTE_KIND
+from pulsemark.ledger.topic_log import MAX_NOTED_ENTRIES, ControlPositions
 from pulsemark.metadata import ControlError
 from pulsemark.proto.broker_entry_pb2 import CONTROL_CHECKPOINT, CONTROL_LEADER_CHANGE
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
@@ -168,7 +168,7 @@ def test_a_note_lists_ledgers_that_have_ended(
         read.append(segment.ledger_id)
         return []
 
-    monkeypatch.setattr("pulsemark.ledger.control_positions._read", note)
+    monkeypatch.setattr("pulsemark.ledger.topic_log._read", note)
     simulated = SimulatedStore(tmp_path / "data", options=OPTIONS)
     for _ in range(3):
         store = simulated.open()

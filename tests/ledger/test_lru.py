@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsemark.ledger.lru import Lru
+from pulsemark.ledger.tail_cache import Lru
 
 
 def test_the_least_recently_used_goes_first() -> None:

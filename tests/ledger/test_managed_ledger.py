@@ -20,7 +20,7 @@ from pulsemark.ledger import (
     StoreClosedError,
     StoreOptions,
 )
-from pulsemark.ledger.reading_on import read_on
+from pulsemark.ledger.topic_log import read_on
 from pulsemark.metadata import (
     BrokerTimeStamper,
     ChecksumError,

@@ -20,7 +20,7 @@ import pytest
 
 from pulsemark.cluster.supervisor import WorkersFolder
 from pulsemark.ledger import EARLIEST, CatalogError, FolderReader, LocalStore, StoreOptions
-from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.catalog import Catalog
 from pulsemark.maintenance.backup import (
     MANIFEST_NAME,
     BackupDamagedError,

@@ -20,9 +20,9 @@ from pulsemark.ledger import (
     Position,
     UnsupportedVersionError,
 )
-from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.catalog import Catalog
 from pulsemark.ledger.local.io.files import OsFiles
-from pulsemark.ledger.local.opening.completion import LEDGER_IDS_SKIPPED
+from pulsemark.ledger.local.recovery import LEDGER_IDS_SKIPPED
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader
 from pulsemark.ledger.local.store import LocalStore
 from pulsemark.maintenance.rebuild import rebuild_catalog
@@ -366,7 +366,7 @@ def test_a_lost_ledger_does_not_hide_those_before_it(filled, open_store):
 
 def test_compacted_view_counts_again(filled, open_store):
     """Only the catalog said which view counts; without it the newest finished one does."""
-    from pulsemark.ledger.view_property import VIEW_PROPERTY_KIND
+    from pulsemark.ledger.store import VIEW_PROPERTY_KIND
 
     views = [f"compacted/{filled.open_topic(AUDIT).topic_id}/{n}" for n in (1, 2)]
     for name in views:

@@ -20,7 +20,7 @@ from pulsemark.ledger import (
     UnsupportedVersionError,
 )
 from pulsemark.ledger.local.io.files import OsFiles
-from pulsemark.ledger.local.segment.index_format import TRAILER_SIZE
+from pulsemark.ledger.local.segment.index_file import TRAILER_SIZE
 from pulsemark.maintenance import findings, verify
 from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries, Severity
 from pulsemark.maintenance.verify import Checked, verify_folder

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ..ledger import EARLIEST, EntryKind, Position, Run, TopicLog
-from ..ledger.rows import DamagedRecordError
+from ..ledger.run import DamagedRecordError
 from ..metadata import Buffer, crc32c
 from .counts import MAX_ROWS, MAX_VALUES, Counts, Grouping, Tally
 

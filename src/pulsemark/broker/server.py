@@ -66,8 +66,7 @@ from .services import Services, Session
 from .storage import Storage, StorageHealth, executor_threads, needs_folder, open_store, opened
 from .topics.catalog_writer import CatalogWriter
 from .topics.registry import Topics
-from .topics.schema_rules import SchemaRules
-from .topics.schemas import Schemas
+from .topics.schemas import SchemaRules, Schemas
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer

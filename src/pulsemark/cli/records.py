@@ -25,8 +25,8 @@ from ..ledger import (
 )
 from ..ledger.local.io.files import OsFiles, read_up_to
 from ..ledger.local.io.folder import list_segments, segment_path
-from ..ledger.local.segment.headers import read_segment_header
 from ..ledger.local.segment.record_format import RECORD_HEADER_SIZE
+from ..ledger.local.segment.salvage import read_segment_header
 from ..ledger.local.segment.scan import ScannedRecord, scan_records
 from ..ledger.local.segment.segment_format import SegmentHeader
 from ..metadata import (

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from ..ledger.entry import Entry
 from ..ledger.errors import CompactionFailedError, CorruptEntryError
 from ..ledger.position import EARLIEST, Position
+from ..ledger.store import ViewSummary
 from ..ledger.topic_log import FIRST_POSITION, TopicLog
-from ..ledger.view_property import ViewSummary
 from ..ledger.writer import ManagedLedger
 from ..metadata import peek, read_message_metadata
 from .batch_rewrite import open_batch, rewrite_batch

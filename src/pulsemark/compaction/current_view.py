@@ -24,14 +24,14 @@ from ..ledger.errors import (
 )
 from ..ledger.local.folder_reader import FolderReader
 from ..ledger.position import EARLIEST, Position
-from ..ledger.topic_store import TopicStore
-from ..ledger.view_property import (
+from ..ledger.store import (
     VIEW_PROPERTY_KIND,
     VIEW_TOPIC_PREFIX,
     BadViewError,
     ViewSummary,
     unpack_property,
 )
+from ..ledger.topic_store import TopicStore
 from ..ledger.writer import ManagedLedger
 from .compacted_log import CompactedLog
 from .view import CompactedView

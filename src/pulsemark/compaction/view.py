@@ -18,12 +18,11 @@ from itertools import accumulate
 from ..ledger.commit.batch import Commit
 from ..ledger.entry import Entry, EntryKind
 from ..ledger.errors import CorruptEntryError
-from ..ledger.lru import Lru
 from ..ledger.position import EARLIEST, Position
-from ..ledger.rows import DamagedRecordError, IoCount
-from ..ledger.run import Run
+from ..ledger.run import DamagedRecordError, IoCount, Run
+from ..ledger.store import BadViewError, ViewSummary
+from ..ledger.tail_cache import Lru
 from ..ledger.topic_log import TopicLog
-from ..ledger.view_property import BadViewError, ViewSummary
 from ..ledger.writer import ManagedLedger
 from ..metadata import Buffer
 from .view_format import (

@@ -53,7 +53,7 @@ from pathlib import Path
 
 from ..ledger.errors import UnsupportedVersionError
 from ..ledger.position import EARLIEST, Position
-from ..ledger.view_property import VIEW_VERSION, BadViewError, ViewSummary
+from ..ledger.store import VIEW_VERSION, BadViewError, ViewSummary
 from ..metadata import Buffer
 
 BLOCK_ROWS = 512

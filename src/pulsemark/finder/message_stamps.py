@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..ledger import Position
-from ..ledger.lru import Lru
+from ..ledger.tail_cache import Lru
 from ..metadata import FieldValue, message_index, peek
 from .client import SeekClient
 from .messages import RemoteEntry

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TypeAlias
 
 from ..ledger import LedgerError, ManagedLedger, Position, RecordHead, TopicLog
-from ..ledger.rows import DamagedRecordError
+from ..ledger.run import DamagedRecordError
 from ..ledger.store import MetadataStore
 from ..ledger.writer import rows_before
 from ..metadata import PrefixError, peek

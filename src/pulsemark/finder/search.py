@@ -22,7 +22,7 @@ from operator import index as as_int
 from typing import TypeVar
 
 from ..ledger import IoCount, LogSnapshot, Position, RecordHead, Run, TopicLog
-from ..ledger.prefix_sample import STRIDE_ROWS, PrefixSample
+from ..ledger.run import SAMPLE_STRIDE_ROWS, PrefixSample
 from ..metadata import peek
 
 Answer = TypeVar("Answer")
@@ -288,7 +288,7 @@ def _place_by_prefixes(segment: Run, count: int, time_ms: int, io: IoCount) -> _
     sample = segment.prefix_sample()
     number = bisect_left(sample.times, time_ms)
     row, offset = _sampled_row(segment, sample, number, io)
-    last = min(number * STRIDE_ROWS, count - 1)
+    last = min(number * SAMPLE_STRIDE_ROWS, count - 1)
     for probe in segment.probes(row, offset, last + 1 - row, io):
         own_ms = probe.stamp_ms
         if own_ms < 0:
@@ -302,17 +302,17 @@ def _place_by_prefixes(segment: Run, count: int, time_ms: int, io: IoCount) -> _
 
 def _sampled_row(segment: Run, sample: PrefixSample, number: int, io: IoCount) -> tuple[int, int]:
     """The row of the sample before the ``number``-th, and its offset; never a removed row."""
-    row = max(0, (number - 1) * STRIDE_ROWS)
+    row = max(0, (number - 1) * SAMPLE_STRIDE_ROWS)
     if row < segment.cut_rows:
         return segment.cut_rows, segment.row(segment.cut_rows, io).offset
-    return row, sample.offsets[row // STRIDE_ROWS]
+    return row, sample.offsets[row // SAMPLE_STRIDE_ROWS]
 
 
 def _row_by_prefixes_of_index(segment: Run, count: int, index: int, io: IoCount) -> int:
     sample = segment.prefix_sample()
     number = bisect_right(sample.nexts, index - segment.first_index)
     row, offset = _sampled_row(segment, sample, number, io)
-    last = min(number * STRIDE_ROWS, count - 1)
+    last = min(number * SAMPLE_STRIDE_ROWS, count - 1)
     for probe in segment.probes(row, offset, last + 1 - row, io):
         if probe.index >= index:
             if probe.index - probe.message_count < index:

@@ -50,7 +50,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ..ledger import FolderReader, TopicLog
-from ..ledger.lru import Lru
+from ..ledger.tail_cache import Lru
 from . import rpc
 from .arguments import is_loopback
 from .errors import BindError

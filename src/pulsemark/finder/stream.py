@@ -34,7 +34,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from ..ledger import CorruptEntryError, Entry, EntryKind, IoCount, Position, RecordHead, TopicLog
-from ..ledger.rows import DamagedRecordError
+from ..ledger.run import DamagedRecordError
 from ..proto import seek_pb2 as pb
 from .errors import ServerFullError, StreamStalledError
 from .messages import int64, tag_messages

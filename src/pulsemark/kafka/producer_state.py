@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..ledger import Entry, EntryKind, ManagedLedger, Position
-from ..ledger.reading_on import entries_of
+from ..ledger.topic_log import entries_of
 from ..metadata import peek
 from ..metadata.source_stamp import source_stamp_of
 from .errors import Code, KafkaError

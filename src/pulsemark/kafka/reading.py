@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar, cast
 
 from ..ledger import Entry, EntryKind, LedgerError
-from ..ledger.being_read import in_pieces
+from ..ledger.would_block import in_pieces
 from ..metadata import Buffer
 from .access import Access, Operation
 from .errors import Code, KafkaError

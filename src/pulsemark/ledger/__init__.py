@@ -44,13 +44,11 @@ from .local.segment.segment import Segment
 from .local.store import LocalStore
 from .memory.folder import MemoryFolder
 from .memory.store import MemoryStore
-from .options import StoreOptions
 from .position import EARLIEST, LATEST, Position
-from .reading_on import entries_of
 from .retention import apply_retention, expire_position, retention_cut
-from .rows import IoCount
-from .run import Run
-from .topic_log import LogSnapshot, TopicLog
+from .run import IoCount, Run
+from .store_core import StoreOptions
+from .topic_log import LogSnapshot, TopicLog, entries_of
 from .topic_store import TopicStore
 from .writer import ManagedLedger
 

@@ -1,11 +1,35 @@
-"""What a reader gets back: one stored entry, as views on the bytes read."""
+"""What a reader gets back: one stored entry, as views on the bytes read.
+
+**Its time.**
+The one time of an entry: searching, expiry, compaction and statistics all use it (PIP-70).
+
+It is the broker's time if the entry's stamp has one, else the publish time that its producer set.
+An entry with neither (control entries, cursors, foreign bytes) has its append time.
+
+**Packed.**
+An entry as engines without files of their own keep it in memory: a head, then prefix and body.
+
+The head has the facts that prefix and body need not have: kind, message count, append time, index.
+"""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from operator import index as as_int
+from typing import SupportsIndex, cast
 
-from .entry_time import time_of_entry
+from ..metadata import (
+    Buffer,
+    MessageFormatError,
+    MessageHeader,
+    PrefixError,
+    entry_time_ms,
+    peek,
+)
+from .errors import ClockError
+from .limits import MAX_TIME_MS
 from .position import Position
 
 
@@ -77,3 +101,71 @@ class RecordHead:
     def first_index(self) -> int:
         """Index of the entry's first message."""
         return self.index - self.message_count + 1
+
+
+def time_of_entry(append_time_ms: int, prefix: Buffer, body: Buffer) -> int:
+    """The time of a stored entry. ``prefix`` may also be the whole entry."""
+    try:
+        return entry_time_ms(peek(prefix), body)
+    except (PrefixError, MessageFormatError):
+        return append_time_ms
+
+
+def time_of_unstamped(header: MessageHeader, append_time_ms: int) -> int:
+    """The time of an entry that is being appended without a stamp of time."""
+    try:
+        return header.publish_time_ms()
+    except MessageFormatError:
+        return append_time_ms
+
+
+def checked_ms(value: object) -> int:
+    """A clock's time as an exact int; before 1970 it is negative. Raises ClockError."""
+    try:
+        time_ms = int(as_int(cast("SupportsIndex", value)))
+    except TypeError as error:
+        raise ClockError(value) from error
+    if not -MAX_TIME_MS <= time_ms <= MAX_TIME_MS:
+        raise ClockError(value)
+    return time_ms
+
+
+HEAD = struct.Struct("<BIQqHII")
+"""Kind, message count, append time, index, prefix size, entry id, and the size of what follows."""
+KINDS = tuple(EntryKind)
+"""By the number in the head."""
+
+
+def pack(
+    entry_id: int,
+    kind: EntryKind,
+    message_count: int,
+    append_time_ms: int,
+    index: int,
+    prefix: bytes,
+    body: Buffer,
+) -> tuple[Buffer, ...]:
+    """The packed entry: head, prefix and body."""
+    size = len(prefix) + len(body)
+    head = HEAD.pack(kind, message_count, append_time_ms, index, len(prefix), entry_id, size)
+    return head, prefix, body
+
+
+def unpack(ledger_id: int, data: memoryview, at: int = 0) -> Entry:
+    """The packed entry that begins at a place in ``data``; a view on it."""
+    kind, count, time_ms, index, prefix_size, entry_id, size = HEAD.unpack_from(data, at)
+    start = at + HEAD.size
+    stored = data[start : start + size]
+    return Entry(
+        Position(ledger_id, entry_id), KINDS[kind], count, index, time_ms, prefix_size, stored
+    )
+
+
+def unpack_all(ledger_id: int, data: bytes) -> list[Entry]:
+    """The packed entries in ``data``, one after another; views on it."""
+    view, entries, at = memoryview(data), [], 0
+    while at < len(data):
+        entry = unpack(ledger_id, view, at)
+        entries.append(entry)
+        at += HEAD.size + len(entry.stored)
+    return entries

@@ -16,8 +16,7 @@ from operator import index as as_int
 from ..metadata import PrefixError, control_of
 from .errors import StaleEpochError
 from .position import Position
-from .rows import DamagedRecordError, IoCount
-from .run import Run
+from .run import DamagedRecordError, IoCount, Run
 
 
 @dataclass(frozen=True, slots=True)

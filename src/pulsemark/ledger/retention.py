@@ -28,8 +28,7 @@ from operator import attrgetter
 from .entry import RecordHead
 from .limits import MAX_TIME_MS
 from .position import Position
-from .rows import DamagedRecordError
-from .run import Run
+from .run import DamagedRecordError, Run
 from .store import SEEN_PROPERTY_KIND
 from .topic_log import TopicLog
 from .writer import ManagedLedger

@@ -8,21 +8,47 @@ an entry is shown once it is durable, and never before.
 Reading takes no lock. While entries are removed, a read either succeeds or raises
 DamagedRecordError or FileNotFoundError. The caller then asks ``is_gone``: a removed entry is not
 damage.
+
+**Which runs count.**
+Which runs make a topic's log, and how many of their entries count: by their headers alone.
+
+All engines and every reader come to the same answer by this rule. It goes from the newest ledger
+back: each names the previous ledger, and how many of its entries count. A ledger that no later one
+names had nothing durable (its first write failed and another ledger took its place) and is left
+out; so are entries beyond the count. Going back ends where the named ledger does not exist: it was
+trimmed. If it is known to be lost through damage, the newest of the older ledgers is next.
+
+**Own times.**
+Running maxima of the entry times of one run, without those of removed entries.
+
+The index has running maxima over all entries ever appended. If a producer's clock was wrong by
+years, and its entry is trimmed by now, that one time stays the maximum of all rows after it. Then
+the index does not help, and a search has to read entries. The times that it reads are kept here,
+one maximum for MAXIMA_STRIDE_ROWS entries, so that no entry is read twice for this. It is filled
+only as far as searches need it.
+
+**The sample.**
+A sparse sample of one run, for searching by prefixes: one row in thirteen, in memory.
+
+A search first bisects the sample without any read. Then it reads record headers with their prefixes
+from the sampled record on: at most fourteen small reads, whatever the size of the run, and no
+payload. A sample costs 16 bytes per thirteen entries. It is built when first used, and extended as
+the run grows.
 """
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from ..metadata import Buffer
 from .entry import Entry, EntryKind, RecordHead
-from .own_times import OwnTimes
 from .position import Position
-from .prefix_sample import PrefixSample
-from .rows import DamagedRecordError, IoCount, Probe, Row, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,3 +328,249 @@ def run_after(runs: Sequence[Run], number: int, row: int) -> tuple[int, int]:
     if row < runs[number].entry_count:
         return number, row
     return next((n for n in range(number + 1, following) if runs[n].entry_count), following), 0
+
+
+class DamagedRecordError(Exception):
+    """The row's entry cannot be read; the log raises a CorruptEntryError for it."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        self.row = row
+        self.reason = reason
+        super().__init__(reason)
+
+
+@dataclass(slots=True)
+class IoCount:
+    """The cost of a search: number of reads, and bytes read."""
+
+    reads: int = 0
+    bytes_read: int = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Count one read."""
+        self.reads += 1
+        self.bytes_read += size_bytes
+
+
+class Row(NamedTuple):
+    """One entry's row."""
+
+    time_ms: int
+    """Running maximum of entry times."""
+    next_message: int
+    """Messages of the run up to and with this entry."""
+    offset: int
+    end_offset: int
+    """The entry's place in the run, in bytes: for sizes, and for ``probes``."""
+
+
+class Rows(Protocol):
+    """Some consecutive rows, as columns; the run decides how many at once."""
+
+    @property
+    def first_row(self) -> int:
+        """Number of the first row."""
+
+    @property
+    def next_before(self) -> int:
+        """Messages of the run before these rows."""
+
+    @property
+    def times(self) -> Sequence[int]:
+        """Running maxima of entry times."""
+
+    @property
+    def nexts(self) -> Sequence[int]:
+        """Messages of the run up to and with each row."""
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """Where each entry begins in the run."""
+
+
+@dataclass(slots=True)
+class Probe:
+    """What a search needs to know about one entry."""
+
+    row: int
+    stamp_ms: int
+    """Its broker time; -1 if it was stored without one."""
+    append_time_ms: int
+    index: int
+    message_count: int
+
+
+SAMPLE_STRIDE_ROWS = 13
+
+
+class SampledRun(Protocol):
+    """The methods of a `Run` that are used here."""
+
+    entry_count: int
+
+    def chunk(self, row: int) -> Rows:
+        """Some rows, among them ``row``."""
+
+
+class PrefixSample:
+    """Running maximum of times, messages before, and offset of every thirteenth row."""
+
+    def __init__(self, run: SampledRun) -> None:
+        self._run = run
+        self._extending = threading.Lock()
+        self.times: array[int] = array("Q")
+        """Running maximum of entry times up to and with the sampled row."""
+        self.nexts: array[int] = array("I")
+        """Messages of the run up to and with the sampled row."""
+        self.offsets: array[int] = array("I")
+
+    def extend(self) -> None:
+        """Add the rows that became visible since. Several threads may search at once."""
+        with self._extending:
+            self._extend()
+
+    def _extend(self) -> None:
+        row = len(self.times) * SAMPLE_STRIDE_ROWS
+        count = self._run.entry_count
+        while row < count:
+            chunk = self._run.chunk(row)
+            first = row - chunk.first_row
+            last = min(len(chunk.times), count - chunk.first_row)
+            # Offsets first: a running search bisects the other two, then reads the offset.
+            self.offsets.extend(chunk.offsets[first:last:SAMPLE_STRIDE_ROWS])
+            self.nexts.extend(chunk.nexts[first:last:SAMPLE_STRIDE_ROWS])
+            self.times.extend(chunk.times[first:last:SAMPLE_STRIDE_ROWS])
+            row = len(self.times) * SAMPLE_STRIDE_ROWS
+
+
+MAXIMA_STRIDE_ROWS = 64
+
+
+class TimedRun(Protocol):
+    """The methods of a `Run` that are used here."""
+
+    cut_rows: int
+    entry_count: int
+
+    def row(self, row: int, io: IoCount | None = None) -> Row:
+        """One entry's row."""
+
+    def probes(self, row: int, offset: int, count: int, io: IoCount) -> Iterator[Probe]:
+        """What entries say about themselves."""
+
+    def own_time_ms(self, row: int, append_time_ms: int, io: IoCount) -> int | None:
+        """The time of an entry without a stamp."""
+
+
+class OwnTimes:
+    """Times of the entries from ``run.cut_rows`` on, as that was when this object was made."""
+
+    def __init__(self, run: TimedRun) -> None:
+        self._run = run
+        self._first_row = run.cut_rows
+        self._maxima: array[int] = array("Q")
+        self._filling = threading.Lock()
+
+    def max_before(self, row: int) -> int:
+        """A time that no entry counted here before ``row`` exceeds; 0: there are none."""
+        strides = -(-(row - self._first_row) // MAXIMA_STRIDE_ROWS)
+        known = min(strides, len(self._maxima))
+        return self._maxima[known - 1] if known > 0 else 0
+
+    def find(
+        self, time_ms: int, entry_count: int, check: Callable[[], None], io: IoCount
+    ) -> tuple[int, int] | None:
+        """The first row below ``entry_count`` whose entry's time is >= ``time_ms``, with that time.
+
+        None: there is none. ``check`` is called for each entry that is read; what it raises ends
+        the search.
+        """
+        with self._filling:
+            self._fill(time_ms, check, io)
+        strides = bisect_left(self._maxima, time_ms)
+        first = max(self._first_row + strides * MAXIMA_STRIDE_ROWS, self._run.cut_rows)
+        for row, own_ms in self._times(first, entry_count, io):
+            check()
+            if own_ms >= time_ms:
+                return row, own_ms
+        return None
+
+    def _fill(self, time_ms: int, check: Callable[[], None], io: IoCount) -> None:
+        """Read on up to the stride that reaches ``time_ms``, or to the last full one."""
+        maximum = self._maxima[-1] if self._maxima else 0
+        row = self._first_row + len(self._maxima) * MAXIMA_STRIDE_ROWS
+        while maximum < time_ms and row + MAXIMA_STRIDE_ROWS <= self._run.entry_count:
+            for _, own_ms in self._times(row, row + MAXIMA_STRIDE_ROWS, io):
+                check()
+                maximum = max(maximum, own_ms)
+            self._maxima.append(maximum)
+            row += MAXIMA_STRIDE_ROWS
+
+    def _times(self, row: int, end: int, io: IoCount) -> Iterator[tuple[int, int]]:
+        """Rows with their entries' own times; damaged ones are left out."""
+        run = self._run
+        if row >= end:
+            return
+        for probe in run.probes(row, run.row(row, io).offset, end - row, io):
+            own_ms: int | None = probe.stamp_ms
+            if probe.stamp_ms < 0:
+                own_ms = run.own_time_ms(probe.row, probe.append_time_ms, io)
+            if own_ms is not None:
+                yield probe.row, own_ms
+
+
+H = TypeVar("H", bound=RunHeader)
+
+UNKNOWN_COUNT = -1
+"""``previous_entry_count`` if it was lost with the header. Never on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link(Generic[H]):
+    """A run of the chain."""
+
+    header: H
+    end_entry_id: int | None
+    """Where its entries end, by the next header; None: no header says it."""
+    end_index: int | None
+    """Index of the first message after them; None: no header says it."""
+
+
+def chain_of(headers: Iterable[H], lost: Collection[int] = ()) -> list[Link[H]]:
+    """The runs that belong to a topic's log, oldest first, by their headers.
+
+    ``lost`` are ledgers that should be there, and are missing or have no usable header.
+    """
+    ledgers: dict[int, list[H]] = {}
+    for header in sorted(headers, key=lambda h: (h.ledger_id, h.first_entry_id, h.segment_no)):
+        ledgers.setdefault(header.ledger_id, []).append(header)
+    newest_first: list[list[Link[H]]] = []
+    ledger_id = max(ledgers, default=-1)
+    count = end_index = None
+    while ledger_id in ledgers:
+        members = ledgers.pop(ledger_id)
+        newest_first.append(_ledger(members, count, end_index))
+        first = members[0]
+        ledger_id, count, end_index = first.previous_ledger_id, first.previous_entry_count, None
+        if first.first_entry_id == 0:
+            end_index = first.first_index
+        if count == UNKNOWN_COUNT:
+            count = None
+        if ledger_id not in ledgers and ledger_id in lost:
+            ledger_id = max((other for other in ledgers if other < ledger_id), default=-1)
+            count = end_index = None
+    return [link for links in reversed(newest_first) for link in links]
+
+
+def _ledger(members: Sequence[H], count: int | None, end_index: int | None) -> list[Link[H]]:
+    """The runs of one ledger of which ``count`` entries count (None: as many as there are)."""
+    links = []
+    for number, header in enumerate(members):
+        end, index = count, end_index
+        if number + 1 < len(members):
+            following = members[number + 1]
+            if count is None or following.first_entry_id <= count:
+                end, index = following.first_entry_id, following.first_index
+        if end is None or end > header.first_entry_id:
+            links.append(Link(header, end, index))
+    return links

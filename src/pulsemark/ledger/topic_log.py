@@ -5,26 +5,40 @@ entries are visible. Reading takes no lock: the list of segments is replaced as 
 
 Entries may be removed while they are read. Then the reader misses bytes, which looks like damage.
 So an entry is damaged only if it was not removed (`Run.is_gone`). Reading goes on after those.
+
+**Control entries.**
+Which entries of a topic are control entries: consumers' backlogs do not count them.
+
+A log's index counts control entries as messages, and the index files do not distinguish them. So a
+topic keeps their positions in memory. To have them again after a restart without reading the whole
+log, the metadata store has a note for each topic with control entries: the ledgers that have some.
+The note is stored before the first control entry of a ledger is appended, so that a crash cannot
+lose one. It also lists the positions in ledgers that have ended; only the others are read again
+when the topic is opened. Topics without control entries have no note, and cost nothing.
+
+If the note is lost with the metadata store, backlogs count control entries until a consumer has
+gone past them. Nothing else depends on it: dispatchers look at each entry's own kind.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+import json
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol
 
-from .control_positions import ControlPositions
-from .entry import Entry
+from .entry import Entry, EntryKind
 from .epochs import EpochHistory, EpochStart, epoch_starts
 from .errors import BeingReadError, CorruptEntryError
-from .position import Position
-from .rows import DamagedRecordError
-from .run import Run, run_after
+from .limits import MAX_ENTRY_ID
+from .position import EARLIEST, Position
+from .run import DamagedRecordError, Run, run_after
 
 SLICE_ENTRIES = 32
-"""The entries of one slice, while commits are pending (`read_turns`)."""
+"""The entries of one slice, while commits are pending (`commit.read_throttle`)."""
 SLICE_ROWS = 1024
 """As `SLICE_ENTRIES`, for `read_stored`: one chunk of the local engine's index."""
 UNKNOWN_COUNT = -1
@@ -455,3 +469,246 @@ def _messages_of(segment: Run, row: int, *, may_wait: bool = True) -> int:
         return UNKNOWN_COUNT
     before = segment.row(row - 1).next_message if row else 0
     return segment.row(row).next_message - before
+
+
+READ_ENTRIES = 200
+
+
+def entries_of(
+    log: ReadableLog,
+    start: Position = EARLIEST,
+    *,
+    end: Position | None = None,
+    skip_damaged: bool = False,
+) -> Iterator[Entry]:
+    """The durable entries of a log, in order, until its present end. Blocks while it reads.
+
+    Entries that retention removes meanwhile are left out. Entries that are appended meanwhile are
+    included, as long as the loop has not come to the end.
+
+    Args:
+        log: a topic, as `open_topic` or `FolderReader.log` return it, or its compacted form.
+        start: the first entry wanted, or the first one after it.
+        end: the first entry that is no longer wanted; None: go on to the end of the log.
+        skip_damaged: leave out damaged entries instead of raising.
+
+    Raises:
+        CorruptEntryError: an entry is damaged. Its `next_position` is where to go on.
+        StoreClosedError: the store was closed.
+        StoreFailedError: the store stopped after a failure that it cannot repair.
+        ForkedStoreError: the store was opened by the parent of this process.
+        OSError: the disk cannot be read.
+    """
+    at = start
+    while True:
+        try:
+            entries = log.read(at, max_entries=READ_ENTRIES)
+        except CorruptEntryError as damage:
+            if not skip_damaged:
+                raise
+            at = damage.next_position
+            continue
+        if not entries:
+            return
+        for entry in entries:
+            if end is not None and entry.position >= end:
+                return
+            yield entry
+        last = entries[-1].position
+        at = Position(last.ledger_id, last.entry_id + 1)
+
+
+def read_on(
+    log: ReadableLog,
+    start: Position,
+    on_damage: Callable[[CorruptEntryError], object] | None = None,
+) -> Iterator[list[Entry]]:
+    """All entries from ``start`` on, up to 1,000 at a time.
+
+    ``on_damage`` is called with the error of each damaged entry, which is left out. Without it the
+    first one ends the reading with its CorruptEntryError.
+    """
+    position = start
+    while True:
+        try:
+            entries = log.read(position, max_entries=1000)
+        except CorruptEntryError as error:
+            if on_damage is None:
+                raise
+            on_damage(error)
+            position = error.next_position
+            continue
+        if not entries:
+            return
+        yield entries
+        position = entries[-1].position.following
+
+
+MAX_NOTED_ENTRIES = 10_000
+"""The most control entries of a ledger that a note lists; the ledger is read again if it has more.
+"""
+READ_ENTRIES, READ_BYTES = 1_000, 4 << 20
+_SHIFT = MAX_ENTRY_ID.bit_length()
+
+
+Store = Callable[[bytes], None]
+"""Stores a topic's note durably. Raises CatalogError."""
+
+#: One object for all topics: most have no control entries.
+_NO_LEDGERS: frozenset[int] = frozenset()
+
+
+class ControlPositions:
+    """The positions of a topic's control entries. Changed under the store's lock."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        """``store`` None: nothing is noted, as for a log that is only read."""
+        self._store = store
+        self._keys: list[int] = []
+        self.removed_count = 0
+        """How many of these entries were removed from the log's head, by this owner."""
+        self._noting = threading.Lock()
+        self._noted = _NO_LEDGERS
+        """The ledgers of which the stored note says that they have control entries."""
+        self._doubtful = _NO_LEDGERS
+        """Ledgers with control entries that failed: after a crash they may be in the log."""
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def __contains__(self, position: Position) -> bool:
+        key = _key(position)
+        at = bisect_left(self._keys, key)
+        return self._keys[at : at + 1] == [key]
+
+    def add(self, position: Position) -> None:
+        """A control entry got this position."""
+        if self._store is not None:
+            insort(self._keys, _key(position))
+
+    def within(self, start: Position, end: Position) -> list[Position]:
+        """Those in [start, end), in order."""
+        keys = self._keys
+        found = keys[bisect_left(keys, _key(start)) : bisect_left(keys, _key(end))]
+        return [Position(key >> _SHIFT, key & MAX_ENTRY_ID) for key in found]
+
+    def count(self, start: Position, end: Position) -> int:
+        """How many are in [start, end)."""
+        keys = self._keys
+        return max(0, bisect_left(keys, _key(end)) - bisect_left(keys, _key(start)))
+
+    def drop_before(self, position: Position) -> None:
+        """The entries before ``position`` were removed."""
+        removed = bisect_left(self._keys, _key(position))
+        self._keys = self._keys[removed:]
+        self.removed_count += removed
+
+    def drop_after(self, last: Run | None) -> None:
+        """The log ends with this run now; None: it is empty."""
+        if self._keys:
+            end = Position(last.ledger_id, last.end_entry_id) if last else Position(-1, 0)
+            self._keys = self._keys[: bisect_left(self._keys, _key(end))]
+
+    def failed_after(self, last: Run | None) -> None:
+        """What comes after this run did not become durable; a crash may show it all the same."""
+        before = self._keys
+        self.drop_after(last)
+        self._doubtful |= {key >> _SHIFT for key in before[len(self._keys) :]}
+
+    # The note
+
+    def is_noted(self, ledger_id: int) -> bool:
+        """Whether control entries can be appended to a ledger."""
+        return self._store is None or ledger_id in self._noted
+
+    def note(self, ledger_id: int, open_ledger_id: int, segments: Sequence[Run]) -> None:
+        """Note that ``ledger_id`` has control entries. Durable. Raises CatalogError.
+
+        ``segments`` are the log's; ``open_ledger_id`` is the ledger that is appended to.
+        """
+        with self._noting:
+            if not self.is_noted(ledger_id):
+                first = segments[0].ledger_id if segments else -1
+                kept = frozenset(each for each in self._noted if each >= first)
+                self._write(kept | {ledger_id}, kept - {open_ledger_id})
+
+    def close(self) -> None:
+        """No entry follows: note all positions. Raises CatalogError."""
+        with self._noting:
+            if self._noted:
+                self._write(self._noted, self._noted)
+
+    def _write(self, ledgers: frozenset[int], ended: frozenset[int]) -> None:
+        assert self._store is not None
+        listed: dict[str, list[int] | None] = {str(ledger_id): None for ledger_id in ledgers}
+        for ledger_id in ended - self._doubtful:
+            found = self.within(Position(ledger_id, 0), Position(ledger_id + 1, 0))
+            if len(found) <= MAX_NOTED_ENTRIES:
+                listed[str(ledger_id)] = [position.entry_id for position in found]
+        self._store(json.dumps(listed, separators=(",", ":")).encode())
+        self._noted = ledgers
+
+    def load(self, note: bytes, segments: Sequence[Run]) -> None:
+        """Take the positions from a note, and from those ledgers whose positions it does not list.
+
+        Reads all entries of such a ledger. Raises OSError. A damaged note says nothing.
+        """
+        listed = _listed(note)
+        there = [s for s in segments if s.ledger_id in listed]
+        self._noted = frozenset(s.ledger_id for s in there)
+        for segment in there:
+            ids = listed[segment.ledger_id]
+            first, end = segment.first_entry_id, segment.end_entry_id
+            found = _read(segment) if ids is None else [i for i in ids if first <= i < end]
+            self._keys += [_key(Position(segment.ledger_id, entry_id)) for entry_id in found]
+        self._keys.sort()
+
+
+def _key(position: Position) -> int:
+    ledger_id, entry_id = position
+    return (max(ledger_id, -1) << _SHIFT) + min(max(entry_id, 0), MAX_ENTRY_ID)
+
+
+def _listed(note: bytes) -> dict[int, list[int] | None]:
+    try:
+        listed = {int(ledger_id): ids for ledger_id, ids in json.loads(note).items()}
+    except (ValueError, AttributeError):
+        return {}
+    are_good = (ids is None or all(type(i) is int for i in ids) for ids in listed.values())
+    return listed if all(are_good) else {}
+
+
+def _read(segment: Run) -> list[int]:
+    """The entry ids of a run's control entries; a damaged entry counts as none."""
+    found: list[int] = []
+    row = segment.cut_rows
+    while row < segment.entry_count:
+        try:
+            entries = segment.read(row, READ_ENTRIES, READ_BYTES)
+        except DamagedRecordError:
+            row += 1
+            continue
+        found += [e.position.entry_id for e in entries if e.kind is EntryKind.CONTROL]
+        row += len(entries)
+    return found
+
+
+_DEFAULT = "persistent://public/default/"
+
+
+def full_topic_name(name: str) -> str:
+    """The full name of a topic: `persistent://public/default/orders` for `orders`.
+
+    `tenant/namespace/orders` is completed, too; a name with `://` stays as it is. Raises
+    ValueError for a name with another number of parts. An empty name stays empty: what no topic
+    may be called is said where topics are made.
+    """
+    if not name or "://" in name:
+        return name
+    parts = name.split("/")
+    if not all(parts) or len(parts) not in (1, 3):
+        raise ValueError(
+            f"a topic's name is of the form topic, tenant/namespace/topic or "
+            f"persistent://tenant/namespace/topic, not {name!r}"
+        )
+    return f"{_DEFAULT}{name}" if len(parts) == 1 else f"persistent://{name}"

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Self, TypeVar
 
-from .control_positions import ControlPositions
 from .cursors.cursor_store import CURSOR_TOPIC, CursorStore
 from .errors import (
     LedgerError,
@@ -21,11 +20,19 @@ from .errors import (
 )
 from .limits import MAX_TOPIC_NAME_BYTES
 from .run import Run
-from .store import CONTROL_NOTE_KIND, DELETING_KIND, SEEN_PROPERTY_KIND, LedgerStore
+from .store import (
+    CONTROL_NOTE_KIND,
+    DELETING_KIND,
+    SEEN_PROPERTY_KIND,
+    VIEW_PROPERTY_KIND,
+    VIEW_TOPIC_PREFIX,
+    BadViewError,
+    LedgerStore,
+    unpack_property,
+)
 from .store_core import StoreCore, StoreSetup
 from .store_state import StoreState
-from .topic_names import full_topic_name
-from .view_property import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX, BadViewError, unpack_property
+from .topic_log import ControlPositions, full_topic_name
 from .writer import ManagedLedger
 
 _log = logging.getLogger(__name__)

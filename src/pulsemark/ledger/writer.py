@@ -8,7 +8,7 @@ have no gaps, and none is given twice. Every opening of a topic begins a new led
 is made in this order: first all that may fail, then one run of assignments that nothing can
 interrupt, then what cannot fail. Longer changes run in `UninterruptedWork`.
 
-A store counts its topics' control entries (`control_positions`), so each ledger with control
+A store counts its topics' control entries (`ControlPositions`), so each ledger with control
 entries is noted before the first of them is appended.
 """
 
@@ -41,11 +41,9 @@ from ..metadata.message import sound_count
 from ..metadata.prefix import pack_stamps
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, ControlType
 from .commit.batch import MAX_BATCH_BYTES, ROW_FIELDS, Appended, Batch, Commit, Group
-from .control_positions import ControlPositions
 from .cursors.cursor import Cursor
 from .cursors.cursor_store import CursorStore
-from .entry import Entry, EntryKind
-from .entry_time import checked_ms, time_of_unstamped
+from .entry import Entry, EntryKind, checked_ms, time_of_unstamped
 from .epochs import TailCut, check_epoch, check_highest, check_not_before, find_cut
 from .errors import (
     AlreadyStampedError,
@@ -69,11 +67,10 @@ from .limits import (
     MAX_RUN_MESSAGES,
     MAX_TIME_MS,
 )
-from .options import StoreOptions
 from .position import Position
 from .run import Run, RunHeader
-from .store_core import StoreCore
-from .topic_log import LogSnapshot, TopicLog
+from .store_core import StoreCore, StoreOptions
+from .topic_log import ControlPositions, LogSnapshot, TopicLog
 
 
 @dataclass(slots=True)
@@ -516,7 +513,7 @@ class ManagedLedger(TopicLog):
         self._state.check()
 
     def give_way(self) -> bool:
-        """Let commits run first: see `read_turns`."""
+        """Let commits run first: see `commit.read_throttle`."""
         turns = self._committer.read_turns
         if self._pending.size_bytes or turns.are_due():
             turns.wait()

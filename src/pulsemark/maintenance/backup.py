@@ -46,7 +46,7 @@ from typing import Any
 
 from ..ledger.cursors.cursor_store import CURSOR_TOPIC
 from ..ledger.errors import CorruptFileError, LedgerError, UnsupportedVersionError
-from ..ledger.local.catalog.catalog import Catalog, catalog_error
+from ..ledger.local.catalog import Catalog, catalog_error
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import (
     CATALOG_NAME,
@@ -61,10 +61,10 @@ from ..ledger.local.io.folder import (
     make_folder_durably,
     segment_path,
 )
-from ..ledger.local.opening.completion import LEDGER_IDS_SKIPPED
-from ..ledger.local.segment.head_cut import cut_path
-from ..ledger.local.segment.headers import read_named_header
+from ..ledger.local.recovery import LEDGER_IDS_SKIPPED
 from ..ledger.local.segment.index_file import open_index
+from ..ledger.local.segment.salvage import read_named_header
+from ..ledger.local.segment.segment_format import cut_path
 from ..metadata.crc import crc32c
 from .verify_catalog import CatalogContent, read_catalog
 

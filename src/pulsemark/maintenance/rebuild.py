@@ -20,12 +20,16 @@ from itertools import count
 from pathlib import Path
 
 from ..ledger.errors import CorruptCatalogError, FolderLockedError
-from ..ledger.local.catalog.catalog import Catalog
-from ..ledger.local.catalog.checksums import checked_properties, property_name
+from ..ledger.local.catalog import Catalog, checked_properties, property_name
 from ..ledger.local.folder_reader import FolderReader
 from ..ledger.local.io.files import Files, OsFiles
-from ..ledger.local.io.folder import CATALOG_NAME, NEW_CATALOG_NAME, check_marker, lock_folder
-from ..ledger.local.io.reserve import Reserve
+from ..ledger.local.io.folder import (
+    CATALOG_NAME,
+    NEW_CATALOG_NAME,
+    Reserve,
+    check_marker,
+    lock_folder,
+)
 from ..ledger.local.store import LocalStore
 from ..ledger.store import DELETING_KIND
 from .verify_catalog import connect_read_only, read_catalog

@@ -38,8 +38,7 @@ from ..ledger.local.io.folder import (
     ledgers_folder,
     list_segments,
 )
-from ..ledger.local.segment.headers import read_named_header
-from ..ledger.local.segment.salvage import has_records, salvage_headers
+from ..ledger.local.segment.salvage import has_records, read_named_header, salvage_headers
 from .findings import (
     DamagedCatalog,
     DamagedEntries,

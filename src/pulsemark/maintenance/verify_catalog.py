@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..ledger.errors import CorruptCatalogError, UnsupportedVersionError
-from ..ledger.local.catalog.catalog import CATALOG_VERSION, catalog_damage, catalog_error
+from ..ledger.local.catalog import CATALOG_VERSION, catalog_damage, catalog_error
 from ..ledger.local.io.folder import SegmentId
 
 

@@ -10,8 +10,13 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..ledger.local.commit.journal import BLOCK_HEADER_SIZE, GROUP_SIZE
-from ..ledger.local.commit.journal_replay import JournalBlock, journal_blocks, journals
+from ..ledger.local.commit.journal import (
+    BLOCK_HEADER_SIZE,
+    GROUP_SIZE,
+    JournalBlock,
+    journal_blocks,
+    journals,
+)
 from ..ledger.local.io.files import Files, OsFiles, read_up_to
 from ..ledger.local.io.folder import SegmentId, segment_path
 from .findings import DamagedJournal

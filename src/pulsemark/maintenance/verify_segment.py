@@ -23,17 +23,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..ledger.chain import Link
 from ..ledger.entry import LAST_KIND
 from ..ledger.local.io.files import Files, read_up_to
 from ..ledger.local.io.folder import index_path
-from ..ledger.local.segment.head_cut import NO_CUT, HeadCut
-from ..ledger.local.segment.index_file import CHUNK_BYTES, IndexFile, index_head
-from ..ledger.local.segment.index_format import CHUNK_ROWS, BadIndexError, Chunk, Trailer
+from ..ledger.local.segment.index_file import (
+    CHUNK_BYTES,
+    CHUNK_ROWS,
+    BadIndexError,
+    Chunk,
+    IndexFile,
+    Trailer,
+    index_head,
+)
 from ..ledger.local.segment.record_format import RECORD_HEADER_SIZE, RecordFields
 from ..ledger.local.segment.scan import ScannedRecord, scan_records
-from ..ledger.local.segment.segment_format import SegmentHeader
+from ..ledger.local.segment.segment_format import NO_CUT, HeadCut, SegmentHeader
 from ..ledger.position import Position
+from ..ledger.run import Link
 from ..metadata import Buffer, PrefixError, peek
 from ..metadata.crc import crc32c
 from ..proto.broker_entry_pb2 import EntryKind

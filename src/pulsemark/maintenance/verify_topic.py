@@ -13,14 +13,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from ..ledger.chain import Link, chain_of
 from ..ledger.errors import CatalogError, CorruptFileError
 from ..ledger.local.io.files import Files
 from ..ledger.local.io.folder import CATALOG_NAME, SegmentId, list_segments, segment_path
-from ..ledger.local.segment.head_cut import cut_path, examine_cut
-from ..ledger.local.segment.headers import read_named_header
-from ..ledger.local.segment.segment_format import SegmentHeader
+from ..ledger.local.segment.salvage import read_named_header
+from ..ledger.local.segment.segment_format import SegmentHeader, cut_path, examine_cut
 from ..ledger.position import Position
+from ..ledger.run import Link, chain_of
 from .findings import (
     DamagedCut,
     DamagedHeader,

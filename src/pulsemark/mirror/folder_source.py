@@ -18,8 +18,8 @@ from ..ledger import (
     Position,
     TopicNotFoundError,
 )
-from ..ledger.catalog_kinds import PARTITIONED_KIND, SCHEMA_KIND
 from ..ledger.local.io.folder import CATALOG_NAME
+from ..ledger.store import PARTITIONED_KIND, SCHEMA_KIND
 from ..maintenance.verify_catalog import read_property
 from ..metadata import MessageFormatError, peek, read_message_metadata
 from ..metadata.schema_list import unpack_schemas

@@ -19,7 +19,7 @@ from ..ledger import (
     LocalStore,
     ManagedLedger,
 )
-from ..ledger.catalog_kinds import (
+from ..ledger.store import (
     NAMESPACE_KIND,
     PARTITIONED_KIND,
     SCHEMA_KIND,

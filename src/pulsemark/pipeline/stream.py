@@ -34,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ..ledger import Run, TopicLog
-from ..ledger.rows import Row
+from ..ledger.run import Row
 from .errors import DataLossError
 from .followed import FollowedLog, FollowedTopics, followed, index_bound
 from .marks import Mark

@@ -33,7 +33,7 @@ from ..ledger import (
     TopicLog,
     TopicStore,
 )
-from ..ledger.reading_on import read_on
+from ..ledger.topic_log import read_on
 from ..metadata import PrefixError, peek
 
 PENDING, ACKED, REFUSED, FAILED = "pending", "acknowledged", "refused", "failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
@@ -87,11 +88,25 @@ def test_its_places_are_free_for_who_asks(broker, raw, topic, is_reset):
     raw.create_producer(topic, access_mode=Exclusive)
 
 
+def test_an_end_that_waits_for_room_is_found(broker, raw, topic):
+    """A killed client's own system keeps its end while the broker's has no room before it."""
+    client, _ = paused_client(broker, topic, Pause.RATE)
+    with socket.socket(fileno=os.dup(client.fileno())) as link, contextlib.suppress(OSError):
+        link.setblocking(False)
+        while True:
+            link.send(bytes(65_536))
+    client.close()
+    raw.create_producer(topic, access_mode=Exclusive)
+
+
 def test_who_is_only_paused_keeps_its_place(broker, raw, topic):
     """Its system takes the PING, though the broker does not read an answer."""
     client, _ = paused_client(broker, topic, Pause.RATE)
-    with client, pytest.raises(RequestRefusedError):
-        raw.subscribe(topic, "s")
+    with client:
+        with pytest.raises(RequestRefusedError):
+            raw.subscribe(topic, "s")
+        with pytest.raises(RequestRefusedError):
+            raw.create_producer(topic, access_mode=Exclusive)
 
 
 def test_a_host_that_vanished_loses_its_place(broker, raw, topic, monkeypatch):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.broker.topics.name_patterns import topics_hash
+from pulsemark.broker.topics.topic_watchers import topics_hash
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_client import RequestRefusedError

@@ -18,8 +18,7 @@ from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.policies.own_policies import StampPolicy
 from pulsemark.broker.topics.catalog_writer import CatalogWriter
 from pulsemark.broker.topics.registry import Topics
-from pulsemark.broker.topics.schema_rules import SchemaRules
-from pulsemark.broker.topics.schemas import Schemas
+from pulsemark.broker.topics.schemas import SchemaRules, Schemas
 from pulsemark.ledger import CatalogError, LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.proto.pulsar_api_pb2 import Schema

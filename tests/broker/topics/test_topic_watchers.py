@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 
-from pulsemark.broker.topics.name_patterns import compile_if_safe, matches, topics_hash
 from pulsemark.broker.topics.topic_names import TopicNames
-from pulsemark.broker.topics.topic_watchers import NAMES_AT_ONCE, TopicWatcher, TopicWatchers
+from pulsemark.broker.topics.topic_watchers import (
+    NAMES_AT_ONCE,
+    TopicWatcher,
+    TopicWatchers,
+    compile_if_safe,
+    matches,
+    topics_hash,
+)
 
 NS = "public/default"
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.ledger.bookkeeper.stored_entry import as_given, payload_of, read_facts
-from pulsemark.ledger.entry import EntryKind
-from pulsemark.ledger.packed_entry import HEAD, pack
+from pulsemark.ledger.entry import HEAD, EntryKind, pack
 from pulsemark.metadata import pack_stamp
 from pulsemark.metadata.prefix import pack_encoded
 

@@ -15,8 +15,7 @@ from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import EARLIEST, CatalogError, FencedError, ManagedLedger, StoreClosedError
 from pulsemark.ledger.bookkeeper.loop_thread import LoopThread
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
-from pulsemark.ledger.options import StoreOptions
-from pulsemark.ledger.store_core import StoreSetup
+from pulsemark.ledger.store_core import StoreOptions, StoreSetup
 from pulsemark.metadata import StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from tests.support.memory_bookies import MemoryBookies

@@ -18,7 +18,7 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.ledger.commit.batch import DONE
-from pulsemark.ledger.cursors import partial_batches
+from pulsemark.ledger.cursors import ack_state
 from pulsemark.ledger.cursors.cursor import Cursor
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 
@@ -452,7 +452,7 @@ def test_partly_acknowledged_batches_load_in_linear_time(make_topic, steps_of):
 
 def test_what_is_kept_of_batches_is_limited(make_topic, monkeypatch):
     """Above the limit a further batch stays unacknowledged as a whole; known ones still change."""
-    monkeypatch.setattr(partial_batches, "MAX_BYTES", 1000)
+    monkeypatch.setattr(ack_state, "MAX_BYTES", 1000)
     _, topic, positions = make_topic(20, messages=3)
     cursor = topic.open_cursor("s", initial=EARLIEST)
     found = [cursor.ack_batch(position, [6]) for position in positions]

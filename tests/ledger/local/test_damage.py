@@ -17,12 +17,15 @@ from pulsemark.ledger import (
 )
 from pulsemark.ledger.local.commit.journal import JOURNAL_HEADER_SIZE
 from pulsemark.ledger.local.io.folder import index_path
-from pulsemark.ledger.local.segment.headers import read_segment_header
-from pulsemark.ledger.local.segment.record_format import pack_body_crc, pack_record_head
+from pulsemark.ledger.local.segment.record_format import (
+    pack_body_crc,
+    pack_record_head,
+)
+from pulsemark.ledger.local.segment.salvage import read_segment_header
 from pulsemark.ledger.local.segment.scan import scan_records
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import version_1_key
-from pulsemark.ledger.reading_on import read_on
+from pulsemark.ledger.topic_log import read_on
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock

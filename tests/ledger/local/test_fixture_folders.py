@@ -11,7 +11,7 @@ import pytest
 
 from pulsemark import ledger
 from pulsemark.ledger import FolderReader, LocalStore
-from pulsemark.ledger.local.segment.index_format import CHUNK_ROWS
+from pulsemark.ledger.local.segment.index_file import CHUNK_ROWS
 from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.rebuild import rebuild_catalog
 from pulsemark.maintenance.verify import verify_folder

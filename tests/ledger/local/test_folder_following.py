@@ -16,7 +16,7 @@ from pulsemark.ledger import (
     TopicNotFoundError,
 )
 from pulsemark.ledger.local import folder_reader
-from pulsemark.ledger.reading_on import read_on
+from pulsemark.ledger.topic_log import read_on
 from pulsemark.testing.clock import SettableClock
 from pulsemark.testing.faulty_files import FaultyFiles
 

@@ -30,28 +30,26 @@ from pulsemark.ledger import (
     StoreOptions,
     errors,
     limits,
-    options,
-    view_property,
+    store,
+    store_core,
 )
 from pulsemark.ledger.entry import EntryKind
 from pulsemark.ledger.limits import BODY_CRC_OURS, BODY_CRC_PRODUCER
-from pulsemark.ledger.local import ledgers
-from pulsemark.ledger.local.catalog import catalog as catalog_module
-from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local import catalog as catalog_module
+from pulsemark.ledger.local import ledgers, recovery
+from pulsemark.ledger.local.catalog import Catalog
 from pulsemark.ledger.local.commit import journal
 from pulsemark.ledger.local.commit.journal import (
     JOURNAL_HEADER_SIZE,
     GroupRef,
     JournalHeader,
     pack_block_head,
+    replay,
 )
-from pulsemark.ledger.local.commit.journal_replay import replay
 from pulsemark.ledger.local.io import folder
 from pulsemark.ledger.local.io.files import OsFiles
-from pulsemark.ledger.local.opening import completion
-from pulsemark.ledger.local.segment import head_cut, index_format, record_format, segment_format
-from pulsemark.ledger.local.segment.head_cut import HeadCut, cut_path, examine_cut, pack_cut
-from pulsemark.ledger.local.segment.index_format import (
+from pulsemark.ledger.local.segment import index_file, record_format, segment_format
+from pulsemark.ledger.local.segment.index_file import (
     CHUNK_HEADER_SIZE,
     CHUNK_ROWS,
     INDEX_HEADER_SIZE,
@@ -71,9 +69,15 @@ from pulsemark.ledger.local.segment.record_format import (
     unpack_record_head,
 )
 from pulsemark.ledger.local.segment.segment import as_segment
-from pulsemark.ledger.local.segment.segment_format import SegmentHeader, unpack_segment_header
-from pulsemark.ledger.reading_on import read_on
-from pulsemark.ledger.topic_log import TopicLog
+from pulsemark.ledger.local.segment.segment_format import (
+    HeadCut,
+    SegmentHeader,
+    cut_path,
+    examine_cut,
+    pack_cut,
+    unpack_segment_header,
+)
+from pulsemark.ledger.topic_log import TopicLog, read_on
 from pulsemark.maintenance import findings
 from pulsemark.maintenance.findings import Finding, Severity
 from pulsemark.maintenance.rebuild import rebuild_catalog
@@ -197,10 +201,10 @@ EXAMPLES = [SEGMENT, INDEX, CUT, JOURNAL]
 LAYOUTS = {
     "Segment header": segment_format._FIXED.format,
     "Record header": record_format.RECORD_HEADER.format,
-    "Index header": index_format._HEADER.format + "I",
-    "Chunk header": index_format._CHUNK_LEAD.format + index_format._CHUNK.format[1:],
-    "Trailer": index_format._CHUNK_LEAD.format + index_format._TRAILER.format[1:],
-    "Cut": head_cut._CUT.format + "I",
+    "Index header": index_file._HEADER.format + "I",
+    "Chunk header": index_file._CHUNK_LEAD.format + index_file._CHUNK.format[1:],
+    "Trailer": index_file._CHUNK_LEAD.format + index_file._TRAILER.format[1:],
+    "Cut": segment_format._CUT.format + "I",
     "Journal header": journal._HEADER.format + "I12s",
     "Block header": journal._LEAD.format + journal._BLOCK.format[1:],
     "Group": journal._GROUP.format,
@@ -208,7 +212,7 @@ LAYOUTS = {
     "View entry": view_format._ENTRY.format,
     "View block": view_format._BLOCK.format,
     "View footer": view_format._BLOCK.format + view_format._SUMMARY.format[1:],
-    "View property": view_property.PROPERTY.format,
+    "View property": store.PROPERTY.format,
 }
 
 
@@ -240,8 +244,8 @@ def test_layout(heading: str) -> None:
 def test_constants() -> None:
     """Every constant has the value that the code gives it; no magic or version is left out."""
     codes = (
-        folder, segment_format, record_format, index_format, head_cut, journal,
-        view_format, view_property, catalog_module, limits, options, completion,
+        folder, segment_format, record_format, index_file, journal,
+        view_format, store, catalog_module, limits, store_core, recovery,
     )  # fmt: skip
     by_name = {code.__name__.rpartition(".")[2]: code for code in codes}
     quoted = {name.strip("`"): value for name, value in table("constant")}
@@ -274,13 +278,12 @@ def test_numbers_in_the_text() -> None:
     assert 2 * copy == JOURNAL_HEADER_SIZE
     assert f"a block of at most {journal._SMALL_BLOCK_BYTES} bytes" in DOCUMENT
     assert f"{len(journal._ZEROS)} zeros are written after it" in DOCUMENT
-    store = import_module("pulsemark.ledger.store_core")
-    assert f"reserved {store._LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
+    assert f"reserved {store_core._LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
     cursors = import_module("pulsemark.ledger.cursors.cursor_store")
     more = f"more than {cursors.COMPACT_MIN_RECORDS} records"
     assert f"{more}, and more than {cursors.COMPACT_RATIO} for each cursor" in DOCUMENT
     assert f"named `{cursors.CURSOR_TOPIC}`" in DOCUMENT
-    assert f"`{view_property.VIEW_TOPIC_PREFIX}` topic id" in DOCUMENT
+    assert f"`{store.VIEW_TOPIC_PREFIX}` topic id" in DOCUMENT
     kinds = ", ".join(f"{kind.value} {kind.name.lower()}" for kind in EntryKind)
     assert f"| kind | {kinds} |" in DOCUMENT
     words = {"ENTRY": "entry", "BLOCK": "index block", "FOOTER": "footer",

@@ -11,7 +11,7 @@ from pulsemark.finder import Finder, SearchMethod
 from pulsemark.finder.stream import ReadPlan, entry_responses
 from pulsemark.ledger import EARLIEST, CorruptEntryError, FolderReader, LocalStore, Position
 from pulsemark.ledger.local.io.files import OsFiles
-from pulsemark.ledger.options import StoreOptions
+from pulsemark.ledger.store_core import StoreOptions
 from pulsemark.metadata import StamperChain
 from pulsemark.testing.raw_messages import unbatched_message
 

@@ -14,7 +14,7 @@ from pulsemark.ledger import (
     TopicNotFoundError,
 )
 from pulsemark.ledger.errors import CorruptCatalogError, ReservedTopicError
-from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.catalog import Catalog
 from pulsemark.ledger.local.io.folder import list_segments
 from pulsemark.testing.simulated_store import NEVER_MS, settle
 from pulsemark.testing.store_model import StoreModel

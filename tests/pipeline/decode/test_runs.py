@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pulsemark.ledger import CorruptEntryError, FolderReader, LocalStore, Position, TopicLog
-from pulsemark.ledger.local.segment.index_format import CHUNK_ROWS
+from pulsemark.ledger.local.segment.index_file import CHUNK_ROWS
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.metadata import (
     BrokerEntryMetadata,

@@ -12,7 +12,7 @@ from pulsemark.ledger.entry import RecordHead
 from pulsemark.ledger.memory.folder import Content
 from pulsemark.ledger.memory.ledgers import MemoryLedgers
 from pulsemark.ledger.memory.run import MemoryRun
-from pulsemark.ledger.rows import IoCount
+from pulsemark.ledger.run import IoCount
 from pulsemark.ledger.topic_store import TopicStore
 from pulsemark.testing.conformance import LedgerStoreConformance, MemoryEngine
 from pulsemark.testing.conformance.base import SMALL

@@ -343,8 +343,6 @@ RECEIVED_KIND = "audit-received"
 #: The limit of rows over all topics is looked at every so many times, and after a loading.
 LOOK_TURNS = 64
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(slots=True)
 class _Kept:

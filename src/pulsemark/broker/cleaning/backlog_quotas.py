@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError, Position
-from ...ledger.being_read import when_read
 from ...ledger.retention import expire_position, size_cut
+from ...ledger.would_block import when_read
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, EVICT, MESSAGE_AGE, STORAGE

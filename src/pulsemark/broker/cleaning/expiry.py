@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 
 from ...ledger import Position
-from ...ledger.being_read import when_read
 from ...ledger.retention import expire_position
+from ...ledger.would_block import when_read
 from ..storage import durable
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic

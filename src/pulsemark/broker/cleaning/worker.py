@@ -25,7 +25,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...ledger import LedgerError, Position
-from ...ledger.being_read import when_read
+from ...ledger.would_block import when_read
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError

@@ -14,7 +14,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from ...ledger import options
+from ...ledger import store_core
 from . import bookkeeper_config, config, policy_defaults, security_config
 from .dynamic_settings import RELOADABLE
 from .settings import PARTS, all_settings
@@ -26,7 +26,7 @@ _MODULES: tuple[ModuleType, ...] = (
     policy_defaults,
     security_config,
     bookkeeper_config,
-    options,
+    store_core,
 )
 _GROUPS = {
     "": "The broker",

@@ -11,6 +11,12 @@ the limits allow. The module `memory` counts what all connections hold.
 The sending side is `Outgoing`, producers and consumers are in `Members`, times in `Liveness`. When
 the broker closes, connections are half-closed and drained first (`Draining`).
 
+A connection can have twenty thousand consumers. When it ends, its consumers get no more messages.
+They leave their subscriptions in pieces, so that the event loop is not blocked. The consumers of
+one subscription leave it in one step. So their entries are given to the other consumers only once,
+however many leave. Code that reads a subscription's consumers earlier removes the leaving ones
+first, so that it never sees a consumer whose connection has ended.
+
 `Gathering` gathers the publishes of a client that sends without waiting for receipts.
 A message that is handled alone is expensive. It needs a commit with its sync and its thread
 switches, turns of the event loop for its read and its receipt, and one write. At a few thousand
@@ -46,7 +52,7 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ...metadata import Buffer
@@ -54,7 +60,7 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...tcp import bytes_confirmed, has_ended, keep_alive
 from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported, commands
 from ..configuration.config import BrokerConfig
-from ..cooperative import FairTurns
+from ..cooperative import FairTurns, LongWork
 from ..errors import RefusedError, java_refusal
 from ..memory import (
     SHARE_BYTES,
@@ -68,10 +74,10 @@ from ..memory import (
 from ..security.identity import UNAUTHENTICATED, Credentials
 from ..storage import StorageHealth
 from ..subscriptions.consumer import Consumer
+from ..subscriptions.subscription import Subscription
 from ..topics.producer import Producer
 from ..topics.topic import Topic
 from ..topics.topic_watchers import TopicWatcher
-from .leaving import leave_together
 from .receipts import Receipts
 
 
@@ -757,6 +763,8 @@ TASKS_PER_TURN = 64
 CONFIRM_POLL_S = 0.02
 #: A connection that has been silent for this time frees its input buffer.
 QUIET_S = 1.0
+#: Consumers that leave in one turn. More may leave if they are of one subscription.
+LEFT_AT_ONCE = 200
 
 
 class Committer(Protocol):
@@ -1126,18 +1134,27 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
             )
         return not self.is_closed
 
-    def has_ended(self) -> bool:
+    async def has_ended(self) -> bool:
         """Whether the client has ended while it was not read; then the connection is closed."""
+        return self.is_closed or (bool(self._pauses) and not await self._is_there())
+
+    def _sees_end(self) -> bool:
         if self._pauses and has_ended(self._transport):
             self._end_paused()
         return self.is_closed
 
     async def _is_there(self) -> bool:
-        """Whether the client's system takes a PING. The broker does not read the answer now."""
+        """Whether the client's system takes a PING. The broker does not read the answer now.
+
+        The end of a client that was killed may wait in its own system, after bytes for which the
+        broker's system has no room. That system answers the PING with a reset.
+        """
+        if self._sees_end():
+            return False
         before = bytes_confirmed(self._transport)
         self.write(commands.PING)
         until_s = self._loop.time() + self.config.connection_liveness_check_timeout_ms / 1000
-        while not self.has_ended():
+        while not self._sees_end():
             confirmed = bytes_confirmed(self._transport)
             if confirmed is None or before is None or confirmed > before:
                 return True
@@ -1210,3 +1227,33 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
         self.leave_all()
         self._requests.cancel()
         self._next_input.arrived()
+
+
+def leave_together(everything: Iterable[Producer | Consumer]) -> None:
+    """End producers and consumers. A second call for the same ones does nothing."""
+    subscriptions: dict[Subscription, None] = {}
+    ended = list(everything)
+    for one in ended:
+        if isinstance(one, Producer):
+            one.leave()
+            continue
+        one.has_left = True
+        if one.subscription is not None:
+            one.subscription.mark_leaving(one)
+            subscriptions[one.subscription] = None
+    LongWork().add(_leaving(subscriptions, ended))
+
+
+def _leaving(
+    subscriptions: Iterable[Subscription], ended: list[Producer | Consumer]
+) -> Iterator[None]:
+    left = 0
+    for subscription in subscriptions:
+        left += subscription.remove_leaving()
+        if left >= LEFT_AT_ONCE:
+            left = 0
+            yield
+    # Their memory is freed in pieces, too.
+    while ended:
+        del ended[-LEFT_AT_ONCE:]
+        yield

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import Commit, LedgerError, Position
-from ...ledger.being_read import when_read
 from ...ledger.errors import BeingReadError
+from ...ledger.would_block import when_read
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandCloseConsumer,
@@ -36,13 +36,13 @@ from ..topics.creation import creates
 from ..topics.non_persistent import NonPersistentTopic
 from .authorizing import check_again
 from .checks import (
+    check_consumer,
     check_name,
     check_properties,
     check_reading,
     consumer_state_bytes,
     parse_topic,
 )
-from .limits import check_consumer
 from .non_persistent import add_listener, unsubscribe_listener
 from .schemas import is_in_use
 from .table import CommandTable

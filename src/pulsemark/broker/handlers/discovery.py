@@ -15,7 +15,7 @@ from ...proto.pulsar_api_pb2 import (
 from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
 from ..errors import RefusedError
 from ..topics.creation import check_room, creates, is_beyond_partitions, partitions_created
-from ..topics.name_patterns import compile_if_safe, matches, topics_hash
+from ..topics.topic_watchers import compile_if_safe, matches, topics_hash
 from .table import CommandTable
 
 if TYPE_CHECKING:

@@ -28,8 +28,14 @@ from ..topics.creation import creates
 from ..topics.deduplication import DuplicateMessageError
 from ..topics.producer import Producer
 from .authorizing import check_again
-from .checks import check_name, check_properties, parse_topic, producer_state_bytes
-from .limits import check_producer, last_stored
+from .checks import (
+    check_name,
+    check_producer,
+    check_properties,
+    last_stored,
+    parse_topic,
+    producer_state_bytes,
+)
 from .mirroring import append_mirrored, mirror_name, start_mirror
 from .non_persistent import publish
 from .schemas import schema_version_for

@@ -19,8 +19,13 @@ from ...wire import InvalidTopicNameError, check_namespace_or_older, commands
 from ..errors import RefusedError
 from ..security.authorization import Target
 from ..security.needs import namespace
-from ..topics.name_patterns import compile_if_safe, topics_hash, without_domain
-from ..topics.topic_watchers import TopicWatcher, matching
+from ..topics.topic_watchers import (
+    TopicWatcher,
+    compile_if_safe,
+    matching,
+    topics_hash,
+    without_domain,
+)
 from .authorizing import check_again
 from .checks import BYTES_PER_CHARACTER, STATE_BYTES
 from .discovery import PATTERN_MAX_CHARACTERS

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ...ledger import EARLIEST, LATEST, Position
-from ...ledger.being_read import when_read
+from ...ledger.would_block import when_read
 from ..cleaning.expiry import ask_to_expire
 from ..metrics.stats import bytes_from
 from ..policies.cleaning_policies import RETENTION

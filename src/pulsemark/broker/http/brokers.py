@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from ...ledger import LedgerError
-from ...ledger.being_read import in_pieces
+from ...ledger.would_block import in_pieces
 from ..configuration.dynamic_settings import DYNAMIC_NAMES
 from ..configuration.settings import runtime_settings
 from ..metrics.stats import StatsOptions, storage_size_bytes, topic_stats

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from ...ledger import Entry, EntryKind, Position
-from ...ledger.being_read import when_read
 from ...ledger.position import EARLIEST
+from ...ledger.would_block import when_read
 from ...metadata import (
     MessageFormatError,
     PrefixError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ledger import EARLIEST, LATEST, InvalidCursorError, Position
-from ...ledger.being_read import when_read
+from ...ledger.would_block import when_read
 from ...proto.pulsar_api_pb2 import KeyValue, ServerError
 from ..errors import RefusedError
 from ..handlers.checks import check_name, check_properties

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...compaction.view import CompactedView
 from ...ledger import ManagedLedger, Position
-from ...ledger.being_read import in_pieces
+from ...ledger.would_block import in_pieces
 from ..subscriptions.positions import shown_mark_delete
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic

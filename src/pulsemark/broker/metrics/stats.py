@@ -17,8 +17,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...ledger import Position, Run
-from ...ledger.being_read import in_pieces
-from ...ledger.rows import DamagedRecordError
+from ...ledger.run import DamagedRecordError
+from ...ledger.would_block import in_pieces
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode, ProducerAccessMode
 from ..configuration.config import BrokerConfig
 from ..counters import CompactionFigures, Rates

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
-from ...ledger.being_read import in_pieces
+from ...ledger.would_block import in_pieces
 from ..configuration.config import BrokerConfig
 from ..counters import WRITE_LATENCY_LIMITS_MS
 from ..policies.levels import Policies

@@ -33,8 +33,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ...ledger import CorruptEntryError, Entry, EntryKind, LedgerError, Position
-from ...ledger.being_read import arrival
 from ...ledger.errors import BeingReadError
+from ...ledger.would_block import arrival
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode
 from ...wire import commands

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import LedgerError, Position
-from ...ledger.being_read import when_read
+from ...ledger.would_block import when_read
 from ...proto.pulsar_api_pb2 import CommandSeek, ServerError
 from ..cooperative import Background
 from ..errors import RefusedError

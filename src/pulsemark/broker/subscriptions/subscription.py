@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
 from ...ledger import Cursor, ManagedLedger, Position
-from ...ledger.being_read import in_pieces, when_read
+from ...ledger.would_block import in_pieces, when_read
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, MessageIdData, ServerError
 from ...wire import commands
 from ..cooperative import PIECE_IDS, LongWork

@@ -39,7 +39,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 from ...ledger import Appended, Entry, EntryKind, ManagedLedger, Position
-from ...ledger.reading_on import entries_of
+from ...ledger.topic_log import entries_of
 from ...metadata import Buffer, MessageFormatError, PrefixError, peek, read_message_metadata
 from ...metadata.source_stamp import source_stamp_of
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...ledger import CatalogError
-from ...ledger.catalog_kinds import NAMESPACE_KIND, TENANT_KIND
-from ...ledger.store import MetadataStore
+from ...ledger.store import NAMESPACE_KIND, TENANT_KIND, MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import check_namespace_or_older, is_older_namespace
 from ..errors import RefusedError

@@ -26,8 +26,7 @@ from ..policies.topic_rules import NO_RULES, TopicRules
 from ..subscriptions.kafka_entries import Conversions
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from .producers import TopicProducers
-from .subscribe_limits import SubscribeLimits
-from .topic import Topic
+from .topic import SubscribeLimits, Topic
 from .topic_names import TopicNames
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import time
 
-from ...ledger.catalog_kinds import PARTITIONED_KIND
-from ...ledger.store import MetadataStore
+from ...ledger.store import PARTITIONED_KIND, MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..errors import RefusedError

@@ -1,20 +1,27 @@
-"""The partitions of a partitioned topic as a whole: opened, and their deletion finished."""
+"""The partitions of a partitioned topic as a whole: opened, grown, and their deletion finished.
+
+As in Pulsar, a partition that is added gets every durable subscription of the first one, at its
+beginning. So a consumer that notices the partition later misses nothing that was sent to it
+meanwhile.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...ledger import EARLIEST
 from ..ownership import NotOwnedError
 from .deduplication import SNAPSHOT_KIND
-from .schema_kinds import STORED_KINDS
+from .schemas import STORED_KINDS
+from .topic import Topic
 
 if TYPE_CHECKING:
     from ...wire import TopicName
     from ..storage import Storage
     from .registry import Topics
-    from .topic import Topic
 
-__all__ = ["finish_deletions", "is_owned", "open_all"]
+__all__ = ["finish_deletions", "is_owned", "open_all", "share_subscriptions"]
 
 
 def is_owned(topics: Topics, name: TopicName) -> bool:
@@ -50,3 +57,20 @@ def finish_deletions(topics: Topics, store: Storage) -> None:
         for kind in STORED_KINDS:
             topics.catalog.delete(kind, str(name))
         topics.partitioned.finish(name)
+
+
+async def share_subscriptions(partitions: Sequence[Topic]) -> None:
+    """Make the first partition's durable subscriptions on all others; durable on return.
+
+    Raises `RefusedError`.
+    """
+    if not partitions:
+        return
+    first, *others = partitions
+    names = {one.name: one.properties for one in first.subscriptions.values() if one.durable}
+    for topic in others:
+        for name, properties in names.items():
+            if name not in topic.subscriptions:
+                start = topic.clamp(EARLIEST)
+                made = topic.create_subscription(name, start, properties=dict(properties))
+                await made.stored()

@@ -23,7 +23,7 @@ NAME_SIZE_MAX_BYTES = 1024
 class ProducerConnection(ConsumerConnection, Protocol):
     """The connection of a producer."""
 
-    def has_ended(self) -> bool:
+    async def has_ended(self) -> bool:
         """Whether its client is gone, which is not noticed otherwise while it is not read."""
         ...
 

@@ -91,7 +91,7 @@ class TopicProducers:
         `most` is how many producers the topic may have; 0: without limit.
         """
         owner = self._exclusive
-        if owner is not None and owner.connection.has_ended():
+        if owner is not None and await owner.connection.has_ended():
             owner.leave()
         self._check_can_enter(producer)
         if producer.access_mode == ProducerAccessMode.Shared:

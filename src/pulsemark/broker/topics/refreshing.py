@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...ledger.catalog_kinds import NAMESPACE_KIND, PARTITIONED_KIND, TENANT_KIND
+from ...ledger.store import NAMESPACE_KIND, PARTITIONED_KIND, TENANT_KIND
 from .partitioned_topics import RETIRED_KIND
 from .policy_store import TOPIC_POLICY_KIND
-from .schema_kinds import STORED_KINDS
+from .schemas import STORED_KINDS
 from .topic_marks import EPOCH_KIND, TERMINATED_KIND
 
 if TYPE_CHECKING:

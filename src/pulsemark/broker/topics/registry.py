@@ -29,25 +29,22 @@ from ..policies.own_policies import MIRRORS, MirrorPolicies, StampPolicy
 from ..policies.topic_rules import rules_of
 from ..storage import Storage
 from ..subscriptions.delayed import DelayedTotal
-from .additions import Additions
 from .catalog_writer import CatalogWriter
-from .creation import check_room
+from .creation import Additions, check_room
 from .deduplication import SNAPSHOT_KIND
 from .entry_formats import EntryFormats
-from .invalid_names import invalid_name
 from .leader_epochs import LeaderEpochs, leader_name
 from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .non_persistent import NonPersistentTopics
 from .partitioned_topics import PartitionedTopics
-from .partitions import finish_deletions, is_owned, open_all
+from .partitions import finish_deletions, is_owned, open_all, share_subscriptions
 from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
 from .rule_keeping import RuleKeeping
-from .shared_subscriptions import share_subscriptions
 from .stamp_policies import StampPolicies
 from .topic import Topic
 from .topic_marks import TopicMarks
-from .topic_names import TopicNames
+from .topic_names import TopicNames, invalid_name
 
 __all__ = ["Topics"]
 

@@ -11,6 +11,9 @@ any more, and counting goes on after it. Deleting with force removes all version
 Whether a new schema fits is decided by `schema_compatibility`, in a thread, one comparison of the
 whole broker at a time. Only then the catalog's turn begins. If the topic's versions have changed
 meanwhile, the schema is compared again.
+
+`SchemaRules` says which rules hold for the schemas of a topic: its own, its namespace's, or the
+broker's. Its keys are those under which the policies are stored.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...ledger.catalog_kinds import SCHEMA_KIND
+from ...ledger.store import SCHEMA_KIND
 from ...metadata.schema_list import pack_schemas, unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema, ServerError
 from ...wire import TopicName
@@ -32,23 +35,46 @@ from ..configuration.config import BrokerConfig
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
 from .avro_schemas import AvroDefinition, Steps
 from .catalog_writer import CatalogWriter
-from .schema_compatibility import (
-    ALWAYS_COMPATIBLE,
-    check_compatible,
-    check_consumer,
-)
+from .policy_store import PolicyStore
+from .schema_compatibility import ALWAYS_COMPATIBLE, check_compatible, check_consumer
 from .schema_data import AVRO_KINDS, check_schema_data, kind_of
-from .schema_kinds import FACTS_KIND
-from .schema_rules import SchemaRules
 from .topic import Topic
 
-__all__ = ["SchemaVersion", "Schemas", "schema_id", "version_bytes"]
+__all__ = [
+    "FACTS_KIND",
+    "STORED_KINDS",
+    "SchemaRules",
+    "SchemaVersion",
+    "Schemas",
+    "schema_id",
+    "version_bytes",
+]
 
 #: Memory of a schema without its definition, rounded up.
 SCHEMA_BYTES = 1024
 #: A definition that is larger is refused: it would be read while nothing else runs.
 MAX_DEFINITION_BYTES = 1 << 20
 MAX_VERSIONS = 1_000
+#: When each version was registered, which ones are deletions, and their fingerprints: JSON.
+FACTS_KIND = "schema-facts"
+STORED_KINDS = (SCHEMA_KIND, FACTS_KIND)
+#: The names of the policies about schemas.
+STRATEGY = "schema_compatibility_strategy"
+OLD_STRATEGY = "schema_auto_update_compatibility_strategy"
+ALLOWS_UPDATE = "is_allow_auto_update_schema"
+ENFORCED = "schema_validation_enforced"
+#: The strategy that the older policy means, by its value.
+OF_OLD = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
+UNDEFINED = "UNDEFINED"
 
 _VERSION = struct.Struct(">Q")
 
@@ -399,3 +425,43 @@ def _copy(schema: Schema) -> Schema:
     copy = Schema()
     copy.CopyFrom(schema)
     return copy
+
+
+class SchemaRules:
+    """The rules for the schemas of any topic, as they are now."""
+
+    def __init__(self, config: BrokerConfig, store: PolicyStore) -> None:
+        self._config = config
+        self._store = store
+
+    def strategy(self, name: TopicName) -> str:
+        """The compatibility strategy, one of `policies.schema_rules.STRATEGIES`."""
+        namespace = name.namespace
+        for found in (
+            self._store.in_topic(name, STRATEGY),
+            self._store.in_namespace(namespace, STRATEGY),
+            OF_OLD.get(self._store.in_namespace(namespace, OLD_STRATEGY) or ""),
+            self._config.schema_compatibility_strategy,
+        ):
+            if found is not None and found != UNDEFINED:
+                return str(found)
+        return "FULL"
+
+    def allows_update(self, name: TopicName) -> bool:
+        """Whether a producer or consumer may add a schema."""
+        return bool(
+            self._set(name, ALLOWS_UPDATE, self._config.is_allow_auto_update_schema_enabled)
+        )
+
+    def is_enforced(self, name: TopicName) -> bool:
+        """Whether a producer needs a schema where the topic has one."""
+        return self._config.is_schema_validation_enforced or bool(self._set(name, ENFORCED, False))
+
+    def _set(self, name: TopicName, key: str, default: bool) -> Any:
+        for found in (
+            self._store.in_topic(name, key),
+            self._store.in_namespace(name.namespace, key),
+        ):
+            if found is not None:
+                return found
+        return default

@@ -13,6 +13,7 @@ Everything here runs on the event loop. Blocking work (opening a ledger, the cat
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
@@ -31,13 +32,14 @@ from ...ledger import (
     ManagedLedger,
     Position,
 )
-from ...ledger.being_read import in_pieces
+from ...ledger.would_block import in_pieces
+from ...metadata import Clock
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import MessageId, TopicName
 from ..configuration.config import BrokerConfig
 from ..counters import Flows, RateMeter, TopicCleaning, TopicCounters
 from ..errors import LimitReachedError, RefusedError
-from ..policies.rate_limits import DispatchLimit
+from ..policies.rate_limits import DispatchLimit, TokenBucket
 from ..policies.topic_rules import NO_RULES, TopicRules
 from ..subscriptions.consumer import Consumer, closing
 from ..subscriptions.delayed import DelayedTotal
@@ -47,12 +49,14 @@ from ..subscriptions.subscription import Subscription
 from .admission import Admission
 from .deduplication import Deduplication
 from .producers import TopicProducers
-from .subscribe_limits import SubscribeLimits
 
-__all__ = ["Topic", "TopicInUseError"]
+__all__ = ["SubscribeLimits", "Topic", "TopicInUseError"]
 
 
 log = logging.getLogger(__name__)
+
+#: Consumers whose subscribing is counted for a topic; those that subscribed last are kept.
+SUBSCRIBERS_MAX = 10_000
 
 #: Batches with a larger uncompressed size are not parsed on the event loop.
 MAX_OPENED_BYTES = 8 * 1024 * 1024
@@ -432,3 +436,39 @@ def last_kept_index(entry: Entry, last: int) -> int:
     except (BatchFormatError, CompressionUnavailableError, MessageFormatError):
         return last
     return next((i for i in reversed(range(len(members))) if not members[i].hole), last)
+
+
+class SubscribeLimits:
+    """How often each consumer may subscribe to a topic (the policy subscribeRate).
+
+    A consumer is known by host, name and id.
+    """
+
+    __slots__ = ("_buckets", "_rate")
+
+    def __init__(self) -> None:
+        self._rate: tuple[tuple[str, object], ...] = ()
+        # Made when it is needed: most topics never do.
+        self._buckets: OrderedDict[object, TokenBucket] | None = None
+
+    def allows(self, rate: tuple[tuple[str, int], ...], consumer: object, clock: Clock) -> bool:
+        """Whether a consumer may subscribe now; if so, it is counted."""
+        if rate != self._rate:
+            self._rate, self._buckets = rate, None
+        limits = dict(rate)
+        most = limits["subscribeThrottlingRatePerConsumer"]
+        if most <= 0:
+            return True
+        if self._buckets is None:
+            self._buckets = OrderedDict()
+        bucket = self._buckets.pop(consumer, None)
+        if bucket is None:
+            period_ms = max(limits["ratePeriodInSecond"], 1) * 1000
+            bucket = TokenBucket(most, period_ms, clock)
+        self._buckets[consumer] = bucket
+        if len(self._buckets) > SUBSCRIBERS_MAX:
+            self._buckets.popitem(last=False)
+        if bucket.available() < 1:
+            return False
+        bucket.take(1)
+        return True

@@ -5,25 +5,44 @@ order of the changes, with the digest of all matching names. There can be many w
 digest takes time in proportion to the number of topics. So the changes of a namespace are gathered
 in one place, and one work in pieces tells all its watchers. What a pattern matches is found once,
 for all watchers that have it. Nothing is kept for a single watcher meanwhile.
+
+A client's pattern, a regular expression, runs on the event loop, which serves all other clients,
+too. So only patterns that take about linear time are used (`compile_if_safe`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...metadata import crc32c
+from ...metadata.partition_names import partition_of
 from ..cooperative import at_once
-from .name_patterns import matches, topics_hash
 
 if TYPE_CHECKING:
     from ..memory import Reservation
     from .topic_names import TopicNames
 
-__all__ = ["NAMES_AT_ONCE", "TopicWatcher", "TopicWatchers", "matching"]
+__all__ = [
+    "NAMES_AT_ONCE",
+    "TopicWatcher",
+    "TopicWatchers",
+    "compile_if_safe",
+    "matches",
+    "matching",
+    "topics_hash",
+    "without_domain",
+]
 
 #: Names that are filtered in one piece.
 NAMES_AT_ONCE = 200
+PATTERN_SIZE_MAX_BYTES = 256
+MAX_REPETITIONS = 2
+#: Escapes that stand for one character, or for one of a class.
+_ESCAPES = re.compile(r"\\[.dDwWsS/_:-]")
+#: What makes matching slow: a repeated group, or an escape with another meaning (\1).
+_SLOW = re.compile(r"\)[*+?{]|\\")
 
 
 class TopicWatcher:
@@ -145,3 +164,34 @@ class TopicWatchers:
             if watcher.home is self:
                 watcher.notify(watcher, new, deleted, digest)
             yield
+
+
+def compile_if_safe(pattern: str) -> re.Pattern[str] | None:
+    """The compiled pattern; None if matching could take too long. Raises re.error."""
+    compiled = re.compile(without_domain(pattern))
+    if len(pattern.encode()) > PATTERN_SIZE_MAX_BYTES:
+        return None
+    plain = _ESCAPES.sub("", pattern)
+    repetitions = sum(plain.replace("(?", "(").count(sign) for sign in "*+{?")
+    if _SLOW.search(plain) or repetitions > MAX_REPETITIONS:
+        return None
+    return compiled
+
+
+def matches(pattern: re.Pattern[str], name: str) -> bool:
+    """Whether the pattern matches the whole name.
+
+    As in Pulsar, the domain does not count, and a partition has the name of its topic: Java clients
+    look for a topic's partitions with ``^persistent://tenant/namespace/topic$``.
+    """
+    return pattern.fullmatch(partition_of(without_domain(name))[0]) is not None
+
+
+def topics_hash(names: Iterable[str]) -> str:
+    """Pulsar's digest of a list of topics: CRC32C of the sorted names, little-endian hex."""
+    return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
+
+
+def without_domain(name: str) -> str:
+    """A name or pattern without `persistent://` or `non-persistent://`."""
+    return name.partition("://")[2] or name

@@ -13,8 +13,8 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochRes
 
 from ...finder import Finder, Found, IndexOutOfRangeError
 from ...ledger import EntryKind, LedgerError
-from ...ledger.being_read import when_read
 from ...ledger.epochs import epoch_runs
+from ...ledger.would_block import when_read
 from ..access import Operation
 from ..errors import Code, KafkaError
 from ..partitions import KafkaPartition, shown_epoch

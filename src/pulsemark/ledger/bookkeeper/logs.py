@@ -14,8 +14,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ...coordination import Create, Delete, Operation, Set
-from ..chain import Link, chain_of
-from ..run import RunHeader
+from ..run import Link, RunHeader, chain_of
 from .client.errors import FAILURES, LedgerMissingError
 from .nodes import RunRecord, cut, ended, header_metadata, pack_log, unpack_log
 from .read_ahead import UnreadableEntryError

@@ -14,8 +14,7 @@ from ...metadata.compression import DecompressionError, decompress
 from ...proto.managed_ledger_pb2 import InfoCompression, ManagedCursorInfo, ManagedLedgerInfo
 from ..entry import EntryKind
 from ..errors import CatalogError
-from ..rows import DamagedRecordError
-from ..run import RunHeader
+from ..run import DamagedRecordError, RunHeader
 from .client.entries import LedgerEntry
 from .run import BookKeeperRun, RunOwner, WrittenRows, end_offset
 from .stored_entry import Facts, own_facts

@@ -15,9 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 from ...coordination import Coordination, CoordinationError, NodeMissingError, connect
-from ..chain import chain_of
 from ..errors import CatalogError, TopicNotFoundError
-from ..run import Run, RunHeader
+from ..run import Run, RunHeader, chain_of
 from ..topic_log import TopicLog
 from .address import DEFAULT_ROOT, StoreAddress
 from .client.errors import FAILURES, BookKeeperError, LedgerMissingError

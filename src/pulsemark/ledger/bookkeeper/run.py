@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...metadata import Buffer, PrefixError, peek
 from ..commit.batch import ROW_FIELDS
-from ..entry import Entry, EntryKind, RecordHead
-from ..lru import Lru
-from ..packed_entry import HEAD, pack, unpack_all
+from ..entry import HEAD, Entry, EntryKind, RecordHead, pack, unpack_all
 from ..position import Position
-from ..rows import DamagedRecordError, IoCount, Probe, Row
-from ..run import Run, RunHeader
+from ..run import DamagedRecordError, IoCount, Probe, Row, Run, RunHeader
+from ..tail_cache import Lru
 from .read_ahead import LedgerAccess, UnreadableEntryError
 from .stored_entry import BadEntryError, Facts, as_given, own_facts, read_facts
 

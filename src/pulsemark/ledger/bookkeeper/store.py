@@ -14,11 +14,9 @@ from ...coordination import Coordination, CoordinationError, connect
 from ...metadata import Clock, SystemClock
 from ..commit.group_commit import Notify
 from ..errors import CatalogError, OwnershipLostError
-from ..options import StoreOptions
-from ..store_core import StoreSetup
-from ..store_state import StoreState
+from ..store_core import StoreOptions, StoreSetup
+from ..store_state import StoreState, make_uninterrupted
 from ..topic_store import TopicStore
-from ..uninterrupted import make_uninterrupted
 from .address import DEFAULT_ROOT, StoreAddress
 from .client.errors import BookKeeperError
 from .ledger_ids import LedgerIds

@@ -31,8 +31,7 @@ from ...metadata import (
     strip,
 )
 from ..commit.batch import ROW_FIELDS, Group
-from ..entry import LAST_KIND, EntryKind
-from ..packed_entry import HEAD, KINDS
+from ..entry import HEAD, KINDS, LAST_KIND, EntryKind
 
 __all__ = [
     "BadEntryError",

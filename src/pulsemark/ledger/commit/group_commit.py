@@ -48,11 +48,10 @@ from queue import Empty, SimpleQueue
 from typing import Protocol, TypeAlias
 
 from ..errors import CallbackError, FencedError, LedgerError
-from ..read_turns import ReadTurns
 from ..run import Run
-from ..store_state import StoreState
-from ..uninterrupted import holds, is_of_handler
+from ..store_state import StoreState, holds, is_of_handler
 from .batch import Batch, Beginning, Bell, Commit, Group, Owner, Pending, show
+from .read_throttle import ReadTurns
 
 
 @dataclass(slots=True)

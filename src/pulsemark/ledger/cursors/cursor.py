@@ -29,9 +29,15 @@ from ..errors import InvalidCursorError, LedgerError
 from ..position import Position
 from ..store_state import StoreState
 from ..topic_log import UNKNOWN_COUNT
-from .acked_place import AckedPlace
-from .cursor_log import CursorLog, knows_messages, messages_between
-from .partial_batches import bits_of, signed_words_of, words_of
+from .ack_state import (
+    AckedPlace,
+    CursorLog,
+    bits_of,
+    knows_messages,
+    messages_between,
+    signed_words_of,
+    words_of,
+)
 from .position_ranges import PositionRanges
 
 _CHANGES_PER_SNAPSHOT = 1000

@@ -23,12 +23,11 @@ from ...proto.cursor_pb2 import CursorRecord
 from ..commit.batch import DONE, Appended, Commit
 from ..entry import Entry, EntryKind
 from ..errors import CorruptEntryError, InvalidCursorError, LedgerError
-from ..options import StoreOptions
 from ..position import EARLIEST, Position
-from ..reading_on import read_on
 from ..run import Run
+from ..store_core import StoreOptions
 from ..store_state import StoreState
-from ..topic_log import ReadableLog, TopicLog
+from ..topic_log import ReadableLog, TopicLog, read_on
 from .cursor import Cursor, KeptProperties, RecordLimits, packed_properties
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from typing import Self, cast
 
 from ..errors import CorruptFileError, TopicNotFoundError
 from ..run import Run
-from ..topic_log import LogSnapshot, TopicLog
-from ..topic_names import full_topic_name
+from ..topic_log import LogSnapshot, TopicLog, full_topic_name
 from .io.fd_cache import FdCache
 from .io.files import Files, OsFiles
 from .io.folder import (
@@ -32,10 +31,8 @@ from .io.folder import (
     list_segments,
     segment_path,
 )
-from .segment.chain import counting_segments
-from .segment.filer import Filer
-from .segment.headers import read_named_header
-from .segment.salvage import salvage_headers
+from .segment.filer import Filer, counting_segments
+from .segment.salvage import read_named_header, salvage_headers
 from .segment.segment import Segment
 from .segment.segment_format import SegmentHeader
 

@@ -20,15 +20,14 @@ from ..errors import CatalogError
 from ..run import Run, RunHeader
 from ..store_core import StoreSetup
 from ..store_state import ForeignCatalog, StoreState
-from .catalog.catalog import Catalog
+from .catalog import Catalog
 from .commit.batch_writer import BatchWriter
 from .commit.checkpoint import Checkpointer
 from .commit.journal import Journal
 from .io.fd_cache import FdCache
 from .io.files import Files
-from .io.folder import CATALOG_NAME, FolderLock, SegmentId, probe_folder
-from .io.reserve import Reserve
-from .opening.recovery import recover, remove_journal
+from .io.folder import CATALOG_NAME, FolderLock, Reserve, SegmentId, probe_folder
+from .recovery import recover, remove_journal
 from .segment.filer import Filer
 from .segment.segment import Segment
 from .segment.segment_format import SegmentHeader, new_secret
@@ -174,7 +173,7 @@ class LocalLedgers:
         self._reserve.try_to_fill_up()
 
     def freeing(self, work: Callable[[], T]) -> T:
-        """Do work that frees space; on a full disk it may use the reserve (see `reserve`)."""
+        """Do work that frees space; on a full disk it may use the reserve (see `Reserve`)."""
         done = self._reserve.with_space_for(work)
         self._reserve.try_to_fill_up()
         return done

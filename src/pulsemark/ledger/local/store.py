@@ -15,15 +15,12 @@ from pathlib import Path
 
 from ...metadata import Clock, SystemClock
 from ..commit.group_commit import Notify
-from ..options import StoreOptions
-from ..store_core import StoreSetup
-from ..store_state import StoreState
+from ..store_core import StoreOptions, StoreSetup
+from ..store_state import StoreState, make_uninterrupted
 from ..topic_store import TopicStore
-from ..uninterrupted import make_uninterrupted
-from .catalog.catalog import Catalog
+from .catalog import Catalog
 from .io.files import Files, OsFiles
-from .io.folder import lock_folder, prepare_folder, warn_if_public
-from .io.reserve import Reserve
+from .io.folder import Reserve, lock_folder, prepare_folder, warn_if_public
 from .ledgers import LocalLedgers
 
 

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..chain import chain_of
 from ..errors import CatalogError, OwnershipLostError
-from ..run import RunHeader
+from ..run import RunHeader, chain_of
 
 
 class Content:

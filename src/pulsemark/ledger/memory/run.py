@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ...metadata import Buffer, PrefixError, peek
-from ..entry import Entry, EntryKind, RecordHead
-from ..packed_entry import HEAD, KINDS, pack, unpack, unpack_all
+from ..entry import HEAD, KINDS, Entry, EntryKind, RecordHead, pack, unpack, unpack_all
 from ..position import Position
-from ..rows import DamagedRecordError, IoCount, Probe, Row
-from ..run import Run
+from ..run import DamagedRecordError, IoCount, Probe, Row, Run
 from .folder import Content
 
 

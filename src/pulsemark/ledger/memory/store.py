@@ -7,11 +7,9 @@ from pathlib import Path
 
 from ...metadata import Clock, SystemClock
 from ..commit.group_commit import Notify
-from ..options import StoreOptions
-from ..store_core import StoreSetup
-from ..store_state import StoreState
+from ..store_core import StoreOptions, StoreSetup
+from ..store_state import StoreState, make_uninterrupted
 from ..topic_store import TopicStore
-from ..uninterrupted import make_uninterrupted
 from .folder import MemoryFolder
 from .ledgers import MemoryLedgers
 

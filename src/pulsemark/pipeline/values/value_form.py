@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from ...ledger.catalog_kinds import SCHEMA_KIND
 from ...ledger.local.io.folder import CATALOG_NAME
+from ...ledger.store import SCHEMA_KIND
 from ...maintenance.verify_catalog import read_properties
 from ...metadata.partition_names import partition_of
 from ...metadata.schema_list import unpack_schemas

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.ledger.local.commit.journal import GroupRef, Journal
-from pulsemark.ledger.local.commit.journal_replay import replay
+from pulsemark.ledger.local.commit.journal import GroupRef, Journal, replay
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import journal_folder, journal_path
 

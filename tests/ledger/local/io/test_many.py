@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pulsemark.ledger.local.io.many import FEW, THREADS, for_each
+from pulsemark.ledger.local.io.fd_cache import FEW, THREADS, for_each
 
 
 def test_many_items_are_worked_on_at_the_same_time():

@@ -14,8 +14,7 @@ import pytest
 
 from pulsemark.ledger import EARLIEST, FencedError, LocalStore, ManagedLedger, StoreOptions
 from pulsemark.ledger.errors import CatalogFullError
-from pulsemark.ledger.local.io.folder import RESERVE_NAME
-from pulsemark.ledger.local.io.reserve import RESERVE_BYTES, Reserve
+from pulsemark.ledger.local.io.folder import RESERVE_BYTES, RESERVE_NAME, Reserve
 from pulsemark.testing.faulty_files import FaultyFiles
 
 TOPIC = "persistent://public/default/orders"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pulsemark.ledger import EARLIEST, FolderReader, Position
-from pulsemark.ledger.chain import UNKNOWN_COUNT, chain_of
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader
-from pulsemark.ledger.reading_on import read_on
+from pulsemark.ledger.run import UNKNOWN_COUNT, chain_of
+from pulsemark.ledger.topic_log import read_on
 
 TOPIC = "persistent://public/default/orders"
 

@@ -15,8 +15,12 @@ from pulsemark.ledger.local.io.folder import ledgers_folder, make_folder_durably
 from pulsemark.ledger.local.ledgers import LocalLedgers
 from pulsemark.ledger.local.segment.filer import Filer
 from pulsemark.ledger.local.segment.index_file import open_index
-from pulsemark.ledger.local.segment.life import SegmentState, SegmentStateError
-from pulsemark.ledger.local.segment.segment import Segment, as_segment
+from pulsemark.ledger.local.segment.segment import (
+    Segment,
+    SegmentState,
+    SegmentStateError,
+    as_segment,
+)
 from pulsemark.testing.faulty_files import FaultyFiles
 from pulsemark.testing.simulated_disk import SimulatedDisk
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pulsemark.ledger.local.io.fd_cache import FdCache
 from pulsemark.ledger.local.io.files import OsFiles
-from pulsemark.ledger.local.segment.index_format import (
+from pulsemark.ledger.local.segment.index_file import (
     CHUNK_ROWS,
     TRAILER_SIZE,
     BadIndexError,
@@ -19,7 +19,7 @@ from pulsemark.ledger.local.segment.index_format import (
 )
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader
 from pulsemark.ledger.local.segment.time_index import ChunkCache, TimeIndex
-from pulsemark.ledger.rows import IoCount
+from pulsemark.ledger.run import IoCount
 
 FLOOR_MS = 1000
 COUNTS = sorted({0, 1, CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 4095, 4096, 4097, 10_000})

@@ -18,12 +18,11 @@ from operator import attrgetter
 
 from ...commit.batch import ROW_FIELDS, Batch, Group, Owner, all_buffers
 from ...commit.group_commit import EntryWriter, Outcome, PlainWrite
-from ...uninterrupted import is_of_handler
+from ...store_state import is_of_handler
 from ..io.files import write_all
 from ..segment.filer import Filer
-from ..segment.index_format import CHUNK_ROWS
-from ..segment.life import SegmentState
-from ..segment.segment import Segment
+from ..segment.index_file import CHUNK_ROWS
+from ..segment.segment import Segment, SegmentState
 from .journal import GroupRef, Journal
 
 _log = logging.getLogger(__name__)

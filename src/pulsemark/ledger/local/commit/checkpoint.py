@@ -18,11 +18,11 @@ import threading
 from ...commit.batch import Owner
 from ...commit.group_commit import GroupCommit
 from ...errors import CatalogError
-from ...options import StoreOptions
-from ..catalog.catalog import Catalog
-from ..io.many import for_each
+from ...store_core import StoreOptions
+from ..catalog import Catalog
+from ..io.fd_cache import for_each
 from ..segment.filer import Due, Filer
-from ..segment.life import SegmentState
+from ..segment.segment import SegmentState
 from .batch_writer import BatchWriter, Written
 from .journal import Journal
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 import os
 import resource
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from .files import Files
 
@@ -132,3 +134,49 @@ class FdCache:
         for opened in unused[: 1 + self._limit // 16]:
             del self._by_path[opened.path]
             self._close(opened)
+
+
+T = TypeVar("T")
+
+THREADS = 8
+FEW = 16
+"""For fewer items no thread is started."""
+
+
+def for_each(work: Callable[[T], object], items: Iterable[T], *, threaded: bool) -> None:
+    """Call ``work`` with each item, in any order; returns when all calls have returned.
+
+    Without ``threaded``, or for few items, the calling thread does everything, in order. With
+    threads, all items are worked on even if a call raises; then one of the exceptions is raised.
+    """
+    left = deque(items)
+    if not threaded or len(left) < FEW:
+        for item in left:
+            work(item)
+        return
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        while left:
+            try:
+                item = left.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            try:
+                work(item)
+            except BaseException as error:  # noqa: BLE001 - raised in the calling thread
+                errors.append(error)
+
+    helpers = []
+    for number in range(THREADS - 1):
+        helper = threading.Thread(target=run, name=f"pulsemark-sync-{number}", daemon=True)
+        try:
+            helper.start()
+        except RuntimeError:  # no thread can be started: the calling thread does it alone
+            break
+        helpers.append(helper)
+    run()
+    for helper in helpers:
+        helper.join()
+    if errors:
+        raise errors[0]

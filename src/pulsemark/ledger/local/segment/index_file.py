@@ -1,42 +1,74 @@
-"""Reading and writing index files: the only place that knows their layout.
+r"""Reading and writing index files: the only place that knows their layout.
 
 The index of an open segment, opening a folder, reading damaged headers and `verify` all read
 through `IndexFile`. It checks the format of what it reads; its callers decide whether to trust the
 content. `IndexWriter` writes for the segment's owner. The file is a cache, so it is synced only
 where the order of its parts matters.
+
+**Its bytes.**
+Bytes of a segment's index file (``.idx``): address and time of every entry, 16 bytes each.
+
+The file is a cache: if it is missing or fails a check, it is made again from the segment. Every
+byte comes out the same, except in the rows of entries that were removed or lost since. It also has
+the second copy of the segment's header: if one copy is damaged, the other one is used. All integers
+are little-endian. Header::
+
+     0  magic "PMKINDX\n"    8
+     8  version              u16
+    10  features             u16
+    12  segment number       u32
+    16  ledger id            u64
+    24  segment header size  u32   0 in version 1, which has no copy of it
+    28  CRC32C of all before u32
+    32  segment header             as in the segment, with its own checksum
+
+Then chunks of exactly 1024 rows; only the last one of a sealed segment may have fewer. A chunk::
+
+     0  marker "PMKC"        4
+     4  CRC32C               u32   seeded with the ledger id and segment number; of all below
+     8  first row            u32   row number = entry id - the segment's first entry id
+    12  row count            u32
+    16  entry time before    u64   running maximum of entry times before this chunk
+    24  next before          u32   messages of the segment before this chunk
+    28  end offset           u32   where in the segment the entry of the last row ends
+    32  content CRC32C       u32   of the segment's bytes from the first row's record to the end
+                               offset: a long read checks one sum instead of one per record
+    36  content known        u32   1; 0 if damage was found when the index was made
+    40  times                u64 x count   running maximum of entry times, up to and with the row
+        nexts                u32 x count   messages of the segment up to and with the row
+        offsets              u32 x count   where the row's record begins in the segment
+
+They are columns, so that a search bisects one without reading the others. A sealed segment's index
+ends with a trailer::
+
+     0  marker "PMKE"        4
+     4  CRC32C               u32   seeded likewise; of all below
+     8  row count            u32
+    12  messages             u32
+    16  end offset           u32   length of the segment's valid part
+    20  zero                 u32
+    24  highest entry time   u64
+    32  highest append time  u64
 """
 
 from __future__ import annotations
 
 import os
+import struct
+import sys
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
 
-from ...rows import IoCount
-from ..io.files import Files, read_up_to, write_all
+from ....metadata.crc import crc32c
+from ...run import IoCount, Row
+from ..io.files import Buffer, Files, read_up_to, write_all
 from ..io.folder import SegmentId, index_path
-from .index_format import (
-    CHUNK_HEADER_SIZE,
-    CHUNK_ROWS,
-    INDEX_HEADER_SIZE,
-    ROW_SIZE,
-    TRAILER_SIZE,
-    Chunk,
-    ChunkEnds,
-    Trailer,
-    chunk_offset,
-    index_seed,
-    pack_index_header,
-    unpack_chunk,
-    unpack_chunk_ends,
-    unpack_index_version,
-    unpack_trailer,
-)
 from .segment_format import SEGMENT_HEADER_LIMIT, SegmentHeader
 
-CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
-"""Size of a full chunk."""
 _CHUNKS_AT_ONCE = 16
 """So many chunks, 256 KiB, stay in the processor's cache while they are checked."""
 
@@ -199,3 +231,207 @@ def open_index(files: Files, segment: Path, segment_id: SegmentId) -> Iterator[I
         yield IndexFile(files, fd, segment_id)
     finally:
         files.close(fd)
+
+
+INDEX_MAGIC = b"PMKINDX\n"
+INDEX_VERSION = 2
+CHUNK_ROWS = 1024
+ROW_SIZE = 16
+
+_HEADER = struct.Struct("<8sHHIQI")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+INDEX_HEADER_SIZE = _HEADER.size + _U32.size
+_CHUNK_LEAD = struct.Struct("<4sI")
+_CHUNK = struct.Struct("<IIQIIII")
+CHUNK_HEADER_SIZE = _CHUNK_LEAD.size + _CHUNK.size
+CHUNK_BYTES = CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE
+"""Size of a full chunk."""
+_TRAILER = struct.Struct("<IIIIQQ")
+TRAILER_SIZE = _CHUNK_LEAD.size + _TRAILER.size
+_CHUNK_MARKER = b"PMKC"
+_TRAILER_MARKER = b"PMKE"
+_SEED = struct.Struct("<QI")
+assert (INDEX_HEADER_SIZE, CHUNK_HEADER_SIZE, TRAILER_SIZE) == (32, 40, 40)
+
+
+class BadIndexError(Exception):
+    """The index file is damaged at ``row``; that part is made again from the segment."""
+
+    def __init__(self, reason: str, row: int) -> None:
+        self.row = row
+        super().__init__(reason)
+
+
+def index_seed(ledger_id: int, segment_no: int) -> int:
+    """Start value of the checksums, so that another segment's index does not match."""
+    return crc32c(_SEED.pack(ledger_id, segment_no))
+
+
+def chunk_offset(number: int, head_size: int = INDEX_HEADER_SIZE) -> int:
+    """Where chunk ``number`` begins; ``head_size`` is the size of all before the first chunk."""
+    return head_size + number * (CHUNK_HEADER_SIZE + CHUNK_ROWS * ROW_SIZE)
+
+
+def pack_index_header(ledger_id: int, segment_no: int, segment_header: bytes = b"") -> bytes:
+    """All bytes before the chunks; without ``segment_header`` those of version 1."""
+    version = INDEX_VERSION if segment_header else 1
+    size = len(segment_header)
+    body = _HEADER.pack(INDEX_MAGIC, version, 0, segment_no, ledger_id, size)
+    return body + _U32.pack(crc32c(body)) + segment_header
+
+
+def unpack_index_version(data: bytes) -> int | None:
+    """The version in an index file's first 32 bytes; None if they are not a header."""
+    if len(data) < INDEX_HEADER_SIZE or data[:8] != INDEX_MAGIC:
+        return None
+    body = data[: _HEADER.size]
+    if crc32c(body) != _U32.unpack_from(data, _HEADER.size)[0]:
+        return None
+    return int(_HEADER.unpack(body)[1])
+
+
+Column: TypeAlias = "array[int] | memoryview"
+"""One number per row."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Up to 1024 rows, as three columns. Columns read from a file are views and cannot grow."""
+
+    first_row: int
+    time_before_ms: int
+    next_before: int
+    end_offset: int
+    times: Column
+    nexts: Column
+    offsets: Column
+    content_crc: int = 0
+    content_known: bool = True
+
+    def row(self, row: int) -> Row:
+        """One row, by its number in the segment."""
+        at, offsets = row - self.first_row, self.offsets
+        end = offsets[at + 1] if at + 1 < len(offsets) else self.end_offset
+        return Row(self.times[at], self.nexts[at], offsets[at], end)
+
+    def pack(self, seed: int) -> bytes:
+        """The chunk's bytes."""
+        core = b"".join(
+            (
+                _CHUNK.pack(
+                    self.first_row,
+                    len(self.times),
+                    self.time_before_ms,
+                    self.next_before,
+                    self.end_offset,
+                    self.content_crc,
+                    self.content_known,
+                ),
+                _little_endian(self.times),
+                _little_endian(self.nexts),
+                _little_endian(self.offsets),
+            )
+        )
+        return _CHUNK_LEAD.pack(_CHUNK_MARKER, crc32c(core, seed)) + core
+
+
+class ChunkEnds(NamedTuple):
+    """What loading an index needs of a chunk: what is before its rows, and its last row."""
+
+    row_count: int
+    time_before_ms: int
+    next_before: int
+    end_offset: int
+    last_time_ms: int
+    last_next: int
+
+
+def unpack_chunk_ends(data: Buffer, seed: int, first_row: int) -> ChunkEnds:
+    """As `unpack_chunk`, with the same checks, without making columns."""
+    count, time_before, next_before, end, _, _ = _checked_chunk(data, seed, first_row)
+    times_end = CHUNK_HEADER_SIZE + 8 * count
+    (last_time,) = _U64.unpack_from(data, times_end - 8)
+    (last_next,) = _U32.unpack_from(data, times_end + 4 * (count - 1))
+    return ChunkEnds(count, time_before, next_before, end, last_time, last_next)
+
+
+def unpack_chunk(data: Buffer, seed: int, first_row: int) -> Chunk:
+    """Parse the chunk that begins with row ``first_row``; raises BadIndexError."""
+    count, time_before, next_before, end, content_crc, content_known = _checked_chunk(
+        data, seed, first_row
+    )
+    view = memoryview(data)
+    times_end = CHUNK_HEADER_SIZE + 8 * count
+    nexts_end = times_end + 4 * count
+    return Chunk(
+        first_row,
+        time_before,
+        next_before,
+        end,
+        _column("Q", view[CHUNK_HEADER_SIZE:times_end]),
+        _column("I", view[times_end:nexts_end]),
+        _column("I", view[nexts_end : CHUNK_HEADER_SIZE + count * ROW_SIZE]),
+        content_crc,
+        content_known == 1,
+    )
+
+
+def _checked_chunk(data: Buffer, seed: int, first_row: int) -> tuple[int, int, int, int, int, int]:
+    """The header's fields from the row count on, after all checks; raises BadIndexError."""
+    if len(data) < CHUNK_HEADER_SIZE:
+        raise BadIndexError("chunk header is cut off", first_row)
+    marker, crc = _CHUNK_LEAD.unpack_from(data)
+    (found_row, count, time_before, next_before, end,
+     content_crc, content_known) = _CHUNK.unpack_from(data, _CHUNK_LEAD.size)  # fmt: skip
+    size = CHUNK_HEADER_SIZE + count * ROW_SIZE
+    if marker != _CHUNK_MARKER or not 0 < count <= CHUNK_ROWS or len(data) < size:
+        raise BadIndexError("the chunk is cut off or out of place", first_row)
+    view = memoryview(data)
+    if crc32c(view[_CHUNK_LEAD.size : size], seed) != crc or found_row != first_row:
+        raise BadIndexError("chunk checksum does not match", first_row)
+    return count, time_before, next_before, end, content_crc, content_known
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """The sums over a sealed segment."""
+
+    row_count: int
+    message_count: int
+    end_offset: int
+    entry_time_max_ms: int
+    append_time_max_ms: int
+
+    def pack(self, seed: int) -> bytes:
+        """The trailer's bytes."""
+        rows, messages, end, *maxima = astuple(self)
+        core = _TRAILER.pack(rows, messages, end, 0, *maxima)
+        return _CHUNK_LEAD.pack(_TRAILER_MARKER, crc32c(core, seed)) + core
+
+
+def unpack_trailer(data: bytes, seed: int) -> Trailer | None:
+    """The trailer, or None if these bytes are not a trailer."""
+    if len(data) != TRAILER_SIZE:
+        return None
+    marker, crc = _CHUNK_LEAD.unpack_from(data)
+    if marker != _TRAILER_MARKER or crc32c(data[_CHUNK_LEAD.size :], seed) != crc:
+        return None
+    rows, messages, end, _, *maxima = _TRAILER.unpack_from(data, _CHUNK_LEAD.size)
+    return Trailer(rows, messages, end, *maxima)
+
+
+def _little_endian(column: Column) -> bytes:
+    if sys.byteorder == "big":
+        column = array("Q" if column.itemsize == 8 else "I", column)
+        column.byteswap()
+    return column.tobytes()
+
+
+def _column(typecode: Literal["Q", "I"], data: memoryview) -> Column:
+    if sys.byteorder == "little":
+        return data.cast(typecode)
+    column: array[int] = array(typecode)
+    column.frombytes(data)
+    column.byteswap()
+    return column

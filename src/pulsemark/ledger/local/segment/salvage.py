@@ -1,22 +1,13 @@
-"""Salvage of segments with damaged headers: exact restoring first, then rebuilding for version 1.
+"""Reading segment headers: the one place that does, damaged ones included.
 
-`headers` restores headers exactly. That is all that can be done for segments of version 2. Those of
-version 1 have no second copy of their header, and their records have the same marker in every
-segment. Their headers are rebuilt from other sources, the surest first:
+A header has one checksum: a single wrong bit makes it unusable, though the records after it are
+whole. In version 2 the index file has a second copy, which is used then. If that is damaged too,
+one flipped bit is found by trying: with the bit flipped back, the checksum matches again. Both ways
+are exact, and nothing else is tried: records of version 2 can only be found with the secret in the
+header, and a guess could take what a client put into a body for a record. For segments of version
+1, which have no second copy, there is `_Salvage`.
 
-1. Ledger and segment number are in the file's name.
-2. The topic: from the owner's catalog; else from another segment of the same ledger, or from a
-   ledger that names this one as the previous one; else the name in the damaged bytes, if it can be
-   a name and the first record is where a header with that name would end.
-3. First entry and first index: from a whole record and its row in the index file; without a row,
-   from a record right after the header.
-4. The previous ledger: from another segment of this ledger; else the newest older ledger of the
-   topic that begins below this one's first index (a ledger that was given up begins at the same
-   index). Then it is not known how many of its entries count; the first index shows it.
-5. Time floors and leader epoch: from the index files, the first record, the segment before.
-
-A damaged segment is taken for version 1 only if something says so (`_is_version_1`). A segment of
-version 1 without a whole record is not salvaged: it has no entry to read.
+Nothing is written: the damaged bytes stay, and every reader comes to the same header.
 """
 
 from __future__ import annotations
@@ -30,21 +21,93 @@ from pathlib import Path
 
 from ....metadata import PrefixError, peek
 from ....proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
-from ...chain import UNKNOWN_COUNT
 from ...errors import CorruptFileError
-from ..io.files import Files
+from ...run import UNKNOWN_COUNT
+from ..io.files import Files, read_up_to
 from ..io.folder import SegmentId, segment_path
-from .headers import may_be_half_written, read_beginning, read_named_header, restored_header
-from .index_file import open_index
-from .index_format import BadIndexError, Chunk, Trailer, pack_index_header
+from .index_file import BadIndexError, Chunk, Trailer, open_index, pack_index_header
 from .record_format import RECORD_HEADER_SIZE
 from .scan import ScannedRecord, scan_records
 from .segment_format import (
+    SEGMENT_HEADER_LIMIT,
+    SEGMENT_MAGIC,
     SegmentHeader,
+    header_size_field,
+    stated_header_size,
     stated_topic,
     stated_version,
     unpack_segment_header,
 )
+
+
+def read_beginning(files: Files, path: Path) -> bytes:
+    """The first bytes of a segment's file, enough for any header. Raises OSError."""
+    fd = files.open(path, os.O_RDONLY)
+    try:
+        return read_up_to(files, fd, SEGMENT_HEADER_LIMIT, 0)
+    finally:
+        files.close(fd)
+
+
+def read_segment_header(files: Files, path: Path) -> SegmentHeader:
+    """The header at the beginning of a file. Raises CorruptFileError, UnsupportedVersionError."""
+    return unpack_segment_header(read_beginning(files, path), path)
+
+
+def read_named_header(files: Files, folder: Path, segment_id: SegmentId) -> SegmentHeader:
+    """The header of a segment's file, which must be of that segment.
+
+    Raises CorruptFileError, UnsupportedVersionError, OSError.
+    """
+    path = segment_path(folder, *segment_id)
+    header = read_segment_header(files, path)
+    if header.segment_id != segment_id:
+        other = "{}-{}".format(*header.segment_id)
+        raise CorruptFileError(path, f"its header belongs to segment {other}")
+    return header
+
+
+def restored_header(
+    files: Files, path: Path, segment_id: SegmentId, beginning: bytes
+) -> SegmentHeader | None:
+    """The header of a segment that begins with these bytes, restored exactly; None: it is lost.
+
+    Raises UnsupportedVersionError, OSError.
+    """
+    copies = [beginning]  # it may have been half written when it was read before
+    with open_index(files, path, segment_id) as index:
+        if index is not None:
+            copies.append(index.second_header())
+    for copy in copies:
+        with suppress(CorruptFileError):
+            header = unpack_segment_header(copy, path)
+            if header.segment_id == segment_id:
+                return header
+    corrected = correct_header(beginning, path)
+    return corrected if corrected is not None and corrected.segment_id == segment_id else None
+
+
+def correct_header(data: bytes, path: Path) -> SegmentHeader | None:
+    """The header with one bit flipped back; None if that does not make it whole."""
+    work = bytearray(data)
+    for bit in range(8 * stated_header_size(data)):
+        work[bit >> 3] ^= 1 << (bit & 7)
+        try:
+            return unpack_segment_header(work, path)
+        except CorruptFileError:
+            work[bit >> 3] ^= 1 << (bit & 7)
+    return None
+
+
+def may_be_half_written(beginning: bytes) -> bool:
+    """Whether these are the first bytes of a header that is not yet written completely."""
+    if not any(beginning):
+        return True
+    if not beginning.startswith(SEGMENT_MAGIC[: len(beginning)]):
+        return False
+    size = header_size_field(beginning)
+    return size is None or len(beginning) < size <= SEGMENT_HEADER_LIMIT
+
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...entry_time import time_of_entry
+from ...entry import time_of_entry
 from ...limits import CHECKED_BODY_BYTES
 from ..io.files import Files, read_up_to
 from .record_format import (

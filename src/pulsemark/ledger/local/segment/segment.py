@@ -1,14 +1,29 @@
 """One segment file: from rows of its index to entries, with every checksum checked.
 
 The index is kept in step with the file.
+
+**States.**
+The states of a segment, and which of them may follow which.
+
+A segment has one state. Only the `Filer` changes it (and a reader, which finds a file gone), and
+each change is checked against `FOLLOWING`: any other change is a mistake in this program.
+
+::
+
+    NEW ──► PENDING ──► DURABLE ──► ENDED ──► SEALED
+
+A ledger that is fenced has no state of its own: of its segments those with durable entries end,
+those without are void.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from enum import Enum
 from functools import partial
 from pathlib import Path
 
@@ -16,15 +31,11 @@ from ....metadata.crc import crc32c
 from ...entry import LAST_KIND, Entry, EntryKind, RecordHead
 from ...limits import BODY_CRC_OURS, CHECKED_BODY_BYTES, MAX_PREFIX_BYTES
 from ...position import Position
-from ...rows import DamagedRecordError, IoCount, Probe, Row
-from ...run import Run
+from ...run import DamagedRecordError, IoCount, Probe, Row, Run
 from ..io.fd_cache import FdCache
 from ..io.files import Buffer, Files, read_up_to
 from ..io.folder import SegmentId
-from .head_cut import HeadCut, read_cut, write_cut
-from .index_format import CHUNK_ROWS, BadIndexError, Chunk
-from .indexing import index_from_records, index_lost_rows
-from .life import GONE, Life, SegmentState
+from .index_file import CHUNK_ROWS, BadIndexError, Chunk
 from .record_format import (
     BODY_CRC_SIZE,
     BROKER_TIMESTAMP_TAG,
@@ -42,13 +53,92 @@ from .record_format import (
     unpack_record_head,
     whole_record,
 )
-from .segment_format import SegmentHeader
-from .time_index import TimeIndex
+from .segment_format import HeadCut, SegmentHeader, read_cut, write_cut
+from .time_index import TimeIndex, index_from_records, index_lost_rows
 
 _PROBE_BYTES = 64
 """Size of the usual head: header, prefix (broker time, index below 2^28) and six body bytes."""
 _LONGEST_HEAD_BYTES = RECORD_HEADER_SIZE + MAX_PREFIX_BYTES + CHECKED_BODY_BYTES
 _log = logging.getLogger(__name__)
+
+
+class SegmentState(Enum):
+    """The state of a segment."""
+
+    NEW = "new"
+    """A topic is about to begin it. It has no file, and nothing else refers to it."""
+    PENDING = "pending"
+    """Entries are appended to it, and none of them is durable yet."""
+    DURABLE = "durable"
+    """It has durable entries, and more may follow."""
+    ENDED = "ended"
+    """No entry follows. Entries may still be pending; once they are durable it can be sealed."""
+    SEALED = "sealed"
+    """Ended, and its index file is complete and synced."""
+    FAILED = "failed"
+    """A sync of its file failed. The file is never synced again; the journal is kept."""
+    VOID = "void"
+    """None of its entries ever counted. Its file is removed before the journal is freed."""
+    REMOVED = "removed"
+    """Its entries were removed, durably; the file is removed or about to be."""
+
+
+_S = SegmentState
+FOLLOWING: dict[SegmentState, set[SegmentState]] = {
+    _S.NEW: {_S.PENDING},
+    # Ended: the ledger rolled before the first commit.
+    _S.PENDING: {_S.DURABLE, _S.ENDED, _S.FAILED, _S.VOID},
+    # Void: a cut's control entry was written whole, though its write failed.
+    _S.DURABLE: {_S.ENDED, _S.FAILED, _S.VOID, _S.REMOVED},
+    # Void: all entries that were still pending failed.
+    _S.ENDED: {_S.SEALED, _S.FAILED, _S.VOID, _S.REMOVED},
+    # Ended: its tail was cut off. Failed: sealed between two checkpoints; the second one failed.
+    _S.SEALED: {_S.ENDED, _S.FAILED, _S.REMOVED},
+    _S.FAILED: {_S.VOID, _S.REMOVED},
+    _S.VOID: {_S.REMOVED},
+    _S.REMOVED: set(),
+}
+"""The legal transitions; every other one raises SegmentStateError."""
+
+GONE = frozenset({_S.VOID, _S.REMOVED})
+"""The file is removed or about to be: it needs no sync, and failing to read it is not damage."""
+
+
+class SegmentStateError(Exception):
+    """A transition that is not in `FOLLOWING`: a mistake in this program."""
+
+    def __init__(self, name: str, old: SegmentState, new: SegmentState) -> None:
+        self.name = name
+        self.old = old
+        self.new = new
+        super().__init__(f"segment {name} is {old.value} and cannot become {new.value}")
+
+
+_changing = threading.Lock()
+
+
+class Life:
+    """The state of one segment. Safe between threads."""
+
+    __slots__ = ("_name", "state")
+
+    def __init__(self, name: str, state: SegmentState = SegmentState.NEW) -> None:
+        self._name = name
+        self.state = state
+        """Anyone may read it; only ``become`` changes it."""
+
+    def become(self, new: SegmentState, *, only_if: Collection[SegmentState] = ()) -> bool:
+        """Change the state; returns whether it changed.
+
+        ``only_if``: in any other state nothing happens. Raises SegmentStateError.
+        """
+        with _changing:
+            if only_if and self.state not in only_if:
+                return False
+            if new not in FOLLOWING[self.state]:
+                raise SegmentStateError(self._name, self.state, new)
+            self.state = new
+            return True
 
 
 _NOT_REMOVED = frozenset(SegmentState) - {SegmentState.REMOVED}

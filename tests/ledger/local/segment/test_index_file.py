@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.ledger.local.segment.index_format import (
+from pulsemark.ledger.local.segment.index_file import (
     CHUNK_HEADER_SIZE,
     CHUNK_ROWS,
     INDEX_HEADER_SIZE,

@@ -14,12 +14,15 @@ from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreOptions
 from pulsemark.ledger.local import ledgers
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import list_segments, segment_path
-from pulsemark.ledger.local.segment.headers import correct_header, read_named_header
 from pulsemark.ledger.local.segment.record_format import pack_body_crc, pack_record_head
-from pulsemark.ledger.local.segment.salvage import salvage_headers
+from pulsemark.ledger.local.segment.salvage import (
+    correct_header,
+    read_named_header,
+    salvage_headers,
+)
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader, version_1_key
-from pulsemark.ledger.reading_on import read_on
+from pulsemark.ledger.topic_log import read_on
 from pulsemark.testing.faulty_files import flipped
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 

@@ -6,8 +6,7 @@ import struct
 
 import pytest
 
-from pulsemark.ledger.local.commit.journal import JOURNAL_HEADER_SIZE, GroupRef, Journal
-from pulsemark.ledger.local.commit.journal_replay import replay
+from pulsemark.ledger.local.commit.journal import JOURNAL_HEADER_SIZE, GroupRef, Journal, replay
 from pulsemark.ledger.local.io.folder import journal_folder, journal_path
 from pulsemark.testing.faulty_files import FaultyFiles
 

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 import pytest
 
 from pulsemark.ledger import CatalogError, CorruptCatalogError, UnsupportedVersionError
-from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.catalog import Catalog
 from pulsemark.ledger.store import DELETING_KIND
 
 POLICIES = b'{"retention_policies": {"retentionTimeInMinutes": 1440}}'

@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from pulsemark.ledger import CatalogError, CorruptFileError, UnsupportedVersionError
-from pulsemark.ledger.local.catalog.catalog import Catalog
+from pulsemark.ledger.local.catalog import Catalog
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from pulsemark.finder.stream import ReadPlan, entry_responses
-from pulsemark.ledger import EARLIEST, Position, read_turns
-from pulsemark.ledger.read_turns import ReadTurns
+from pulsemark.ledger import EARLIEST, Position
+from pulsemark.ledger.commit import read_throttle
+from pulsemark.ledger.commit.read_throttle import ReadTurns
 
 ORDERS = "persistent://public/default/orders"
 COUNT = 1000
@@ -21,9 +22,9 @@ def sleeps(monkeypatch):
     """How long readers slept, each time; a slice is over as soon as it has begun."""
     slept: list[float] = []
     clock = SimpleNamespace(sleep=slept.append, perf_counter=time.perf_counter)
-    monkeypatch.setattr(read_turns, "time", clock)
-    monkeypatch.setattr(read_turns, "SLICE_S", 0)
-    monkeypatch.setattr(read_turns, "RECENT_S", 0)
+    monkeypatch.setattr(read_throttle, "time", clock)
+    monkeypatch.setattr(read_throttle, "SLICE_S", 0)
+    monkeypatch.setattr(read_throttle, "RECENT_S", 0)
     return slept
 
 
@@ -104,8 +105,8 @@ def test_readers_pause_one_after_another(monkeypatch):
         inside.discard(threading.get_ident())
 
     clock = SimpleNamespace(sleep=sleep, perf_counter=time.perf_counter)
-    monkeypatch.setattr(read_turns, "time", clock)
-    monkeypatch.setattr(read_turns, "SLICE_S", 0)
+    monkeypatch.setattr(read_throttle, "time", clock)
+    monkeypatch.setattr(read_throttle, "SLICE_S", 0)
     turns = ReadTurns(lambda: True)
 
     def take_turns():
@@ -122,7 +123,7 @@ def test_readers_pause_one_after_another(monkeypatch):
 
 def test_readers_also_pause_between_two_commits(topic, sleeps, monkeypatch):
     """Readers also pause while nothing is pending, if a batch was committed a moment ago."""
-    monkeypatch.setattr(read_turns, "RECENT_S", 3600)
+    monkeypatch.setattr(read_throttle, "RECENT_S", 3600)
     topic.append(b"new").commit.wait(10)
     assert read(topic) == COUNT + 1
     assert sleeps

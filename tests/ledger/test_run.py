@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pulsemark.finder import Finder, SearchMethod
 from pulsemark.ledger import EARLIEST, FolderReader, LocalStore, Position, StoreOptions
-from pulsemark.ledger.own_times import STRIDE_ROWS
+from pulsemark.ledger.run import MAXIMA_STRIDE_ROWS
 from pulsemark.testing.raw_messages import unbatched_message
 
 ORDERS = "persistent://public/default/orders"
@@ -39,11 +39,11 @@ def test_entries_are_read_for_a_trimmed_wrong_time_only_once(open_store, method)
         assert found.time_ms == START_MS + n
         reads.append(found.reads)
     assert reads[0] > COUNT
-    assert max(reads[1:]) < 3 * STRIDE_ROWS
+    assert max(reads[1:]) < 3 * MAXIMA_STRIDE_ROWS
     fill(topic, [START_MS + COUNT])
     found = Finder(topic).by_time(START_MS + COUNT, method=method)
     assert found.position == Position(ledger_id, 1 + COUNT)
-    assert found.reads < 4 * STRIDE_ROWS
+    assert found.reads < 4 * MAXIMA_STRIDE_ROWS
     assert Finder(topic).by_time(START_MS + COUNT + 1, method=method).end
 
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from pulsemark.ledger.local.segment.life import (
+from pulsemark.ledger.local.segment.segment import (
     FOLLOWING,
     GONE,
     Life,

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from pulsemark.ledger.being_read import in_pieces, when_read
 from pulsemark.ledger.errors import BeingReadError
+from pulsemark.ledger.would_block import in_pieces, when_read
 
 
 class Store:

@@ -1,1 +1,0 @@
-"""The catalog: the data of a folder that seldom changes."""

@@ -1,1 +1,0 @@
-"""Opening a folder: recovery after a crash, and completing the catalog."""
