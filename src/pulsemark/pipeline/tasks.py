@@ -49,6 +49,9 @@ from .columns import ERROR_COLUMN
 from .errors import DataLossError, DecodeError
 
 
+_log = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True)
 class LedgerPartition(InputPartition):
     """One task's share, and the ledgers that were known to be lost at planning."""
@@ -189,8 +192,6 @@ def spare_the_collector() -> None:
         _spared = True
 
 
-_log = logging.getLogger(__name__)
-
 Indexes = tuple[int, int]
 """The first index of some messages, and the index after their last."""
 UNKNOWN: Indexes = (0, 1 << 63)
@@ -245,9 +246,6 @@ class Continuity:
         if self._fail:
             raise error
         _log.warning("missing messages were left out of the result: %s", error)
-
-
-_log = logging.getLogger(__name__)
 
 
 class BadEntries:
