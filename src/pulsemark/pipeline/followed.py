@@ -9,7 +9,7 @@ go on meanwhile. Each task opens a reader of its own, for batch reads too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,22 +17,15 @@ from ..ledger import FolderLog, FolderReader, TopicLog, TopicNotFoundError
 from .errors import DataLossError
 from .expected import Expected, expected_of
 from .marks import Mark, check_place, mark_of, why_other
-from .options import Bound, BoundKind, ReadOptions, select_topics
-from .plan import Selected, Slice, segments_of, slice_of, tasks_of
+from .options import Bound, BoundKind, ReadOptions, opened_store, select_topics
+from .plan import Plan, Selected, Slice, segments_of, slice_of, tasks_of
 from .tasks import LedgerPartition
 
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
-    from .remote_log import RemoteLog
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from .options import opened_store
-from .plan import Plan
-
-if TYPE_CHECKING:
     from ..ledger.bookkeeper.address import StoreAddress
     from ..ledger.bookkeeper.reader import BookKeeperReader, StoredLog
+    from .remote_log import RemoteLog
 
 
 class FollowedLog(Protocol):

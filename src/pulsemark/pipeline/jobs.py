@@ -17,14 +17,18 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
-from .arguments import positive
+from . import audit_command
+from .arguments import add_range, add_topics, check_range, checked_options, positive, range_of
+from .compact import command as compact_command
+from .control import control_entries
 from .errors import (
     DataLossError,
     JavaNotFoundError,
@@ -35,30 +39,15 @@ from .errors import (
     ProblemsFoundError,
     ReplayError,
 )
-from .session import local_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from . import audit_command
-from .arguments import add_range, add_topics, check_range, checked_options, range_of
-from .compact import command as compact_command
-from .control import control_entries
 from .offload import command as offload_command
 from .replay import command as replay_command
+from .session import local_session
 from .skew import check_plot, draw_skew, skew
 from .verify import verify
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console, RenderableType
     from rich.progress import Progress
 

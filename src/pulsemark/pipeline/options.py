@@ -20,11 +20,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from ..extras import install_command
 from ..ledger import FolderReader
@@ -43,13 +44,8 @@ from .option_values import (
 )
 
 if TYPE_CHECKING:
-    from ..ledger.bookkeeper.reader import BookKeeperReader
-from dataclasses import field
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
     from ..finder.client import SeekClient
+    from ..ledger.bookkeeper.reader import BookKeeperReader
 
 MAX_PARTITIONS = 10_000
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000

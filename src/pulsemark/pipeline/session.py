@@ -28,33 +28,26 @@ runs the real Java. The shim is in the temporary folder until the process ends.
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
+import re
 import shlex
+import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
-
-from .errors import MissingExtraError
+from .errors import JavaNotFoundError, MissingExtraError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-import functools
-import re
-import shutil
-import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-from .errors import JavaNotFoundError
 
 BUFFER_SIZE_BYTES = 4 << 20
 

@@ -16,20 +16,25 @@ Messages that are missing without a record that could be shown stay losses.
 from __future__ import annotations
 
 import gc
+import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ..ledger import FolderLog, FolderReader, Position, TopicLog
+from ..ledger import CorruptEntryError, FolderLog, FolderReader, Position, TopicLog
 from ..ledger.local.io.folder import SegmentId
-from .columns import Depth, RowKind, depth_of
+from .columns import ERROR_COLUMN, Depth, RowKind, depth_of
 from .decode.batches import BatchForm, record_batches
 from .decode.entries import EntryTable
 from .decode.entry_batches import entry_batches, needs_bodies
 from .decode.runs import read_tables
+from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions
 from .plan import Slice, indexes_of
 
@@ -37,16 +42,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from .values.value_form import ValueForm
-import logging
-from collections import deque
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-
-from ..ledger import CorruptEntryError
-from .columns import ERROR_COLUMN
-from .errors import DataLossError, DecodeError
 
 
 _log = logging.getLogger(__name__)

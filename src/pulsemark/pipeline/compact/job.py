@@ -13,6 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...compaction.compaction import CompactionReport
 from ...ledger import FolderReader
 from ...ledger.local.io.files import OsFiles
 from ...ledger.local.io.folder import make_folder_durably
@@ -28,8 +29,6 @@ from ..session import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-from ...compaction.compaction import CompactionReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,27 +17,26 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ..errors import PipelineError
+from ..errors import OptionError, PipelineError
 from ..job_files import run_lock
-from .manifest import MANIFEST_FOLDER, Manifest, OffloadedFile
-from .places import LocalPlace, Place
+from .manifest import (
+    MANIFEST_FOLDER,
+    Manifest,
+    OffloadedFile,
+    load_manifest,
+    newest_head,
+    write_manifest,
+)
+from .places import LocalPlace, Place, place_of
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
     Indexes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
-from functools import cached_property
-from typing import TYPE_CHECKING
-
-from ..errors import OptionError
-from .manifest import load_manifest, newest_head, write_manifest
-from .places import place_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 UNSORTED = ("value", "__key", "__messageId", "__messageProperties", "__tags")
 """Columns whose lowest and highest values help no query, and cost a comparison for each row."""

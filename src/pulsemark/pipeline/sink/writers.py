@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,17 +30,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ...client import RawProducer, Service
+from ...client import RawProducer, Service, ServiceUrlError
 from ..errors import OptionError
+from ..option_values import Given, integer
 from ..options import full_topic_name
 from .rows import Batch, Message, messages_of, places_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-from collections.abc import Mapping
-
-from ...client import ServiceUrlError
-from ..option_values import Given, integer
 
 EPOCH_SHIFT = 32
 _QUERY_ID = "sql.streaming.queryId"
