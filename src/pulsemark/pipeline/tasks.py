@@ -39,8 +39,6 @@ from .options import DecodeMode, ReadOptions
 from .plan import Slice, indexes_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from .values.value_form import ValueForm
 
 
