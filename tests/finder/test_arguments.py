@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.finder.arguments import TokenFileError, read_token, relative_time_ms
-from pulsemark.pipeline.job_arguments import add_range, range_of
+from pulsemark.pipeline.arguments import add_range, range_of
 
 
 def test_a_file_that_never_ends_is_refused(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from pulsemark.pipeline import (
 )
 from pulsemark.pipeline.audit_source import AuditReader
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
+from pulsemark.pipeline.offload.table import ParquetFolder
 from pulsemark.pipeline.options import ReadOptions
 from pulsemark.pipeline.replay import job as replay_job
 from pulsemark.pipeline.source import LedgerSource

@@ -31,9 +31,7 @@ from .errors import (
     PipelineError,
     ReplayError,
 )
-from .java import Java, find_java
-from .job_table import JOBS, Job
-from .jobs import run_job
+from .jobs import JOBS, Job, run_job
 from .offload import (
     DeltaTarget,
     IcebergTarget,
@@ -42,9 +40,8 @@ from .offload import (
     truncate_offloaded,
     verify_offload,
 )
-from .registration import register
 from .replay import ReplayMessage, ReplayOptions, ReplayResult, replay
-from .session import local_session
+from .session import Java, find_java, local_session, register
 from .skew import draw_skew, skew
 from .tiers import TierComparison, compare_tiers, write_report
 from .verify import verify

@@ -55,7 +55,7 @@ from ..audit.rows import parse_bucket_ms as bucket_ms_of
 from ..audit.rows import parse_tags
 from .arguments import Range, checked_options
 from .errors import OptionError
-from .registration import require_spark
+from .session import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .arguments import pairs
+from .arguments import add_range, check_file, check_range, pairs, range_of
 from .audit import GAPS, AuditLabels, audit, parse_bucket_ms, parse_by
 from .errors import OptionError, ProblemsFoundError
-from .job_arguments import add_range, check_file, check_range, range_of
 from .offload import IcebergTarget
 from .tiers import TierComparison, compare_tiers, write_report
 from .tiers.others import kind_of

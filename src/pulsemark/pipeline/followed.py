@@ -2,11 +2,14 @@
 
 A stream asks for the topics as they are now, for a slice between two indexes, and for tasks. Of a
 folder it gets the same topics, and hears of the same losses, as a batch read (:mod:`.plan`).
+
+In BookKeeper nothing is written, recovered or fenced (see `ledger.bookkeeper.reader`), so brokers
+go on meanwhile. Each task opens a reader of its own, for batch reads too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,13 +17,15 @@ from ..ledger import FolderLog, FolderReader, TopicLog, TopicNotFoundError
 from .errors import DataLossError
 from .expected import Expected, expected_of
 from .marks import Mark, check_place, mark_of, why_other
-from .options import Bound, BoundKind, ReadOptions, select_topics
-from .plan import Selected, Slice, segments_of, slice_of, tasks_of
+from .options import Bound, BoundKind, ReadOptions, opened_store, select_topics
+from .plan import Plan, Selected, Slice, segments_of, slice_of, tasks_of
 from .tasks import LedgerPartition
 
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
-    from .remote.remote_log import RemoteLog
+    from ..ledger.bookkeeper.address import StoreAddress
+    from ..ledger.bookkeeper.reader import BookKeeperReader, StoredLog
+    from .remote_log import RemoteLog
 
 
 class FollowedLog(Protocol):
@@ -154,7 +159,7 @@ class ServiceTopics:
 
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         """The topics as they are now."""
-        from .remote.remote_plan import remote_topics
+        from .remote_log import remote_topics
 
         names = self._options.topics.names
         self._logs = remote_topics(self._client, names, missing_is_error=missing_is_error)
@@ -188,7 +193,7 @@ class ServiceTopics:
 
     def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
         """A part of a topic."""
-        from .remote.remote_plan import remote_slice
+        from .remote_log import remote_slice
 
         read = self._options
         return remote_slice(
@@ -197,7 +202,7 @@ class ServiceTopics:
 
     def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
         """The slices as tasks."""
-        from .remote.remote_plan import remote_tasks
+        from .remote_log import remote_tasks
 
         return [LedgerPartition(task) for task in remote_tasks(slices, self._logs, self._options)]
 
@@ -214,8 +219,6 @@ def followed(options: ReadOptions) -> FollowedTopics:
         OptionError: the service cannot be called with these options.
     """
     if options.store is not None:
-        from .stores import StoreTopics
-
         return StoreTopics(options, options.store)
     return FolderTopics(options) if options.service is None else ServiceTopics(options)
 
@@ -223,3 +226,96 @@ def followed(options: ReadOptions) -> FollowedTopics:
 def index_bound(index: int) -> Bound:
     """An index as a bound."""
     return Bound(BoundKind.INDEX, index)
+
+
+def plan_of_store(options: ReadOptions, store: StoreAddress) -> Plan:
+    """As `plan.plan`: the tasks of a read.
+
+    Raises:
+        CatalogError: ZooKeeper does not answer.
+        TopicNotFoundError: a named topic does not exist.
+        DataLossError: a bound's index is outside of a topic's indexes.
+    """
+    with opened_store(store) as reader:
+        topics, absent = select_topics(options.topics, reader.topics())
+        if absent:
+            raise TopicNotFoundError(absent[0])
+        logs = {topic: reader.log(topic) for topic in topics}
+        slices = [slice_of(log, options, Expected()) for log in logs.values()]
+        tasks = tuple(tasks_of(slices, logs, options))
+        return Plan(tasks, tuple({} for _ in tasks), frozenset(), {})
+
+
+def slices_in_store(
+    store: StoreAddress, partition: LedgerPartition
+) -> Iterator[tuple[Slice, StoredLog | None]]:
+    """A task's slices with their topics, opened once; None for a missing topic."""
+    with opened_store(store) as reader:
+        logs: dict[str, StoredLog | None] = {}
+        for part in partition.slices:
+            if part.topic not in logs:
+                logs[part.topic] = _log_of(reader, part.topic)
+            yield part, logs[part.topic]
+
+
+def _log_of(reader: BookKeeperReader, topic: str) -> StoredLog | None:
+    try:
+        return reader.log(topic)
+    except TopicNotFoundError:
+        return None
+
+
+class StoreTopics:
+    """Topics of a store, which one reader follows. Lost ledgers are noticed when they are read."""
+
+    may_have_changed = True
+
+    def __init__(self, options: ReadOptions, store: StoreAddress) -> None:
+        self._options = options
+        self._reader = opened_store(store)
+        self._logs: dict[str, StoredLog] = {}
+        self._ledgers: dict[str, list[int]] = {}
+
+    def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
+        """The topics as they are now."""
+        topics, absent = select_topics(self._options.topics, self._reader.topics())
+        if absent and missing_is_error:
+            raise TopicNotFoundError(absent[0])
+        logs = {topic: _log_of(self._reader, topic) for topic in topics}
+        self._logs = {topic: log for topic, log in logs.items() if log is not None}
+        before = self._ledgers
+        self._ledgers = {
+            t: [run.ledger_id for run in log.segments()] for t, log in self._logs.items()
+        }
+        self.may_have_changed = self._ledgers != before
+        return self._logs
+
+    def losses(self) -> Iterable[DataLossError]:
+        """None are known before reading."""
+        return ()
+
+    def log_of(self, topic: str) -> None:
+        """None: a store does not tell sizes."""
+        del topic
+
+    def mark(self, topic: str, index: int) -> Mark | None:
+        """As `marks.mark_of`."""
+        return mark_of(self._logs[topic], index)
+
+    def check_place(self, topic: str, index: int, mark: Mark | None) -> None:
+        """As `marks.check_place`."""
+        check_place(self._logs[topic], index, mark, Expected())
+
+    def slice(self, topic: str, start: Bound | None = None, end: Bound | None = None) -> Slice:
+        """A part of a topic."""
+        read = self._options
+        bounded = replace(read, start=start or read.start, end=end or read.end)
+        return slice_of(self._logs[topic], bounded, Expected())
+
+    def partitions(self, slices: Sequence[Slice]) -> list[LedgerPartition]:
+        """The slices as tasks."""
+        return [LedgerPartition(task) for task in tasks_of(slices, self._logs, self._options)]
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()

@@ -2,6 +2,12 @@
 
 A job is a function that takes a SparkSession, so it can also run on a cluster; here it runs in a
 local session. Its result is printed as a table, or written to ``--out`` as CSV or Parquet.
+
+`JOBS` has of each job its options, what is checked before Spark starts, and what is called.
+
+What a job has done so far is a bar on a terminal. Spark knows its tasks, and most jobs have at
+least as many as there are cores. The bar is drawn by rich, twice a second, in a thread; it is gone
+when the job ends.
 """
 
 from __future__ import annotations
@@ -11,14 +17,18 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
-from .arguments import positive
+from . import audit_command
+from .arguments import add_range, add_topics, check_range, checked_options, positive, range_of
+from .compact import command as compact_command
+from .control import control_entries
 from .errors import (
     DataLossError,
     JavaNotFoundError,
@@ -29,12 +39,17 @@ from .errors import (
     ProblemsFoundError,
     ReplayError,
 )
-from .job_table import JOBS, Job
-from .progress import shown
+from .offload import command as offload_command
+from .replay import command as replay_command
 from .session import local_session
+from .skew import check_plot, draw_skew, skew
+from .verify import verify
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -229,3 +244,175 @@ def table_text(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         ]
         lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: its summary, its options, and its function."""
+
+    summary: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+    check: Callable[[argparse.Namespace], object]
+    """Checks the arguments before a session is started, which takes seconds."""
+    run: Callable[[SparkSession, argparse.Namespace], DataFrame]
+    has_format: bool = False
+    """Whether ``--format`` is an option of its own; that of ``--out`` is then ``--out-format``."""
+
+
+def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+    rows = control_entries(
+        spark,
+        given.path,
+        given.topic,
+        **range_of(given),
+    )
+    # As text: a table for people, and CSV, hold no map of bytes. A value that is not UTF-8 is
+    # written in hex.
+    return rows.selectExpr(
+        "* EXCEPT (tags)",
+        "array_join(transform(map_entries(tags),"
+        " tag -> concat(tag.key, '=', if(is_valid_utf8(cast(tag.value AS string)),"
+        " cast(tag.value AS string), concat('0x', hex(tag.value))))), ' ') AS tags",
+    )
+
+
+def _check_verify(given: argparse.Namespace) -> None:
+    checked_options(given.path, given.topic)
+
+
+def _run_verify(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+    rows = verify(spark, given.path, given.topic).orderBy("topic", "ledger_id", "entry_id").cache()
+    damages = rows.where("severity = 'damage'").count()
+    if damages:
+        raise ProblemsFoundError(rows, f"places of damage in {given.path}: {damages}")
+    return rows
+
+
+def _add_skew_options(parser: argparse.ArgumentParser) -> None:
+    add_range(parser)
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, for example skew.png")
+
+
+def _check_skew(given: argparse.Namespace) -> None:
+    check_range(given)
+    if given.plot is not None:
+        check_plot(given.plot)
+
+
+def _run_skew(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+    rows = skew(
+        spark,
+        given.path,
+        given.topic,
+        **range_of(given),
+    )
+    if given.plot is not None:
+        rows = rows.cache()
+        draw_skew(rows, given.plot)
+    return rows
+
+
+JOBS: Mapping[str, Job] = {
+    "audit": Job(
+        "count messages by topic and time, and the ones that are missing, also in another tier",
+        audit_command.add_options,
+        audit_command.check,
+        audit_command.run,
+    ),
+    "control": Job("list control entries", add_range, check_range, _run_control),
+    "skew": Job(
+        "compare producers' clocks with the broker's",
+        _add_skew_options,
+        _check_skew,
+        _run_skew,
+    ),
+    "verify": Job(
+        "check all bytes of a folder, and list what is damaged",
+        add_topics,
+        _check_verify,
+        _run_verify,
+    ),
+    "offload": Job(
+        "copy what is new to a Parquet, Delta or Iceberg table, by hour of broker time",
+        offload_command.add_options,
+        offload_command.check,
+        offload_command.run,
+        has_format=True,
+    ),
+    "compact": Job(
+        "keep the latest message of each key: in the topics' compacted views, or in a table",
+        compact_command.add_options,
+        compact_command.check,
+        compact_command.run,
+        has_format=True,
+    ),
+    "replay": Job(
+        "publish a range of messages again, to another topic or broker",
+        replay_command.add_options,
+        replay_command.check,
+        replay_command.run,
+    ),
+}
+
+
+_EVERY_S = 0.5
+
+
+def line_of(done: int, active: int, total: int) -> str:
+    """How many tasks are done, of those that Spark knows now."""
+    tasks = f"{done} of {total} tasks" if total else "planning"
+    return f"{tasks}, {active} running" if active else tasks
+
+
+@contextmanager
+def shown(
+    context: SparkContext, name: str, out: TextIO | None, *, every_s: float = _EVERY_S
+) -> Iterator[None]:
+    """Show the progress of what runs inside, if ``out`` is a terminal."""
+    if out is None or not out.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    console = Console(file=out, markup=False, highlight=False)
+    with _bar(context, name, console, every_s):
+        console.show_cursor(True)  # a killed process could not show it again
+        yield
+
+
+def _bar(context: SparkContext, name: str, console: Console, every_s: float) -> Progress:
+    from rich import progress
+
+    class Asking(progress.Progress):
+        """Asks Spark whenever it is drawn."""
+
+        def get_renderables(self) -> list[RenderableType]:
+            with suppress(Exception):  # a bar that cannot be drawn must not end the job
+                done, active, total = _tasks(context)
+                for task in self.tasks:
+                    counts = line_of(done, active, total)
+                    self.update(task.id, completed=done, total=total or None, counts=counts)
+            return list(super().get_renderables())
+
+    bar = Asking(
+        progress.TextColumn("{task.description}:", markup=False),
+        progress.BarColumn(20),
+        progress.TextColumn("{task.fields[counts]}", markup=False),
+        progress.TimeElapsedColumn(),
+        console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
+        refresh_per_second=1 / every_s,
+    )  # fmt: skip
+    bar.add_task(name, total=None, counts=line_of(0, 0, 0))
+    return bar
+
+
+def _tasks(context: SparkContext) -> tuple[int, int, int]:
+    """Done, active and all tasks of the stages that run now."""
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    return (
+        sum(stage.numCompletedTasks for stage in known),
+        sum(stage.numActiveTasks for stage in known),
+        sum(stage.numTasks for stage in known),
+    )

@@ -8,6 +8,11 @@ A range has two ends, each given as a time or as an offset, and is half-open (``
 - Offsets are indexes: a number, ``earliest`` or ``latest``.
 
 An entry is in a range if its last message is (that is the entry's index, PIP-70).
+
+A read's topics are in a data folder, in BookKeeper, or with a service that is called over gRPC. Of
+the service's options Spark's own redaction hides those whose names contain ``token`` in its plans
+and pages. With ``tokenFile`` the token itself is not in the options at all; the file is read on
+each machine that opens a connection.
 """
 
 from __future__ import annotations
@@ -15,13 +20,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
-from ..ledger.bookkeeper.address import StoreAddress
+from ..extras import install_command
+from ..ledger import FolderReader
+from ..ledger.bookkeeper.address import StoreAddress, StoreAddressError, is_store_address
 from ..metadata.partition_names import partition_of
 from .columns import DEFAULT_COLUMNS, RowKind, columns_of, default_columns_of
 from .errors import OptionError
@@ -31,10 +39,13 @@ from .option_values import (
     integer,
     listed,
     parse_duration_ms,
+    parse_path,
     parse_time_ms,
 )
-from .places import place_of
-from .remote.service_options import ServiceOptions, service_of
+
+if TYPE_CHECKING:
+    from ..finder.client import SeekClient
+    from ..ledger.bookkeeper.reader import BookKeeperReader
 
 MAX_PARTITIONS = 10_000
 DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
@@ -396,3 +407,143 @@ def select_topics(
             by_name.setdefault(base, []).append(topic)
     found = {topic for name in selection.names for topic in by_name.get(name, ())}
     return sorted(found), [name for name in selection.names if name not in by_name]
+
+
+TopicsReader: TypeAlias = "FolderReader | BookKeeperReader"
+
+
+def place_of(given: Given) -> tuple[Path, StoreAddress | None]:
+    """The data folder, or the address of a store in BookKeeper.
+
+    The option ``path`` takes both; ``store`` only an address.
+
+    Raises:
+        OptionError: none of the two is given, or both, or what is given is malformed.
+    """
+    given.only_one("path", "store")
+    store = given.get("store", _parse_store, None)
+    if store is None:
+        place = given.required("path", _parse_place)
+        if isinstance(place, Path):
+            return place, None
+        store = place
+    given.refuse(("valueSchema",), "needs a folder: schemas are not read from a store")
+    given.refuse(("maxBytesPerTrigger",), "needs a folder: a store does not tell sizes")
+    return Path(str(store)), store  # in errors of jobs that read folders only
+
+
+def _parse_place(text: str) -> Path | StoreAddress:
+    return _parse_store(text.strip()) if is_store_address(text.strip()) else parse_path(text)
+
+
+def _parse_store(text: str) -> StoreAddress:
+    try:
+        return StoreAddress.parse(text.strip())
+    except StoreAddressError as error:
+        raise ValueError(error.reason) from error
+
+
+def opened(path: Path, store: StoreAddress | None) -> TopicsReader:
+    """A reader of a place; close it after use. Raises ForeignFolderError, CatalogError."""
+    return FolderReader(path) if store is None else opened_store(store)
+
+
+def opened_store(store: StoreAddress) -> BookKeeperReader:
+    """A reader of a store in BookKeeper. Raises CatalogError, OptionError."""
+    try:
+        from ..ledger.bookkeeper.reader import BookKeeperReader
+    except ImportError as error:
+        reason = f"needs {install_command('bookkeeper')}: {error}"
+        raise OptionError("store", str(store), reason) from error
+    return BookKeeperReader.open(str(store))
+
+
+_NEED_A_SERVICE = ("token", "tokenFile", "tlsCa", "tlsCertificate", "tlsKey", "tlsServerName")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """A seek service and how to call it."""
+
+    target: str
+    """host:port"""
+    tls: bool = False
+    token: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    server_name: str | None = None
+
+    def client(self) -> SeekClient:
+        """A client; close it after use.
+
+        Raises:
+            OptionError: the token or a file of TLS cannot be used.
+        """
+        from ..finder.client import SeekClient
+        from ..finder.requests import ClientTls
+
+        tls = None
+        try:
+            if self.tls:
+                tls = ClientTls(
+                    ca=self.ca,
+                    certificate=self.certificate,
+                    key=self.key,
+                    server_name=self.server_name,
+                )
+            token = self.token
+            if self.token_file is not None:
+                token = self.token_file.read_text(encoding="utf-8").strip()
+            return SeekClient(self.target, token=token, tls=tls)
+        except (OSError, ValueError) as error:
+            raise OptionError("grpcUrl", self.target, f"cannot be called: {error}") from error
+
+
+def service_of(given: Given) -> ServiceOptions | None:
+    """The service that the options name; None if the read is of a folder.
+
+    Raises:
+        OptionError: an option is malformed, or needs another one.
+    """
+    service = given.get("grpcUrl", _parse_url, None)
+    given.only_one("token", "tokenFile")
+    parsed = ServiceOptions(
+        "" if service is None else service[0],
+        tls=service is not None and service[1],
+        token=given.get("token", _text, None),
+        token_file=given.get("tokenFile", Path, None),
+        ca=given.get("tlsCa", Path, None),
+        certificate=given.get("tlsCertificate", Path, None),
+        key=given.get("tlsKey", Path, None),
+        server_name=given.get("tlsServerName", _text, None),
+    )
+    if service is None:
+        given.refuse(_NEED_A_SERVICE, "needs the option grpcUrl")
+        return None
+    given.refuse(("path", "store"), "excludes grpcUrl: a read is of a folder or of a service")
+    given.refuse(("topicsPattern",), "needs a folder: a service does not list its topics")
+    given.refuse(("valueSchema",), "needs a folder: a service does not have the schemas")
+    given.refuse(("maxBytesPerTrigger",), "needs a folder: a service does not tell sizes")
+    if not parsed.tls:
+        given.refuse(_NEED_A_SERVICE[2:], "needs a URL with grpcs://")
+    return parsed
+
+
+def _parse_url(text: str) -> tuple[str, bool]:
+    uri = urlsplit(text.strip())
+    try:
+        port = uri.port
+    except ValueError:
+        port = None
+    plain = not uri.path.strip("/") and not uri.query and uri.username is None
+    if uri.scheme not in ("grpc", "grpcs") or not uri.hostname or port is None or not plain:
+        raise ValueError("is not grpc://HOST:PORT or grpcs://HOST:PORT")
+    return uri.netloc, uri.scheme == "grpcs"
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text.strip()

@@ -99,7 +99,7 @@ def plan(options: ReadOptions) -> Plan:
         DataLossError: messages in the range are missing (see ``fail_on_data_loss``).
     """
     if options.store is not None:
-        from .stores import plan_of_store
+        from .followed import plan_of_store
 
         return plan_of_store(options, options.store)
     with FolderReader(options.path) as reader:

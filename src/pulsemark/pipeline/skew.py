@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from .arguments import Range, checked_options
-from .durable_files import write_durably
+from .arguments import Range, check_file, checked_options
 from .errors import MissingExtraError, OptionError
-from .job_arguments import check_file
-from .registration import register, require_spark
+from .job_files import write_durably
+from .session import register, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

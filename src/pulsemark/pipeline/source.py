@@ -39,8 +39,7 @@ from .columns import columns_of, ddl_of, differing_field
 from .errors import OptionError
 from .options import ReadOptions, StreamOptions, options_of_either
 from .plan import existing, plan
-from .sink.options import SinkOptions
-from .sink.writers import SinkWriter, StreamSinkWriter
+from .sink.writers import SinkOptions, SinkWriter, StreamSinkWriter
 from .stream import LedgerStreamReader
 from .tasks import LedgerPartition, messages_of
 
@@ -179,7 +178,7 @@ def partitions_of(options: ReadOptions) -> list[InputPartition]:
     Spark takes an empty list for "not divided" and would pass a partition of its own to the reader.
     """
     if options.service is not None:
-        from .remote.remote_plan import remote_plan
+        from .remote_log import remote_plan
 
         return [LedgerPartition(task) for task in remote_plan(options) or [()]]
     planned = plan(options)

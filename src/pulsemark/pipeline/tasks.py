@@ -2,34 +2,47 @@
 
 Spark pickles a partition and the reader that made it, and sends both to a worker. So partitions are
 frozen and name what they cover, readers hold only options, and files are opened here.
+
+A read checks that the indexes of the entries that it gets have no gaps, because a gap means a loss.
+Entries can disappear between planning and reading: because of damage, retention, or a deleted file.
+Each of these leaves a gap, even if no error was raised.
+
+An entry that cannot be read or decoded is an error, or with ``failOnDataLoss=false`` a warning, and
+its rows are left out. If the column ``__error`` is read, it is a row instead: with its topic, its
+position, and the reason, and without other values. It is in the range that its last message is in.
+Messages that are missing without a record that could be shown stay losses.
 """
 
 from __future__ import annotations
 
 import gc
+import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ..ledger import FolderLog, FolderReader, Position, TopicLog
+from ..ledger import CorruptEntryError, FolderLog, FolderReader, Position, TopicLog
 from ..ledger.local.io.folder import SegmentId
-from .bad_entries import BadEntries
-from .columns import Depth, RowKind, depth_of
-from .continuity import Continuity, Indexes
+from .columns import ERROR_COLUMN, Depth, RowKind, depth_of
 from .decode.batches import BatchForm, record_batches
 from .decode.entries import EntryTable
 from .decode.entry_batches import entry_batches, needs_bodies
 from .decode.runs import read_tables
+from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions
 from .plan import Slice, indexes_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from .values.value_form import ValueForm
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,7 +76,7 @@ def messages_of(
     """
     spare_the_collector()
     if options.service is not None:
-        from .remote.remote_log import remote_tables
+        from .remote_log import remote_tables
 
         with options.service.client() as client:
             for part in partition.slices:
@@ -139,7 +152,7 @@ def opened_slices(
 ) -> Iterator[tuple[Slice, TopicLog | None]]:
     """A task's slices with their topics, opened once; None for a missing topic."""
     if options.store is not None:
-        from .stores import slices_in_store
+        from .followed import slices_in_store
 
         yield from slices_in_store(options.store, partition)
         return
@@ -170,3 +183,115 @@ def spare_the_collector() -> None:
         gc.collect()
         gc.freeze()
         _spared = True
+
+
+Indexes = tuple[int, int]
+"""The first index of some messages, and the index after their last."""
+UNKNOWN: Indexes = (0, 1 << 63)
+"""The indexes of messages of which only the position is known."""
+
+
+class Continuity:
+    """Checks one slice from its first message to its last.
+
+    A gap raises DataLossError if ``fail`` is set; otherwise it is logged.
+    """
+
+    def __init__(self, part: Slice, *, fail: bool) -> None:
+        self._part = part
+        self._fail = fail
+        self._next_index = part.first_index
+        self._damages: deque[tuple[CorruptEntryError, Indexes | None]] = deque()
+
+    def damaged(self, damage: CorruptEntryError, shown: Indexes | None = None) -> None:
+        """Remember the reason of the gap that will follow.
+
+        ``shown`` are the indexes of the entry's messages, if the result has a row that tells of the
+        damage: these messages are then no loss. ``UNKNOWN`` stands for the whole gap.
+        """
+        self._damages.append((damage, shown))
+
+    def check(self, table: EntryTable) -> None:
+        """Check the next entries; control entries count too."""
+        firsts, lasts = table.first_indexes, table.indexes
+        if firsts[0] > self._next_index:
+            self._lost(self._next_index, int(firsts[0]), table.position(0))
+        for row in (np.flatnonzero(firsts[1:] - lasts[:-1] > 1) + 1).tolist():
+            self._lost(int(lasts[row - 1]) + 1, int(firsts[row]), table.position(row))
+        self._next_index = int(lasts[-1]) + 1
+
+    def finish(self) -> None:
+        """Check the end of the slice: no message may be missing after the last entry."""
+        if self._next_index < self._part.end_index:
+            self._lost(self._next_index, self._part.end_index, self._part.end)
+
+    def _lost(self, first_index: int, end_index: int, before: Position) -> None:
+        damage = None
+        while self._damages and self._damages[0][0].position < before:
+            last, shown = self._damages.popleft()
+            damage = damage or last
+            if shown is not None and shown[0] <= first_index < shown[1]:
+                first_index = shown[1]
+        if first_index >= end_index:
+            return
+        reason = str(damage) if damage else "their entries are not in the folder"
+        error = DataLossError(self._part.topic, first_index, end_index, reason)
+        if self._fail:
+            raise error
+        _log.warning("missing messages were left out of the result: %s", error)
+
+
+class BadEntries:
+    """What becomes of the bad entries of one slice."""
+
+    def __init__(
+        self, part: Slice, options: ReadOptions, schema: pa.Schema, continuity: Continuity
+    ) -> None:
+        self._part = part
+        self._fail = options.fail_on_data_loss
+        self._schema = schema
+        self._continuity = continuity
+        self._rows: list[tuple[Position, str]] = []
+
+    @property
+    def are_rows(self) -> bool:
+        """Whether bad entries are rows."""
+        return ERROR_COLUMN in self._schema.names
+
+    def undecodable(self, table: EntryTable, row: int, reason: str) -> None:
+        """An entry is undamaged, but its producer's bytes cannot be decoded."""
+        error = DecodeError(self._part.topic, table.position(row), reason)
+        if self.are_rows:
+            last = int(table.indexes[row])
+            self._add(error.position, (last, last + 1), reason)
+        elif self._fail:
+            raise error
+        else:
+            _log.warning("an entry was left out of the result: %s", error)
+
+    def damaged(self, damage: CorruptEntryError, indexes: Indexes | None) -> None:
+        """A record is damaged; ``indexes`` are those of its messages, if they are known."""
+        self._continuity.damaged(damage, (indexes or UNKNOWN) if self.are_rows else None)
+        if self.are_rows:
+            self._add(damage.position, indexes, f"it is damaged: {damage.reason}")
+
+    def _add(self, position: Position, indexes: Indexes | None, reason: str) -> None:
+        if indexes is None or self._part.first_index < indexes[1] <= self._part.end_index:
+            self._rows.append((position, reason))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows of bad entries since the last call; nothing if there are none."""
+        if not self._rows:
+            return
+        positions = np.array([position for position, _ in self._rows], np.int64).reshape(-1, 2)
+        known: dict[str, Any] = {
+            "__topic": pa.repeat(self._part.topic, len(positions)),
+            "__ledgerId": pa.array(positions[:, 0]),
+            "__entryId": pa.array(positions[:, 1]),
+            ERROR_COLUMN: pa.array([reason for _, reason in self._rows], pa.string()),
+        }
+        self._rows = []
+        columns = [
+            known.get(field.name, pa.nulls(len(positions), field.type)) for field in self._schema
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=self._schema)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from ..ledger import TopicNotFoundError
 from ..maintenance.verify import sizes_of_topics
 from .arguments import checked_options
-from .options import ReadOptions, select_topics
-from .places import opened_store
-from .registration import require_spark
+from .options import ReadOptions, opened_store, select_topics
+from .session import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ from ..ledger import Position
 from ..ledger.bookkeeper.address import StoreAddress, is_store_address
 from ..maintenance.findings import Finding
 from ..maintenance.verify import Checked, verify_around_topics, verify_logs, verify_topics
-from .places import opened_store
+from .options import opened_store
 from .verify import SUMMARY, VERIFY_SCHEMA
 
 VERIFY_FORMAT = "pulsemark-verify"

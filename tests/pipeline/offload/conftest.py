@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pulsemark.pipeline.offload import DeltaTarget, IcebergTarget, OffloadResult, offload
-from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
-from pulsemark.pipeline.offload.table import OffloadTable
+from pulsemark.pipeline.offload.table import OffloadTable, ParquetFolder
 from pulsemark.testing.raw_messages import BatchMember
 
 HOUR_MS = 3_600_000

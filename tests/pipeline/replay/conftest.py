@@ -16,7 +16,7 @@ from pyspark.sql import types
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.ledger import EntryKind, FolderReader, Position
 from pulsemark.pipeline.replay import ReplayOptions, ReplayResult, replay
-from pulsemark.pipeline.replay.source import ReplaySource
+from pulsemark.pipeline.replay.stream import ReplaySource
 
 
 class TasksHere:

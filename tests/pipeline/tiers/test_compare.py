@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from pulsemark.pipeline.tiers.compare import compare_counts, compare_indexes
-from pulsemark.pipeline.tiers.others import Counts, TopicIndexes
-from pulsemark.pipeline.tiers.ranges import IndexRun, merged
+from pulsemark.pipeline.tiers.others import Counts, IndexRun, TopicIndexes, merged
 
 
 def test_differences_are_what_sets_say() -> None:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.offload import offload
-from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
-from pulsemark.pipeline.tiers.others import TopicIndexes, kind_of, read_counts, table_indexes
+from pulsemark.pipeline.offload.table import ParquetFolder
+from pulsemark.pipeline.tiers.others import (
+    TopicIndexes,
+    kind_of,
+    merged,
+    of_indexes,
+    read_counts,
+    size,
+    table_indexes,
+    text,
+    without,
+)
 
 T = "persistent://public/default/a"
 ROWS: list[dict[str, Any]] = [
@@ -153,3 +166,46 @@ def test_a_table_in_an_object_store_is_a_tier(folder: Any, tmp_path: Path) -> No
     assert table_indexes(uri, log_ids)[topic.name].ranges == ((0, 3), (6, 7))
     with pytest.raises(OptionError, match=r"option against = 'nope://x'"):
         kind_of("nope://x")
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
+
+
+def members(ranges: list[tuple[int, int]]) -> list[int]:
+    """All indexes, as often as they are there."""
+    return [index for first, end in ranges for index in range(first, end)]
+
+
+@given(RANGES)
+def test_merged_is_the_union(ranges: list[tuple[int, int]]) -> None:
+    """In order, apart from each other, and with the number of surplus ones."""
+    found, doubled = merged(ranges)
+    assert members(found) == sorted(set(members(ranges)))
+    assert all(end < first for (_, end), (first, _) in pairwise(found))
+    assert doubled == len(members(ranges)) - len(set(members(ranges)))
+
+
+@given(RANGES, RANGES)
+def test_without_is_the_difference(
+    one: list[tuple[int, int]], other: list[tuple[int, int]]
+) -> None:
+    """What is in the first list only."""
+    left, right = merged(one)[0], merged(other)[0]
+    found = list(without(left, right))
+    assert members(found) == sorted(set(members(one)) - set(members(other)))
+    assert size(found) == len(members(found))
+
+
+@given(st.lists(st.integers(0, 50), max_size=40))
+def test_single_indexes(indexes: list[int]) -> None:
+    """Any order, any number of times."""
+    found, doubled = of_indexes(np.array(indexes, np.int64))
+    assert members(found) == sorted(set(indexes))
+    assert doubled == len(indexes) - len(set(indexes))
+
+
+def test_the_text_is_short() -> None:
+    """Single indexes, ranges, and an end of the list."""
+    assert text([(1, 2), (5, 8)]) == "1,5-7"
+    assert text([(2 * n, 2 * n + 1) for n in range(60)]).endswith(",98 and 10 more ranges")
+    assert text([]) == ""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from pulsemark.pipeline.arguments import check_file
 from pulsemark.pipeline.audit import AUDIT_COLUMNS
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.job_arguments import check_file
 from pulsemark.pipeline.tiers import TierComparison, write_report
 from pulsemark.pipeline.tiers.compare import Difference
 from pulsemark.pipeline.tiers.report import MAX_BARS, page

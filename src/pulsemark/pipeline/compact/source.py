@@ -25,7 +25,7 @@ from ..offload.places import place_of
 from ..options import ReadOptions
 from ..plan import Slice, segments_of
 from ..tasks import LedgerPartition, spare_the_collector
-from .figures import figures_of
+from .job import figures_of
 from .selection import Rule, kept_of, latest_rows
 
 COMPACT_FORMAT = "pulsemark-compact"

@@ -21,7 +21,7 @@ from ...ledger import FolderReader, LocalStore
 from ..arguments import checked_options
 from ..errors import JobFailedError, OptionError
 from ..options import ReadOptions, select_topics
-from .figures import CompactedTopic, figures_of
+from .job import CompactedTopic, figures_of
 
 _POLL_S = 0.2
 _REQUEST_S = 30

@@ -17,9 +17,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError, OptionError
-from .iceberg_place import iceberg_place
 from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
-from .places import Place
+from .places import Place, iceberg_place
 from .table import UNSORTED, TableChangedError, place_lock
 
 if TYPE_CHECKING:

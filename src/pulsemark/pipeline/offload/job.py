@@ -4,7 +4,7 @@ Steps of a run:
 
 1. Lock the target, so that there is one run at a time, as far as its place has locks.
 2. Plan: what each topic has after the messages that the manifest lists, in pieces.
-3. Note what will be written, and remove what killed runs left (see `unfinished`).
+3. Note what will be written, and remove what killed runs left (see `manifest`).
 4. The workers write the pieces; a file that is complete from a killed run is used as it is.
 5. Commit: from then on all new files count (see `table`). If the table has changed since step 2,
    the run begins again with step 2, and finds its files complete where they are still needed.
@@ -31,14 +31,12 @@ from ..expected import Expected
 from ..marks import Mark, check_place
 from ..options import Bound, BoundKind, ReadOptions
 from ..plan import packed, report, selected, slice_of
-from ..registration import require_spark
-from . import unfinished
+from ..session import require_spark
 from .delta_table import DeltaTarget
-from .manifest import Manifest, OffloadedFile
-from .parquet_folder import ParquetFolder
+from .manifest import Manifest, OffloadedFile, begin_run, end_run
 from .pieces import Piece, pieces_of
 from .places import LocalPlace
-from .table import OffloadTable, TableChangedError, table_of
+from .table import OffloadTable, ParquetFolder, TableChangedError, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,7 +146,7 @@ def _run(
     pieces, lost, errors = _planned(manifest, options, rows_per_file)
     place = table.place
     counting = {file.path for file in manifest.files}
-    run = unfinished.begin(place, [piece.path for piece in pieces], counting)
+    run = begin_run(place, [piece.path for piece in pieces], counting)
     files: tuple[OffloadedFile, ...] = ()
     if pieces:
         tasks = packed(pieces, lambda piece: piece.part)
@@ -161,7 +159,7 @@ def _run(
         }
         files = _written(spark, texts, plan, place.access)
         table.commit(manifest, options.columns, files)
-    unfinished.end(place, run)
+    end_run(place, run)
     if errors:
         raise errors[0]
     return OffloadResult(files)
@@ -222,7 +220,7 @@ def _written(
     spark: SparkSession, options: dict[str, str], plan: dict[str, Any], access: Mapping[str, str]
 ) -> tuple[OffloadedFile, ...]:
     """Let the workers write all pieces of a plan."""
-    from .source import ACCESS_OPTION, OFFLOAD_FORMAT, PLAN_OPTION, OffloadSource
+    from .writer import ACCESS_OPTION, OFFLOAD_FORMAT, PLAN_OPTION, OffloadSource
 
     spark.dataSource.register(OffloadSource)
     reader = spark.read.format(OFFLOAD_FORMAT).options(**options)

@@ -7,15 +7,25 @@ others count and what is in them. Recording the head makes all files of the run 
 - In a folder of Parquet files it is the file with the highest number.
 - In a Delta or Iceberg table the head is part of the table's own transaction that adds the files.
   A manifest that was written and not committed is not in the chain, and has no meaning.
+
+A run writes the list of its files before it writes the files, and removes the list when they count.
+A list that is there when a run begins is a killed run's: its files are used if the new run has the
+same ones, and else removed if no manifest lists them. Only the holder of the target's lock does so;
+in an object store nothing is removed, because there is no lock.
+
+Workers of a killed run may live a little longer than their driver. They keep what they have written
+to themselves when their run's list is gone.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -196,3 +206,69 @@ def write_manifest(
     head = Head(before.runs + 1, crc32c(data))
     write_bytes(place, head.path, data)
     return head
+
+
+_RUN_PREFIX = "unfinished-"
+
+
+def begin_run(place: Place, paths: Iterable[str], counting: Container[str]) -> str:
+    """Note what a run will write, and remove what killed runs left.
+
+    Args:
+        place: where the files are.
+        paths: the files that it will write.
+        counting: the files that a manifest lists; they stay.
+
+    Returns:
+        The run's name; empty where there are no locks, and so no notes.
+    """
+    if not place.has_locks:
+        return ""
+    run = uuid.uuid4().hex
+    mine = set(paths)
+    write_bytes(place, _path(run), json.dumps(sorted(mine)).encode())
+    for name in place.names(MANIFEST_FOLDER):
+        path = f"{MANIFEST_FOLDER}/{name}"
+        if name.startswith("."):
+            place.remove(path)
+        elif name.startswith(_RUN_PREFIX) and path != _path(run):
+            _remove(place, path, mine, counting)
+            place.remove(path)
+    return run
+
+
+def is_current_run(place: Place, run: str) -> bool:
+    """Whether no other run has begun since."""
+    if not run:
+        return True
+    try:
+        place.open(_path(run)).close()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def end_run(place: Place, run: str) -> None:
+    """The files of a run count now."""
+    if run:
+        place.remove(_path(run))
+
+
+def _path(run: str) -> str:
+    return f"{MANIFEST_FOLDER}/{_RUN_PREFIX}{run}.json"
+
+
+def _remove(place: Place, path: str, mine: set[str], counting: Container[str]) -> None:
+    """Remove the files of a killed run, also half-written ones."""
+    left: list[str] = json.loads(read_bytes(place, path))
+    folders: dict[str, set[str]] = {}
+    for each in left:
+        file = PurePosixPath(each)
+        folders.setdefault(str(file.parent), set()).add(file.name)
+        if each not in mine and each not in counting:
+            place.remove(each)
+    for folder, names in folders.items():
+        for name in place.names(folder):
+            # The temporary name is the real one with a dot before it and the writer's id after it.
+            if name.startswith(".") and name[1:].rpartition(".")[0] in names:
+                place.remove(f"{folder}/{name}")

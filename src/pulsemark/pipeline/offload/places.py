@@ -5,6 +5,10 @@ and renamed. An object store shows an object when its upload is complete, and no
 
 A place is named by a path, or by a URI of any file system that pyarrow knows (`file`, `s3`, `gs`,
 `abfs`, `hdfs`), or else fsspec (with the package that fsspec needs for it).
+
+An Iceberg table's files are reached as pyiceberg itself reaches them. The catalog's properties
+(`s3.endpoint`, `s3.access-key-id`, `gcs.project-id` ...), and those that a catalog gives with a
+table, say how. Workers have neither; so a place names them too (`access`).
 """
 
 from __future__ import annotations
@@ -19,11 +23,12 @@ from urllib.parse import unquote, urlsplit
 from ...ledger.local.io.files import OsFiles
 from ...ledger.local.io.folder import make_folder_durably
 from ...metadata import crc32c
-from ..durable_files import sync_folder
 from ..errors import OptionError
+from ..job_files import sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 _READ_BYTES = 1 << 20
 """Read at a time: a piece that stays in the processor's cache until its checksum is made."""
@@ -147,3 +152,22 @@ class LocalPlace:
     def remove(self, path: str) -> None:
         """See `Place`."""
         (self.folder / path).unlink(missing_ok=True)
+
+
+def iceberg_place(location: str, properties: Mapping[str, str]) -> Place:
+    """The place of a table's location. Raises OptionError for one that cannot be used."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    from .remote_place import RemotePlace
+
+    given = dict(properties)
+    scheme, host, path = PyArrowFileIO.parse_location(location, given)
+    if scheme == "file":
+        return LocalPlace(Path(path))  # nothing in it is percent-encoded
+    try:
+        filesystem = PyArrowFileIO(given).fs_by_scheme(scheme, host)
+    except ValueError:
+        return place_of(location)  # a scheme that pyiceberg leaves to fsspec
+    except (ImportError, OSError) as error:
+        raise OptionError("table", location, f"is not a place for files: {error}") from error
+    return RemotePlace(location.rstrip("/"), filesystem, path.rstrip("/"), given)

@@ -25,8 +25,7 @@ from ..expected import Expected, expected_of
 from ..marks import Mark, loss_since
 from ..plan import entry_of
 from .manifest import OffloadedFile
-from .parquet_folder import ParquetFolder
-from .table import OffloadTable, table_of
+from .table import OffloadTable, ParquetFolder, table_of
 
 _Log: TypeAlias = tuple[str, int]
 _Problems: TypeAlias = dict[OffloadedFile, str]

@@ -19,10 +19,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..durable_files import write_durably
 from ..errors import OptionError
+from ..job_files import run_lock, write_durably
 from ..marks import Mark
-from ..run_lock import run_lock
 
 __all__ = ["Checkpoint", "Part", "Progress", "ReplayPlan"]
 

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..arguments import check_folder
-from ..job_arguments import (
+from ..arguments import (
     TOKEN_VARIABLE,
     add_fail_on_data_loss,
     add_range,
+    check_folder,
     check_range,
     range_of,
     rate,

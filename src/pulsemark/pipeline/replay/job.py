@@ -22,7 +22,7 @@ from ..errors import DataLossError, JobFailedError, OptionError, ReplayError
 from ..marks import loss_since, mark_of
 from ..options import Bound, BoundKind, ReadOptions
 from ..plan import Selected, Slice, entry_of, report, selected, slice_of
-from ..registration import require_spark
+from ..session import require_spark
 from .checkpoint import Checkpoint, Part, Progress, ReplayPlan
 from .function import name_of, packed
 from .options import ReplayOptions, settings_of, target_topic_of
@@ -224,7 +224,7 @@ def replayed(
     if left:
         tasks = divided(left, spark.sparkContext.defaultParallelism)
         content = {**_content(plan, place, options, tasks), "lost": lost}
-        from .source import PLAN_OPTION, REPLAY_FORMAT, TOKEN_OPTION, ReplaySource
+        from .stream import PLAN_OPTION, REPLAY_FORMAT, TOKEN_OPTION, ReplaySource
 
         spark.dataSource.register(ReplaySource)
         reader = spark.read.format(REPLAY_FORMAT).options(**texts)

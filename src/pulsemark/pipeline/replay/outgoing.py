@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from ...ledger import TopicLog
 from ..columns import arrow_schema_of
-from ..continuity import Continuity
 from ..decode.batches import BatchForm, record_batches
 from ..decode.entries import EntryTable
 from ..decode.runs import read_tables
@@ -26,6 +25,7 @@ from ..errors import DecodeError, ReplayError
 from ..options import EntryLimits
 from ..plan import Slice
 from ..sink.rows import Batch, Message
+from ..tasks import Continuity
 from .function import ReplayFunction, ReplayMessage
 
 __all__ = ["Outgoing", "mapped_entries", "untouched_entries"]

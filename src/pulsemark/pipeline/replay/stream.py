@@ -2,14 +2,28 @@
 
 If the connection to the target is lost, or the target refuses for a while, the part is opened again
 and goes on where the target is (see `target`), for as long as the options allow.
+
+A message names its schema by the topic's version number, in bytes that do not change. So before the
+first entry with a version goes, all versions up to it are registered in the target, in their order,
+and the numbers that the target gives are compared. If one differs, its consumers would decode with
+another schema: then the replay stops.
+
+Spark runs the parts in its workers and, on a cluster, repeats those that fail. A repeated task goes
+on where the checkpoint and the target are.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from ...client import (
     ConnectionLostError,
@@ -17,21 +31,24 @@ from ...client import (
     RateLimit,
     RequestRefusedError,
     SendRefusedError,
+    Service,
     UnreachableError,
     WaitTimeoutError,
 )
 from ...ledger import FolderReader, TopicLog
+from ...metadata import MessageFormatError, read_message_metadata
 from ..errors import ReplayError
 from ..options import ReadOptions
 from ..plan import Slice, entry_of
+from ..tasks import spare_the_collector
+from ..values.value_form import schema_key, stored_schemas
 from .checkpoint import Checkpoint, Part, Progress
-from .function import ReplayFunction
+from .function import ReplayFunction, unpacked
 from .options import ReplayOptions
 from .outgoing import Outgoing, mapped_entries, untouched_entries
-from .schemas import SchemaCarrier
 from .target import COME_AGAIN, TargetTopic, service_of
 
-__all__ = ["Paces", "PartReplay"]
+__all__ = ["Paces", "PartReplay", "SchemaCarrier"]
 
 SAVE_S = 1.0
 """How often the progress is stored."""
@@ -203,3 +220,114 @@ class PartReplay:
             self.checkpoint.save(self.number, target.progress)
             self._saved = target.progress
         self._saved_s = self.clock()
+
+
+_VERSION_SIZE_BYTES = 8
+
+
+class SchemaCarrier:
+    """The schemas of one topic, whose versions are registered when an entry needs them."""
+
+    def __init__(self, folder: Path, part: Part, service: Service) -> None:
+        self._folder = folder
+        self._part = part
+        self._service = service
+        self._carried = -1
+
+    def carry(self, body: bytes) -> None:
+        """Bring the schema that an entry names, and those before it. Raises ReplayError."""
+        try:
+            version = read_message_metadata(body).schema_version
+        except MessageFormatError:
+            return
+        if len(version) != _VERSION_SIZE_BYTES:
+            return  # bytes that name no version are left as they are
+        wanted = int.from_bytes(version, "big", signed=True)
+        if wanted > self._carried:
+            self._register(wanted)
+
+    def _register(self, wanted: int) -> None:
+        topic = self._part.topic
+        schemas = stored_schemas(self._folder, [topic]).get(schema_key(topic), [])
+        for number in range(self._carried + 1, wanted + 1):
+            if number >= len(schemas):
+                raise self._error(number, "the source's catalog does not have it")
+            connection = self._service.connection(self._part.target_topic)
+            try:
+                given = connection.register_schema(self._part.target_topic, schemas[number])
+            except RequestRefusedError as error:
+                raise self._error(number, f"the target does not take it: {error}") from error
+            if int.from_bytes(given, "big") != number:
+                reason = f"it has the number {int.from_bytes(given, 'big')} in the target"
+                raise self._error(number, reason)
+            self._carried = number
+
+    def _error(self, number: int, reason: str) -> ReplayError:
+        return ReplayError(self._part.topic, f"schema version {number}: {reason}")
+
+
+REPLAY_FORMAT = "pulsemark-replay"
+PLAN_OPTION = "replayPlan"
+TOKEN_OPTION = "replayToken"  # noqa: S105
+"""An option of its own: Spark does not show options with such names."""
+
+
+@dataclass(frozen=True)
+class PartsPartition(InputPartition):
+    """One task: the numbers of its parts."""
+
+    numbers: tuple[int, ...]
+
+
+class ReplaySource(DataSource):
+    """``spark.read.format("pulsemark-replay")``: replays the parts of a plan."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return REPLAY_FORMAT
+
+    def schema(self) -> str:
+        """The number of a part, and its `Progress` as JSON."""
+        return "number int, progress string"
+
+    def reader(self, schema: StructType) -> ReplayReader:
+        """The reader."""
+        options = dict(self.options)
+        plan = json.loads(options.pop(PLAN_OPTION.lower()))
+        plan["options"]["token"] = options.pop(TOKEN_OPTION.lower(), None)
+        return ReplayReader(ReadOptions.parse(options), plan)
+
+
+class ReplayReader(DataSourceReader):
+    """One partition for each task of the plan."""
+
+    def __init__(self, read: ReadOptions, plan: dict[str, Any]) -> None:
+        self._read = read
+        self._plan = plan
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks, as they were planned."""
+        return [PartsPartition(tuple(numbers)) for numbers in self._plan["tasks"]]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str]]:
+        """Replay the parts of one task, one after another."""
+        assert isinstance(partition, PartsPartition), "the partitions are our own"
+        spare_the_collector()
+        plan = self._plan
+        options = ReplayOptions(**plan["options"])
+        function = None if plan["function"] is None else unpacked(plan["function"])
+        paces = Paces(options, len(plan["tasks"]))
+        for number in partition.numbers:
+            replay = PartReplay(
+                self._read,
+                options,
+                Checkpoint(plan["checkpoint"]),
+                number,
+                Part.from_json(plan["parts"][number]),
+                plan["names"][number],
+                paces,
+                function,
+                frozenset(plan["lost"]),
+            )
+            yield number, json.dumps(asdict(replay.run()))

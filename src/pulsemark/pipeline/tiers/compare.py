@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .others import Counts, TopicIndexes
-from .ranges import IndexRun, Range, merged, size, text, without
+from .others import Counts, IndexRun, Range, TopicIndexes, merged, size, text, without
 
 __all__ = ["Difference", "compare_counts", "compare_indexes", "losses_of"]
 

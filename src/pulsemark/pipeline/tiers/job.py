@@ -14,11 +14,10 @@ from ..audit import parse_bucket_ms
 from ..errors import OptionError
 from ..offload.table import OffloadTable
 from ..options import ReadOptions, select_topics
-from ..registration import require_spark
+from ..session import require_spark
 from .compare import Difference, compare_counts, compare_indexes, losses_of
-from .others import TopicIndexes, kind_of, read_counts, table_indexes
-from .ranges import IndexRun, merged
-from .ranges import Range as IndexRange
+from .others import IndexRun, TopicIndexes, kind_of, merged, read_counts, table_indexes
+from .others import Range as IndexRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..audit import GAPS
-from ..durable_files import write_durably
 from ..errors import OptionError
+from ..job_files import write_durably
 from .job import TierComparison
 
 __all__ = ["page", "write_report"]

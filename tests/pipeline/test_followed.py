@@ -60,7 +60,7 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster that every reader of a store reads."""
     cluster = Cluster()
-    for module in ("stores", "places", "verify", "verify_source"):
+    for module in ("followed", "options", "verify", "verify_source"):
         # By its name: the package's `verify` is a function.
         imported = import_module(f"pulsemark.pipeline.{module}")
         monkeypatch.setattr(imported, "opened_store", cluster.reader)

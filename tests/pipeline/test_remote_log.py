@@ -15,10 +15,10 @@ from pulsemark.finder.errors import SeekCallError, ServerUnavailableError, Unaut
 from pulsemark.finder.server import ServerOptions, ServerTls
 from pulsemark.ledger import FolderReader, TopicNotFoundError
 from pulsemark.ledger.local.segment.segment import as_segment
+from pulsemark.pipeline import remote_log
 from pulsemark.pipeline.columns import COLUMNS, ENTRY_COLUMNS
 from pulsemark.pipeline.errors import DataLossError, OptionError
 from pulsemark.pipeline.options import ReadOptions, StreamOptions
-from pulsemark.pipeline.remote import remote_log
 from pulsemark.pipeline.stream import LedgerStreamReader
 
 

@@ -6,22 +6,28 @@ import argparse
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from .arguments import check_folder, checked_options, pairs
-from .columns import DEFAULT_COLUMNS
-from .compact import (
+from ..arguments import (
+    add_fail_on_data_loss,
+    add_storage_option,
+    add_topic,
+    check_folder,
+    checked_options,
+    pairs,
+)
+from ..columns import DEFAULT_COLUMNS
+from ..errors import OptionError
+from ..offload import DeltaTarget
+from ..offload.places import LocalPlace, place_of
+from ..options import ReadOptions
+from . import (
     CompactedTopic,
     compact_by_broker,
     compact_folder,
     compact_to_table,
     estimate_compaction,
 )
-from .compact.job import STAGES, check_new_folder
-from .compact.views import check_admin_url
-from .errors import OptionError
-from .job_arguments import add_fail_on_data_loss, add_storage_option, add_topic
-from .offload import DeltaTarget
-from .offload.places import LocalPlace, place_of
-from .options import ReadOptions
+from .job import STAGES, check_new_folder
+from .views import check_admin_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

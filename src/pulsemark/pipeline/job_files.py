@@ -1,4 +1,7 @@
-"""A lock file, so that only one run at a time works on a folder."""
+"""The files of jobs: written as a whole or not at all, and a lock for one run at a time.
+
+What is written stays after a power cut.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 
 from .errors import OptionError
 
-__all__ = ["run_lock"]
+__all__ = ["run_lock", "sync_folder", "write_durably"]
 
 
 @contextlib.contextmanager
@@ -44,5 +47,25 @@ def run_lock(
         raise OptionError(option, str(value), taken) from error
     try:
         yield
+    finally:
+        os.close(fd)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file under another name, sync it, rename it, and sync its folder. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a folder's names durable. Raises OSError."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
     finally:
         os.close(fd)

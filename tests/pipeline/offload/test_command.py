@@ -12,8 +12,8 @@ import pytest
 
 from pulsemark.pipeline import DeltaTarget, IcebergTarget, run_job
 from pulsemark.pipeline.errors import MissingExtraError
-from pulsemark.pipeline.offload.parquet_folder import ParquetFolder
-from pulsemark.pipeline.offload_job import add_options, table_from
+from pulsemark.pipeline.offload.command import add_options, table_from
+from pulsemark.pipeline.offload.table import ParquetFolder
 
 
 def named(*arguments: str) -> Any:
@@ -67,8 +67,8 @@ def test_each_format_has_its_table() -> None:
         (["DATA"], "DATA': is inside the data folder"),
         (["DATA/x", "--format", "delta"], "DATA/x': is inside the data folder"),
         (["DATA/PULSEMARK/x"], "is inside the data folder"),
-        ([__file__], "test_offload_job.py': is a file; name a folder"),
-        ([f"{__file__}/x/y"], "test_offload_job.py; name a folder"),
+        ([__file__], "test_command.py': is a file; name a folder"),
+        ([f"{__file__}/x/y"], "test_command.py; name a folder"),
     ],
 )
 def test_nonsense_is_refused_by_name(folder: Any, arguments: list[str], message: str) -> None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .arguments import checked_options, pairs, positive
-from .columns import DEFAULT_COLUMNS
-from .errors import JobFailedError, OptionError
-from .job_arguments import add_fail_on_data_loss, add_storage_option, add_topic
-from .offload import DeltaTarget, IcebergTarget, offload, truncate_offloaded, verify_offload
-from .offload.job import DEFAULT_ROWS_PER_FILE, check_table
-from .offload.table import OffloadTable, table_of
-from .options import ReadOptions
+from ..arguments import (
+    add_fail_on_data_loss,
+    add_storage_option,
+    add_topic,
+    checked_options,
+    pairs,
+    positive,
+)
+from ..columns import DEFAULT_COLUMNS
+from ..errors import JobFailedError, OptionError
+from ..options import ReadOptions
+from . import DeltaTarget, IcebergTarget, offload, truncate_offloaded, verify_offload
+from .job import DEFAULT_ROWS_PER_FILE, check_table
+from .table import OffloadTable, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
