@@ -12,13 +12,12 @@ lowest and the highest.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import time
 from functools import partial
 from pathlib import Path
 
-from bench_produce import PREPARED, Sender, cpu_s, running_broker, send_frame
+from bench_produce import PREPARED, Sender, rate_and_cpu, running_broker, send_frame
 from raw_publisher import PublishError, PublishingConnection
 from report import Figure, higher, lower, show
 from rounds import add_rounds, in_turns
@@ -103,15 +102,7 @@ def run_consumer(url: str, messages: int, group: int, result: object) -> None:
 def measure(messages: int, group: int, sources: Path | None = None) -> tuple[float, float]:
     """Messages per second, and CPU of the broker per message in microseconds; a new broker."""
     with running_broker(sources) as (pid, url):
-        ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.Process(target=run_consumer, args=(url, messages, group, theirs))
-        process.start()
-        ours.recv()
-        before = cpu_s(pid)
-        taken = ours.recv()
-        used = cpu_s(pid) - before
-        process.join()
-    return messages / taken, used / messages * 1e6
+        return rate_and_cpu(pid, messages, run_consumer, url, messages, group)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -133,16 +133,25 @@ def cpu_s(pid: int) -> float:
 def measure(topics: int, messages: int, window: int) -> tuple[float, float]:
     """Messages per second, and CPU of the broker per message in microseconds; a new broker."""
     with running_broker() as (pid, url):
-        ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.Process(
-            target=run_sender, args=(url, topics, messages, window, theirs)
-        )
-        process.start()
-        ours.recv()
-        before = cpu_s(pid)
-        taken = ours.recv()
-        used = cpu_s(pid) - before
-        process.join()
+        return rate_and_cpu(pid, messages, run_sender, url, topics, messages, window)
+
+
+def rate_and_cpu(
+    pid: int, messages: int, client: Callable[..., None], *arguments: object
+) -> tuple[float, float]:
+    """Messages per second of a client in a process of its own, and the broker's CPU for each in us.
+
+    The client is called with the arguments and a connection, to which it sends when it is ready,
+    and then the seconds that its work took.
+    """
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=client, args=(*arguments, theirs))
+    process.start()
+    ours.recv()
+    before = cpu_s(pid)
+    taken = ours.recv()
+    used = cpu_s(pid) - before
+    process.join()
     return messages / taken, used / messages * 1e6
 
 
