@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import itertools
 import os
@@ -12,6 +13,7 @@ from pulsemark.ledger import (
     FolderReader,
     LedgerError,
     Position,
+    StoreFailedError,
     StoreOptions,
 )
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
@@ -368,6 +370,128 @@ def test_an_entry_is_refused_or_in_the_log_however_much_of_a_batch_is_written(me
         assert entries_of(simulated.open().open_topic(ORDERS))[1:] == every
         simulated.close()
     assert kept == {0, 1, 2, 3, 4}
+
+
+def full_at_the_segment(files, size_bytes, rewrites):
+    """Of the next batch the first segment's write stores so many bytes; then the disk is full.
+
+    ``rewrites``: so many writes after the other segment's fail, too: those of the journal.
+    """
+    write = files.pwritev
+
+    def write_partly(fd, buffers, offset):
+        files.pwritev = write
+        write(fd, [b"".join(buffers)[:size_bytes]], offset)
+        if rewrites != 0:
+            files.fail("pwritev", call=2, error=errno.ENOSPC, times=rewrites)
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    def write_journal(fd, buffers, offset):
+        files.pwritev = write_partly
+        return write(fd, buffers, offset)
+
+    files.pwritev = write_journal
+
+
+@pytest.mark.parametrize("ending", ["kill", "power_off"])
+@pytest.mark.parametrize("interval_ms", [0, 60_000])
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("rewrites", [0, 1, 2])
+def test_no_refused_entry_comes_back_with_the_journal(
+    memory_folder, ending, interval_ms, is_new, rewrites
+):
+    """A segment is not written, then the process or the power ends: only what was refused lacks."""
+    options = dataclasses.replace(OPTIONS, sync_interval_ms=interval_ms)
+    for size_bytes in range(0, 300, 1 if EVERY_CALL else 23):
+        simulated = SimulatedStore(
+            memory_folder / str(size_bytes), options=options, threaded=bool(interval_ms)
+        )
+        files = simulated.files()
+        store = simulated.open(files)
+        orders, audit, old = [store.open_topic(name) for name in (ORDERS, AUDIT, OLD)]
+        old.append(b"old").commit.wait()
+        if not is_new:
+            orders.append(b"before").commit.wait()
+            audit.append(b"before").commit.wait()
+        before = [] if is_new else [b"before"]
+        full_at_the_segment(files, size_bytes, rewrites)
+        with store.committer.lock:
+            half = [orders.append(b"half %d" % number) for number in range(4)]
+            whole = [audit.append(b"whole %d" % number) for number in range(2)]
+        store.committer.flush()
+        assert [appended.error for appended in whole] == [None, None]
+        stored = [b"half %d" % n for n, each in enumerate(half) if each.error is None]
+        if size_bytes % 2:  # the journal goes on, in the place of what was taken out of it
+            old.append(b"later").commit.wait()
+        if ending == "power_off":
+            store.sync_acknowledged()
+        getattr(simulated, ending)()
+        store = simulated.open()
+        assert entries_of(store.open_topic(ORDERS)) == before + stored
+        assert entries_of(store.open_topic(AUDIT)) == [*before, b"whole 0", b"whole 1"]
+        assert entries_of(store.open_topic(OLD)) == [b"old", b"later"][: 1 + size_bytes % 2]
+        simulated.close()
+
+
+@pytest.mark.parametrize("ending", ["kill", "power_off"])
+def test_a_refused_entry_that_stays_in_the_journal_stops_the_store(memory_folder, ending):
+    """No write to the journal works any more: no outcome is told, and nothing acknowledged lost."""
+    simulated = SimulatedStore(memory_folder / "data", options=OPTIONS)
+    files = simulated.files()
+    store = simulated.open(files)
+    orders, audit = store.open_topic(ORDERS), store.open_topic(AUDIT)
+    orders.append(b"before").commit.wait()
+    full_at_the_segment(files, 20, None)
+    with store.committer.lock:
+        sent = [orders.append(b"refused"), audit.append(b"beside it")]
+    for appended in sent:
+        with pytest.raises(StoreFailedError):
+            appended.commit.wait()
+    with pytest.raises(StoreFailedError):
+        orders.append(b"later")
+    getattr(simulated, ending)()
+    assert entries_of(simulated.open().open_topic(ORDERS))[0] == b"before"
+    simulated.close()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_journal_block_that_failed_does_not_come_back_after_a_kill(memory_folder, is_first):
+    """The block is in the file, its sync fails, the process is killed: the entry is not there."""
+    simulated = SimulatedStore(memory_folder / "data", options=OPTIONS)
+    files = simulated.files()
+    store = simulated.open(files)
+    orders = store.open_topic(ORDERS)
+    orders.append(b"before").commit.wait()
+    if is_first:  # of its journal
+        store.checkpoint()
+    files.fail("fdatasync")
+    with pytest.raises(FencedError):
+        orders.append(b"refused").commit.wait()
+    simulated.kill()
+    assert entries_of(simulated.open().open_topic(ORDERS)) == [b"before"]
+    simulated.close()
+
+
+def test_a_full_disk_that_has_room_for_a_block_alone_stores_it(memory_folder):
+    """The zeros with which the journal grows do not fit: the entry is stored all the same."""
+    simulated = SimulatedStore(memory_folder / "data", options=OPTIONS)
+    files = simulated.files()
+    orders = simulated.open(files).open_topic(ORDERS)
+    write = files.pwritev
+
+    def write_without_zeros(fd, buffers, offset):
+        sizes = [len(buffer) for buffer in buffers]
+        if max(sizes) > 100_000:
+            write(fd, buffers[:1], offset)
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return write(fd, buffers, offset)
+
+    files.pwritev = write_without_zeros
+    for number in range(3):
+        orders.append(b"%d" % number).commit.wait()
+    simulated.power_off()
+    assert entries_of(simulated.open().open_topic(ORDERS)) == [b"0", b"1", b"2"]
+    simulated.close()
 
 
 @pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "open"])

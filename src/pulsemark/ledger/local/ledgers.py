@@ -62,7 +62,7 @@ class LocalLedgers:
             """The one owner of the folder's segments."""
             last_id = recover(self.filer, self.metadata)
             self._journal = Journal(files, folder, last_id, options.sync_interval_ms)
-            self.writer = BatchWriter(self.filer, self._journal)
+            self.writer = BatchWriter(self.filer, self._journal, reserve)
             on_failure.pop_all()
         state.on_fork = self._forked
 

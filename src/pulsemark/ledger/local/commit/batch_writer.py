@@ -13,13 +13,16 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 from ...commit.batch import ROW_FIELDS, Batch, Group, Owner, all_buffers
 from ...commit.group_commit import EntryWriter, Outcome, PlainWrite
 from ...store_state import is_of_handler
-from ..io.files import write_all
+from ..io.files import Buffer, write_all
+from ..io.folder import Reserve
 from ..segment.filer import Filer
 from ..segment.index_file import CHUNK_ROWS
 from ..segment.segment import Segment, SegmentState
@@ -40,8 +43,9 @@ class Written:
 class BatchWriter(EntryWriter):
     """Writes groups to the journal and into their segments."""
 
-    def __init__(self, filer: Filer, journal: Journal) -> None:
+    def __init__(self, filer: Filer, journal: Journal, reserve: Reserve) -> None:
         self._filer = filer
+        self._reserve = reserve
         self._files = filer.files
         self._fds = filer.fds
         self.journal = journal
@@ -63,6 +67,7 @@ class BatchWriter(EntryWriter):
             _log_unless_disk("the journal", error)
             return Outcome(failed=list(groups), error=error)
         outcome = Outcome()
+        stored: list[tuple[Group, int]] = []  # with the bytes of each that are in its segment
         failed_owners: set[int] = set()
         for group in groups:
             if id(group.owner) in failed_owners:
@@ -73,13 +78,56 @@ class BatchWriter(EntryWriter):
                 self.write_to_segment(group)
             except Exception as error:  # noqa: BLE001 - the other groups must go on
                 _log_unless_disk(str(_segment(group).path), error)
-                self._show_whole_records(group)
+                if size_bytes := self._show_whole_records(group):
+                    stored.append((group, size_bytes))
+                elif group.offset == 0:
+                    self._remove(_segment(group))
                 outcome.failed.append(group)
                 failed_owners.add(id(group.owner))
                 outcome.error = error
                 continue
             outcome.good.append(group)
+            stored.append((group, group.size_bytes))
+        if outcome.failed:
+            self._take_out_of_journal(stored)
         return outcome
+
+    def _take_out_of_journal(self, stored: Sequence[tuple[Group, int]]) -> None:
+        """Leave only so many bytes of these groups in the batch's block.
+
+        What is refused here must not come back after a crash. The block is written again in its
+        place, where a full disk has room for it. A power cut may tear it meanwhile, and readers
+        of the folder have seen its entries: so their segments are synced before.
+
+        If that fails, the journal goes on in another file, whose header takes the block back.
+        Raises OSError if that fails, too: then nobody knows what a crash would bring back.
+        """
+        for group, _ in stored:
+            written = self._dirty.get(_segment(group))  # None: it was synced (``_sync_some``)
+            if written is not None and not self._filer.sync(written.segment, written.fd):
+                self.broken.append(written.owner)
+        if any(group.offset == 0 for group, _ in stored):
+            with suppress(OSError):  # the journal keeps them all the same
+                self._filer.sync_folder()
+        refs = [_reference(group, size_bytes) for group, size_bytes in stored]
+        content: list[Buffer] = []
+        for group, size_bytes in stored:
+            is_whole = size_bytes == group.size_bytes
+            content += group.buffers if is_whole else [b"".join(group.buffers)[:size_bytes]]
+        try:
+            self.journal.rewrite(refs, content)
+        except OSError as error:
+            _log.error("the journal goes on in another file: %s", error)
+            self._reserve.with_space_for(partial(self.journal.write, refs, content))
+
+    def _remove(self, segment: Segment) -> None:
+        """Remove what a failed first write left of a new segment: without the journal's block, the
+        next opening would find the beginning of a segment in it.
+        """
+        try:
+            self._filer.remove_files([segment.segment_id])
+        except OSError as error:
+            _log.warning("%s: the next checkpoint removes it: %s", segment.path, error)
 
     def plain_write(self, groups: Sequence[Group]) -> PlainWrite | None:
         """What writes these so that every step can be done again, if an exception ends it.
@@ -109,13 +157,9 @@ class BatchWriter(EntryWriter):
         """
         if batch.is_in_journal:
             return
-        refs = []
         for group in groups:
             group.join_small_buffers()
-            header = _segment(group).header
-            refs.append(
-                GroupRef(header.ledger_id, header.segment_no, group.size_bytes, group.offset)
-            )
+        refs = [_reference(group, group.size_bytes) for group in groups]
         sync = sync or any(_segment(group) not in self._dirty for group in groups)
         try:
             self.journal.write(refs, all_buffers(groups), sync=sync)
@@ -140,19 +184,25 @@ class BatchWriter(EntryWriter):
         written = self._dirty[_segment(group)] = Written(_segment(group), group.owner, fd)
         return written
 
-    def _show_whole_records(self, group: Group) -> None:
-        """Show the whole records of a failed write: a reader of the folder may have seen them."""
+    def _show_whole_records(self, group: Group) -> int:
+        """Show the whole records of a failed write: a reader of the folder may have seen them.
+
+        Returns their size in bytes, with that of the segment's header if it comes first.
+        """
         written = self._dirty.get(_segment(group))
         if written is None:
-            return
+            return 0
         try:
             size = self._files.size(written.fd)
         except OSError:
-            return
-        whole = bisect_right(group.rows[ROW_FIELDS - 1 :: ROW_FIELDS], size)
-        if whole:
-            self._add_rows(group, whole)
-            group.show(whole)
+            return 0
+        ends = group.rows[ROW_FIELDS - 1 :: ROW_FIELDS]
+        whole = bisect_right(ends, size)
+        if not whole:
+            return 0
+        self._add_rows(group, whole)
+        group.show(whole)
+        return ends[whole - 1] - group.offset
 
     def _add_rows(self, group: Group, count: int) -> None:
         """Add the group's first entries, which are written, to the segment's index."""
@@ -213,6 +263,12 @@ class BatchWriter(EntryWriter):
 
 _segment: Callable[[Group], Segment] = attrgetter("run")
 """The segment of a group: every run of this engine is one."""
+
+
+def _reference(group: Group, size_bytes: int) -> GroupRef:
+    """The place of a group's first bytes."""
+    header = _segment(group).header
+    return GroupRef(header.ledger_id, header.segment_no, size_bytes, group.offset)
 
 
 def _log_unless_disk(what: str, error: Exception) -> None:

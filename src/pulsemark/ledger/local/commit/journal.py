@@ -9,8 +9,9 @@ Files are used in turn under growing journal ids and are not cut when freed, and
 filled with zeros before small blocks are written: overwriting in place needs no write to the file
 system's own journal, which is most of an fdatasync's price.
 
-After a failed write or sync the file is closed and never synced again, only removed. The journal
-goes on in another file, whose header says how much of the previous one counts. The same happens
+After a failed write or sync the file is closed and never synced again, only removed. The block's
+head is overwritten, so that a crash does not bring back what was refused. The journal goes on in
+another file, whose header says how much of the previous one counts. The same happens
 after a write that an exception ended half way, because its result is not known.
 
 **Its bytes**
@@ -70,7 +71,7 @@ from typing import NamedTuple
 from ....metadata.crc import crc32c
 from ...errors import UnsupportedVersionError
 from ..io.files import Buffer, Files, read_up_to, write_all
-from ..io.folder import journal_folder, journal_path, list_journal_slots
+from ..io.folder import is_full, journal_folder, journal_path, list_journal_slots
 from ..segment.segment_format import new_secret
 
 JOURNAL_MAGIC = b"PMKJRNL\n"
@@ -224,6 +225,8 @@ class _OpenJournal:
     """The file's length. A write below it changes no metadata, so that a sync need not wait for
     the file system's own journal: a third of the price of small blocks."""
     end: int = JOURNAL_HEADER_SIZE
+    last_block: int = JOURNAL_HEADER_SIZE
+    """Where the last block begins."""
     synced: bool = True
     is_broken: bool = False
     """A write or sync began and did not succeed: the file is never synced again."""
@@ -264,21 +267,26 @@ class Journal:
     ) -> None:
         """Append one block and sync it. After an exception nothing of the block counts.
 
-        Without ``sync`` the block is durable once ``sync`` has been called.
+        Without ``sync`` the block is durable once ``sync`` has been called. Without groups there
+        is no block from here on: the journal ends.
         """
         self.close_broken()
         journal = self._open or self._begin()
-        head = pack_block_head(journal.key, journal.end, groups, content)
-        size = len(head) + sum([group.size_bytes for group in groups])
-        end = journal.end + size
-        grow = (_ZEROS,) if end > journal.allocated and size <= _SMALL_BLOCK_BYTES else ()
-        allocated = max(journal.allocated, end + (len(_ZEROS) if grow else 0))
+        start = journal.end
+        if groups:
+            head = pack_block_head(journal.key, start, groups, content)
+            size = len(head) + sum([group.size_bytes for group in groups])
+        else:
+            head, size = bytes(BLOCK_HEADER_SIZE), 0
+        end = start + size
+        block = [journal.header, head, *content] if journal.header else [head, *content]
+        allocated = max(journal.allocated, end)
         journal.is_broken = True  # until it is written and synced
         try:
-            if journal.header:
-                write_all(self._files, journal.fd, [journal.header, head, *content, *grow], 0)
+            if end > journal.allocated and size <= _SMALL_BLOCK_BYTES:
+                allocated = end + self._write_and_grow(journal, block)
             else:
-                write_all(self._files, journal.fd, [head, *content, *grow], journal.end)
+                write_all(self._files, journal.fd, block, 0 if journal.header else start)
             if sync:
                 self.is_syncing = True
                 self._files.fdatasync(journal.fd)
@@ -287,9 +295,35 @@ class Journal:
         # No call from here on, so that no exception can come in between.
         journal.synced = sync
         journal.header = b""
-        journal.end = end
+        journal.last_block, journal.end = start, end
         journal.allocated = allocated
         journal.is_broken = False
+
+    def _write_and_grow(self, journal: _OpenJournal, block: list[Buffer]) -> int:
+        """Write a block and zeros after it; returns how many zeros.
+
+        A disk that has room only for the block gets only the block.
+        """
+        at = 0 if journal.header else journal.end
+        try:
+            write_all(self._files, journal.fd, [*block, _ZEROS], at)
+            return len(_ZEROS)
+        except OSError as error:
+            if not is_full(error):
+                raise
+        write_all(self._files, journal.fd, block, at)
+        return 0
+
+    def rewrite(self, groups: Sequence[GroupRef], content: Sequence[Buffer]) -> None:
+        """Write a part of the last block in its place, and sync it: it needs no more space.
+
+        After an exception nothing of the block counts once the next ``write`` has returned, which
+        begins another file.
+        """
+        journal = self._open
+        assert journal is not None, "there is no last block"
+        journal.end = journal.last_block
+        self.write(groups, content)
 
     @property
     def is_plain(self) -> bool:
@@ -342,6 +376,10 @@ class Journal:
 
     def _leave(self, journal: _OpenJournal) -> None:
         self._open = None
+        if journal.is_broken and not journal.header:
+            # What failed is refused, but may be in the file: a crash must not bring it back.
+            with suppress(OSError):  # then the next journal's header alone says so
+                write_all(self._files, journal.fd, [bytes(BLOCK_HEADER_SIZE)], journal.end)
         self._close(journal.fd)
         if journal.is_broken:
             self._failed.add(journal.slot)
