@@ -181,8 +181,9 @@ def test_a_lost_end_is_told_from_a_trimmed_one(
 
         remote = {"grpcUrl": f"grpc://{target}"}
         bounds = (
-            *({}, {"startingTime": 1_600_000_000_000}, {"startingTime": after_ms}, {"startingOffsets": "latest"}),
-            *({"startingOffsets": 1}, {"endingOffsets": 3}, {"failOnDataLoss": "false"}),
+            *({}, {"startingOffsets": "latest"}, {"startingOffsets": 1}, {"endingOffsets": 3}),
+            *({"startingTime": 1_600_000_000_000}, {"startingTime": after_ms}),
+            {"failOnDataLoss": "false"},
         )
         for more in bounds:
             assert read(remote, **more) == read({"path": tmp_path}, **more), more
