@@ -180,7 +180,7 @@ def test_a_lost_end_is_told_from_a_trimmed_one(
                 return str(error)
 
         remote = {"grpcUrl": f"grpc://{target}"}
-        bounds = (
+        bounds: tuple[dict[str, Any], ...] = (
             *({}, {"startingOffsets": "latest"}, {"startingOffsets": 1}, {"endingOffsets": 3}),
             *({"startingTime": 1_600_000_000_000}, {"startingTime": after_ms}),
             {"failOnDataLoss": "false"},
