@@ -287,10 +287,11 @@ class Liveness:
         it has confirmed until now; None: that is not known. A caller that gets PING must send it.
         """
         pinged_at_s = self._pinged_at_s
-        since_s = self.received_at_s if pinged_at_s is None else max(self.received_at_s, pinged_at_s)
+        since_s, was_pinged = self.received_at_s, False
+        if pinged_at_s is not None and pinged_at_s > since_s:
+            since_s, was_pinged = pinged_at_s, True
         if (now_s - since_s) * 1000 < self._config.keep_alive_interval_ms:
             return Silence.FINE
-        was_pinged = pinged_at_s is not None and pinged_at_s > self.received_at_s
         if was_pinged and confirmed_bytes is not None and confirmed_bytes == self._confirmed_bytes:
             return Silence.DEAD
         self._pinged_at_s, self._confirmed_bytes = now_s, confirmed_bytes
