@@ -25,8 +25,9 @@ from pulsemark.kafka import endpoint, reading, session, shown_entries
 from pulsemark.kafka.groups import offsets as group_offsets
 from pulsemark.kafka.handlers import producing
 from pulsemark.kafka.partitions import KafkaPartition
+from pulsemark.kafka.ports import Figures
 from pulsemark.kafka.records import batch as batches
-from pulsemark.kafka.records import fetch, produced, validate_produced
+from pulsemark.kafka.records import Fetched, fetch, produced, validate_produced
 from pulsemark.kafka.records.batch import BatchFields
 from pulsemark.kafka.records.convert import to_legacy
 from pulsemark.kafka.records.record import Codec, Record, Work
@@ -356,8 +357,8 @@ def test_conversions_that_nobody_asks_for_are_forgotten():
         async def run(make):
             return make()
 
-        kept = shown_entries.Conversions(run, lambda: now_s)
-        large = 1, bytes(shown_entries.KEPT_BYTES // 2 + 1)
+        kept = shown_entries.Conversions(Figures(), run, lambda: now_s)
+        large = Fetched((), shown_entries.KEPT_BYTES // 2 + 1, Work())
         calls = []
 
         def make(name):

@@ -64,7 +64,7 @@ class Endpoint:
         #: Sets that may take much more memory and time in a thread, produced and fetched.
         self.large_sets = asyncio.Semaphore(LARGE_SETS_AT_ONCE)
         self.conversions = Conversions(
-            lambda make: self.in_lane(self.large_sets, make), self.deadlines.now_s
+            self.figures, lambda make: self.in_lane(self.large_sets, make), self.deadlines.now_s
         )
         self._rewriting: asyncio.Task[None] | None = None
         self.cluster: ClusterPort = ports.cluster or Alone(options.host)

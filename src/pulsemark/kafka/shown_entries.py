@@ -3,6 +3,9 @@
 A large conversion would hold up all other clients for seconds, so it is left to a thread: the
 caller gets a `NeedsThreadError` with the function to run there, puts its result into `made`, and
 asks again. `Conversions` runs such functions: each once, however many clients ask for its entry.
+
+It also keeps small results that took a compression. A compressed set of magic 0 needs one for every
+client, since its inner offsets are absolute: so it is compressed once for all who read it together.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
 
 from ..ledger import Entry, EntryKind, Position
 from ..metadata import Buffer, peek
@@ -24,6 +26,7 @@ from .records import (
     RecordSetError,
     StoredSet,
     UnconvertibleEntryError,
+    Work,
     batch_as_stored,
     control_batch,
     empty_batch,
@@ -44,8 +47,8 @@ CONVERTED_AT_ONCE_BYTES = 128 * 1024
 #: How long what was converted is kept after a client asked for it last, and how much of it.
 KEPT_S = 5.0
 KEPT_BYTES = 32 * 1024 * 1024
-
-T = TypeVar("T")
+#: What a kept result takes beside its bytes.
+KEPT_OVERHEAD_BYTES = 1024
 
 
 def _none(_entry: Entry, _epoch_of: Callable[[Entry], int]) -> None:
@@ -59,7 +62,7 @@ Place = tuple[KafkaPartition, Position, int, int, int | None]
 class NeedsThreadError(Exception):
     """A large entry has to be converted in a thread first, by `make`."""
 
-    def __init__(self, place: Place, make: Callable[[], Any]) -> None:
+    def __init__(self, place: Place, make: Callable[[], Fetched]) -> None:
         super().__init__(place)
         self.place = place
         self.make = make
@@ -68,11 +71,12 @@ class NeedsThreadError(Exception):
 class ShownEntries:
     """Entries as the clients of one version of Fetch get them."""
 
-    def __init__(self, figures: Figures, max_magic: int) -> None:
+    def __init__(self, figures: Figures, conversions: Conversions, max_magic: int) -> None:
         self._figures = figures
+        self._conversions = conversions
         self._max_magic = max_magic
         #: What was made in a thread.
-        self.made: dict[Place, asyncio.Future[Any]] = {}
+        self.made: dict[Place, asyncio.Future[Fetched]] = {}
 
     def as_stored(
         self, partition: KafkaPartition
@@ -129,12 +133,10 @@ class ShownEntries:
             raise
         except RecordSetError as error:
             return self._hole(partition, entry, epoch, str(error))
-        figures = self._figures
-        figures.add(fetched.work)
-        if fetched.work.converted_records:
-            figures.sets_converted += 1
+        if stored_magic(stored.body) > self._max_magic:
+            self._figures.sets_converted += 1
         else:
-            figures.sets_out += 1
+            self._figures.sets_out += 1
         return fetched.parts
 
     def _fetched(
@@ -167,7 +169,7 @@ class ShownEntries:
         prefix = peek(entry.prefix)
         tombstone = prefix is not None and prefix.tombstone
 
-        def make() -> tuple[int, bytes]:
+        def make() -> Fetched:
             records = read_pulsar(
                 entry.body,
                 entry.message_count,
@@ -183,15 +185,14 @@ class ShownEntries:
                 leader_epoch=epoch,
                 broker_time_ms=broker_time_ms,
             )
-            return len(records), made
+            parts = (made,) if made else ()
+            return Fetched(parts, len(made), Work(converted_records=len(records)))
 
         offset = max(fetch_offset, entry.first_index)
         place = partition, entry.position, offset, self._max_magic, broker_time_ms
-        count, converted = self._result(place, len(entry.body), entry.message_count, make)
-        figures = self._figures
-        figures.sets_converted += 1
-        figures.converted_records += count
-        return (converted,) if converted else ()
+        converted = self._result(place, len(entry.body), entry.message_count, make)
+        self._figures.sets_converted += 1
+        return converted.parts
 
     def _hole(
         self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str
@@ -206,40 +207,69 @@ class ShownEntries:
         batch = empty_batch(entry.first_index, entry.message_count, self._max_magic, epoch)
         return (batch,) if batch else ()
 
-    def _result(self, place: Place, size_bytes: int, records: int, make: Callable[[], T]) -> T:
+    def _result(
+        self, place: Place, size_bytes: int, records: int, make: Callable[[], Fetched]
+    ) -> Fetched:
         """What `make` returns. Raises NeedsThreadError: it is large, and was not made yet."""
-        if records <= CONVERTED_AT_ONCE_RECORDS and size_bytes <= CONVERTED_AT_ONCE_BYTES:
-            return make()
-        made = self.made.get(place)
-        if made is None:
+        made = self.made.get(place) or self._conversions.known(place)
+        if made is not None:
+            return made.result()
+        if records > CONVERTED_AT_ONCE_RECORDS or size_bytes > CONVERTED_AT_ONCE_BYTES:
             raise NeedsThreadError(place, make)
-        return cast("T", made.result())
+        fetched = make()
+        self._figures.add(fetched.work)
+        if fetched.work.compressions:
+            self._conversions.keep(place, fetched)
+        return fetched
 
 
 @dataclass(slots=True, eq=False)
 class _Conversion:
     """One conversion, running or done."""
 
-    task: asyncio.Task[Any]
+    task: asyncio.Future[Fetched]
     used_s: float
     waiting: int = 0
     size_bytes: int = 0
 
 
 class Conversions:
-    """Large entries that are converted in threads, for all clients of an endpoint.
+    """Conversions for all clients of an endpoint; large ones are made in threads.
 
-    Clients that ask for the same one share it. It is kept while it is asked for (`KEPT_BYTES`).
+    Clients that ask for the same one share it. It is kept while it is asked for (`KEPT_BYTES`), and
+    counted once, when it was made.
     """
 
     def __init__(
-        self, run: Callable[[Callable[[], Any]], Awaitable[Any]], now_s: Callable[[], float]
+        self,
+        figures: Figures,
+        run: Callable[[Callable[[], Fetched]], Awaitable[Fetched]],
+        now_s: Callable[[], float],
     ) -> None:
+        self._figures = figures
         self._run = run
         self._now_s = now_s
+        #: By the time of use, the newest last.
         self._kept: OrderedDict[Place, _Conversion] = OrderedDict()
+        self._kept_bytes = 0
 
-    async def result(self, place: Place, make: Callable[[], Any]) -> asyncio.Future[Any]:
+    def known(self, place: Place) -> asyncio.Future[Fetched] | None:
+        """The conversion, if it is kept and done."""
+        known = self._kept.get(place)
+        if known is None or not known.task.done():
+            return None
+        self._used(place, known)
+        return known.task
+
+    def keep(self, place: Place, fetched: Fetched) -> None:
+        """Keep what was made at once."""
+        task = asyncio.get_running_loop().create_future()
+        task.set_result(fetched)
+        known = self._kept[place] = _Conversion(task, self._now_s())
+        self._used(place, known)
+        self.drop_unused()
+
+    async def result(self, place: Place, make: Callable[[], Fetched]) -> asyncio.Future[Fetched]:
         """A future that is done, with what `make` returned or raised."""
         known = self._kept.get(place)
         if known is None:
@@ -254,29 +284,39 @@ class Conversions:
                 # Nobody asks for it any more.
                 known.task.cancel()
                 del self._kept[place]
-        known.used_s, known.size_bytes = self._now_s(), _size_of(known.task)
         if place in self._kept:
-            self._kept.move_to_end(place)
+            self._used(place, known)
         self.drop_unused()
         return known.task
 
-    async def _made(self, make: Callable[[], Any]) -> Any:
-        return await self._run(make)
+    async def _made(self, make: Callable[[], Fetched]) -> Fetched:
+        fetched = await self._run(make)
+        self._figures.add(fetched.work)
+        return fetched
+
+    def _used(self, place: Place, known: _Conversion) -> None:
+        """A client has asked for a conversion that is done."""
+        known.used_s = self._now_s()
+        if not known.size_bytes:
+            known.size_bytes = _size_of(known.task) + KEPT_OVERHEAD_BYTES
+            self._kept_bytes += known.size_bytes
+        self._kept.move_to_end(place)
 
     def drop_unused(self) -> None:
         """Forget what was not asked for lately, and what is too much."""
         old_s = self._now_s() - KEPT_S
-        kept_bytes = sum(each.size_bytes for each in self._kept.values())
-        for place, each in tuple(self._kept.items()):
+        gone = []
+        for place, each in self._kept.items():
             if each.waiting or not each.task.done():
                 continue
-            if kept_bytes > KEPT_BYTES or each.used_s < old_s:
-                kept_bytes -= each.size_bytes
-                del self._kept[place]
+            if self._kept_bytes <= KEPT_BYTES and each.used_s >= old_s:
+                break
+            self._kept_bytes -= each.size_bytes
+            gone.append(place)
+        for place in gone:
+            del self._kept[place]
 
 
-def _size_of(made: asyncio.Future[Any]) -> int:
-    if made.cancelled() or made.exception() is not None:
-        return 0
-    result = made.result()
-    return result.size_bytes if isinstance(result, Fetched) else len(result[1])
+def _size_of(made: asyncio.Future[Fetched]) -> int:
+    is_failed = made.cancelled() or made.exception() is not None
+    return 0 if is_failed else made.result().size_bytes

@@ -29,6 +29,24 @@ def test_every_version_gets_what_was_stored(raw, made, version):
     assert part.records[16] == (0 if version < 2 else 1 if version < 4 else 2)
 
 
+def test_a_compressed_set_of_magic_0_is_compressed_once_for_all_its_readers(
+    kafka_broker, raw, topic
+):
+    """Its inner offsets are absolute, so a fetch has to write them; a newer format needs nothing."""
+    figures = kafka_broker.broker.services.kafka.figures
+    create(raw, topic, message_format_version="0.9.0")
+    values = [b"%d" % number for number in range(20)]
+    raw.produce(topic, record_set([b"first"], magic=0), version=0)
+    raw.produce(topic, record_set(values, magic=0, codec=1), version=0)
+    before = figures.compressions, figures.converted_records, figures.sets_converted
+    for _ in range(3):
+        for version in (0, 2, 4, 11):
+            part = raw.fetch(topic, 1, version=version)
+            assert records_of(part.records) == list(enumerate(values, 1))
+    made = figures.compressions, figures.converted_records, figures.sets_converted
+    assert made == (before[0] + 3, before[1] + 3 * len(values), before[2])
+
+
 @pytest.mark.parametrize("offset", [-1, 3, 2**62])
 def test_an_offset_outside_the_log_is_out_of_range(raw, made, offset):
     """Code 1; the end itself is empty."""

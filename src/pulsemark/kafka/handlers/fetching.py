@@ -246,7 +246,8 @@ class FetchWork:
         answer: Callable[[list[Read]], Coroutine[Any, Any, None] | None],
     ) -> None:
         self._session = session
-        self._shown = ShownEntries(session.endpoint.figures, max_magic_of(version))
+        endpoint = session.endpoint
+        self._shown = ShownEntries(endpoint.figures, endpoint.conversions, max_magic_of(version))
         self.asked = asked
         limit_bytes = min(max_bytes, session.options.max_fetch_bytes)
         output = session.endpoint.ports.output
