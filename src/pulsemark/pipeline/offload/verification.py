@@ -20,8 +20,8 @@ from typing import TypeAlias
 from ...compaction.current_view import claim_kept
 from ...ledger import FolderReader, LocalStore, ManagedLedger, TopicNotFoundError
 from ...ledger.local.folder_reader import FolderLog
+from ...maintenance.expected import Expected, expected_of
 from ..errors import OptionError
-from ..expected import Expected, expected_of
 from ..marks import Mark, loss_since
 from ..plan import entry_of
 from .manifest import OffloadedFile
