@@ -26,8 +26,8 @@ from pulsemark.kafka.groups import offsets as group_offsets
 from pulsemark.kafka.handlers import producing
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.kafka.ports import Figures
-from pulsemark.kafka.records import batch as batches
 from pulsemark.kafka.records import Fetched, fetch, produced, validate_produced
+from pulsemark.kafka.records import batch as batches
 from pulsemark.kafka.records.batch import BatchFields
 from pulsemark.kafka.records.convert import to_legacy
 from pulsemark.kafka.records.record import Codec, Record, Work

@@ -39,8 +39,8 @@ by the rules above costs 16 bytes, or nothing if it is next to another one.
 **Kafka's record sets.** An entry whose prefix says that it is a Kafka record set is compacted
 record by record, as a batch of Pulsar's is message by message. What deletes a key depends on the
 set's magic and, in magic 2, on the topic's stage (KIP-87), never on the other records of its set:
-so the prefix's ``tombstone`` field does not count here. An empty value is a value. Records without key are left out, as
-Pulsar's messages are; Kafka has no such records on a compacted topic.
+so the prefix's ``tombstone`` field does not count here. An empty value is a value. Records without
+key are left out, as Pulsar's messages are; Kafka has no such records on a compacted topic.
 
 A key counts as the same key for both protocols' messages. A key that is not UTF-8 is compared in
 the form in which Pulsar's clients send it: base64.

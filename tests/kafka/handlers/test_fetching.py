@@ -32,7 +32,7 @@ def test_every_version_gets_what_was_stored(raw, made, version):
 def test_a_compressed_set_of_magic_0_is_compressed_once_for_all_its_readers(
     kafka_broker, raw, topic
 ):
-    """Its inner offsets are absolute, so a fetch has to write them; a newer format needs nothing."""
+    """A fetch writes its inner offsets, which are absolute, and others share what it wrote."""
     figures = kafka_broker.broker.services.kafka.figures
     create(raw, topic, message_format_version="0.9.0")
     values = [b"%d" % number for number in range(20)]
