@@ -58,7 +58,7 @@ def test_all_of_them():
 @pytest.mark.parametrize(("magic", "at", "time_ms"), [(0, 18, 0), (1, 18, 77), (2, 35, 77)])
 def test_the_send_time_of_a_kafka_set(magic, at, time_ms):
     """Its header has it, but for magic 0; a time that no producer gave is left out."""
-    source = SourceFormat.Value(f"SOURCE_KAFKA_MAGIC_{magic}")
+    source = SourceFormat.Name(SOURCE_KAFKA_MAGIC_2 - 2 + magic)
     for sent_ms, written_ms in ((77, time_ms), (-1, 0)):
         body = bytes(at) + sent_ms.to_bytes(8, "big", signed=True) + bytes(40)
         base = BrokerEntryMetadata(source_format=source)
