@@ -10,7 +10,7 @@ import pytest
 from kafka.consumer.fetcher import RecordTooLargeError
 from kafka.protocol.consumer import FetchRequest
 
-from pulsemark.kafka import reading, shown_entries
+from pulsemark.kafka import reading
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.ledger.topic_log import TopicLog
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields
@@ -273,11 +273,11 @@ def test_a_large_set_is_converted_in_a_thread(
         on_loop.append(is_on_loop())
         return convert(*args)
 
-    convert = vars(shown_entries)["fetch"]
+    convert = vars(reading)["fetch"]
     values = [b"%d" % number for number in range(3_000)]
     for _ in range(2):
         assert raw.produce(made, record_set(values, codec=codec)).error_code == 0
-    monkeypatch.setattr(shown_entries, "fetch", spied)
+    monkeypatch.setattr(reading, "fetch", spied)
     offset, found = 0, []
     while offset < 2 * len(values):
         part = raw.fetch(made, offset, version=3, max_wait_ms=max_wait_ms)
