@@ -11,7 +11,7 @@ from typing import Any
 
 from ...ledger import EARLIEST, LATEST, Position
 from ...ledger.would_block import when_read
-from ..cleaning.expiry import ask_to_expire
+from ..cleaning.trimming import ask_to_expire
 from ..metrics.stats import bytes_from
 from ..policies.cleaning_policies import RETENTION
 from ..policies.policy import PolicyValueError

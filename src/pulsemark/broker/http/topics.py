@@ -10,8 +10,13 @@ from ..errors import RefusedError
 from ..policies.policy import UnreadableValueError, integer
 from ..policies.pulsar_policies import PROPERTIES
 from ..security import needs
-from ..topics.creation import check_room, creates, is_beyond_partitions, partitions_created
-from ..topics.registry import MAX_PARTITIONS
+from ..topics.registry import (
+    MAX_PARTITIONS,
+    check_room,
+    creates,
+    is_beyond_partitions,
+    partitions_created,
+)
 from ..topics.topic import TopicInUseError
 from . import bodies
 from .bodies import EMPTY, METADATA_TYPE

@@ -28,7 +28,7 @@ from ..cleaning.backlog_quotas import excess_of
 from ..cleaning.worker import Cleaning
 from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listener, PerAddress, Tls
-from ..connection.shutdown import Ending
+from ..connection.closing import Ending
 from ..errors import RefusedError
 from ..metrics.stats import segment_size_bytes
 from ..ownership import Cluster, KafkaPlace

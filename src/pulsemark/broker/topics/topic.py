@@ -46,8 +46,8 @@ from ..subscriptions.delayed import DelayedTotal
 from ..subscriptions.kafka_entries import BeingConvertedError, Conversions, read_entries
 from ..subscriptions.positions import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
-from .admission import Admission
 from .deduplication import Deduplication
+from .policy_store import Admission
 from .producers import TopicProducers
 
 __all__ = ["SubscribeLimits", "Topic", "TopicInUseError"]
