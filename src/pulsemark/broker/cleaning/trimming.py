@@ -33,7 +33,7 @@ from ...ledger import ManagedLedger, Position
 from ...ledger.retention import apply_retention, expire_position, retention_due
 from ...ledger.would_block import when_read
 from ..counters import TopicCleaning
-from ..policies.cleaning_policies import RetentionPolicy
+from ..policies.pulsar_policies import RetentionPolicy
 from ..storage import durable
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic

@@ -30,7 +30,7 @@ from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
-from ..policies.cleaning_policies import (
+from ..policies.pulsar_policies import (
     COMPACTION_THRESHOLD,
     MESSAGE_TTL,
     RETENTION,

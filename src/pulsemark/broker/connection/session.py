@@ -71,7 +71,7 @@ from ..memory import (
     PublishBudget,
     Reservation,
 )
-from ..security.identity import UNAUTHENTICATED, Credentials
+from ..security.authentication import UNAUTHENTICATED, Credentials
 from ..storage import StorageHealth
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.subscription import Subscription

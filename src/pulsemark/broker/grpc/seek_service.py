@@ -51,9 +51,15 @@ from ...wire import InvalidTopicNameError, TopicName
 from ..configuration.config import BrokerConfig
 from ..configuration.security_config import SecurityConfig
 from ..errors import ConfigError, RefusedError
-from ..security.authentication import Authenticated, AuthenticationFailed, Authenticator
+from ..security.authentication import (
+    Authenticated,
+    AuthenticationFailed,
+    Authenticator,
+    InvalidRoles,
+    Principal,
+    check_roles,
+)
 from ..security.authorization import Authorizer, Target
-from ..security.identity import InvalidRoles, Principal, check_roles
 from ..security.needs import AUTHENTICATED, Need, topic
 from ..security.tls import make_context
 from ..services import Services

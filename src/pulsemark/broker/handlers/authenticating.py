@@ -34,8 +34,16 @@ from ...proto.pulsar_api_pb2 import (
 )
 from ...wire import commands
 from ..errors import RefusedError
-from ..security.authentication import Authenticated, AuthenticationFailed, Authenticator
-from ..security.identity import Credentials, Identity, InvalidRoles, identify, method_of
+from ..security.authentication import (
+    Authenticated,
+    AuthenticationFailed,
+    Authenticator,
+    Credentials,
+    Identity,
+    InvalidRoles,
+    identify,
+    method_of,
+)
 from ..version import SERVER_VERSION
 from .checks import CommandTable
 

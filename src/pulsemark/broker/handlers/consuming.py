@@ -29,8 +29,7 @@ from ..metrics.stats import iso_time
 from ..storage import durable
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.non_persistent import NonPersistentSubscription
-from ..subscriptions.positions import shown_mark_delete
-from ..subscriptions.seek import SeekTarget, reset_subscription
+from ..subscriptions.seek import SeekTarget, reset_subscription, shown_mark_delete
 from ..subscriptions.subscription import mark_if_asked, tell_if_ended
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.registry import creates

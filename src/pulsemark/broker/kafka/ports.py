@@ -32,7 +32,7 @@ from ..connection.closing import Ending
 from ..errors import RefusedError
 from ..metrics.stats import segment_size_bytes
 from ..ownership import Cluster, KafkaPlace
-from ..policies.levels import Policies
+from ..policies.policy import Policies
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..services import Services
 from ..topics.catalog_writer import CatalogWriter

@@ -24,8 +24,7 @@ from typing import Any
 from ...metadata import BrokerEntryMetadata, StampContext, StamperChain, StampError, field_number_of
 from ...metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
 from ...wire import TopicName
-from .levels import Levels
-from .policy import Place, Policy, PolicyValueError
+from .policy import Levels, Place, Policy, PolicyValueError
 
 __all__ = [
     "EPOCHS",

@@ -42,12 +42,12 @@ from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ...wire import TopicName
 from ..cooperative import Background, Turns
 from ..errors import RefusedError
-from ..policies.levels import Levels
 from ..policies.own_policies import POLICY_NAME, STAMPS, InvalidPolicyError, StampPolicy
+from ..policies.policy import Levels
 from ..policies.rate_limits import dispatch_limit, publish_limit
 from ..policies.topic_rules import RULED, TopicRules, rules_of
 from ..subscriptions.delayed import deliver_at_ms
-from ..subscriptions.positions import messages_in
+from ..subscriptions.seek import messages_in
 from .catalog_writer import CatalogWriter
 from .deduplication import SNAPSHOT_KIND, Deduplication, Snapshot, recovered
 

@@ -32,8 +32,8 @@ from ..configuration.config import BrokerConfig
 from ..cooperative import Background, Turns
 from ..errors import LimitReachedError, RefusedError
 from ..policies.catalogue import POLICIES
-from ..policies.levels import Policies
 from ..policies.own_policies import MIRRORS, MirrorPolicies, StampPolicy
+from ..policies.policy import Policies
 from ..policies.pulsar_policies import AUTO_TOPIC_CREATION, MAX_TOPICS
 from ..policies.topic_rules import rules_of
 from ..storage import Storage

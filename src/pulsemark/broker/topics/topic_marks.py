@@ -37,8 +37,8 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..cooperative import Background
 from ..errors import RefusedError
-from ..policies.levels import Levels
 from ..policies.own_policies import EPOCHS
+from ..policies.policy import Levels
 from ..storage import durable
 from ..subscriptions.subscription import tell_if_ended
 from .catalog_writer import CatalogWriter, Change
