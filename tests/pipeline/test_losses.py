@@ -405,7 +405,7 @@ def test_marks_of_earlier_versions_are_not_needed(
 ) -> None:
     """Manifest, checkpoint and offset without marks are read, and go by the index alone."""
     case.stages.put(COPIED, case.path)
-    for module in ("offload.pieces", "replay.job", "followed"):
+    for module in ("offload.writer", "replay.job", "followed"):
         found = import_module(f"pulsemark.pipeline.{module}")
         monkeypatch.setattr(found, "mark_of", lambda *_: None)
     monkeypatch.setattr(import_module("pulsemark.pipeline.offload.manifest"), "VERSION", 1)

@@ -29,8 +29,7 @@ from ..ledger import CorruptEntryError, EntryKind
 from .decode.entries import EntryTable
 from .decode.octets import Ints, once, spread
 from .decode.runs import read_tables
-from .option_values import MAX_TIME_MS
-from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, ReadOptions
+from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS, ReadOptions
 from .plan import plan
 from .tasks import LedgerPartition, opened_slices, spare_the_collector
 

@@ -19,8 +19,7 @@ from ..ledger import CorruptEntryError, EntryKind
 from ..metadata import Control, PrefixError, control_of
 from .decode.entries import EntryTable
 from .decode.runs import read_tables
-from .option_values import MAX_TIME_MS
-from .options import ReadOptions
+from .options import MAX_TIME_MS, ReadOptions
 from .source import partitions_of
 from .tasks import LedgerPartition, opened_slices, spare_the_collector
 

@@ -30,16 +30,15 @@ from pyspark.sql.datasource import InputPartition
 from ..ledger import CorruptEntryError, FolderLog, FolderReader, Position, TopicLog
 from ..ledger.local.io.folder import SegmentId
 from .columns import ERROR_COLUMN, Depth, RowKind, depth_of
-from .decode.batches import BatchForm, record_batches
+from .decode.batches import BatchForm, entry_batches, needs_bodies, record_batches
 from .decode.entries import EntryTable
-from .decode.entry_batches import entry_batches, needs_bodies
 from .decode.runs import read_tables
 from .errors import DataLossError, DecodeError
 from .options import DecodeMode, ReadOptions
 from .plan import Slice, indexes_of
 
 if TYPE_CHECKING:
-    from .values.value_form import ValueForm
+    from .value_form import ValueForm
 
 
 _log = logging.getLogger(__name__)

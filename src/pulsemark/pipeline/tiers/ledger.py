@@ -22,8 +22,7 @@ from ..audit_source import BUCKET_OPTION, AuditPartition, AuditReader
 from ..decode.entries import EntryTable
 from ..decode.octets import Ints
 from ..decode.runs import read_tables
-from ..option_values import MAX_TIME_MS
-from ..options import ReadOptions
+from ..options import MAX_TIME_MS, ReadOptions
 from ..tasks import opened_slices, spare_the_collector
 
 RUNS_FORMAT = "pulsemark-runs"
