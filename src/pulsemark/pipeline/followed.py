@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from ..ledger import FolderLog, FolderReader, TopicLog, TopicNotFoundError
+from ..maintenance.expected import Expected, expected_of
 from .errors import DataLossError
-from .expected import Expected, expected_of
 from .marks import Mark, check_place, mark_of, why_other
 from .options import Bound, BoundKind, ReadOptions, opened_store, select_topics
 from .plan import Plan, Selected, Slice, segments_of, slice_of, tasks_of
@@ -146,7 +146,7 @@ class FolderTopics:
 class ServiceTopics:
     """Named topics of a gRPC service.
 
-    It does not tell what is lost. One log is told from another by the place of the last entry.
+    One log is told from another by the place of the last entry.
     """
 
     may_have_changed = True
@@ -166,8 +166,10 @@ class ServiceTopics:
         return self._logs
 
     def losses(self) -> Iterable[DataLossError]:
-        """None are known."""
-        return ()
+        """Messages that are lost behind the end of topics. Lost topics are not known."""
+        for topic, log in self._logs.items():
+            if log.ends.lost_after is not None:
+                yield DataLossError(topic, log.next_index, None, log.ends.lost_after)
 
     def log_of(self, topic: str) -> TopicLog | None:
         """None: a service does not tell sizes."""

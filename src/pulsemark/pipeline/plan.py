@@ -29,8 +29,8 @@ from ..finder import Finder
 from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotFoundError
 from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
+from ..maintenance.expected import Expected, expected_of
 from .errors import DataLossError
-from .expected import Expected, expected_of
 from .options import Bound, BoundKind, ReadOptions, select_topics
 
 T = TypeVar("T")

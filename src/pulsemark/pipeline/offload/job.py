@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import FolderReader, TopicLog
+from ...maintenance.expected import Expected
 from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..errors import DataLossError, JobFailedError, OptionError
-from ..expected import Expected
 from ..marks import Mark, check_place
 from ..options import Bound, BoundKind, ReadOptions
 from ..plan import packed, report, selected, slice_of

@@ -28,8 +28,8 @@ from ...ledger import (
     TopicNotFoundError,
 )
 from ...ledger.local.folder_reader import FolderLog
+from ...maintenance.expected import Expected, expected_of
 from ..errors import OptionError
-from ..expected import Expected, expected_of
 from ..marks import Mark, loss_since
 from ..plan import entry_of
 from .manifest import OffloadedFile
