@@ -45,6 +45,8 @@ from ...ledger import (
     TopicLog,
     TopicNotFoundError,
 )
+from ...ledger.local.catalog import Catalog
+from ...maintenance.expected import LogEnds, ends_of, lost_head
 from ...metadata import StampError
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
@@ -229,6 +231,17 @@ class _BrokerTopics:
             return opening.result().ledger
         except RefusedError as refusal:
             raise refused_topic(topic, refusal) from refusal
+
+    def ends(self, topic: str) -> LogEnds:
+        """Where the topic ends. Files lost after its end were given up when it was opened.
+
+        Raises TopicNotFoundError.
+        """
+        log = self.log(topic)
+        catalog = self._topics.catalog
+        if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
+            return LogEnds(log.next_index)
+        return ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
 
 
 #: Refusals that say nothing about the topic: the same call may succeed a moment later.

@@ -35,8 +35,8 @@ from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import CATALOG_NAME, segment_path
 from ..ledger.local.segment.salvage import may_have_held_records
 from ..ledger.local.segment.segment_format import SegmentHeader
-from ..maintenance.verify_catalog import CatalogContent, read_catalog
 from ..proto.cursor_pb2 import CursorRecord
+from .verify_catalog import CatalogContent, read_catalog
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +92,37 @@ class Expected:
         name = segment_path(Path(), *self.nameless[0]).name
         more = f" ({len(self.nameless)} in all)" if len(self.nameless) > 1 else ""
         return f"ledger file {name}{more} has a damaged header, so its topic is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """Where a log ends, and why messages beyond its two ends are lost (None: no loss is known)."""
+
+    next_index: int
+    lost_before: str | None = None
+    lost_after: str | None = None
+    lost_before_ms: int = 0
+    """No message lost before the first one has a later time than this (unix milliseconds)."""
+
+
+def ends_of(log: TopicLog, expected: Expected) -> LogEnds:
+    """The ends of a log."""
+    before, segments = expected.lost_before(log), log.segments()
+    until_ms = segments[0].header.entry_time_floor_ms if before and segments else 0
+    return LogEnds(log.next_index, before, expected.lost_after(log), until_ms)
+
+
+def lost_head(log: TopicLog, listed: Iterable[SegmentId]) -> Expected:
+    """The loss before the first segment of an open log; ``listed`` are its catalog's segments.
+
+    A listed segment that the log lacks is lost: trimming takes it off the list first.
+    """
+    segments = log.all_segments()
+    if not segments:
+        return Expected()
+    first = (segments[0].ledger_id, segments[0].header.segment_no)
+    lost = tuple(each for each in listed if each < first)
+    return Expected({log.name: lost} if lost else {})
 
 
 def expected_of(reader: FolderReader, folder: Path) -> Expected:

@@ -16,9 +16,9 @@ from pulsemark.ledger import FolderReader, LocalStore, Position, TopicNotFoundEr
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.io.folder import index_path, list_segments, segment_path
 from pulsemark.ledger.local.segment.segment import as_segment
+from pulsemark.maintenance.expected import expected_of
 from pulsemark.maintenance.verify_catalog import read_catalog
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.expected import expected_of
 from pulsemark.pipeline.options import ReadOptions
 from pulsemark.pipeline.plan import plan
 from pulsemark.testing.raw_messages import BatchMember
@@ -237,7 +237,7 @@ def test_a_folder_that_changes_while_it_is_planned_lacks_nothing(
         folder.store.checkpoint()
         return content
 
-    monkeypatch.setattr("pulsemark.pipeline.expected.read_catalog", meanwhile)
+    monkeypatch.setattr("pulsemark.maintenance.expected.read_catalog", meanwhile)
     assert [row["__index"] for row in tools.rows_of(tmp_path, topicsPattern=".*")] in (
         [2, 3, 4],
         [2, 3],
