@@ -37,11 +37,11 @@ from ..cleaning.backlog_quotas import excess_of
 from ..cleaning.worker import Cleaning
 from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listener, PerAddress, Tls
-from ..connection.shutdown import Ending
+from ..connection.closing import Ending
 from ..errors import RefusedError
 from ..metrics.stats import segment_size_bytes
 from ..ownership import Cluster, KafkaPlace
-from ..policies.levels import Policies
+from ..policies.policy import Policies
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..services import Services
 from ..topics.catalog_writer import CatalogWriter
@@ -59,9 +59,14 @@ from typing import TYPE_CHECKING
 from ...kafka.ports import NO_NODE, Admitted, Node
 from ...kafka.sasl import OAUTHBEARER, PLAIN, TOKEN, Claim, SaslError
 from ..cooperative import Background
-from ..security.authentication import Authenticated, AuthenticationFailed, Authenticator
+from ..security.authentication import (
+    UNAUTHENTICATED,
+    Authenticated,
+    AuthenticationFailed,
+    Authenticator,
+    Principal,
+)
 from ..security.authorization import Authorizer, Target
-from ..security.identity import UNAUTHENTICATED, Principal
 from ..security.needs import SUPER_USER, tenant_admin, topic
 from ..security.permissions import Action
 
