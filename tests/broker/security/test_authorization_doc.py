@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pulsemark.broker.grpc.admission import NEEDS
+from pulsemark.broker.grpc.seek_service import NEEDS
 from pulsemark.broker.handlers import COMMANDS
 from pulsemark.broker.handlers.authorizing import COMMAND_NEEDS
 from pulsemark.kafka.handlers import HANDLERS

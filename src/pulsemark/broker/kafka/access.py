@@ -12,9 +12,14 @@ from typing import Any
 from ...kafka.ports import Admitted
 from ...kafka.sasl import OAUTHBEARER, PLAIN, TOKEN, Claim, SaslError
 from ...wire import TopicName, check_namespace
-from ..security.authentication import Authenticated, AuthenticationFailed, Authenticator
+from ..security.authentication import (
+    UNAUTHENTICATED,
+    Authenticated,
+    AuthenticationFailed,
+    Authenticator,
+    Principal,
+)
 from ..security.authorization import Authorizer, Target
-from ..security.identity import UNAUTHENTICATED, Principal
 from ..security.needs import SUPER_USER, tenant_admin, topic
 from ..security.permissions import Action
 

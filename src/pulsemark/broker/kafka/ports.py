@@ -28,11 +28,11 @@ from ..cleaning.backlog_quotas import excess_of
 from ..cleaning.worker import Cleaning
 from ..configuration.config import BrokerConfig
 from ..connection.accepting import Listener, PerAddress, Tls
-from ..connection.shutdown import Ending
+from ..connection.closing import Ending
 from ..errors import RefusedError
 from ..metrics.stats import segment_size_bytes
 from ..ownership import Cluster, KafkaPlace
-from ..policies.levels import Policies
+from ..policies.policy import Policies
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..services import Services
 from ..topics.catalog_writer import CatalogWriter
