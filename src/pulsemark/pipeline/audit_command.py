@@ -35,6 +35,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="label (default: this machine's name)")
     parser.add_argument("--datacenter", help="label (default: none)")
     parser.add_argument("--application", help="label (default: none)")
+    _add_other_tier(parser)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots, too")
+
+
+def _add_other_tier(parser: argparse.ArgumentParser) -> None:
+    """The options that name the tier to compare with."""
     parser.add_argument(
         "--against",
         metavar="PLACE",
@@ -62,7 +68,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the other folder is a mirror's target: compare by the indexes of its source",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots, too")
 
 
 def check(given: argparse.Namespace) -> None:
