@@ -237,12 +237,8 @@ class NonPersistentSubscription(Subscription):
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Nothing is kept, so nothing can be sent again."""
 
-    def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
-        """As `redeliver`."""
-        return iter(())
-
     def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
-        """As `ack_piece`."""
+        """Nothing waits for an acknowledgement."""
         return iter(())
 
     def ack_piece(self, consumer: Consumer, ids: Iterable[MessageIdData]) -> None:
