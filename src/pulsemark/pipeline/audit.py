@@ -10,7 +10,7 @@ after its last one, it uses the indexes that the plan expects there.
 time               when the audit ran
 topic              full name
 tier               the tier that was counted: ``broker``
-bucket_start       first moment of the bucket, by the broker's clock (see ``audit_source.counts``)
+bucket_start       first moment of the bucket, by the broker's clock (see ``job_sources.counts``)
 bucket_end         one past its last moment
 host               labels of the tier, for a comparison of several audits; the job does not use
 datacenter         them itself
@@ -118,7 +118,7 @@ def audit(
     bucket_ms = parse_bucket_ms(bucket)
     tags = parse_by(by)
     options = checked_options(path, topics, **bounds)
-    from .audit_source import AUDIT_FORMAT, BUCKET_OPTION, TAGS_OPTION, AuditSource
+    from .job_sources import AUDIT_FORMAT, BUCKET_OPTION, TAGS_OPTION, AuditSource
 
     spark.dataSource.register(AuditSource)
     reader = spark.read.format(AUDIT_FORMAT).options(**options)

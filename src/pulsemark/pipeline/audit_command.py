@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from .arguments import add_range, check_file, check_range, pairs, range_of
 from .audit import GAPS, AuditLabels, audit, parse_bucket_ms, parse_by
+from .audit_report import write_report
 from .errors import OptionError, ProblemsFoundError
 from .offload import IcebergTarget
-from .tiers import TierComparison, compare_tiers, write_report
-from .tiers.others import kind_of
+from .tier_comparison import TierComparison, compare_tiers, kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,7 +28,6 @@ from ..ledger import LedgerError
 from . import audit_command
 from .arguments import add_range, add_topics, check_range, checked_options, positive, range_of
 from .compact import command as compact_command
-from .control import control_entries
 from .errors import (
     DataLossError,
     JavaNotFoundError,
@@ -39,11 +38,11 @@ from .errors import (
     ProblemsFoundError,
     ReplayError,
 )
+from .inspection import control_entries, verify
 from .offload import command as offload_command
 from .replay import command as replay_command
 from .session import local_session
 from .skew import check_plot, draw_skew, skew
-from .verify import verify
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

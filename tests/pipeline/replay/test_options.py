@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.replay.function import load_function, name_of, packed
+from pulsemark.pipeline.replay.options import load_function, name_of, packed
 
 MODULE = """
 SUFFIX = "!"
@@ -48,14 +48,14 @@ def test_a_worker_without_the_module_has_the_function(tmp_path: Path) -> None:
     """A file in the driver's folder works in a process that does not see it."""
     (tmp_path / "mymaps.py").write_text(MODULE)
     pack = (
-        "from pulsemark.pipeline.replay.function import *\n"
-        "from pulsemark.pipeline.replay.function import load_function, name_of, packed\n"
+        "from pulsemark.pipeline.replay.options import *\n"
+        "from pulsemark.pipeline.replay.options import load_function, name_of, packed\n"
         "f = load_function('mymaps:loud'); print(name_of(f)); print(packed(f))\n"
         "print(name_of(load_function('mymaps:Maps.it')))\n"
     )
     use = (
         "import sys\n"
-        "from pulsemark.pipeline.replay.function import ReplayMessage, unpacked\n"
+        "from pulsemark.pipeline.replay.options import ReplayMessage, unpacked\n"
         "print(unpacked(sys.argv[1])(ReplayMessage('t', 0, b'hello')).value.decode())\n"
     )
     lines = output(tmp_path, pack).split()

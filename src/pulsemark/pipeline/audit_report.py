@@ -13,10 +13,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..audit import GAPS
-from ..errors import OptionError
-from ..job_files import write_durably
-from .job import TierComparison
+from .audit import GAPS
+from .errors import OptionError
+from .job_files import write_durably
+from .tier_comparison import TierComparison
 
 __all__ = ["page", "write_report"]
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from pulsemark.ledger import Entry, EntryKind, Position
 from pulsemark.metadata import control_metadata, pack
-from pulsemark.pipeline.control_source import control_batch
 from pulsemark.pipeline.decode.entries import table_of_entries
+from pulsemark.pipeline.job_sources import control_batch
 from pulsemark.proto.broker_entry_pb2 import CONTROL_USER
 
 SCHEMA = pa.schema(

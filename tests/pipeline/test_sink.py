@@ -15,8 +15,7 @@ from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.client import UnreachableError
 from pulsemark.ledger import FolderReader
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.sink.rows import places_of
-from pulsemark.pipeline.sink.writers import SinkOptions, publish
+from pulsemark.pipeline.sink import SinkOptions, places_of, publish
 from pulsemark.pipeline.source import LedgerSource
 
 SCHEMA = types.StructType(

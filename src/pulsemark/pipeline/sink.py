@@ -1,4 +1,13 @@
-"""Spark's writers: each task publishes its rows and waits for all receipts.
+"""The sink ``pulsar-ledger``: writes rows to a broker's topics, over Pulsar's protocol.
+
+Each task publishes its rows and waits for all receipts. The columns have pulsar-spark's names, or
+the same without underscores:
+
+    value                                 binary or string; null is a null message
+    key, __key                            string or binary (binary is base64 in the message)
+    properties, __messageProperties       map<string,string>
+    eventTime, __eventTime                timestamp
+    topic, __topic                        string: where the row goes, unless the option says it
 
 **Each row once.** A task's producer has the name ``<producerName>-<query>-<partition>``, and its
 rows have the sequence ids ``(epoch << 32) + n``. So a broker that deduplicates the topic stores a
@@ -16,11 +25,13 @@ end, the rows that were published stay.
 
 from __future__ import annotations
 
+import base64
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -30,14 +41,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ...client import RawProducer, Service, ServiceUrlError
-from ..errors import OptionError
-from ..option_values import Given, integer
-from ..options import full_topic_name
-from .rows import Batch, Message, messages_of, places_of
+from ..client import RawProducer, Service, ServiceUrlError
+from ..metadata import MessageMetadata, pack_message
+from ..metadata.message import pack_batch_member
+from ..proto.pulsar_api_pb2 import SingleMessageMetadata
+from .columns import COLUMNS
+from .errors import OptionError
+from .options import Given, full_topic_name, integer
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
 
 EPOCH_SHIFT = 32
 _QUERY_ID = "sql.streaming.queryId"
@@ -229,3 +244,129 @@ def _name(text: str) -> str:
     if not text.strip():
         raise ValueError("is empty")
     return text
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_TYPES = {
+    "value": ("binary", "string"),
+    "key": ("string", "binary"),
+    "properties": ("map<string,string>",),
+    "eventTime": ("timestamp",),
+    "topic": ("string",),
+}
+_NAMES = {
+    **{name: name for name in _TYPES},
+    "__key": "key",
+    "__messageProperties": "properties",
+    "__eventTime": "eventTime",
+    "__topic": "topic",
+}
+IGNORED = frozenset(COLUMNS) - frozenset(_NAMES)
+"""Columns of our own source that say where a message was; a new message has its own."""
+
+
+def places_of(schema: StructType, *, topic_needed: bool) -> dict[str, int]:
+    """By the message's field: the number of the column.
+
+    Raises:
+        OptionError: a column is unknown, given twice, of another type, or missing.
+    """
+    places: dict[str, int] = {}
+    for number, column in enumerate(schema.fields):
+        if column.name in IGNORED:
+            continue
+        name = _NAMES.get(column.name)
+        if name is None:
+            raise OptionError("schema", column.name, f"the sink's columns are {', '.join(_NAMES)}")
+        if name in places:
+            raise OptionError("schema", column.name, f"another column is the {name} too")
+        if column.dataType.simpleString() not in _TYPES[name]:
+            raise OptionError("schema", column.name, f"must be {' or '.join(_TYPES[name])}")
+        places[name] = number
+    if "value" not in places:
+        raise OptionError("schema", None, "the column value is missing")
+    if topic_needed and "topic" not in places:
+        raise OptionError("topic", None, "is required, or a column topic")
+    return places
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One row."""
+
+    topic: str | None
+    value: bytes | None
+    key: str | bytes | None
+    properties: dict[str, str]
+    event_time_ms: int | None
+
+
+def messages_of(batch: RecordBatch, places: dict[str, int]) -> Iterator[Message]:
+    """The rows of a batch."""
+    columns = {name: batch.column(place).to_pylist() for name, place in places.items()}
+    for row in range(batch.num_rows):
+        fields: dict[str, Any] = {name: values[row] for name, values in columns.items()}
+        value, moment = fields["value"], fields.get("eventTime")
+        yield Message(
+            fields.get("topic"),
+            value.encode() if isinstance(value, str) else value,
+            fields.get("key"),
+            dict(fields.get("properties") or ()),
+            None if moment is None else _ms(moment),
+        )
+
+
+def _ms(moment: datetime) -> int:
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return int((aware - _EPOCH).total_seconds() * 1000)
+
+
+@dataclass(slots=True)
+class Batch:
+    """The messages of the next entry."""
+
+    first_sequence_id: int = 0
+    count: int = 0
+    parts: list[bytes] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, message: Message, sequence_id: int) -> None:
+        """Put a message at the end; sequence ids count up by one."""
+        if not self.count:
+            self.first_sequence_id = sequence_id
+        value = message.value
+        single = SingleMessageMetadata(sequence_id=sequence_id)
+        if value is None:
+            single.null_value = True
+        if isinstance(message.key, bytes):
+            single.partition_key = base64.b64encode(message.key).decode()
+            single.partition_key_b64_encoded = True
+        elif message.key is not None:
+            single.partition_key = message.key
+        for name, text in message.properties.items():
+            single.properties.add(key=name, value=text or "")
+        if message.event_time_ms is not None and message.event_time_ms > 0:
+            single.event_time = message.event_time_ms
+        packed = pack_batch_member(single, value or b"")
+        self.parts.append(packed)
+        self.size_bytes += len(packed)
+        self.count += 1
+
+    def entry(
+        self, producer_name: str, publish_time_ms: int, *, highest_sequence_id: int | None = None
+    ) -> bytes:
+        """The batch as a producer's bytes, with their checksum.
+
+        ``highest_sequence_id`` is by default that of the last message.
+        """
+        if highest_sequence_id is None:
+            highest_sequence_id = self.first_sequence_id + self.count - 1
+        header = MessageMetadata(
+            producer_name=producer_name,
+            sequence_id=self.first_sequence_id,
+            highest_sequence_id=highest_sequence_id,
+            publish_time=publish_time_ms,
+            num_messages_in_batch=self.count,
+        )
+        return pack_message(header, *self.parts)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from pulsemark.pipeline import TierComparison, write_report
 from pulsemark.pipeline.arguments import check_file
 from pulsemark.pipeline.audit import AUDIT_COLUMNS
+from pulsemark.pipeline.audit_report import MAX_BARS, page
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.tiers import TierComparison, write_report
-from pulsemark.pipeline.tiers.compare import Difference
-from pulsemark.pipeline.tiers.report import MAX_BARS, page
+from pulsemark.pipeline.tier_comparison import Difference
 
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -21,16 +21,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from ...ledger.local.io.folder import CATALOG_NAME
-from ...ledger.store import SCHEMA_KIND
-from ...maintenance.verify_catalog import read_properties
-from ...metadata.partition_names import partition_of
-from ...metadata.schema_list import unpack_schemas
-from ...proto.pulsar_api_pb2 import Schema
-from ..errors import OptionError
-from ..options import LATEST_SCHEMA, DecodeMode
-from .avro_types import avro_type
-from .decoding import AvroDecoder, Decoder, JsonDecoder
+from ..ledger.local.io.folder import CATALOG_NAME
+from ..ledger.store import SCHEMA_KIND
+from ..maintenance.verify_catalog import read_properties
+from ..metadata.partition_names import partition_of
+from ..metadata.schema_list import unpack_schemas
+from ..proto.pulsar_api_pb2 import Schema
+from .errors import OptionError
+from .options import LATEST_SCHEMA, DecodeMode
+from .value_decoding import AvroDecoder, Decoder, JsonDecoder, avro_type
 
 OPTION = "valueSchema"
 

@@ -1,7 +1,11 @@
-"""The job `verify`: read a data folder completely, in parallel, and list everything that is wrong.
+"""The jobs `verify` and `control`, which list what is in a data folder.
 
-It finds what `pulsemark verify` finds (docs/reliability.md). The topics are divided among the tasks
-by their size, and one more task looks at everything else in the folder. One task reads a topic.
+`verify` reads a folder completely, in parallel, and lists everything that is wrong: what `pulsemark
+verify` finds (docs/reliability.md). The topics are divided among the tasks by their size, and one
+more task looks at everything else in the folder. One task reads a topic.
+
+`control` lists the control entries of topics, which reads of messages leave out: where the entry
+is, in which leader epoch it was written, its type, name and tags (docs/control-entries.md).
 """
 
 from __future__ import annotations
@@ -9,25 +13,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from ..ledger import TopicNotFoundError
 from ..maintenance.verify import sizes_of_topics
-from .arguments import checked_options
+from .arguments import Range, checked_options
 from .options import ReadOptions, opened_store, select_topics
 from .session import require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SUMMARY", "VERIFY_SCHEMA", "verify"]
 
-VERIFY_SCHEMA = (
-    "severity string, kind string, topic string, ledger_id bigint, entry_id bigint, path string,"
-    " what string"
-)
-SUMMARY = "Summary"
-"""The kind of the rows that say how much one task has read."""
+__all__ = ["control_entries", "verify"]
+
 _TASKS_PER_CORE = 4
 
 
@@ -64,7 +63,7 @@ def verify(
             raise TopicNotFoundError(absent[0])
         sizes = {name: sizes[name] for name in names}
     tasks = divided(sizes, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
-    from .verify_source import TASKS_OPTION, VERIFY_FORMAT, VerifySource
+    from .job_sources import TASKS_OPTION, VERIFY_FORMAT, VerifySource
 
     spark.dataSource.register(VerifySource)
     reader = spark.read.format(VERIFY_FORMAT).option("path", place)
@@ -81,3 +80,23 @@ def divided(sizes: dict[str, int], count: int) -> list[list[str]]:
         size, names = tasks[number]
         tasks[number] = (size + sizes[topic] + 1, [*names, topic])
     return [names for _, names in tasks if names]
+
+
+def control_entries(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    topics: str | Sequence[str] | None = None,
+    **bounds: Unpack[Range],
+) -> DataFrame:
+    """The control entries of a data folder's topics, by topic and position.
+
+    ``bounds`` are those of `Range`; the errors are those of `audit`. Damaged entries are left
+    out, with a warning in the workers' logs.
+    """
+    require_spark()
+    options = checked_options(path, topics, **bounds)
+    from .job_sources import CONTROL_FORMAT, ControlSource
+
+    spark.dataSource.register(ControlSource)
+    rows = spark.read.format(CONTROL_FORMAT).options(**options).load()
+    return rows.orderBy("topic", "ledger_id", "entry_id")
