@@ -16,7 +16,9 @@ KNOWN: dict[str, str] = {
     r"^admin-topic-policies \| retention (set|is)": (
         "a Pulsar that was asked for an applied backlog quota has it in all namespaces"
     ),
-    r"^failover \| (after a|b has)": "what is on its way when the active consumer changes comes in any order",
+    r"^failover \| (after a|b has)": (
+        "what is on its way when the active consumer changes comes in any order"
+    ),
     r"^schema-admin \| is it compatible": "a client's mistake is no error of the server (500)",
     r"^admin-messages \| (examine 99 from latest|by an id too far)": (
         "a client's mistake is no error of the server (500)"
