@@ -37,6 +37,7 @@ from report import quantile
 from pulsemark.finder import Finder, SearchMethod, SeekClient
 from pulsemark.finder.service import SeekServicer, handler
 from pulsemark.ledger import LocalStore, TopicLog
+from pulsemark.maintenance.expected import LogEnds
 from pulsemark.metadata import StamperChain
 from pulsemark.testing.clock import SettableClock
 
@@ -80,6 +81,10 @@ class OneTopic:
     def log(self, _topic: str) -> TopicLog:
         """The topic."""
         return self._log
+
+    def ends(self, _topic: str) -> LogEnds:
+        """Where it ends."""
+        return LogEnds(self._log.next_index)
 
 
 async def echo(request: bytes, _context: Any) -> bytes:

@@ -8,8 +8,7 @@ import pytest
 
 from pulsemark.audit.errors import AuditInputError
 from pulsemark.audit.rows import AuditRow, parse_bucket_ms, parse_tags, row_from_json
-from pulsemark.pipeline.option_values import MAX_TIME_MS
-from pulsemark.pipeline.options import DEFAULT_MAX_MESSAGES_PER_ENTRY
+from pulsemark.pipeline.options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS
 
 GOOD: dict[str, Any] = {
     "tier": "consumer",

@@ -13,6 +13,7 @@ import pytest
 from pulsemark.finder import NotPossibleError, SeekServer, ServerOptions
 from pulsemark.finder.server import folder_server
 from pulsemark.ledger import LocalStore, TopicLog
+from pulsemark.maintenance.expected import LogEnds
 from pulsemark.testing import PulsarBroker, RawClient, SettableClock, running_broker
 
 from .conftest import START_MS, TOPIC
@@ -163,6 +164,9 @@ async def test_what_a_server_cannot_do(pulsemark: Command) -> None:
     class Source:
         def log(self, topic: str) -> TopicLog:
             raise NotPossibleError(f"{topic} is served by broker-2:8080, which has no gRPC port")
+
+        def ends(self, topic: str) -> LogEnds:
+            return LogEnds(self.log(topic).next_index)
 
     async with SeekServer(Source(), ServerOptions()) as server:
         asked = "seek", "persistent://public/default/t", "0", "--grpc", server.target

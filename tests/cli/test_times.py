@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pulsemark.cli.errors import CliError
 from pulsemark.cli.times import MAX_TIME_MS, MIN_TIME_NUMBER, parse_time, show_time
 from pulsemark.finder.arguments import UNIT_MS
-from pulsemark.pipeline.option_values import parse_time_ms
+from pulsemark.pipeline.options import parse_time_ms
 
 BERLIN = ZoneInfo("Europe/Berlin")
 # 2025-11-12T12:05:00.500 in Berlin.

@@ -60,7 +60,7 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster that every reader of a store reads."""
     cluster = Cluster()
-    for module in ("followed", "options", "verify", "verify_source"):
+    for module in ("followed", "options", "inspection", "job_sources", "plan", "tasks"):
         # By its name: the package's `verify` is a function.
         imported = import_module(f"pulsemark.pipeline.{module}")
         monkeypatch.setattr(imported, "opened_store", cluster.reader)
@@ -141,7 +141,7 @@ def test_a_stream_follows_a_store(tools: Any, cluster: Cluster) -> None:
 def test_an_audit_of_a_store(tools: Any, cluster: Cluster) -> None:
     """It counts the messages that are there, and misses none."""
     from pulsemark.pipeline.arguments import checked_options
-    from pulsemark.pipeline.audit_source import AuditReader
+    from pulsemark.pipeline.job_sources import AuditReader
 
     topic = tools.TopicWriter(cluster.store, cluster.clock, "persistent://public/default/a", -1)
     tools.fill(topic, cluster.clock)
@@ -172,8 +172,7 @@ def test_an_audit_of_a_store(tools: Any, cluster: Cluster) -> None:
 
 def test_a_verification_of_a_store(tools: Any, cluster: Cluster) -> None:
     """A task reads its topics, says how much that was, and finds an entry that is damaged."""
-    from pulsemark.pipeline.verify import SUMMARY
-    from pulsemark.pipeline.verify_source import VerifyReader
+    from pulsemark.pipeline.job_sources import SUMMARY, VerifyReader
 
     topic = tools.TopicWriter(cluster.store, cluster.clock, "persistent://public/default/a", -1)
     tools.fill(topic, cluster.clock)

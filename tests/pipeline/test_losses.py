@@ -30,8 +30,8 @@ from pulsemark.pipeline import (
     truncate_offloaded,
     verify_offload,
 )
-from pulsemark.pipeline.audit_source import AuditReader
 from pulsemark.pipeline.errors import DataLossError
+from pulsemark.pipeline.job_sources import AuditReader
 from pulsemark.pipeline.offload.table import ParquetFolder
 from pulsemark.pipeline.options import ReadOptions
 from pulsemark.pipeline.replay import job as replay_job
@@ -405,7 +405,7 @@ def test_marks_of_earlier_versions_are_not_needed(
 ) -> None:
     """Manifest, checkpoint and offset without marks are read, and go by the index alone."""
     case.stages.put(COPIED, case.path)
-    for module in ("offload.pieces", "replay.job", "followed"):
+    for module in ("offload.writer", "replay.job", "followed"):
         found = import_module(f"pulsemark.pipeline.{module}")
         monkeypatch.setattr(found, "mark_of", lambda *_: None)
     monkeypatch.setattr(import_module("pulsemark.pipeline.offload.manifest"), "VERSION", 1)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
 from pulsemark.pipeline.errors import OptionError
-from pulsemark.pipeline.option_values import parse_path, parse_time_ms
 from pulsemark.pipeline.options import (
     EARLIEST,
     LATEST,
@@ -20,6 +19,8 @@ from pulsemark.pipeline.options import (
     ReadOptions,
     TopicSelection,
     full_topic_name,
+    parse_path,
+    parse_time_ms,
     parse_topics_pattern,
     select_topics,
 )

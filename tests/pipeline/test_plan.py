@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsemark.ledger import Entry, FolderReader, ForeignFolderError, Position, TopicNotFoundError
+from pulsemark.maintenance.expected import Expected
 from pulsemark.pipeline import plan as plan_module
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.expected import Expected
 from pulsemark.pipeline.options import ReadOptions
 from pulsemark.pipeline.plan import Slice, plan, slice_of
 from pulsemark.testing.raw_messages import BatchMember

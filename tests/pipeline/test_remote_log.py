@@ -150,6 +150,52 @@ def test_a_log_that_gives_indexes_again_is_noticed(tmp_path: Path, tools: Any) -
     folder.store.close()
 
 
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_lost_end_is_told_from_a_trimmed_one(
+    tmp_path: Path, tools: Any, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service over a folder without its first or last ledger: refused, as the folder itself is.
+
+    A bound after the loss is read; a trimmed head is no loss.
+    """
+    folder = tools.Folder(tmp_path)
+    topic, trimmed = folder.topic("a"), folder.topic("trimmed")
+    for each in (topic, trimmed):
+        for _ in range(4):
+            folder.clock.advance(by_ms=1_000)
+            each.single(b"x")
+            each.ledger.roll()
+    trimmed.ledger.trim(as_segment(trimmed.ledger.segments()[2]).first_position)
+    gone = as_segment(topic.ledger.segments()[number])
+    after_ms = folder.clock.now_ms() + 1
+    folder.store.close()
+    gone.path.unlink()
+    with tools.serving(tmp_path) as target:
+
+        def read(place: dict[str, Any], **more: Any) -> list[int] | str:
+            asked = {"columns": "__index", "topic": "a", **place, **more}
+            try:
+                return [row["__index"] for row in tools.rows_of(asked.pop("path", None), **asked)]
+            except DataLossError as error:
+                return str(error)
+
+        remote = {"grpcUrl": f"grpc://{target}"}
+        bounds: tuple[dict[str, Any], ...] = (
+            *({}, {"startingOffsets": "latest"}, {"startingOffsets": 1}, {"endingOffsets": 3}),
+            *({"startingTime": 1_600_000_000_000}, {"startingTime": after_ms}),
+            {"failOnDataLoss": "false"},
+        )
+        for more in bounds:
+            assert read(remote, **more) == read({"path": tmp_path}, **more), more
+        assert gone.path.name in str(read(remote))
+        assert read(remote, topic="trimmed") == [2, 3]
+        options = StreamOptions.parse({**remote, "topic": "a", "startingOffsets": "earliest"})
+        stream = LedgerStreamReader(options, tools.spark_schema(["__index"]))
+        with pytest.raises(DataLossError, match=gone.path.name):
+            stream.partitions(stream.initialOffset(), stream.latestOffset({}, ReadAllAvailable()))
+        stream.stop()
+
+
 def test_a_lost_connection_is_made_again(
     mixed: tuple[Path, list[str]], service: str, tools: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

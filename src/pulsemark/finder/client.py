@@ -20,6 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ..audit.report import Report
 from ..ledger import EpochHistory, Position
+from ..maintenance.expected import LogEnds
 from ..proto import seek_pb2 as pb
 from ..proto.broker_entry_pb2 import ControlType
 from . import messages, requests, rpc
@@ -30,6 +31,7 @@ from .messages import (
     EntryAssembler,
     RemoteEntry,
     appended_of,
+    ends_of_answer,
     history_of,
     request_message,
 )
@@ -180,6 +182,11 @@ class SeekClient(SeekStubs):
         `ledger.common_point` compares the epochs of two logs.
         """
         return history_of(self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s))
+
+    def ends(self, topic: str, *, timeout_s: float | None = None) -> LogEnds:
+        """Where a topic ends, and why messages before its first or after its last one are lost."""
+        request = pb.EpochsRequest(topic=topic)
+        return ends_of_answer(self._call(self._epochs, request, timeout_s))
 
     def audit(
         self,

@@ -23,6 +23,7 @@ from ..audit.errors import AuditInputError
 from ..audit.report import Report
 from ..audit.rows import AuditRow, parse_tags
 from ..ledger import EntryKind, EpochHistory, EpochStart, Position
+from ..maintenance.expected import LogEnds
 from ..metadata import ControlError, FieldValue, PrefixError, control_metadata, tags_of
 from ..metadata.control import CONTROL_TYPES
 from ..proto import seek_pb2 as pb
@@ -446,9 +447,14 @@ def appended_of(message: pb.AppendControlResponse) -> ControlAppended:
     return ControlAppended(position, message.index, message.time_ms, message.epoch)
 
 
-def history_message(history: EpochHistory) -> pb.EpochsResponse:
+def history_message(history: EpochHistory, ends: LogEnds) -> pb.EpochsResponse:
     """Epochs' answer."""
-    message = pb.EpochsResponse(next_index=history.next_index)
+    message = pb.EpochsResponse(
+        next_index=history.next_index,
+        lost_before=ends.lost_before or "",
+        lost_after=ends.lost_after or "",
+        lost_before_ms=ends.lost_before_ms,
+    )
     for start in history.starts:
         message.epochs.add(
             epoch=start.epoch,
@@ -466,3 +472,13 @@ def history_of(message: pb.EpochsResponse) -> EpochHistory:
         for each in message.epochs
     )
     return EpochHistory(tuple(starts), message.next_index)
+
+
+def ends_of_answer(message: pb.EpochsResponse) -> LogEnds:
+    """Epochs' answer, as `TopicSource.ends` returns it."""
+    return LogEnds(
+        message.next_index,
+        message.lost_before or None,
+        message.lost_after or None,
+        message.lost_before_ms,
+    )

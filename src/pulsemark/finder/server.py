@@ -51,6 +51,7 @@ from grpc_reflection.v1alpha import reflection
 
 from ..ledger import FolderReader, TopicLog
 from ..ledger.tail_cache import Lru
+from ..maintenance.expected import Expected, LogEnds, ends_of, expected_of
 from . import rpc
 from .arguments import is_loopback
 from .errors import BindError
@@ -456,6 +457,8 @@ class FolderSource:
         """``folder``: the path of one, or the reader of another store, which is then closed."""
         self._reader: LogReader = FolderReader(folder) if isinstance(folder, Path) else folder
         self._logs: Lru[str, RefreshedLog] = Lru(MAX_TOPICS)
+        self._folder = folder if isinstance(folder, Path) else None
+        self._expected, self._expected_stamp = Expected(), cast("int | None", None)
 
     def log(self, topic: str) -> TopicLog:
         """The topic as it is on disk now. Raises TopicNotFoundError."""
@@ -466,6 +469,16 @@ class FolderSource:
         log = self._reader.log(topic)
         self._logs.put(topic, log)
         return cast("TopicLog", log)
+
+    def ends(self, topic: str) -> LogEnds:
+        """Where the topic ends, by all that the folder's files say. Raises TopicNotFoundError."""
+        reader, log, folder = self._reader, self.log(topic), self._folder
+        if folder is None or not isinstance(reader, FolderReader):
+            return LogEnds(log.next_index)
+        stamp = reader.names_stamp()
+        if stamp is None or stamp != self._expected_stamp:
+            self._expected, self._expected_stamp = expected_of(reader, folder), stamp
+        return ends_of(log, self._expected)
 
     def close(self) -> None:
         """Close the folder's files."""

@@ -37,6 +37,7 @@ from .stream import ReadPlan, StreamSlots, entry_responses
 
 if TYPE_CHECKING:
     from ..audit.report import Report
+    from ..maintenance.expected import LogEnds
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +69,9 @@ class TopicSource(Protocol):
 
         Raises TopicNotFoundError, or NotPossibleError if the topic does not store entries.
         """
+
+    def ends(self, topic: str) -> LogEnds:
+        """Where the topic's log ends, and what is lost beyond its ends. Raises as `log`."""
 
 
 class CallContext(Protocol):
@@ -231,7 +235,10 @@ class SeekServicer:
     async def epochs(self, request: pb.EpochsRequest, context: CallContext) -> pb.EpochsResponse:
         """Where each leader epoch begins (Epochs)."""
         topic = self.topic(request.topic)
-        return history_message(await self._run(lambda _: self._source.log(topic).epoch_history()))
+        source = self._source
+        return history_message(
+            *await self._run(lambda _: (source.log(topic).epoch_history(), source.ends(topic)))
+        )
 
     async def audit(self, request: pb.AuditRequest, context: CallContext) -> pb.AuditResponse:
         """What the broker counted of a topic (Audit)."""

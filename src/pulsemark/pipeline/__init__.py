@@ -13,6 +13,7 @@ not installed, :class:`MissingExtraError` names it.
 from __future__ import annotations
 
 from .audit import AuditLabels, audit
+from .audit_report import write_report
 from .compact import (
     CompactedTopic,
     compact_by_broker,
@@ -20,7 +21,6 @@ from .compact import (
     compact_to_table,
     estimate_compaction,
 )
-from .control import control_entries
 from .errors import (
     DataLossError,
     DecodeError,
@@ -31,6 +31,7 @@ from .errors import (
     PipelineError,
     ReplayError,
 )
+from .inspection import control_entries, verify
 from .jobs import JOBS, Job, run_job
 from .offload import (
     DeltaTarget,
@@ -42,9 +43,7 @@ from .offload import (
 )
 from .replay import ReplayMessage, ReplayOptions, ReplayResult, replay
 from .session import Java, find_java, local_session, register
-from .skew import draw_skew, skew
-from .tiers import TierComparison, compare_tiers, write_report
-from .verify import verify
+from .tier_comparison import TierComparison, compare_tiers
 
 __all__ = [
     "JOBS",
@@ -73,7 +72,6 @@ __all__ = [
     "compact_to_table",
     "compare_tiers",
     "control_entries",
-    "draw_skew",
     "estimate_compaction",
     "find_java",
     "local_session",
@@ -81,7 +79,6 @@ __all__ = [
     "register",
     "replay",
     "run_job",
-    "skew",
     "truncate_offloaded",
     "verify",
     "verify_offload",

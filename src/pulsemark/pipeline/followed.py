@@ -9,22 +9,22 @@ go on meanwhile. Each task opens a reader of its own, for batch reads too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from ..ledger import FolderLog, FolderReader, TopicLog, TopicNotFoundError
+from ..maintenance.expected import Expected, expected_of
 from .errors import DataLossError
-from .expected import Expected, expected_of
 from .marks import Mark, check_place, mark_of, why_other
 from .options import Bound, BoundKind, ReadOptions, opened_store, select_topics
-from .plan import Plan, Selected, Slice, segments_of, slice_of, tasks_of
-from .tasks import LedgerPartition
+from .plan import Selected, Slice, segments_of, slice_of, tasks_of
+from .tasks import LedgerPartition, log_in_store
 
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
     from ..ledger.bookkeeper.address import StoreAddress
-    from ..ledger.bookkeeper.reader import BookKeeperReader, StoredLog
+    from ..ledger.bookkeeper.reader import StoredLog
     from .remote_log import RemoteLog
 
 
@@ -146,7 +146,7 @@ class FolderTopics:
 class ServiceTopics:
     """Named topics of a gRPC service.
 
-    It does not tell what is lost. One log is told from another by the place of the last entry.
+    One log is told from another by the place of the last entry.
     """
 
     may_have_changed = True
@@ -166,8 +166,10 @@ class ServiceTopics:
         return self._logs
 
     def losses(self) -> Iterable[DataLossError]:
-        """None are known."""
-        return ()
+        """Messages that are lost behind the end of topics. Lost topics are not known."""
+        for topic, log in self._logs.items():
+            if log.ends.lost_after is not None:
+                yield DataLossError(topic, log.next_index, None, log.ends.lost_after)
 
     def log_of(self, topic: str) -> TopicLog | None:
         """None: a service does not tell sizes."""
@@ -228,43 +230,6 @@ def index_bound(index: int) -> Bound:
     return Bound(BoundKind.INDEX, index)
 
 
-def plan_of_store(options: ReadOptions, store: StoreAddress) -> Plan:
-    """As `plan.plan`: the tasks of a read.
-
-    Raises:
-        CatalogError: ZooKeeper does not answer.
-        TopicNotFoundError: a named topic does not exist.
-        DataLossError: a bound's index is outside of a topic's indexes.
-    """
-    with opened_store(store) as reader:
-        topics, absent = select_topics(options.topics, reader.topics())
-        if absent:
-            raise TopicNotFoundError(absent[0])
-        logs = {topic: reader.log(topic) for topic in topics}
-        slices = [slice_of(log, options, Expected()) for log in logs.values()]
-        tasks = tuple(tasks_of(slices, logs, options))
-        return Plan(tasks, tuple({} for _ in tasks), frozenset(), {})
-
-
-def slices_in_store(
-    store: StoreAddress, partition: LedgerPartition
-) -> Iterator[tuple[Slice, StoredLog | None]]:
-    """A task's slices with their topics, opened once; None for a missing topic."""
-    with opened_store(store) as reader:
-        logs: dict[str, StoredLog | None] = {}
-        for part in partition.slices:
-            if part.topic not in logs:
-                logs[part.topic] = _log_of(reader, part.topic)
-            yield part, logs[part.topic]
-
-
-def _log_of(reader: BookKeeperReader, topic: str) -> StoredLog | None:
-    try:
-        return reader.log(topic)
-    except TopicNotFoundError:
-        return None
-
-
 class StoreTopics:
     """Topics of a store, which one reader follows. Lost ledgers are noticed when they are read."""
 
@@ -281,7 +246,7 @@ class StoreTopics:
         topics, absent = select_topics(self._options.topics, self._reader.topics())
         if absent and missing_is_error:
             raise TopicNotFoundError(absent[0])
-        logs = {topic: _log_of(self._reader, topic) for topic in topics}
+        logs = {topic: log_in_store(self._reader, topic) for topic in topics}
         self._logs = {topic: log for topic, log in logs.items() if log is not None}
         before = self._ledgers
         self._ledgers = {

@@ -21,8 +21,8 @@ from typing import Any
 
 from ..ledger import CorruptEntryError, Entry, Position, Run, TopicLog
 from ..ledger.local.segment.segment_format import SegmentHeader
+from ..maintenance.expected import Expected
 from .errors import DataLossError
-from .expected import Expected
 from .plan import indexes_of, row_of
 
 _FACTS = struct.Struct("<QQQqQ")

@@ -23,15 +23,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..finder import Finder
 from ..ledger import FolderLog, FolderReader, Position, Run, TopicLog, TopicNotFoundError
 from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
+from ..maintenance.expected import Expected, expected_of
 from .errors import DataLossError
-from .expected import Expected, expected_of
-from .options import Bound, BoundKind, ReadOptions, select_topics
+from .options import Bound, BoundKind, ReadOptions, opened_store, select_topics
+
+if TYPE_CHECKING:
+    from ..ledger.bookkeeper.address import StoreAddress
 
 T = TypeVar("T")
 
@@ -99,9 +102,7 @@ def plan(options: ReadOptions) -> Plan:
         DataLossError: messages in the range are missing (see ``fail_on_data_loss``).
     """
     if options.store is not None:
-        from .followed import plan_of_store
-
-        return plan_of_store(options, options.store)
+        return _plan_of_store(options, options.store)
     with FolderReader(options.path) as reader:
         found = selected(reader, options)
         for error in found.lost_topics():
@@ -114,6 +115,24 @@ def plan(options: ReadOptions) -> Plan:
             found.expected.lost_ledgers,
             found.losses(),
         )
+
+
+def _plan_of_store(options: ReadOptions, store: StoreAddress) -> Plan:
+    """The tasks of a read from BookKeeper.
+
+    Raises:
+        CatalogError: ZooKeeper does not answer.
+        TopicNotFoundError: a named topic does not exist.
+        DataLossError: a bound's index is outside of a topic's indexes.
+    """
+    with opened_store(store) as reader:
+        topics, absent = select_topics(options.topics, reader.topics())
+        if absent:
+            raise TopicNotFoundError(absent[0])
+        logs = {topic: reader.log(topic) for topic in topics}
+        slices = [slice_of(log, options, Expected()) for log in logs.values()]
+        tasks = tuple(tasks_of(slices, logs, options))
+        return Plan(tasks, tuple({} for _ in tasks), frozenset(), {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """A topic as a seek service shows it: its indexes, where its entries are, and the entries.
 
-The service's answers are those of a folder's own finder. It does not tell which files should be
-there, so a loss at a topic's ends is not noticed; gaps in the indexes are. A lost ledger is taken
-for the end of a trimmed log.
+The service's answers are those of a folder's own finder. It also says which files are missing at a
+topic's ends, so a lost head is told from a trimmed one. A service of an earlier version does not
+say it. A loss between two entries shows as a gap in the indexes.
 
 A read is planned in the same slices as for a folder. Names are tried as they are, then as
 partitioned topics (``x-partition-0``, and so on until one is missing), because a service does not
@@ -24,12 +24,14 @@ from ..finder.errors import ServerUnavailableError
 from ..finder.messages import RemoteEntry
 from ..finder.search import IndexPlace
 from ..ledger import LATEST, CorruptEntryError, Position, TopicNotFoundError
+from ..maintenance.expected import LogEnds
 from ..metadata.partition_names import partition_name
 from .decode.entries import EntryTable
 from .decode.octets import Ints
 from .decode.runs import RUN_BYTES, RUN_ENTRIES, OnDamage
+from .errors import DataLossError
 from .options import Bound, BoundKind, ReadOptions
-from .plan import Slice, divide, index_in
+from .plan import Slice, divide, index_in, report
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +51,8 @@ class RemoteLog:
     name: str
     first_index: int = field(init=False)
     next_index: int = field(init=False)
+    ends: LogEnds = field(init=False)
+    """What is lost before and after these."""
     topic_id: int = field(init=False, default=0)
     """Always 0: the service does not tell a topic's log from an earlier one of its name."""
 
@@ -57,7 +61,8 @@ class RemoteLog:
 
     def refresh(self) -> None:
         """Ask for the topic's indexes again."""
-        self.next_index = self.client.epochs(self.name).next_index
+        self.ends = self.client.ends(self.name)
+        self.next_index = self.ends.next_index
         self.first_index = min(self.client.by_time(self.name, 0).first_index, self.next_index)
 
     def entry_of(self, index: int) -> tuple[Position, int]:
@@ -182,9 +187,27 @@ def remote_slice(log: RemoteLog, start: Bound, end: Bound, *, fail: bool) -> Sli
     """The part of a topic between two bounds; its message count may be 0. Raises DataLossError."""
     first = _index_of(log, start, fail)
     last = max(first, _index_of(log, end, fail))
+    _check_edges(log, (start, first), (end, last), fail)
     if first == last:
         return Slice(log.name, LATEST, LATEST, first, last)
     return Slice(log.name, log.entry_of(first)[0], _end_position(log, last), first, last)
+
+
+def _check_edges(
+    log: RemoteLog, start: tuple[Bound, int], end: tuple[Bound, int], fail: bool
+) -> None:
+    """Check for losses at the range's two ends, as `plan` does for a folder."""
+    ends = log.ends
+    if start[0].kind is BoundKind.LATEST or end[0].kind is BoundKind.EARLIEST:
+        return
+    reaches_back = start[0].kind is BoundKind.EARLIEST or (
+        start[0].kind is BoundKind.TIME and ends.lost_before_ms >= start[0].value
+    )
+    if ends.lost_before is not None and start[1] == log.first_index and reaches_back:
+        report(DataLossError(log.name, None, start[1], ends.lost_before), fail)
+    is_open = end[1] == log.next_index and end[0].kind is not BoundKind.INDEX
+    if ends.lost_after is not None and is_open:
+        report(DataLossError(log.name, end[1], None, ends.lost_after), fail)
 
 
 def _end_position(log: RemoteLog, end: int) -> Position:
@@ -199,7 +222,10 @@ def _end_position(log: RemoteLog, end: int) -> Position:
 def _index_of(log: RemoteLog, bound: Bound, fail: bool) -> int:
     if bound.kind is BoundKind.TIME:
         return log.index_at(bound.value)
-    return index_in(log.name, log.first_index, log.next_index, bound, fail_on_data_loss=fail)
+    why = log.ends.lost_before, log.ends.lost_after
+    return index_in(
+        log.name, log.first_index, log.next_index, bound, fail_on_data_loss=fail, why=why
+    )
 
 
 def remote_tasks(

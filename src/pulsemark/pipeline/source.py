@@ -39,14 +39,14 @@ from .columns import columns_of, ddl_of, differing_field
 from .errors import OptionError
 from .options import ReadOptions, StreamOptions, options_of_either
 from .plan import existing, plan
-from .sink.writers import SinkOptions, SinkWriter, StreamSinkWriter
+from .sink import SinkOptions, SinkWriter, StreamSinkWriter
 from .stream import LedgerStreamReader
 from .tasks import LedgerPartition, messages_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .values.value_form import ValueForm
+    from .value_form import ValueForm
 
 
 _TYPES: dict[str, DataType] = {
@@ -161,11 +161,11 @@ def form_of_values(options: ReadOptions) -> ValueForm | None:
     """How values are decoded; None if they are not.
 
     Raises:
-        OptionError: a topic has no such schema (see :func:`.values.value_form.value_form`).
+        OptionError: a topic has no such schema (see `value_form`).
     """
     if options.value_schema is None:
         return None
-    from .values.value_form import value_form
+    from .value_form import value_form
 
     with FolderReader(options.path) as reader:
         topics = existing(reader, options)

@@ -45,7 +45,7 @@ from .tasks import LedgerPartition, messages_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .values.value_form import ValueForm
+    from .value_form import ValueForm
 
 __all__ = ["LedgerStreamReader"]
 

@@ -27,19 +27,27 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ..ledger import CorruptEntryError, FolderLog, FolderReader, Position, TopicLog
+from ..ledger import (
+    CorruptEntryError,
+    FolderLog,
+    FolderReader,
+    Position,
+    TopicLog,
+    TopicNotFoundError,
+)
 from ..ledger.local.io.folder import SegmentId
 from .columns import ERROR_COLUMN, Depth, RowKind, depth_of
-from .decode.batches import BatchForm, record_batches
+from .decode.batches import BatchForm, entry_batches, needs_bodies, record_batches
 from .decode.entries import EntryTable
-from .decode.entry_batches import entry_batches, needs_bodies
 from .decode.runs import read_tables
 from .errors import DataLossError, DecodeError
-from .options import DecodeMode, ReadOptions
+from .options import DecodeMode, ReadOptions, opened_store
 from .plan import Slice, indexes_of
 
 if TYPE_CHECKING:
-    from .values.value_form import ValueForm
+    from ..ledger.bookkeeper.address import StoreAddress
+    from ..ledger.bookkeeper.reader import BookKeeperReader, StoredLog
+    from .value_form import ValueForm
 
 
 _log = logging.getLogger(__name__)
@@ -152,9 +160,7 @@ def opened_slices(
 ) -> Iterator[tuple[Slice, TopicLog | None]]:
     """A task's slices with their topics, opened once; None for a missing topic."""
     if options.store is not None:
-        from .followed import slices_in_store
-
-        yield from slices_in_store(options.store, partition)
+        yield from _slices_in_store(options.store, partition)
         return
     with FolderReader(options.path) as folder:
         logs = _opened(folder, partition)
@@ -167,6 +173,26 @@ def _opened(folder: FolderReader, partition: LedgerPartition) -> dict[str, Folde
         return folder.logs_of(partition.segments, lost=partition.lost_ledgers)
     topics = dict.fromkeys(part.topic for part in partition.slices)
     return folder.logs(topics, lost=partition.lost_ledgers)
+
+
+def _slices_in_store(
+    store: StoreAddress, partition: LedgerPartition
+) -> Iterator[tuple[Slice, StoredLog | None]]:
+    """A task's slices with their topics, opened once; None for a missing topic."""
+    with opened_store(store) as reader:
+        logs: dict[str, StoredLog | None] = {}
+        for part in partition.slices:
+            if part.topic not in logs:
+                logs[part.topic] = log_in_store(reader, part.topic)
+            yield part, logs[part.topic]
+
+
+def log_in_store(reader: BookKeeperReader, topic: str) -> StoredLog | None:
+    """A topic of a store; None if it does not exist."""
+    try:
+        return reader.log(topic)
+    except TopicNotFoundError:
+        return None
 
 
 _spared = False

@@ -274,12 +274,18 @@ class EpochStart(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., first_index: _Optional[int] = ..., position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., leader: _Optional[str] = ...) -> None: ...
 
 class EpochsResponse(_message.Message):
-    __slots__ = ("epochs", "next_index")
+    __slots__ = ("epochs", "next_index", "lost_before", "lost_after", "lost_before_ms")
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LOST_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LOST_AFTER_FIELD_NUMBER: _ClassVar[int]
+    LOST_BEFORE_MS_FIELD_NUMBER: _ClassVar[int]
     epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
     next_index: int
-    def __init__(self, epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping[str, object]]]] = ..., next_index: _Optional[int] = ...) -> None: ...
+    lost_before: str
+    lost_after: str
+    lost_before_ms: int
+    def __init__(self, epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping[str, object]]]] = ..., next_index: _Optional[int] = ..., lost_before: _Optional[str] = ..., lost_after: _Optional[str] = ..., lost_before_ms: _Optional[int] = ...) -> None: ...
 
 class ResetCursorRequest(_message.Message):
     __slots__ = ("topic", "subscription", "time_ms", "index", "position")

@@ -18,6 +18,7 @@ from pulsemark.proto.pulsar_api_pb2 import ProducerAccessMode
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
+from pulsemark.wire import commands
 
 REASONS = [reason for reason in Pause if reason]
 Exclusive = ProducerAccessMode.Exclusive
@@ -88,15 +89,60 @@ def test_its_places_are_free_for_who_asks(broker, raw, topic, is_reset):
     raw.create_producer(topic, access_mode=Exclusive)
 
 
-def test_an_end_that_waits_for_room_is_found(broker, raw, topic):
-    """A killed client's own system keeps its end while the broker's has no room before it."""
-    client, _ = paused_client(broker, topic, Pause.RATE)
+def end_without_room(client):
+    """End a client so that its own system keeps the end: the broker's has no room before it."""
     with socket.socket(fileno=os.dup(client.fileno())) as link, contextlib.suppress(OSError):
         link.setblocking(False)
         while True:
             link.send(bytes(65_536))
     client.close()
+
+
+def test_an_end_that_waits_for_room_is_found(broker, raw, topic):
+    """A killed client's own system keeps its end while the broker's has no room before it."""
+    client, _ = paused_client(broker, topic, Pause.RATE)
+    end_without_room(client)
     raw.create_producer(topic, access_mode=Exclusive)
+
+
+@pytest.fixture(scope="module")
+def pinging_broker():
+    """A broker that soon sends PINGs."""
+    with running_broker(http_port=None, keep_alive_interval_ms=500) as running:
+        yield running
+
+
+@pytest.mark.parametrize("reason", [Pause.RATE, Pause.PUBLISHES, Pause.UNSENT])
+def test_an_end_that_waits_for_room_is_found_though_nobody_asks(pinging_broker, topic, reason):
+    """The broker sends a PING to who is paused, too, and the client's system answers: a reset."""
+    client, session = paused_client(pinging_broker, topic, reason)
+    end_without_room(client)
+    wait_until(lambda: session.is_closed)
+    assert sessions_of(pinging_broker, topic) == []
+
+
+def test_a_host_that_vanished_is_given_up_though_nobody_asks(pinging_broker, topic, monkeypatch):
+    """Its system confirms no PING within an interval, so the broker closes the connection."""
+    monkeypatch.setattr("pulsemark.broker.connection.session.bytes_confirmed", lambda _: 7)
+    client, session = paused_client(pinging_broker, topic, Pause.RATE)
+    with client:
+        wait_until(lambda: session.is_closed)
+
+
+def test_who_is_only_paused_is_not_given_up(pinging_broker, topic):
+    """However many intervals it is not read: its system confirms each PING."""
+    client, session = paused_client(pinging_broker, topic, Pause.RATE)
+    with client:
+        wait_until(lambda: _arrived_bytes(client) >= 3 * len(commands.PING))
+        assert not session.is_closed
+
+
+def _arrived_bytes(client):
+    with socket.socket(fileno=os.dup(client.fileno())) as link:
+        try:
+            return len(link.recv(65_536, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return 0
 
 
 def test_who_is_only_paused_keeps_its_place(broker, raw, topic):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pulsemark.finder import SeekClient, SubscriptionNotFoundError
-from pulsemark.ledger import Position, TopicNotFoundError
+from pulsemark.ledger import LocalStore, Position, TopicNotFoundError
+from pulsemark.ledger.local.segment.segment import as_segment
+from pulsemark.maintenance.expected import LogEnds
 from pulsemark.testing import RawClient, SettableClock, running_broker
 
 START_MS = 1_700_000_000_000
@@ -62,6 +64,31 @@ def test_a_cursor_is_reset_with_everything_that_entails(seek, raw, topic, ids):
     assert [m.message_id.entry_id for m in consumer.receive_many(2)] == [3, 4]
     with pytest.raises(SubscriptionNotFoundError):
         seek.reset_cursor(topic, "nix", position=ids[3])
+
+
+def test_a_lost_first_ledger_is_named(tmp_path):
+    """A running broker says which file is missing before a topic's first message."""
+    with LocalStore.open(tmp_path) as store:
+        for name in ("lost", "trimmed"):
+            ledger = store.open_topic(f"persistent://public/default/{name}")
+            for _ in range(3):
+                ledger.append(b"x").commit.wait(10)
+                ledger.roll()
+            first, second, _ = ledger.segments()
+            if name == "trimmed":
+                ledger.trim(second.position(0))
+            else:
+                lost = as_segment(first).path
+    lost.unlink()
+    with (
+        running_broker(data_dir=tmp_path, grpc_port=0, http_port=None) as broker,
+        SeekClient(broker.grpc_url) as client,
+    ):
+        found = client.ends("persistent://public/default/lost")
+        assert found.next_index == 3
+        assert lost.name in (found.lost_before or "")
+        assert found.lost_after is None
+        assert client.ends("persistent://public/default/trimmed") == LogEnds(3)
 
 
 def test_it_ends_with_the_broker():

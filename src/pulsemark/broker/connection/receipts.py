@@ -31,7 +31,7 @@ from ...wire import commands
 from ..configuration.config import BrokerConfig
 from ..counters import TopicCounters
 from ..memory import PublishBudget
-from ..topics.producer import Producer
+from ..topics.producers import Producer
 
 __all__ = ["PublishingSession", "Receipts", "Run"]
 
@@ -85,7 +85,7 @@ class Run:
         #: For each SEND its count of messages; those below 0 stand for 0.
         self.messages: list[int] = []
         #: Frames to be written after the receipts. A run with answers takes no more publishes.
-        self.answers = b""
+        self.answers: list[bytes] = []
 
     def frames(self) -> bytes:
         """All frames for the producer, after the commit is done."""
@@ -98,7 +98,7 @@ class Run:
                 commands.send_error(producer_id, sequence_id, code, text)
                 for sequence_id, _, _ in self.publishes[len(stored) :]
             )
-        return receipts + self.answers if self.answers else receipts
+        return b"".join((receipts, *self.answers)) if self.answers else receipts
 
     @property
     def stored_count(self) -> int:
@@ -243,7 +243,7 @@ class Receipts:
     def answer_in_turn(self, producer: Producer, answer: bytes) -> None:
         """Write `answer` after the producer's outstanding receipts."""
         if producer.run is not None:
-            producer.run.answers += answer
+            producer.run.answers.append(answer)
         else:
             self._session.write(answer)
 

@@ -71,11 +71,11 @@ from ..memory import (
     PublishBudget,
     Reservation,
 )
-from ..security.identity import UNAUTHENTICATED, Credentials
+from ..security.authentication import UNAUTHENTICATED, Credentials
 from ..storage import StorageHealth
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.subscription import Subscription
-from ..topics.producer import Producer
+from ..topics.producers import Producer
 from ..topics.topic import Topic
 from ..topics.topic_watchers import TopicWatcher
 from .receipts import Receipts
@@ -209,6 +209,7 @@ class Liveness:
     __slots__ = (
         "_closed_at_s",
         "_config",
+        "_confirmed_bytes",
         "_ended_at_s",
         "_frame_since_s",
         "_opened_at_s",
@@ -222,6 +223,8 @@ class Liveness:
         self._opened_at_s = self.received_at_s = now_s
         self._closed_at_s = 0.0
         self._pinged_at_s: float | None = None
+        #: What the client's system had confirmed when the PING was sent, if it is not read.
+        self._confirmed_bytes: int | None = None
         #: When the client's end was first seen while the broker did not read.
         self._ended_at_s: float | None = None
         #: When the incomplete frame began to arrive.
@@ -274,6 +277,24 @@ class Liveness:
         if (now_s - self.received_at_s) * 1000 < interval_ms:
             return Silence.FINE
         self._pinged_at_s = now_s
+        return Silence.PING
+
+    def silence_unread(self, now_s: float, confirmed_bytes: int | None) -> Silence:
+        """What to do now about a client that is not read, so that no PONG of it is seen.
+
+        Its system confirms a PING, or answers it with a reset if the client has ended: that end may
+        wait there, after bytes for which the broker's system has no room. `confirmed_bytes` is what
+        it has confirmed until now; None: that is not known. A caller that gets PING must send it.
+        """
+        pinged_at_s = self._pinged_at_s
+        since_s, was_pinged = self.received_at_s, False
+        if pinged_at_s is not None and pinged_at_s > since_s:
+            since_s, was_pinged = pinged_at_s, True
+        if (now_s - since_s) * 1000 < self._config.keep_alive_interval_ms:
+            return Silence.FINE
+        if was_pinged and confirmed_bytes is not None and confirmed_bytes == self._confirmed_bytes:
+            return Silence.DEAD
+        self._pinged_at_s, self._confirmed_bytes = now_s, confirmed_bytes
         return Silence.PING
 
     def is_over(self, now_s: float, *, has_ended: bool) -> bool:
@@ -1098,15 +1119,25 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
             if times.is_handshake_late(now_s):
                 self.close_because("no CONNECT within handshake_timeout_ms")
         elif self._pauses:
-            is_unread = Pause.UNSENT in self._pauses
-            if times.is_over(now_s, has_ended=has_ended(self._transport)):
-                self._end_paused()
-            elif is_unread and times.reads_nothing(now_s, self.unsent_bytes()):
-                self.close_because("the client does not read its data")
+            self._check_unread(now_s)
         elif times.is_frame_late(now_s, conn.pending_bytes):
             self.close_because("a frame was still incomplete after stalled_frame_timeout_ms")
         else:
             self._check_silence(now_s)
+
+    def _check_unread(self, now_s: float) -> None:
+        times = self._liveness
+        if times.is_over(now_s, has_ended=has_ended(self._transport)):
+            self._end_paused()
+        elif Pause.UNSENT in self._pauses:
+            if times.reads_nothing(now_s, self.unsent_bytes()):
+                self.close_because("the client does not read its data")
+        else:
+            silence = times.silence_unread(now_s, bytes_confirmed(self._transport))
+            if silence is Silence.PING:
+                self.write(commands.PING)
+            elif silence is Silence.DEAD:
+                self.close_because("its system took no PING")
 
     def _check_silence(self, now_s: float) -> None:
         if now_s - self._liveness.received_at_s >= QUIET_S and self.connection.allocated_bytes:

@@ -10,8 +10,8 @@ Which messages are kept is decided by the package `compaction`, for all of them.
 
 from __future__ import annotations
 
-from .job import CompactedTopic, LatestFile, compact_to_table, estimate_compaction
-from .views import compact_by_broker, compact_folder
+from .job import LatestFile, compact_to_table, estimate_compaction
+from .views import CompactedTopic, compact_by_broker, compact_folder
 
 __all__ = [
     "CompactedTopic",

@@ -13,7 +13,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...compaction.compaction import CompactionReport
 from ...ledger import FolderReader
 from ...ledger.local.io.files import OsFiles
 from ...ledger.local.io.folder import make_folder_durably
@@ -26,49 +25,10 @@ from ..offload.places import LocalPlace, place_of
 from ..options import ReadOptions
 from ..plan import packed, report, selected, slice_of
 from ..session import require_spark
+from .views import CompactedTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True, slots=True)
-class CompactedTopic:
-    """The figures of one topic."""
-
-    topic: str
-    entries_before: int
-    """Entries of the topic's compacted form: of its view, and of the log after it."""
-    entries_after: int
-    messages: int
-    """Messages in them."""
-    keys: int
-    """Keys that have a latest message."""
-    tombstones: int
-    unkeyed: int
-    """Messages without a key, which are left out."""
-    unreadable: int
-    """Entries that could not be parsed, and are kept whole."""
-    damaged: int
-    """Entries that could not be read: an older message counts as the latest of their keys."""
-    bytes_before: int
-    bytes_after: int
-
-
-def figures_of(report: CompactionReport) -> CompactedTopic:
-    """The figures of a report. One that changed nothing has read nothing."""
-    return CompactedTopic(
-        report.topic,
-        report.entries_read,
-        report.entries_kept if report.changed else 0,
-        report.messages_read,
-        report.keys,
-        report.tombstones,
-        report.unkeyed,
-        report.unreadable,
-        len(report.damaged),
-        report.bytes_read,
-        report.bytes_written,
-    )
 
 
 STAGES = (1, 2)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...metadata import FieldValue, PrefixError, printable, tags_of
 from ...metadata.partition_names import partition_of
 from ...proto.pulsar_api_pb2 import MessageIdData
-from ..option_values import MAX_TIME_MS
+from ..options import MAX_TIME_MS
 from .entries import EntryTable
 from .octets import Bools, Ints, items_at, once, once_if_alike, spread, step_of
 from .protoscan import ABSENT

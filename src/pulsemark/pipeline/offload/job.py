@@ -24,22 +24,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import FolderReader, TopicLog
+from ...maintenance.expected import Expected
 from ..arguments import check_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN
 from ..errors import DataLossError, JobFailedError, OptionError
-from ..expected import Expected
 from ..marks import Mark, check_place
 from ..options import Bound, BoundKind, ReadOptions
 from ..plan import packed, report, selected, slice_of
 from ..session import require_spark
 from .delta_table import DeltaTarget
 from .manifest import Manifest, OffloadedFile, begin_run, end_run
-from .pieces import Piece, pieces_of
 from .places import LocalPlace
 from .table import OffloadTable, ParquetFolder, TableChangedError, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from .writer import Piece
+
 
 _ATTEMPTS = 10
 """How often a run begins again because others change the table."""
@@ -169,6 +171,8 @@ def _planned(
     manifest: Manifest, options: ReadOptions, rows_per_file: int
 ) -> tuple[list[Piece], frozenset[int], list[DataLossError]]:
     """What is to be copied, the ledgers that are lost, and why topics are not copied."""
+    from .writer import pieces_of
+
     copied = manifest.last_files()
     pieces: list[Piece] = []
     with FolderReader(options.path) as reader:

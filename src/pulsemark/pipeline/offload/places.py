@@ -16,8 +16,8 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, TypeVar, cast
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from ...ledger.local.io.files import OsFiles
@@ -28,6 +28,7 @@ from ..job_files import sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import fs
 
 
 _READ_BYTES = 1 << 20
@@ -77,8 +78,6 @@ def place_of(name: str | os.PathLike[str]) -> Place:
         if parts.netloc not in ("", "localhost"):
             raise OptionError("target", text, "names another host")
         return LocalPlace(Path(unquote(parts.path)))
-    from .remote_place import remote_place
-
     return remote_place(text)
 
 
@@ -158,8 +157,6 @@ def iceberg_place(location: str, properties: Mapping[str, str]) -> Place:
     """The place of a table's location. Raises OptionError for one that cannot be used."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
-    from .remote_place import RemotePlace
-
     given = dict(properties)
     scheme, host, path = PyArrowFileIO.parse_location(location, given)
     if scheme == "file":
@@ -171,3 +168,91 @@ def iceberg_place(location: str, properties: Mapping[str, str]) -> Place:
     except (ImportError, OSError) as error:
         raise OptionError("table", location, f"is not a place for files: {error}") from error
     return RemotePlace(location.rstrip("/"), filesystem, path.rstrip("/"), given)
+
+
+def remote_place(uri: str) -> RemotePlace:
+    """The place of a URI. Raises OptionError for one that cannot be used."""
+    import pyarrow as pa
+
+    try:
+        filesystem, path = _file_system(uri)
+    except (pa.ArrowInvalid, ImportError, ValueError, OSError) as error:
+        raise OptionError("target", uri, f"is not a place for files: {error}") from error
+    if not path.strip("/"):
+        raise OptionError("target", uri, "names no bucket or folder")
+    return RemotePlace(uri.rstrip("/"), filesystem, path.rstrip("/"))
+
+
+def _file_system(uri: str) -> tuple[fs.FileSystem, str]:
+    import pyarrow as pa
+    from pyarrow import fs
+
+    try:
+        filesystem, path = fs.FileSystem.from_uri(uri)
+    except pa.ArrowInvalid as error:
+        if "Unrecognized filesystem type" not in str(error):
+            raise
+        from fsspec.core import url_to_fs
+
+        filesystem, path = url_to_fs(uri)
+        return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), str(path)
+    return filesystem, str(path)
+
+
+class RemotePlace:
+    """A folder of an object store, or of another file system that pyarrow or fsspec knows."""
+
+    has_locks = False
+
+    def __init__(
+        self,
+        uri: str,
+        filesystem: fs.FileSystem,
+        path: str,
+        access: Mapping[str, str] | None = None,
+    ) -> None:
+        self.uri = uri
+        self.access = access or {}
+        self._fs = filesystem
+        self._path = path
+
+    def _full(self, path: str) -> str:
+        return f"{self._path}/{path}"
+
+    def write(self, path: str, fill: Callable[[IO[bytes]], _T], *, keep: bool = False) -> _T:
+        """See `Place`. With ``keep``, a file that appears meanwhile is not noticed."""
+        from pyarrow import fs
+
+        full = self._full(path)
+        if keep and self._fs.get_file_info(full).type != fs.FileType.NotFound:
+            raise FileExistsError(full)
+        if not isinstance(self._fs, fs.S3FileSystem | fs.GcsFileSystem):
+            self._fs.create_dir(str(PurePosixPath(full).parent), recursive=True)
+        stream: Any = self._fs.open_output_stream(full)
+        try:
+            result = fill(stream)
+        except BaseException:
+            # The stream has no other end than one that shows the object.
+            stream.close()
+            self.remove(path)
+            raise
+        stream.close()
+        return result
+
+    def open(self, path: str) -> pa.NativeFile:
+        """See `Place`."""
+        return self._fs.open_input_file(self._full(path))
+
+    def names(self, folder: str) -> list[str]:
+        """See `Place`."""
+        from pyarrow import fs
+
+        selector = fs.FileSelector(self._full(folder), allow_not_found=True)
+        return sorted(info.base_name for info in self._fs.get_file_info(selector))
+
+    def remove(self, path: str) -> None:
+        """See `Place`."""
+        try:
+            self._fs.delete_file(self._full(path))
+        except FileNotFoundError:
+            return

@@ -16,9 +16,8 @@ from ..arguments import (
     rate,
     token_of,
 )
-from .function import load_function, packed
 from .job import replay
-from .options import ReplayOptions
+from .options import ReplayOptions, load_function, packed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

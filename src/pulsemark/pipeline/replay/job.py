@@ -24,14 +24,13 @@ from ..options import Bound, BoundKind, ReadOptions
 from ..plan import Selected, Slice, entry_of, report, selected, slice_of
 from ..session import require_spark
 from .checkpoint import Checkpoint, Part, Progress, ReplayPlan
-from .function import name_of, packed
-from .options import ReplayOptions, settings_of, target_topic_of
-from .target import service_of
+from .options import ReplayOptions, name_of, packed, service_of, settings_of, target_topic_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ...ledger import TopicLog
+
 
 __all__ = ["ReplayResult", "TopicResult", "replay"]
 

@@ -24,9 +24,9 @@ from ..decode.runs import read_tables
 from ..errors import DecodeError, ReplayError
 from ..options import EntryLimits
 from ..plan import Slice
-from ..sink.rows import Batch, Message
+from ..sink import Batch, Message
 from ..tasks import Continuity
-from .function import ReplayFunction, ReplayMessage
+from .options import ReplayFunction, ReplayMessage
 
 __all__ = ["Outgoing", "mapped_entries", "untouched_entries"]
 

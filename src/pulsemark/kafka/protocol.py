@@ -1,0 +1,612 @@
+"""Kafka's protocol without I/O: the server's side of one connection, and the requests it serves.
+
+The codecs are those of kafka-python's `kafka.protocol`. Only Produce carries records, so only it
+may be large. A decoded request takes up to a hundred times its size in memory, so the others have
+lower limits (`APIS`). An OffsetFetch is 4 bytes a partition, and its answer many more.
+
+Bytes come by `get_buffer` and `buffer_updated`, as in asyncio's BufferedProtocol, or by `receive`.
+`take` cuts them into frames and decodes these; `answer` puts encoded answers in order. Kafka's
+clients expect answers in the order of their requests. So each request has a place in a queue, and
+an answer is held back until all earlier ones are there. A Produce with acks=0 has a place too, but
+no answer.
+
+A frame is an i32 size and so many bytes. A size that is negative or above the limit, an unknown
+kind of request, a version that is not served and a body that cannot be decoded end the connection,
+as in Kafka. Only an ApiVersions request of another version is answered, so that the client can
+take one that is served.
+
+**Receiving.** Small requests are received into one piece of memory that all connections of an event
+loop share, and copied from there: between two reads a connection with nothing to say has no memory.
+A large request (`LARGE_BYTES`) gets a block of its own as soon as its size is known (`LargeFrame`).
+What was received of it is moved there, and the rest is received in its place. Its records are
+handed on as views of the block, up to the call that writes them to the disk.
+
+Blocks are used again while more large requests come: memory that was just mapped costs as much as a
+copy. A bytearray says itself whether it is in use: it cannot be resized while there is a view of
+it. Once `BLOCKS` are in use, or for a request that is larger than a block, a large size in a
+request's head reserves no memory by itself: memory grows with what arrives, to four times as much.
+
+**Sending.** The codec would copy all records into its buffer. So a response is encoded with a mark
+of 16 random bytes in place of each partition's records. `splice` cuts the encoded bytes at the
+marks, puts the records there, and replaces the size in front of each mark. In the versions that are
+served, that size is an i32.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from io import BytesIO
+from struct import Struct, error
+from types import FunctionType
+from typing import Any
+
+from kafka.protocol import admin, consumer, metadata, producer, sasl
+from kafka.protocol.api_header import RequestHeader
+
+from ..metadata import Buffer
+from .errors import ProtocolError
+
+__all__ = [
+    "APIS",
+    "API_VERSIONS",
+    "HIGHEST_FOR",
+    "LARGE_BYTES",
+    "PRODUCE",
+    "RAW_SASL",
+    "RECORDS_MARK",
+    "SASL_AUTHENTICATE",
+    "SASL_HANDSHAKE",
+    "Api",
+    "Connection",
+    "LargeFrame",
+    "Memory",
+    "Request",
+    "decode_body",
+    "encode",
+    "splice",
+]
+
+KIB = 1024
+PRODUCE, LIST_OFFSETS, API_VERSIONS = 0, 2, 18
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A request that is served."""
+
+    key: int
+    lowest: int
+    highest: int
+    request: Any
+    response: Any
+    #: Bytes of a request of this kind. None: the connection's own limit.
+    limit_bytes: int | None = 1024 * KIB
+
+    @property
+    def name(self) -> str:
+        """Its name in Kafka's protocol, such as "Fetch"."""
+        return str(self.request.name).removesuffix("Request")
+
+
+def _api(key: int, highest: int, of: Any, name: str, **limits: int | None) -> Api:
+    return Api(
+        key, 0, highest, getattr(of, f"{name}Request"), getattr(of, f"{name}Response"), **limits
+    )
+
+
+APIS = {
+    api.key: api
+    for api in (
+        _api(PRODUCE, 8, producer, "Produce", limit_bytes=None),
+        _api(1, 11, consumer, "Fetch"),
+        _api(LIST_OFFSETS, 11, consumer, "ListOffsets"),
+        _api(3, 8, metadata, "Metadata"),
+        _api(8, 7, consumer, "OffsetCommit"),
+        _api(9, 5, consumer, "OffsetFetch", limit_bytes=256 * KIB),
+        _api(10, 2, metadata, "FindCoordinator"),
+        _api(11, 5, consumer, "JoinGroup"),
+        _api(12, 3, consumer, "Heartbeat"),
+        _api(13, 3, consumer, "LeaveGroup"),
+        _api(14, 3, consumer, "SyncGroup"),
+        _api(15, 4, admin, "DescribeGroups"),
+        _api(16, 5, admin, "ListGroups"),
+        _api(SASL_HANDSHAKE, 1, sasl, "SaslHandshake", limit_bytes=4 * KIB),
+        _api(API_VERSIONS, 3, metadata, "ApiVersions", limit_bytes=4 * KIB),
+        _api(19, 4, admin, "CreateTopics"),
+        _api(20, 3, admin, "DeleteTopics"),
+        _api(21, 1, admin, "DeleteRecords"),
+        _api(22, 1, producer, "InitProducerId", limit_bytes=4 * KIB),
+        _api(23, 3, consumer, "OffsetForLeaderEpoch"),
+        _api(29, 1, admin, "DescribeAcls"),
+        _api(30, 1, admin, "CreateAcls"),
+        _api(31, 1, admin, "DeleteAcls"),
+        _api(32, 3, admin, "DescribeConfigs"),
+        _api(33, 1, admin, "AlterConfigs"),
+        _api(34, 2, admin, "AlterReplicaLogDirs"),
+        _api(35, 4, admin, "DescribeLogDirs"),
+        _api(SASL_AUTHENTICATE, 1, sasl, "SaslAuthenticate", limit_bytes=64 * KIB),
+        _api(37, 1, admin, "CreatePartitions"),
+        _api(42, 1, admin, "DeleteGroups"),
+        _api(43, 2, admin, "ElectLeaders"),
+        _api(44, 0, admin, "IncrementalAlterConfigs"),
+        _api(45, 0, admin, "AlterPartitionReassignments"),
+        _api(46, 0, admin, "ListPartitionReassignments"),
+        _api(47, 0, consumer, "OffsetDelete"),
+        _api(50, 0, admin, "DescribeUserScramCredentials"),
+        _api(60, 1, admin, "DescribeCluster"),
+        _api(66, 1, admin, "ListTransactions"),
+    )
+}
+"""By key. The order is that of ApiVersions' answer."""
+
+HIGHEST_FOR: dict[str, dict[int, int]] = {"kafka-python": {LIST_OFFSETS: 5}}
+"""The highest versions that ApiVersions shows to clients of this software, by the request's key.
+
+kafka-python concludes from the requests' versions which Kafka a broker is. It must conclude 2.4
+(Produce 8): for a later one it would send, if it is configured as a client of 2.4 or later,
+versions that are not served, such as Metadata 9. So for it ListOffsets ends at 5 (7: a Kafka 3.0);
+requests about ACLs end at 1 (2: 2.5), and DescribeClientQuotas (2.6) is not served.
+"""
+
+RAW_SASL = Api(
+    -1, 0, 0, sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse, limit_bytes=64 * KIB
+)
+"""A frame after a SaslHandshake of version 0: bytes of the mechanism, without a header."""
+
+#: A larger request has a block of its own.
+LARGE_BYTES = 64 * 1024
+#: The most that one read takes into the shared memory, and after a large request: it is likely
+#: that another large one follows, of which this much is then copied.
+SHARED_BYTES, SHARED_AFTER_LARGE_BYTES = 256 * 1024, 16 * 1024
+#: A block's size, which Kafka's largest batch fits into, and how many blocks there may be.
+BLOCK_BYTES, BLOCKS = 1024 * 1024 + LARGE_BYTES, 64
+#: So many blocks, those that were given out first, are tried before another one is made.
+TRIED = 3
+#: The size of a request's memory that is no block, as a multiple of what has arrived.
+GROWTH = 4
+RECORDS_MARK = os.urandom(16)
+"""Stands in a response for the records of one partition. No client can know it."""
+#: A larger body can be thousands of small structs, which take long to decode.
+DECODED_AT_ONCE_BYTES = LARGE_BYTES
+#: A Produce with so few sets takes no time: its records are not decoded.
+DECODED_AT_ONCE_SETS = 200
+#: A Produce with more sets is refused: decoded they would take a hundred times its size.
+MAX_SETS = 100_000
+_SIZE = Struct(">i")
+_KEY_VERSION = Struct(">hh")
+_HEAD_BYTES = 8
+_CLIENT_ID = Struct(">h")
+_ACKS_AND_TIMEOUT_BYTES = 6
+_TEXT_SIZE = Struct(">h")
+_INDEX_AND_SIZE = Struct(">ii")
+BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
+MAX_RAW_SASL_BYTES = 64 * 1024
+#: What kafka-python's decoders raise for bytes that are not well formed.
+_DECODE_ERRORS = (error, IndexError, ValueError, OverflowError, MemoryError, TypeError)
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request, and its place in the order of answers."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str
+    #: Decoded by kafka-python; None for ApiVersions in a version that is not served.
+    body: Any
+    size_bytes: int
+    #: The bytes of a body that is not decoded yet, because it is large; see `decode_body`.
+    undecoded: memoryview | None = field(default=None, repr=False)
+    #: What is sent for it; None until it is answered.
+    answer: Sequence[Buffer] | None = field(default=None, repr=False)
+
+
+class Connection:
+    """One connection. `max_frame_bytes` limits requests with records (see `apis` for the others).
+
+    `pending_bytes` are received and not yet a whole request. `memory` is shared with the other
+    connections of the event loop.
+    """
+
+    def __init__(self, max_frame_bytes: int, memory: Memory | None = None) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._memory = memory or Memory()
+        self._large: LargeFrame | None = None
+        """The request that has a block of its own; the other input comes after it."""
+        self._after_large = False
+        self.takes_raw_sasl = False
+        """The next frame has bytes of a SASL mechanism instead of a request."""
+        self.is_admitted = True
+        """Whether the client may send requests other than ApiVersions and SASL's."""
+        self._input = bytearray()
+        self._taken = 0
+        """How many bytes of the input were taken."""
+        self._unanswered: deque[Request] = deque()
+        self.waiting_bytes = 0
+        """Requests without an answer, in bytes as they came."""
+        self.held_bytes = 0
+        """Answers that wait for those of earlier requests."""
+
+    # -- in -------------------------------------------------------------------------------------
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of requests that are not complete, or not taken yet."""
+        large_bytes = 0 if self._large is None else self._large.received_bytes
+        return large_bytes + len(self._input) - self._taken
+
+    @property
+    def unanswered(self) -> int:
+        """How many requests were taken and have no answer."""
+        return len(self._unanswered)
+
+    def receive(self, data: Buffer) -> None:
+        """Take bytes from the client."""
+        rest = memoryview(data)
+        while rest:
+            room = self.get_buffer()
+            size_bytes = min(len(room), len(rest))
+            room[:size_bytes] = rest[:size_bytes]
+            self.buffer_updated(size_bytes)
+            rest = rest[size_bytes:]
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes are to be received; never empty."""
+        if self._large is None:
+            self._begin_large()
+        if self._large is not None and not self._large.is_complete:
+            return self._large.room()
+        shared = self._memory.shared
+        return shared[:SHARED_AFTER_LARGE_BYTES] if self._after_large else shared
+
+    def buffer_updated(self, size_bytes: int) -> None:
+        """The first bytes of `get_buffer`'s memory were received."""
+        if self._large is not None and not self._large.is_complete:
+            self._large.received_bytes += size_bytes
+            return
+        if self._taken:
+            del self._input[: self._taken]
+            self._taken = 0
+        self._input += self._memory.shared[:size_bytes]
+
+    def _begin_large(self) -> None:
+        """Give the request that is being received a block of its own, if it is large."""
+        at = self._taken
+        received_bytes = len(self._input) - at
+        if received_bytes < _HEAD_BYTES:
+            return
+        size_bytes = 4 + _SIZE.unpack_from(self._input, at)[0]
+        if size_bytes <= max(LARGE_BYTES, received_bytes):
+            return
+        try:
+            self._frame_end(at)
+        except ProtocolError:
+            return  # `take` raises it
+        with memoryview(self._input) as view:
+            self._large = LargeFrame(self._memory, size_bytes, view[at:])
+        self._input.clear()
+        self._taken = 0
+
+    def take(self) -> Request | None:
+        """The next complete request; None if there is none.
+
+        A large body is left undecoded, for another thread (`decode_body`).
+        Raises ProtocolError, after which nothing can be taken any more.
+        """
+        large = self._large
+        if large is not None:
+            if not large.is_complete:
+                return None
+            frame = large.body()
+            self._check_kind(frame, 0, len(frame))
+            self._large, self._after_large = None, True
+            return self._request(frame)
+        end = self._frame_end(self._taken)
+        if end is None:
+            return None
+        self._after_large = end - self._taken > LARGE_BYTES
+        return self._request(self._cut(self._taken + 4, end))
+
+    def _cut(self, at: int, end: int) -> memoryview:
+        """Take a frame out of the input. A large one keeps its bytes, and the rest is copied."""
+        whole = self._input
+        if end - at > DECODED_AT_ONCE_BYTES > len(whole) - end:
+            self._input, self._taken = whole[end:], 0
+            return memoryview(whole)[at:end]
+        with memoryview(whole) as view:
+            frame = bytes(view[at:end])
+        self._taken = end
+        if end == len(whole):
+            whole.clear()
+            self._taken = 0
+        return memoryview(frame)
+
+    def _frame_end(self, at: int) -> int | None:
+        """Where the frame at `at` ends; None if it is not complete. Checks size and kind."""
+        received = len(self._input) - at
+        if received < 4:
+            return None
+        (size,) = _SIZE.unpack_from(self._input, at)
+        if self.takes_raw_sasl:
+            if not 0 <= size <= MAX_RAW_SASL_BYTES:
+                raise ProtocolError(f"{size} bytes of SASL: at most {MAX_RAW_SASL_BYTES}")
+            return at + 4 + size if received >= 4 + size else None
+        if not _HEAD_BYTES <= size <= self.max_frame_bytes:
+            raise ProtocolError(
+                f"a request of {size} bytes: at least {_HEAD_BYTES} and at most "
+                f"{self.max_frame_bytes} are allowed"
+            )
+        if received >= 8:
+            self._check_kind(self._input, at + 4, size)
+        return at + 4 + size if received >= 4 + size else None
+
+    def _check_kind(self, data: Buffer, at: int, size: int) -> None:
+        """Raise ProtocolError unless such a request may come now, and be so large."""
+        key, version = _KEY_VERSION.unpack_from(data, at)
+        api = _served(key, version)
+        if not self.is_admitted and key not in BEFORE_AUTHENTICATION:
+            raise ProtocolError(f"{api.name} before the client was authenticated")
+        if api.limit_bytes is not None and size > api.limit_bytes:
+            raise ProtocolError(
+                f"a {api.name} request of {size} bytes: at most {api.limit_bytes} are allowed"
+            )
+
+    def _request(self, frame: memoryview) -> Request:
+        if self.takes_raw_sasl:
+            return self._waiting(Request(RAW_SASL, 0, 0, "", bytes(frame), len(frame)))
+        key, version = _KEY_VERSION.unpack_from(frame)
+        api = APIS[key]
+        is_served = api.lowest <= version <= api.highest
+        # In a version that is not served, only the first fields of the header are certain.
+        flexible = is_served and api.request.flexible_version_q(version)
+        try:
+            source = BytesIO(_header_bytes(frame, flexible=flexible))
+            header = RequestHeader.decode(source, flexible=flexible)
+        except _DECODE_ERRORS as problem:
+            raise _undecodable(api, version, problem) from problem
+        client_id = header.client_id or ""
+        request = Request(api, version, header.correlation_id, client_id, None, len(frame))
+        if is_served:
+            request.undecoded = frame[source.tell() :]
+            is_small = len(frame) <= DECODED_AT_ONCE_BYTES
+            if is_small or _has_few_sets(request):
+                decode_body(request)
+        return self._waiting(request)
+
+    def _waiting(self, request: Request) -> Request:
+        self._unanswered.append(request)
+        self.waiting_bytes += request.size_bytes
+        return request
+
+    # -- out ------------------------------------------------------------------------------------
+
+    def answer(self, request: Request, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Put an answer in its place; return what can be sent now. () is not an answer."""
+        assert request.answer is None, "a request has one answer"
+        request.answer = buffers
+        self.waiting_bytes -= request.size_bytes
+        if self._unanswered[0] is not request:
+            self.held_bytes += sum(map(len, buffers))
+            return []
+        ready = list(self._unanswered.popleft().answer or ())
+        while self._unanswered and (held := self._unanswered[0].answer) is not None:
+            self.held_bytes -= sum(map(len, held))
+            ready.extend(held)
+            self._unanswered.popleft()
+        return ready
+
+
+def _header_bytes(frame: memoryview, *, flexible: bool) -> memoryview:
+    """The frame's first bytes, which its header is in. Raises struct.error."""
+    if flexible:  # with tagged fields, whose size is not known; a large request has a small header
+        return frame[:LARGE_BYTES]
+    (client_id_bytes,) = _CLIENT_ID.unpack_from(frame, _HEAD_BYTES)
+    return frame[: _HEAD_BYTES + _CLIENT_ID.size + max(0, client_id_bytes)]
+
+
+def _has_few_sets(request: Request) -> bool:
+    """Whether it is a Produce with few sets, as far as can be seen without decoding it."""
+    body = request.undecoded
+    if body is None or request.api.key != PRODUCE:
+        return False
+    return _count_sets(request.version, body, DECODED_AT_ONCE_SETS) <= DECODED_AT_ONCE_SETS
+
+
+def _count_sets(version: int, body: memoryview, most: int) -> int:
+    """For how many partitions a Produce has sets; not counted beyond `most`."""
+    sets = 0
+    try:
+        at = _ACKS_AND_TIMEOUT_BYTES
+        if version >= 3:  # with a transactional id
+            at += _TEXT_SIZE.size + max(0, *_TEXT_SIZE.unpack_from(body))
+        (topics,) = _SIZE.unpack_from(body, at)
+        at += _SIZE.size
+        for _ in range(topics):
+            at += _TEXT_SIZE.size + max(0, *_TEXT_SIZE.unpack_from(body, at))
+            (partitions,) = _SIZE.unpack_from(body, at)
+            at += _SIZE.size
+            if partitions <= 0:
+                sets += 1  # a topic without sets takes memory, too
+            for _ in range(partitions):
+                _, size_bytes = _INDEX_AND_SIZE.unpack_from(body, at)
+                at += _INDEX_AND_SIZE.size + max(0, size_bytes)
+                sets += 1
+                if sets > most:
+                    return sets
+            if sets > most:
+                return sets
+    except error:
+        pass  # the decoder says what is wrong with it
+    return sets
+
+
+def decode_body(request: Request) -> None:
+    """Decode a body that `take` has left as bytes. Runs in any thread. Raises ProtocolError."""
+    if request.undecoded is not None:
+        if request.api.key == PRODUCE:
+            sets = _count_sets(request.version, request.undecoded, MAX_SETS)
+            if sets > MAX_SETS:
+                raise ProtocolError(f"a Produce with more than {MAX_SETS} sets")
+        try:
+            request.body = _decode(request.api, request.version, request.undecoded)
+        except _DECODE_ERRORS as problem:
+            raise _undecodable(request.api, request.version, problem) from problem
+        request.undecoded = None
+
+
+def _undecodable(api: Api, version: int, problem: Exception) -> ProtocolError:
+    return ProtocolError(f"a {api.name} request, version {version}, cannot be decoded: {problem}")
+
+
+def encode(request: Request, response: Any) -> bytes:
+    """The frame of a response, in the request's version."""
+    version = 0 if request.body is None else request.version
+    response.API_VERSION = version
+    response.with_header(request.correlation_id)
+    frame: bytes = response.encode(header=True, framed=True)
+    return frame
+
+
+def _served(key: int, version: int) -> Api:
+    api = APIS.get(key)
+    if api is None:
+        raise ProtocolError(f"requests of kind {key} are not served")
+    if not api.lowest <= version <= api.highest and key != API_VERSIONS:
+        raise ProtocolError(
+            f"{api.name} is served in versions {api.lowest} to {api.highest}, not {version}"
+        )
+    return api
+
+
+def _decode(api: Api, version: int, data: memoryview) -> Any:
+    """The body. Raises one of `_DECODE_ERRORS`."""
+    flexible = api.request.flexible_version_q(version)
+    decode = api.request._struct.compiled_decode_from(
+        version, compact=flexible, tagged=flexible, data_class=api.request
+    )
+    if api.key == PRODUCE and len(data) > LARGE_BYTES:
+        decode = _without_copies(decode)
+    body, end = decode(data, 0)
+    if end > len(data):
+        # Its strings and bytes are slices, which are cut short without an error.
+        raise ValueError(f"it ends {end - len(data)} bytes too early")
+    return body
+
+
+@cache
+def _without_copies(decode: Any) -> Any:
+    """A decoder whose fields of bytes are views of the data; made once for each version.
+
+    kafka-python's decoders copy such a field by `bytes(data[from:to])`, and use that name for
+    nothing else.
+    """
+    return FunctionType(decode.__code__, {**decode.__globals__, "bytes": memoryview})
+
+
+class Memory:
+    """What the connections of one event loop share."""
+
+    def __init__(self) -> None:
+        self.shared = memoryview(bytearray(SHARED_BYTES))
+        """Where small requests are received. Its content is lost at the next read."""
+        self._blocks: deque[bytearray] = deque()
+        """In the order in which they were given out."""
+        self._taken = 0
+
+    @property
+    def block_bytes(self) -> int:
+        """The size of all blocks."""
+        return len(self._blocks) * BLOCK_BYTES
+
+    def take(self, size_bytes: int, received_bytes: int) -> bytearray:
+        """Memory for a request of this size, of which so much was received."""
+        if size_bytes <= BLOCK_BYTES:
+            block = self._block()
+            if block is not None:
+                return block
+        grown = GROWTH * received_bytes
+        return bytearray(size_bytes if grown + grown // 3 >= size_bytes else grown)
+
+    def _block(self) -> bytearray | None:
+        blocks = self._blocks
+        for _ in range(min(TRIED, len(blocks))):
+            blocks.rotate(-1)
+            if _is_free(blocks[-1]):
+                self._taken += 1
+                return blocks[-1]
+        if len(blocks) >= BLOCKS:
+            return None
+        self._taken += 1
+        blocks.append(bytearray(BLOCK_BYTES))
+        return blocks[-1]
+
+    def trim(self) -> None:
+        """Free half of what was not needed since the last call."""
+        unneeded, self._taken = len(self._blocks) - self._taken, 0
+        for _ in range((unneeded + 1) // 2):
+            block = self._blocks.popleft()
+            if not _is_free(block):
+                self._blocks.append(block)
+
+
+def _is_free(block: bytearray) -> bool:
+    """Whether there is no view of a block."""
+    try:
+        block.append(block.pop())
+    except BufferError:
+        return False
+    return True
+
+
+class LargeFrame:
+    """A request that is being received into a block of its own, its size field included."""
+
+    def __init__(self, memory: Memory, size_bytes: int, begin: Buffer) -> None:
+        self._memory = memory
+        self._size_bytes = size_bytes
+        self._view = memoryview(memory.take(size_bytes, len(begin)))
+        self._view[: len(begin)] = begin
+        self.received_bytes = len(begin)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it was received."""
+        return self.received_bytes == self._size_bytes
+
+    def room(self) -> memoryview:
+        """Where the next bytes are to be received."""
+        at = self.received_bytes
+        if at == len(self._view):
+            grown = memoryview(self._memory.take(self._size_bytes, at))
+            grown[:at] = self._view
+            self._view = grown
+        return self._view[at : self._size_bytes]
+
+    def body(self) -> memoryview:
+        """The complete request, without its size field."""
+        return self._view[4 : self._size_bytes]
+
+
+def splice(encoded: bytes, records: Sequence[Sequence[Buffer]]) -> list[Buffer]:
+    """An encoded frame with the records of each partition in place of its mark.
+
+    Raises ValueError if there are more or fewer marks than `records`.
+    """
+    pieces = encoded.split(RECORDS_MARK)
+    if len(pieces) != len(records) + 1:
+        raise ValueError(f"{len(pieces) - 1} marks for the records of {len(records)} partitions")
+    sizes = [sum(map(len, parts)) for parts in records]
+    total_bytes = len(encoded) - 4 + sum(sizes) - len(records) * len(RECORDS_MARK)
+    pieces[0] = _SIZE.pack(total_bytes) + pieces[0][4:]
+    spliced: list[Buffer] = []
+    for piece, size_bytes, parts in zip(pieces, sizes, records, strict=False):
+        spliced.append(piece[:-4] + _SIZE.pack(size_bytes))
+        spliced.extend(parts)
+    spliced.append(pieces[-1])
+    return spliced

@@ -1,0 +1,102 @@
+"""The jobs `verify` and `control`, which list what is in a data folder.
+
+`verify` reads a folder completely, in parallel, and lists everything that is wrong: what `pulsemark
+verify` finds (docs/reliability.md). The topics are divided among the tasks by their size, and one
+more task looks at everything else in the folder. One task reads a topic.
+
+`control` lists the control entries of topics, which reads of messages leave out: where the entry
+is, in which leader epoch it was written, its type, name and tags (docs/control-entries.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Unpack
+
+from ..ledger import TopicNotFoundError
+from ..maintenance.verify import sizes_of_topics
+from .arguments import Range, checked_options
+from .options import ReadOptions, opened_store, select_topics
+from .session import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+__all__ = ["control_entries", "verify"]
+
+_TASKS_PER_CORE = 4
+
+
+def verify(
+    spark: SparkSession, path: str | os.PathLike[str], topics: str | Sequence[str] | None = None
+) -> DataFrame:
+    """The findings, and one row of the kind `Summary` for each task, with what it has read.
+
+    ``severity`` is damage, leftover or note, and null in a summary. A position is that of the first
+    entry that a finding is about.
+
+    Args:
+        spark: the Spark session.
+        path: the data folder, or the address of a store in BookKeeper. A broker may be using it.
+        topics: names; by default all topics, and everything else in the folder.
+
+    Raises:
+        MissingExtraError: pyspark, pyarrow or numpy is not installed.
+        OptionError: an argument is malformed.
+        ForeignFolderError: the path is not a data folder.
+        UnsupportedVersionError: a newer version wrote the folder.
+        TopicNotFoundError: a named topic does not exist.
+    """
+    require_spark()
+    options = ReadOptions.parse(checked_options(path, topics))
+    if options.store is None:
+        place, sizes = str(options.path), sizes_of_topics(options.path)
+    else:
+        with opened_store(options.store) as stored:
+            place, sizes = str(options.store), dict.fromkeys(stored.topics(), 0)
+    if topics is not None:
+        names, absent = select_topics(options.topics, sizes)
+        if absent:
+            raise TopicNotFoundError(absent[0])
+        sizes = {name: sizes[name] for name in names}
+    tasks = divided(sizes, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    from .job_sources import TASKS_OPTION, VERIFY_FORMAT, VerifySource
+
+    spark.dataSource.register(VerifySource)
+    reader = spark.read.format(VERIFY_FORMAT).option("path", place)
+    is_whole = topics is None and options.store is None
+    whole: list[list[str]] = [[]] if is_whole else []
+    return reader.option(TASKS_OPTION, json.dumps([*whole, *tasks])).load()
+
+
+def divided(sizes: dict[str, int], count: int) -> list[list[str]]:
+    """The topics in at most ``count`` tasks of about the same size."""
+    tasks: list[tuple[int, list[str]]] = [(0, []) for _ in range(max(1, count))]
+    for topic in sorted(sizes, key=lambda topic: -sizes[topic]):
+        number = min(range(len(tasks)), key=lambda number: tasks[number][0])
+        size, names = tasks[number]
+        tasks[number] = (size + sizes[topic] + 1, [*names, topic])
+    return [names for _, names in tasks if names]
+
+
+def control_entries(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    topics: str | Sequence[str] | None = None,
+    **bounds: Unpack[Range],
+) -> DataFrame:
+    """The control entries of a data folder's topics, by topic and position.
+
+    ``bounds`` are those of `Range`; the errors are those of `audit`. Damaged entries are left
+    out, with a warning in the workers' logs.
+    """
+    require_spark()
+    options = checked_options(path, topics, **bounds)
+    from .job_sources import CONTROL_FORMAT, ControlSource
+
+    spark.dataSource.register(ControlSource)
+    rows = spark.read.format(CONTROL_FORMAT).options(**options).load()
+    return rows.orderBy("topic", "ledger_id", "entry_id")

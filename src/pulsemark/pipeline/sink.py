@@ -1,0 +1,372 @@
+"""The sink ``pulsar-ledger``: writes rows to a broker's topics, over Pulsar's protocol.
+
+Each task publishes its rows and waits for all receipts. The columns have pulsar-spark's names, or
+the same without underscores:
+
+    value                                 binary or string; null is a null message
+    key, __key                            string or binary (binary is base64 in the message)
+    properties, __messageProperties       map<string,string>
+    eventTime, __eventTime                timestamp
+    topic, __topic                        string: where the row goes, unless the option says it
+
+**Each row once.** A task's producer has the name ``<producerName>-<query>-<partition>``, and its
+rows have the sequence ids ``(epoch << 32) + n``. So a broker that deduplicates the topic stores a
+row once, also if a repeated task sends it again: after a task failed, and after a query was killed
+and started again with its checkpoint. Each try must have the same rows in the same order. Spark
+keeps that if the partitions of a micro-batch stay the same: with sources that can be replayed, and
+after a shuffle only with a sort. A repeated task asks the broker how far the first one came, and
+goes on there: rows may be batched differently. Without deduplication a repeated task's rows are
+stored again.
+
+A batch write is one epoch of a query with an id of its own, or with the option ``writeId`` as its
+id: then a job that was killed can be repeated. It is not one transaction: if the job fails in the
+end, the rows that were published stay.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from ..client import RawProducer, Service, ServiceUrlError
+from ..metadata import MessageMetadata, pack_message
+from ..metadata.message import pack_batch_member
+from ..proto.pulsar_api_pb2 import SingleMessageMetadata
+from .columns import COLUMNS
+from .errors import OptionError
+from .options import Given, full_topic_name, integer
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+
+EPOCH_SHIFT = 32
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """How many rows a task has published."""
+
+    rows: int
+
+
+class SinkWriter(DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._places = places_of(schema, topic_needed=options.topic is None)
+        self._query = options.write_id or uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Published:
+        """Publish the rows of one task. Raises the errors of `RawProducer`."""
+        return publish(iterator, self._options, self._places, self._query, 0, _partition())
+
+
+class StreamSinkWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._places = places_of(schema, topic_needed=options.topic is None)
+
+    def write(self, iterator: Iterator[RecordBatch]) -> Published:
+        """Publish the rows of one task. Raises the errors of `RawProducer`."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        query, epoch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        assert query is not None, "Spark names a task's query"
+        assert epoch is not None, "Spark numbers a task's micro-batch"
+        return publish(
+            iterator, self._options, self._places, query, int(epoch), context.partitionId()
+        )
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    assert context is not None, "Spark calls this in a task"
+    return context.partitionId()
+
+
+def publish(
+    batches: Iterator[RecordBatch],
+    options: SinkOptions,
+    places: dict[str, int],
+    query: str,
+    epoch: int,
+    partition: int,
+) -> Published:
+    """Publish all rows; returns when the broker has acknowledged each of them."""
+    name = f"{options.producer_name}-{query}-{partition}"
+    topics: dict[str, _Topic] = {}
+    rows = 0
+    with Service(options.service_url) as service:
+        for batch in batches:
+            for message in messages_of(batch, places):
+                topic = _topic_of(message, options)
+                into = topics.get(topic)
+                if into is None:
+                    into = topics[topic] = _Topic(service, topic, name, epoch, options)
+                into.add(message)
+                rows += 1
+        for into in topics.values():
+            into.finish()
+    return Published(rows)
+
+
+def _topic_of(message: Message, options: SinkOptions) -> str:
+    if options.topic is not None:
+        return options.topic
+    if message.topic is None:
+        raise OptionError("topic", None, "a row's topic is null")
+    try:
+        return full_topic_name(message.topic)
+    except ValueError as error:
+        raise OptionError("topic", message.topic, str(error)) from error
+
+
+class _Topic:
+    """One task's producer of one topic."""
+
+    def __init__(
+        self, service: Service, topic: str, name: str, epoch: int, options: SinkOptions
+    ) -> None:
+        self._producer = RawProducer(service, topic, name=name, gathers=True)
+        self._options = options
+        self._next_sequence_id = epoch << EPOCH_SHIFT
+        self._batch = Batch()
+
+    def add(self, message: Message) -> None:
+        if self._next_sequence_id <= self._producer.last_sequence_id:
+            # An earlier try has stored it. An entry that begins with it and goes on with new rows
+            # would be dropped as a whole: tries may divide their rows differently.
+            self._next_sequence_id += 1
+            return
+        batch, options = self._batch, self._options
+        size_bytes = len(message.value or b"")
+        if batch.count and batch.size_bytes + size_bytes > options.batching_max_bytes:
+            self._send()
+        self._batch.add(message, self._next_sequence_id)
+        self._next_sequence_id += 1
+        if self._batch.count >= options.batching_max_messages:
+            self._send()
+
+    def _send(self) -> None:
+        batch, self._batch = self._batch, Batch()
+        if not batch.count:
+            return
+        self._producer.publish(
+            batch.entry(self._producer.name, int(time.time() * 1000)),
+            num_messages=batch.count,
+            sequence_id=batch.first_sequence_id,
+            highest_sequence_id=batch.first_sequence_id + batch.count - 1,
+        )
+
+    def finish(self) -> None:
+        """Send the rest, and wait for all receipts."""
+        self._send()
+        self._producer.flush()
+        self._producer.close()
+
+
+DEFAULT_PRODUCER_NAME = "spark"
+DEFAULT_MAX_MESSAGES = 1_000
+DEFAULT_MAX_BYTES = 128 * 1024
+"""As in Pulsar's clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where rows go, and how."""
+
+    service_url: str
+    topic: str | None = None
+    """The topic of all rows; None: the column ``topic`` names it."""
+    producer_name: str = DEFAULT_PRODUCER_NAME
+    """How the producers' names begin."""
+    batching_max_messages: int = DEFAULT_MAX_MESSAGES
+    batching_max_bytes: int = DEFAULT_MAX_BYTES
+    write_id: str | None = None
+    """The name of a batch write; a repeated write of the same name stores each row once."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Read the options of ``df.write.format("pulsar-ledger")``.
+
+        Raises:
+            OptionError: an option is unknown, missing or malformed.
+        """
+        # Spark adds these to a stream's options by itself.
+        given = Given({k: v for k, v in options.items() if k.lower() not in _OF_SPARK})
+        service_url = given.get("serviceUrl", _service_url, None)
+        if service_url is None:
+            service_url = given.required("service.url", _service_url)
+        parsed = cls(
+            service_url,
+            given.get("topic", full_topic_name, None),
+            given.get("producerName", _name, DEFAULT_PRODUCER_NAME),
+            given.get("batchingMaxMessages", integer(1, 1 << 18), DEFAULT_MAX_MESSAGES),
+            given.get("batchingMaxBytes", integer(1, 5 << 20), DEFAULT_MAX_BYTES),
+            given.get("writeId", _name, None),
+        )
+        given.refuse_unknown()
+        return parsed
+
+
+_OF_SPARK = ("checkpointlocation", "path", "queryname")
+
+
+def _service_url(text: str) -> str:
+    try:
+        Service(text)
+    except ServiceUrlError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_TYPES = {
+    "value": ("binary", "string"),
+    "key": ("string", "binary"),
+    "properties": ("map<string,string>",),
+    "eventTime": ("timestamp",),
+    "topic": ("string",),
+}
+_NAMES = {
+    **{name: name for name in _TYPES},
+    "__key": "key",
+    "__messageProperties": "properties",
+    "__eventTime": "eventTime",
+    "__topic": "topic",
+}
+IGNORED = frozenset(COLUMNS) - frozenset(_NAMES)
+"""Columns of our own source that say where a message was; a new message has its own."""
+
+
+def places_of(schema: StructType, *, topic_needed: bool) -> dict[str, int]:
+    """By the message's field: the number of the column.
+
+    Raises:
+        OptionError: a column is unknown, given twice, of another type, or missing.
+    """
+    places: dict[str, int] = {}
+    for number, column in enumerate(schema.fields):
+        if column.name in IGNORED:
+            continue
+        name = _NAMES.get(column.name)
+        if name is None:
+            raise OptionError("schema", column.name, f"the sink's columns are {', '.join(_NAMES)}")
+        if name in places:
+            raise OptionError("schema", column.name, f"another column is the {name} too")
+        if column.dataType.simpleString() not in _TYPES[name]:
+            raise OptionError("schema", column.name, f"must be {' or '.join(_TYPES[name])}")
+        places[name] = number
+    if "value" not in places:
+        raise OptionError("schema", None, "the column value is missing")
+    if topic_needed and "topic" not in places:
+        raise OptionError("topic", None, "is required, or a column topic")
+    return places
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One row."""
+
+    topic: str | None
+    value: bytes | None
+    key: str | bytes | None
+    properties: dict[str, str]
+    event_time_ms: int | None
+
+
+def messages_of(batch: RecordBatch, places: dict[str, int]) -> Iterator[Message]:
+    """The rows of a batch."""
+    columns = {name: batch.column(place).to_pylist() for name, place in places.items()}
+    for row in range(batch.num_rows):
+        fields: dict[str, Any] = {name: values[row] for name, values in columns.items()}
+        value, moment = fields["value"], fields.get("eventTime")
+        yield Message(
+            fields.get("topic"),
+            value.encode() if isinstance(value, str) else value,
+            fields.get("key"),
+            dict(fields.get("properties") or ()),
+            None if moment is None else _ms(moment),
+        )
+
+
+def _ms(moment: datetime) -> int:
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return int((aware - _EPOCH).total_seconds() * 1000)
+
+
+@dataclass(slots=True)
+class Batch:
+    """The messages of the next entry."""
+
+    first_sequence_id: int = 0
+    count: int = 0
+    parts: list[bytes] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, message: Message, sequence_id: int) -> None:
+        """Put a message at the end; sequence ids count up by one."""
+        if not self.count:
+            self.first_sequence_id = sequence_id
+        value = message.value
+        single = SingleMessageMetadata(sequence_id=sequence_id)
+        if value is None:
+            single.null_value = True
+        if isinstance(message.key, bytes):
+            single.partition_key = base64.b64encode(message.key).decode()
+            single.partition_key_b64_encoded = True
+        elif message.key is not None:
+            single.partition_key = message.key
+        for name, text in message.properties.items():
+            single.properties.add(key=name, value=text or "")
+        if message.event_time_ms is not None and message.event_time_ms > 0:
+            single.event_time = message.event_time_ms
+        packed = pack_batch_member(single, value or b"")
+        self.parts.append(packed)
+        self.size_bytes += len(packed)
+        self.count += 1
+
+    def entry(
+        self, producer_name: str, publish_time_ms: int, *, highest_sequence_id: int | None = None
+    ) -> bytes:
+        """The batch as a producer's bytes, with their checksum.
+
+        ``highest_sequence_id`` is by default that of the last message.
+        """
+        if highest_sequence_id is None:
+            highest_sequence_id = self.first_sequence_id + self.count - 1
+        header = MessageMetadata(
+            producer_name=producer_name,
+            sequence_id=self.first_sequence_id,
+            highest_sequence_id=highest_sequence_id,
+            publish_time=publish_time_ms,
+            num_messages_in_batch=self.count,
+        )
+        return pack_message(header, *self.parts)

@@ -1,0 +1,640 @@
+"""What another tier has of a folder's messages, compared with the folder, which is the measure.
+
+Another tier is another data folder, a table that `offload` wrote, or counts in a file.
+
+=========  =====================================================================================
+missing    the folder has these messages, the other tier does not
+extra      the other tier has them, the folder does not, though it reaches so far back
+doubled    the other tier has them more often than once
+lost       the folder itself has lost them, or files of the topic; the other tier may have them
+pending    an offload has not come so far yet; this is no problem
+=========  =====================================================================================
+
+Where both tiers have indexes, these are compared, so it is known which messages differ. Counts in
+a file are compared by topic and bucket.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+
+from ..ledger import FolderReader
+from ..ledger.local.io.folder import MARKER_NAME
+from .arguments import Range, checked_options
+from .audit import parse_bucket_ms
+from .errors import MissingExtraError, OptionError
+from .offload import DeltaTarget
+from .offload.manifest import MANIFEST_FOLDER, topic_folder
+from .offload.places import LocalPlace, Place, place_of
+from .offload.table import OffloadTable, ParquetFolder
+from .options import ReadOptions, full_topic_name, select_topics
+from .session import require_spark
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame, SparkSession
+
+
+__all__ = [
+    "Counts",
+    "Difference",
+    "TierComparison",
+    "TopicIndexes",
+    "compare_counts",
+    "compare_indexes",
+    "compare_tiers",
+    "kind_of",
+    "losses_of",
+    "read_counts",
+    "table_indexes",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Messages of one topic and bucket that the tiers do not both have."""
+
+    topic: str
+    bucket_start_ms: int | None
+    """None: the bucket is not known, because only the other tier has the messages."""
+    what: str
+    messages: int
+    indexes: str | None
+    """As ``4-9,12``, or the reason why they are not known; None: only counts are known."""
+    count: int | None
+    """The folder's count of the bucket."""
+    other_count: int | None
+    """The other tier's count of the bucket."""
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether something is wrong."""
+        return self.what != "pending"
+
+
+def losses_of(
+    gaps: Mapping[str, Sequence[IndexRange]], reasons: Mapping[str, str]
+) -> list[Difference]:
+    """What the folder itself has lost: indexes without an entry, and files."""
+    found = []
+    for topic in sorted({*gaps, *reasons}):
+        ranges, _ = merged(gaps.get(topic, ()))
+        indexes = text(ranges) if ranges else reasons.get(topic)
+        found.append(Difference(topic, None, "lost", size(ranges), indexes, None, None))
+    return found
+
+
+def compare_indexes(
+    ours: Mapping[str, Sequence[IndexRun]], theirs: Mapping[str, TopicIndexes]
+) -> list[Difference]:
+    """The differences by index; a topic that the other tier does not have has nothing there."""
+    found: list[Difference] = []
+    for topic in sorted({*ours, *theirs}):
+        runs = ours.get(topic, ())
+        other = theirs.get(topic, TopicIndexes(()))
+        found += _lacking(topic, runs, other)
+        found += _surplus(topic, runs, other)
+    return found
+
+
+def _lacking(topic: str, runs: Iterable[IndexRun], other: TopicIndexes) -> Iterator[Difference]:
+    """What the other tier does not have, bucket by bucket."""
+    buckets: dict[int, list[IndexRange]] = {}
+    for run in runs:
+        buckets.setdefault(run.bucket_start_ms, []).append((run.first_index, run.end_index))
+    for start_ms in sorted(buckets):
+        ranges, _ = merged(buckets[start_ms])
+        lacking = list(without(ranges, other.ranges))
+        if not lacking:
+            continue
+        count = size(ranges)
+        counts = (count, count - size(lacking))
+        end = other.end_index
+        parts = {"missing": lacking}
+        if end is not None:
+            parts = {
+                "missing": [(first, min(last, end)) for first, last in lacking if first < end],
+                "pending": [(max(first, end), last) for first, last in lacking if last > end],
+            }
+        for what, part in parts.items():
+            if part:
+                yield Difference(topic, start_ms, what, size(part), text(part), *counts)
+
+
+def _surplus(topic: str, runs: Sequence[IndexRun], other: TopicIndexes) -> Iterator[Difference]:
+    """What only the other tier has; what retention removed from the folder's head is expected."""
+    ranges, _ = merged((run.first_index, run.end_index) for run in runs)
+    if ranges:
+        first = ranges[0][0]
+        inside = [(max(first, low), high) for low, high in other.ranges if high > first]
+        extra = list(without(inside, ranges))
+        if extra:
+            yield Difference(topic, None, "extra", size(extra), text(extra), None, None)
+    if other.doubled:
+        yield Difference(topic, None, "doubled", other.doubled, None, None, None)
+
+
+def compare_counts(ours: Mapping[str, Sequence[IndexRun]], theirs: Counts) -> list[Difference]:
+    """The differences by topic and bucket.
+
+    Buckets before the first one that the other tier has counted are left out: it was not there yet.
+    """
+    found: list[Difference] = []
+    for topic in sorted({*ours, *theirs.by_topic}):
+        other = theirs.by_topic.get(topic, {})
+        counted: dict[int, int] = {}
+        for run in ours.get(topic, ()):
+            messages = run.end_index - run.first_index
+            counted[run.bucket_start_ms] = counted.get(run.bucket_start_ms, 0) + messages
+        began_ms = min(other, default=None)
+        for start_ms in sorted({*counted, *other}):
+            count, other_count = counted.get(start_ms, 0), other.get(start_ms, 0)
+            if count == other_count or (began_ms is not None and start_ms < began_ms):
+                continue
+            what = "missing" if count > other_count else "extra"
+            messages = abs(count - other_count)
+            found.append(Difference(topic, start_ms, what, messages, None, count, other_count))
+    return found
+
+
+OPTION = "against"
+_DELTA_LOG = "_delta_log"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIndexes:
+    """What a tier has of a topic."""
+
+    ranges: tuple[IndexRange, ...]
+    doubled: int = 0
+    """Messages that it has more often than once."""
+    end_index: int | None = None
+    """It is not expected to have messages from this index on yet; None: it has no such place."""
+
+
+def kind_of(place: str | os.PathLike[str] | OffloadTable) -> str:
+    """``folder``, ``table`` or ``counts``. Raises OptionError for anything else."""
+    if not isinstance(place, str | os.PathLike):
+        return "table"
+    found = _place(place)
+    try:
+        if not isinstance(found, LocalPlace):
+            if found.names(MANIFEST_FOLDER) or found.names(_DELTA_LOG):
+                return "table"
+            raise OptionError(OPTION, str(place), "has no table of an offload")
+        path = found.folder
+        if (path / MARKER_NAME).exists():
+            return "folder"
+        if (path / MANIFEST_FOLDER).is_dir() or (path / _DELTA_LOG).is_dir():
+            return "table"
+        if path.is_file() and path.suffix in (".json", ".jsonl", ".csv"):
+            return "counts"
+        if path.is_dir() and any(path.glob("part-*.csv")):
+            return "counts"
+        reason = "does not exist"
+        if path.exists():
+            reason = "is not a data folder, a table of an offload, or a .json, .jsonl or .csv file"
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+    raise OptionError(OPTION, str(place), reason)
+
+
+def _place(name: str | os.PathLike[str]) -> Place:
+    try:
+        return place_of(name)
+    except OptionError as error:
+        raise OptionError(OPTION, str(name), error.reason) from error
+
+
+def table_indexes(
+    place: str | os.PathLike[str] | OffloadTable, log_ids: Mapping[str, int]
+) -> dict[str, TopicIndexes]:
+    """What a table has of each topic: the files in its folder, or what it says itself.
+
+    Only the column ``__index`` is read. ``log_ids`` are those of the topics' logs: files of a topic
+    that was deleted and created again do not count.
+
+    Raises:
+        OptionError: the manifest or a file cannot be read, or the files have no column `__index`.
+    """
+    if isinstance(place, str | os.PathLike) and _place(place).names(_DELTA_LOG):
+        place = DeltaTarget(str(place))
+    if not isinstance(place, str | os.PathLike):
+        return _indexes_by_table(place, log_ids)
+    table = ParquetFolder(str(place))
+    manifest = table.load()
+    ends = manifest.next_indexes()
+    by_topic: dict[str, list[str]] = {topic: [] for topic in log_ids}
+    for file in manifest.files:
+        if log_ids.get(file.topic) == file.log_id:
+            by_topic[file.topic].append(file.path)
+    # Who reads the folder sees files that no manifest lists, too.
+    topics = {topic_folder(topic): topic for topic in log_ids}
+    for path in table.data_paths() - {file.path for file in manifest.files}:
+        topic = topics.get(path.partition("/")[0])
+        if topic is not None and path.endswith(".parquet"):
+            by_topic[topic].append(path)
+    found = {}
+    for topic, names in by_topic.items():
+        ranges, doubled = _indexes_of_files(table, names)
+        end_index = ends.get((topic, log_ids[topic]))
+        found[topic] = TopicIndexes(tuple(ranges), doubled, 0 if end_index is None else end_index)
+    return found
+
+
+def _indexes_by_table(table: OffloadTable, log_ids: Mapping[str, int]) -> dict[str, TopicIndexes]:
+    ends = table.load().next_indexes()
+    found = {}
+    for topic, log_id in log_ids.items():
+        end_index = ends.get((topic, log_id))
+        if end_index is None:
+            found[topic] = TopicIndexes((), 0, 0)
+            continue
+        ranges, doubled = of_indexes(table.indexes_of(topic))
+        found[topic] = TopicIndexes(tuple(ranges), doubled, end_index)
+    return found
+
+
+def _indexes_of_files(table: ParquetFolder, names: Iterable[str]) -> tuple[list[IndexRange], int]:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError("spark", "pyarrow") from error
+    ranges: list[IndexRange] = []
+    doubled = 0
+    for name in names:
+        try:
+            with table.place.open(name) as source:
+                column = parquet.ParquetFile(source).read(["__index"])
+            indexes = column.column(0).to_numpy()
+        except FileNotFoundError:
+            continue  # its messages are missing
+        except (OSError, pa.ArrowException, IndexError) as error:
+            reason = f"{name} cannot be read: {str(error).splitlines()[0]}"
+            raise OptionError(OPTION, table.name, reason) from error
+        of_file, more = of_indexes(indexes)
+        ranges += of_file
+        doubled += more
+    joined, more = merged(ranges)
+    return joined, doubled + more
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a tier has counted: by topic, by the first millisecond of a bucket."""
+
+    tier: str
+    by_topic: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+def read_counts(place: str | os.PathLike[str], bucket_ms: int, topic: str | None) -> Counts:
+    """The counts in a file of JSON, lines of JSON or CSV, or in a folder of CSV of `--out`.
+
+    Each row has ``count`` and ``bucket_start`` (ISO-8601) or ``bucket_start_ms``; ``topic``, unless
+    ``topic`` says which it is; and perhaps ``bucket_end`` or ``bucket_end_ms``, ``tier``, and
+    ``doubled``, which does not count. So the rows of `pulsemark audit` and of this job fit.
+
+    Raises:
+        OptionError: the file cannot be read, or a row is not of this form.
+    """
+    found = _place(place)
+    assert isinstance(found, LocalPlace), "kind_of says that it is a file of this machine"
+    path = found.folder
+    counts = Counts(path.stem)
+    try:
+        for number, row in enumerate(_rows(path), start=1):
+            try:
+                _add(counts, row, bucket_ms, topic)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+                raise OptionError(OPTION, str(place), f"row {number} {what}") from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise OptionError(OPTION, str(place), reason) from error
+    return counts
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    if path.is_dir():
+        for part in sorted(path.glob("part-*.csv")):
+            yield from _rows(part)
+        return
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".csv":
+        yield from csv.DictReader(text.splitlines())
+        return
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError:
+        content = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if isinstance(content, dict):
+        content = content.get("rows", [content])
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise csv.Error("it is not a list of rows")
+    yield from content
+
+
+def _add(counts: Counts, row: Mapping[str, Any], bucket_ms: int, topic: str | None) -> None:
+    name = row.get("topic") or topic
+    if name is None:
+        raise KeyError("topic")
+    start_ms, end_ms = _time_ms(row, "bucket_start"), _time_ms(row, "bucket_end")
+    if start_ms is None:
+        if row.get("count") in (None, "", "0", 0):
+            return  # a topic without messages
+        raise KeyError("bucket_start")
+    if start_ms % bucket_ms or (end_ms is not None and end_ms - start_ms != bucket_ms):
+        raise ValueError(f"is of another bucket than one of {bucket_ms} ms")
+    count = int(row["count"]) - int(row.get("doubled") or 0)
+    if count < 0:
+        raise ValueError(f"has the count {row['count']}")
+    buckets = counts.by_topic.setdefault(full_topic_name(str(name)), {})
+    buckets[start_ms] = buckets.get(start_ms, 0) + count
+    counts.tier = str(row.get("tier") or counts.tier)
+
+
+def _time_ms(row: Mapping[str, Any], name: str) -> int | None:
+    number = row.get(f"{name}_ms")
+    if number not in (None, ""):
+        return int(str(number))
+    value = row.get(name)
+    if value in (None, ""):
+        return None
+    moment = datetime.fromisoformat(str(value))
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+IndexRange: TypeAlias = tuple[int, int]
+"""First index, and the one after the last."""
+
+SHOWN_RANGES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRun:
+    """Messages ``[first_index, end_index)``, all in one bucket."""
+
+    bucket_start_ms: int
+    first_index: int
+    end_index: int
+
+
+def merged(ranges: Iterable[IndexRange]) -> tuple[list[IndexRange], int]:
+    """The ranges in order, joined where they touch; and how many indexes were in several."""
+    found: list[IndexRange] = []
+    doubled = 0
+    for first, end in sorted(ranges):
+        if first >= end:
+            continue
+        if found and first <= found[-1][1]:
+            before_first, before_end = found[-1]
+            doubled += max(0, min(end, before_end) - first)
+            found[-1] = (before_first, max(before_end, end))
+        else:
+            found.append((first, end))
+    return found, doubled
+
+
+def of_indexes(indexes: NDArray[np.int64]) -> tuple[list[IndexRange], int]:
+    """The ranges of single indexes in any order; and how many of them came more than once."""
+    import numpy as np
+
+    if not len(indexes):
+        return [], 0
+    distinct = np.unique(indexes)
+    breaks = np.flatnonzero(np.diff(distinct) != 1) + 1
+    firsts = distinct[np.concatenate([[0], breaks])]
+    lasts = distinct[np.concatenate([breaks - 1, [len(distinct) - 1]])]
+    ranges = list(zip(firsts.tolist(), (lasts + 1).tolist(), strict=True))
+    return ranges, len(indexes) - len(distinct)
+
+
+def without(ranges: Sequence[IndexRange], others: Sequence[IndexRange]) -> Iterator[IndexRange]:
+    """What is in ``ranges`` and not in ``others``; both are in order."""
+    at = 0
+    for start, end in ranges:
+        while at < len(others) and others[at][1] <= start:
+            at += 1
+        first, place = start, at
+        while first < end:
+            if place == len(others) or others[place][0] >= end:
+                yield first, end
+                break
+            if others[place][0] > first:
+                yield first, others[place][0]
+            first = max(first, others[place][1])
+            place += 1
+
+
+def size(ranges: Iterable[IndexRange]) -> int:
+    """How many indexes there are."""
+    return sum(end - first for first, end in ranges)
+
+
+def text(ranges: Sequence[IndexRange]) -> str:
+    """The ranges for people: ``4-9,12``; the first of them, if there are very many."""
+    shown = [
+        str(first) if end == first + 1 else f"{first}-{end - 1}"
+        for first, end in ranges[:SHOWN_RANGES]
+    ]
+    more = len(ranges) - len(shown)
+    return ",".join(shown) + (f" and {more} more ranges" if more else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TierComparison:
+    """What a comparison found."""
+
+    tier: str
+    other_tier: str
+    bucket_ms: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def problems(self) -> tuple[Difference, ...]:
+        """The differences without those that are only not copied yet."""
+        return tuple(each for each in self.differences if each.is_problem)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The differences as rows."""
+        from pyspark.sql import functions as f
+
+        rows = [
+            (
+                each.topic,
+                each.bucket_start_ms,
+                each.what,
+                each.messages,
+                each.indexes,
+                each.count,
+                each.other_count,
+            )
+            for each in self.differences
+        ]
+        schema = (
+            "topic string, start_ms bigint, what string, messages bigint, indexes string,"
+            " count bigint, other_count bigint"
+        )
+        start = f.col("start_ms")
+        return spark.createDataFrame(rows, schema).select(
+            "topic",
+            f.timestamp_millis(start).alias("bucket_start"),
+            f.timestamp_millis(start + self.bucket_ms).alias("bucket_end"),
+            f.lit(self.tier).alias("tier"),
+            f.lit(self.other_tier).alias("other_tier"),
+            *("what", "messages", "indexes", "count", "other_count"),
+        )
+
+
+def compare_tiers(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    against: str | os.PathLike[str] | OffloadTable,
+    topics: str | Sequence[str] | None = None,
+    *,
+    bucket: str = "1 minute",
+    tier: str = "broker",
+    by_source: bool = False,
+    **bounds: Unpack[Range],
+) -> TierComparison:
+    """Compare a data folder, message by message, with another tier.
+
+    Args:
+        spark: the Spark session.
+        path: the data folder, which is the measure.
+        against: another data folder, the target of an `offload` (a folder, or an `OffloadTable`
+            such as `IcebergTarget`), or counts in a file (see `read_counts`).
+        topics: names; all topics by default.
+        bucket: width of the buckets in which differences are shown; counts have the same.
+        tier: the folder's label.
+        by_source: the other folder is a mirror's target: compare by the indexes of its source.
+        bounds: which messages of the folder are compared, see `Range`; with counts all buckets
+            that the range touches should be whole.
+
+    Raises:
+        MissingExtraError: pyspark, pyarrow or numpy is not installed.
+        OptionError: an argument is malformed, or the other tier cannot be read.
+        ForeignFolderError, UnsupportedVersionError: not a data folder of this version.
+        TopicNotFoundError: a named topic does not exist.
+    """
+    require_spark()
+    bucket_ms = parse_bucket_ms(bucket)
+    kind = kind_of(against)
+    if by_source and kind != "folder":
+        raise OptionError("bySource", "true", "is for another data folder only")
+    options = checked_options(path, topics, **bounds)
+    names = _topics_of(options)
+    name = str(against) if isinstance(against, str | os.PathLike) else against.name
+    if isinstance(against, str | os.PathLike) and kind == "counts":
+        only = names[0] if topics is not None and len(names) == 1 else None
+        counts = read_counts(against, bucket_ms, only)
+        if topics is not None:
+            counts.by_topic = {n: c for n, c in counts.by_topic.items() if n in names}
+        found = _found(spark, options, bucket_ms)
+        differences = [*compare_counts(found.runs, counts), *found.losses()]
+        return TierComparison(tier, counts.tier, bucket_ms, tuple(differences))
+    found = _found(spark, options, bucket_ms)
+    ours = found.runs
+    if kind == "table" or not isinstance(against, str | os.PathLike):
+        theirs = table_indexes(against, _log_ids(path, ours))
+    else:
+        theirs = _folder_indexes(spark, against, names if topics is not None else None, by_source)
+    theirs = _inside(ours, theirs, is_whole=not any(value is not None for value in bounds.values()))
+    differences = [*compare_indexes(ours, theirs), *found.losses()]
+    return TierComparison(tier, name, bucket_ms, tuple(differences))
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a folder has of its topics, and what it has lost."""
+
+    runs: dict[str, list[IndexRun]] = field(default_factory=dict)
+    gaps: dict[str, list[IndexRange]] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def losses(self) -> list[Difference]:
+        """As differences."""
+        return losses_of(self.gaps, self.reasons)
+
+
+def _topics_of(options: dict[str, str]) -> list[str]:
+    read = ReadOptions.parse(options)
+    with FolderReader(read.path) as folder:
+        names, _ = select_topics(read.topics, folder.topics())
+    return list(names)
+
+
+def _found(
+    spark: SparkSession, options: dict[str, str], bucket_ms: int, *, by_source: bool = False
+) -> _Found:
+    """The runs of a folder by topic, and its losses, found by Spark's tasks."""
+    from .job_sources import BUCKET_OPTION, RUNS_FORMAT, SOURCE_OPTION, RunsSource
+
+    spark.dataSource.register(RunsSource)
+    reader: Any = spark.read.format(RUNS_FORMAT).options(**options)
+    reader = reader.option(BUCKET_OPTION, str(bucket_ms))
+    reader = reader.option(SOURCE_OPTION, json.dumps(by_source))
+    found = _Found()
+    for row in reader.load().collect():
+        topic = row["topic"]
+        if row["loss"] is not None:
+            found.reasons[topic] = row["loss"]
+            continue
+        runs = found.runs.setdefault(topic, [])
+        if row["bucket_start_ms"] is not None:
+            runs.append(IndexRun(row["bucket_start_ms"], row["first_index"], row["end_index"]))
+        elif row["first_index"] is not None:
+            found.gaps.setdefault(topic, []).append((row["first_index"], row["end_index"]))
+    return found
+
+
+def _folder_indexes(
+    spark: SparkSession, path: str | os.PathLike[str], names: list[str] | None, by_source: bool
+) -> dict[str, TopicIndexes]:
+    with FolderReader(path) as folder:
+        there = folder.topics()
+    if names is not None:
+        names = [name for name in names if name in there]
+        if not names:
+            return {}
+    options = checked_options(path, names)
+    found = {}
+    # One bucket: the other folder's times do not matter.
+    for topic, runs in _found(spark, options, 1 << 60, by_source=by_source).runs.items():
+        ranges, doubled = merged((run.first_index, run.end_index) for run in runs)
+        found[topic] = TopicIndexes(tuple(ranges), doubled)
+    return found
+
+
+def _log_ids(
+    path: str | os.PathLike[str], topics: Sequence[str] | dict[str, Any]
+) -> dict[str, int]:
+    with FolderReader(path) as folder:
+        return {topic: log.topic_id for topic, log in folder.logs(topics).items()}
+
+
+def _inside(
+    ours: dict[str, list[IndexRun]], theirs: dict[str, TopicIndexes], *, is_whole: bool
+) -> dict[str, TopicIndexes]:
+    """With a range only what lies between our first and last message can be compared."""
+    if is_whole:
+        return theirs
+    found = {}
+    for topic, other in theirs.items():
+        runs = ours.get(topic, ())
+        if not runs:
+            continue
+        end = max(run.end_index for run in runs)
+        ranges = tuple((first, min(last, end)) for first, last in other.ranges if first < end)
+        found[topic] = TopicIndexes(ranges, other.doubled, other.end_index)
+    return found

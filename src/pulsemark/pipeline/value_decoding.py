@@ -1,0 +1,490 @@
+"""Decode the values of one topic, a batch of rows at a time, into one Arrow array.
+
+Each decoder gets the values with their schema versions and returns the decoded array, with the
+reason for each value that cannot be decoded (its row is null). A value has the version that its
+producer's metadata names. Without one it is decoded by the reader's schema, as in Pulsar's clients.
+
+Avro's types become those of Spark and Arrow as Spark's own Avro source maps them:
+
+========================================  ============================================
+Avro                                      Spark
+========================================  ============================================
+boolean, int, long, float, double         the same
+string, enum, uuid                        string
+bytes, fixed                              binary
+array, map, record                        array, map of strings, struct
+null with one other type                  that type
+int with long; float with double          the larger one
+date                                      date
+timestamp-millis, timestamp-micros        timestamp
+local-timestamp-millis, -micros           timestamp_ntz
+decimal (up to 38 digits)                 decimal
+========================================  ============================================
+
+All fields can be null. Times of day and durations are the numbers and bytes as stored. A schema is
+refused if Spark has no type for it (a record that contains itself, other unions), or if a few bytes
+could be decoded to any number of values (arrays of items that take no bytes).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+from pyspark.sql import types as spark
+
+Reasons = dict[int, str]
+"""By row: why its value cannot be decoded."""
+_OPENING, _CLOSING = ord("{"), ord("}")
+_REASON_LENGTH = 200
+
+
+class Decoder(Protocol):
+    """Decodes values."""
+
+    def decode(self, values: pa.Array, versions: Sequence[int | None]) -> tuple[pa.Array, Reasons]:
+        """The values of these rows; null ones stay null."""
+
+
+class _Building:
+    """Builds the array of decoded values: first as stored, then with times as times."""
+
+    def __init__(self, type_: AvroType, final: pa.DataType) -> None:
+        self._raw = type_.arrow_type(times=False)
+        self._timed = type_.arrow_type(times=True)
+        self._final = final
+
+    def array(self, values: Sequence[Any], reasons: Reasons) -> pa.Array:
+        """The array; values that do not fit the type are noted in ``reasons``."""
+        try:
+            return self.finished(pa.array(values, self._raw))
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            kept = list(values)
+            for row, value in enumerate(kept):
+                try:
+                    self.finished(pa.array([value], self._raw))
+                except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+                    kept[row], reasons[row] = None, _shortened(error)
+            return self.finished(pa.array(kept, self._raw))
+
+    def finished(self, array: pa.Array) -> pa.Array:
+        """An array as stored in the type that Spark asked for."""
+        for wanted in (self._timed, self._final):
+            if array.type != wanted:
+                array = array.cast(wanted)
+        return array
+
+
+class AvroDecoder:
+    """Avro's binary encoding; each version is resolved against the reader's schema.
+
+    Args:
+        definitions: the topic's versions from 0 on, parsed; None: not Avro.
+        reader: the reader's schema, parsed.
+        final: the Arrow type that Spark asked for.
+    """
+
+    def __init__(self, definitions: Sequence[Any], reader: Any, final: pa.DataType) -> None:
+        self._definitions = definitions
+        self._reader = fastavro.parse_schema(without_times(reader))
+        self._reader_definition = reader
+        self._building = _Building(avro_type(reader), final)
+        self._writers: dict[int | None, Any] = {None: self._reader}
+
+    def decode(self, values: pa.Array, versions: Sequence[int | None]) -> tuple[pa.Array, Reasons]:
+        """The records of these rows."""
+        decoded: list[Any] = []
+        reasons: Reasons = {}
+        read, reader = fastavro.schemaless_reader, self._reader
+        for row, value in enumerate(values.to_pylist()):
+            record = None
+            if value is not None:
+                try:
+                    writer = self._writer(versions[row])
+                    with io.BytesIO(value) as data:
+                        record = read(data, writer, None if writer is reader else reader)
+                except Exception as error:  # noqa: BLE001
+                    # The library raises many types of errors for malformed bytes.
+                    reasons[row] = _shortened(error)
+            decoded.append(record)
+        return self._building.array(decoded, reasons), reasons
+
+    def _writer(self, version: int | None) -> Any:
+        known = self._writers.get(version)
+        if known is None:
+            assert version is not None, "the reader's own schema is known"
+            if version >= len(self._definitions) or self._definitions[version] is None:
+                raise ValueError(f"schema version {version} is not an Avro schema in the catalog")
+            definition = self._definitions[version]
+            if definition == self._reader_definition:
+                known = self._reader
+            else:
+                avro_type(definition)  # refuses what must not be decoded
+                known = fastavro.parse_schema(without_times(definition))
+            self._writers[version] = known
+        return known
+
+
+class JsonDecoder:
+    """JSON text, as Pulsar's JSON schema writes it; fields are found by their names.
+
+    Fields that the reader's schema does not have are left out; missing ones are null. The version
+    of a value does not matter.
+    """
+
+    def __init__(self, reader: Any, final: pa.DataType) -> None:
+        type_ = avro_type(reader)
+        self._building = _Building(type_, final)
+        self._check = _checker(type_)
+        raw = type_.arrow_type(times=False)
+        # Arrow's reader knows neither maps nor base64.
+        is_plain = pa.types.is_struct(raw) and type_.kinds().isdisjoint(
+            {"map", "bytes", "fixed", "decimal"}
+        )
+        self._schema = pa.schema(list(raw)) if is_plain and raw.num_fields else None
+
+    def decode(self, values: pa.Array, versions: Sequence[int | None]) -> tuple[pa.Array, Reasons]:
+        """The records of these rows."""
+        del versions
+        fast = self._at_once(values)
+        if fast is not None:
+            return fast, {}
+        decoded: list[Any] = []
+        reasons: Reasons = {}
+        for row, value in enumerate(values.to_pylist()):
+            record = None
+            if value is not None:
+                try:
+                    record = self._check(json.loads(value))
+                except (ValueError, RecursionError) as error:
+                    reasons[row] = _shortened(error)
+            decoded.append(record)
+        return self._building.array(decoded, reasons), reasons
+
+    def _at_once(self, values: pa.Array) -> pa.Array | None:
+        """All values in one call; None if one of them is not a plain object of the schema.
+
+        The values are joined by line ends. Each begins with ``{`` and ends with ``}``. After ``}``,
+        a ``{`` can only begin a new object, so no object reaches from one value into the next, and
+        each value is at least one object. If there are as many objects as values, each is one.
+        """
+        present = values.drop_null()
+        if self._schema is None or not len(present) or not _are_objects(present):
+            return None
+        try:
+            present.cast(pa.string())  # checks UTF-8
+            text = b"\n".join(present.to_pylist())
+            table = pyarrow.json.read_json(
+                io.BytesIO(text),
+                pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+                pyarrow.json.ParseOptions(
+                    explicit_schema=self._schema,
+                    newlines_in_values=True,
+                    unexpected_field_behavior="ignore",
+                ),
+            )
+            if len(table) != len(present):
+                return None
+            (records,) = table.to_struct_array().chunks
+            found = self._building.finished(records)
+        except (pa.ArrowException, ValueError):
+            return None
+        if len(present) == len(values):
+            return found
+        rows = np.cumsum(values.is_valid().to_numpy(zero_copy_only=False)) - 1
+        return found.take(pa.array(rows, mask=values.is_null().to_numpy(zero_copy_only=False)))
+
+
+def _are_objects(values: pa.Array) -> bool:
+    """Whether each value begins with an opening brace and ends with a closing one."""
+    offsets = np.frombuffer(values.buffers()[1], np.int32)
+    offsets = offsets[values.offset : values.offset + len(values) + 1]
+    data = values.buffers()[2]
+    if data is None or bool((np.diff(offsets) < 2).any()):
+        return False
+    octets = np.frombuffer(data, np.uint8)
+    opens, closes = octets[offsets[:-1]] == _OPENING, octets[offsets[1:] - 1] == _CLOSING
+    return bool(opens.all() and closes.all())
+
+
+def _checker(type_: AvroType) -> Callable[[Any], Any]:
+    """A function that gives a parsed JSON value the form of the type; raises ValueError."""
+    import base64
+    from decimal import Decimal
+
+    if type_.kind == "record":
+        fields = {name: _checker(each) for name, each in type_.fields.items()}
+
+        def record(value: Any) -> Any:
+            if not isinstance(value, dict):
+                raise ValueError(f"{_shown(value)} is not an object")
+            return {
+                name: check(value[name])
+                for name, check in fields.items()
+                if value.get(name) is not None
+            }
+
+        return record
+    if type_.item is not None:
+        inner, is_array = _checker(type_.item), type_.kind == "array"
+
+        def several(value: Any) -> Any:
+            if is_array and isinstance(value, list):
+                return [None if item is None else inner(item) for item in value]
+            if not is_array and isinstance(value, dict):
+                return {k: None if v is None else inner(v) for k, v in value.items()}
+            raise ValueError(f"{_shown(value)} is not of type {type_.kind}")
+
+        return several
+    if type_.kind in ("bytes", "fixed"):
+        is_decimal = type_.logical == "decimal"
+
+        def octets(value: Any) -> Any:
+            if is_decimal and isinstance(value, int | float | str):
+                return Decimal(str(value))
+            if not isinstance(value, str):
+                raise ValueError(f"{_shown(value)} is not base64")
+            return base64.b64decode(value, validate=True)
+
+        return octets
+    return _plain_checker(type_.kind)
+
+
+def _plain_checker(kind: str) -> Callable[[Any], Any]:
+    accepted: tuple[type, ...] = {
+        "boolean": (bool,),
+        "int": (int,),
+        "long": (int,),
+        "float": (int, float),
+        "double": (int, float),
+    }.get(kind, (str,))
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, accepted) or (isinstance(value, bool) and kind != "boolean"):
+            raise ValueError(f"{_shown(value)} is not of type {kind}")
+        return value
+
+    return plain
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]
+
+
+def _shortened(error: BaseException) -> str:
+    """The reason on one line, not longer than a few words of foreign data allow."""
+    return f"{type(error).__name__}: {error}".replace("\n", " ")[:_REASON_LENGTH]
+
+
+MAX_DEPTH = 64
+"""The deepest nesting of a schema that is accepted."""
+
+MAX_SIZE = 10_000
+"""The most types that a schema may consist of. Records that name each other can be very many."""
+
+_PRIMITIVES: dict[str, tuple[spark.DataType, pa.DataType]] = {
+    "boolean": (spark.BooleanType(), pa.bool_()),
+    "int": (spark.IntegerType(), pa.int32()),
+    "long": (spark.LongType(), pa.int64()),
+    "float": (spark.FloatType(), pa.float32()),
+    "double": (spark.DoubleType(), pa.float64()),
+    "string": (spark.StringType(), pa.string()),
+    "bytes": (spark.BinaryType(), pa.binary()),
+    "fixed": (spark.BinaryType(), pa.binary()),
+    "enum": (spark.StringType(), pa.string()),
+}
+_TIMES: dict[tuple[str, str], tuple[spark.DataType, pa.DataType]] = {
+    ("int", "date"): (spark.DateType(), pa.date32()),
+    ("long", "timestamp-millis"): (spark.TimestampType(), pa.timestamp("ms", "UTC")),
+    ("long", "timestamp-micros"): (spark.TimestampType(), pa.timestamp("us", "UTC")),
+    ("long", "local-timestamp-millis"): (spark.TimestampNTZType(), pa.timestamp("ms")),
+    ("long", "local-timestamp-micros"): (spark.TimestampNTZType(), pa.timestamp("us")),
+}
+_WIDER = ({"int", "long"}, "long"), ({"float", "double"}, "double")
+_MAX_PRECISION = 38
+
+
+class AvroType:
+    """One Avro schema, with its names resolved.
+
+    Raises ValueError with a reason if it is refused.
+    """
+
+    def __init__(self, schema: Any, names: dict[str, Any], depth: int = 0, space: str = "") -> None:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+        self.kind = ""
+        self.logical = ""
+        self.schema: Any = schema
+        self.fields: dict[str, AvroType] = {}
+        self.item: AvroType | None = None
+        self._names, self._depth, self._space = names, depth, space
+        self._read(schema)
+        self.size: int = 1 + sum(each.size for each in self._inner_types())
+        """How many types it consists of; a type that is named twice counts twice."""
+        if self.size > MAX_SIZE:
+            raise ValueError(f"it consists of more than {MAX_SIZE} types")
+        self.takes_bytes = isinstance(schema, list) or self._takes_bytes()
+        """Whether each value takes at least one byte."""
+
+    def _read(self, schema: Any) -> None:
+        if isinstance(schema, list):
+            self._read_union(schema)
+        elif isinstance(schema, str):
+            self._read_name(schema)
+        elif isinstance(schema, Mapping):
+            self._read_mapping(schema)
+        else:
+            raise ValueError(f"{schema!r} is not an Avro schema")
+
+    def _read_union(self, branches: list[Any]) -> None:
+        kept = [branch for branch in branches if branch not in ("null", {"type": "null"})]
+        for kinds, wider in _WIDER:
+            if len(kept) == 2 and all(isinstance(b, str) and b in kinds for b in kept):
+                kept = [wider]
+        if len(kept) != 1:
+            raise ValueError(f"a union of {len(kept)} types other than null has no type in Spark")
+        self._read(kept[0])
+
+    def _read_name(self, name: str) -> None:
+        if name in _PRIMITIVES:
+            self.kind = name
+            return
+        full = name if "." in name or not self._space else f"{self._space}.{name}"
+        known = self._names.get(full, self._names.get(name))
+        if known is None:
+            raise ValueError(f"{name!r} is not a type")
+        if known is _OPEN:
+            raise ValueError(f"the record {name!r} contains itself")
+        self.kind, self.logical, self.schema = known.kind, known.logical, known.schema
+        self.fields, self.item = known.fields, known.item
+
+    def _read_mapping(self, schema: Mapping[str, Any]) -> None:
+        kind = schema.get("type")
+        self.schema = schema
+        if not isinstance(kind, str):
+            self._read(kind)
+            return
+        self.logical = str(schema.get("logicalType", ""))
+        name = self._full_name(schema) if kind in ("record", "enum", "fixed") else ""
+        if name:
+            self._names[name] = _OPEN
+        if kind == "record":
+            self.kind = kind
+            for field in schema["fields"]:
+                self.fields[str(field["name"])] = self._inner(field["type"])
+        elif kind in ("array", "map"):
+            self.kind = kind
+            self.item = self._inner(schema["items" if kind == "array" else "values"])
+            if kind == "array" and not self.item.takes_bytes:
+                raise ValueError("its array has items that take no bytes")
+        else:
+            self._read_name(kind)
+            self.schema = schema
+        if name:
+            self._names[name] = self
+
+    def _full_name(self, schema: Mapping[str, Any]) -> str:
+        name, space = str(schema.get("name", "")), schema.get("namespace")
+        if "." in name:
+            space = name.rpartition(".")[0]
+        elif space is not None:
+            name = f"{space}.{name}" if space else name
+        elif self._space:
+            name = f"{self._space}.{name}"
+        if space is not None:
+            self._space = str(space)
+        return name
+
+    def _inner(self, schema: Any) -> AvroType:
+        return AvroType(schema, self._names, self._depth + 1, self._space)
+
+    def _takes_bytes(self) -> bool:
+        if self.kind == "fixed":
+            return int(self.schema.get("size", 0)) > 0
+        if self.kind == "record":
+            return any(field.takes_bytes for field in self.fields.values())
+        return True
+
+    def _decimal(self) -> tuple[int, int] | None:
+        if self.logical != "decimal" or self.kind not in ("bytes", "fixed"):
+            return None
+        precision, scale = int(self.schema.get("precision", 0)), int(self.schema.get("scale", 0))
+        if not 0 < precision <= _MAX_PRECISION or not 0 <= scale <= precision:
+            raise ValueError(f"decimal({precision}, {scale}) has no type in Spark")
+        return precision, scale
+
+    def spark_type(self) -> spark.DataType:
+        """Spark's type."""
+        decimal = self._decimal()
+        if decimal is not None:
+            return spark.DecimalType(*decimal)
+        if self.kind == "record":
+            return spark.StructType(
+                [spark.StructField(name, field.spark_type()) for name, field in self.fields.items()]
+            )
+        if self.item is not None:
+            item = self.item.spark_type()
+            if self.kind == "array":
+                return spark.ArrayType(item)
+            return spark.MapType(spark.StringType(), item)
+        return _TIMES.get((self.kind, self.logical), _PRIMITIVES[self.kind])[0]
+
+    def arrow_type(self, *, times: bool) -> pa.DataType:
+        """Arrow's type of decoded values; without ``times``, times are the numbers as stored."""
+        decimal = self._decimal()
+        if decimal is not None:
+            return pa.decimal128(*decimal)
+        if self.kind == "record":
+            return pa.struct(
+                [pa.field(name, each.arrow_type(times=times)) for name, each in self.fields.items()]
+            )
+        if self.item is not None:
+            item = self.item.arrow_type(times=times)
+            return pa.list_(item) if self.kind == "array" else pa.map_(pa.string(), item)
+        plain = _PRIMITIVES[self.kind]
+        return (_TIMES.get((self.kind, self.logical), plain) if times else plain)[1]
+
+    def kinds(self) -> set[str]:
+        """All kinds and logical types of this schema and of those in it."""
+        return {self.kind, self.logical}.union(*(each.kinds() for each in self._inner_types()))
+
+    def _inner_types(self) -> list[AvroType]:
+        return [*self.fields.values(), *([] if self.item is None else [self.item])]
+
+
+_OPEN: Any = object()
+"""Stands for a record whose fields are being read."""
+
+
+def avro_type(definition: Any) -> AvroType:
+    """The type of a parsed definition.
+
+    Raises:
+        ValueError: Spark has no type for it, or it is malformed.
+    """
+    try:
+        return AvroType(definition, {})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"it is not an Avro schema: {error}") from error
+
+
+def without_times(schema: Any) -> Any:
+    """The same definition, with logical types for decimals only: decoded times stay numbers."""
+    if isinstance(schema, list):
+        return [without_times(branch) for branch in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = {}
+    for name, value in schema.items():
+        if name == "logicalType" and value != "decimal":
+            continue
+        inner = name in ("type", "items", "values", "fields")
+        kept[name] = without_times(value) if inner else value
+    return kept
