@@ -475,7 +475,7 @@ def test_a_journal_block_that_failed_does_not_come_back_after_a_kill(memory_fold
 def test_a_full_disk_that_has_room_for_a_block_alone_stores_it(memory_folder):
     """The zeros with which the journal grows do not fit: the entry is stored all the same."""
     simulated = SimulatedStore(memory_folder / "data", options=OPTIONS)
-    files = simulated.files()
+    files: Any = simulated.files()
     orders = simulated.open(files).open_topic(ORDERS)
     write = files.pwritev
 
