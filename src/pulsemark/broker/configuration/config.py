@@ -299,6 +299,10 @@ LOWEST = {
 }
 
 
+KAFKA_FORMAT_VERSION = "3.0"
+"""The newest entry format: magic 2."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BrokerConfig(PolicyDefaults):
     """All settings of a broker. The defaults make a usable standalone broker."""
@@ -400,6 +404,8 @@ class BrokerConfig(PolicyDefaults):
     # Kafka's clients (docs/kafka.md)
     #: Partitions of a topic that a Kafka client creates without saying how many (num.partitions).
     kafka_default_partitions: int = 1
+    #: The entry format of topics that Kafka clients create without one (message.format.version).
+    kafka_message_format_version: str = KAFKA_FORMAT_VERSION
     #: How long a new consumer group waits for more members before its first generation.
     kafka_group_initial_rebalance_delay_ms: int = 3_000
     #: The session timeouts that members of a group may ask for.
@@ -637,6 +643,14 @@ def _check_kafka(config: BrokerConfig) -> None:
     except (InvalidTopicNameError, AttributeError) as error:
         raise ConfigError("kafka_namespace", name, str(error)) from error
     _check_positive("kafka_default_partitions", config.kafka_default_partitions)
+    version = config.kafka_message_format_version
+    if version != KAFKA_FORMAT_VERSION:  # most brokers have nothing of Kafka's
+        from ...kafka.topic_settings import magic_of_version
+
+        try:
+            magic_of_version(version)
+        except (ValueError, AttributeError) as error:
+            raise ConfigError("kafka_message_format_version", version, str(error)) from error
     least = "kafka_group_min_session_timeout_ms"
     most = "kafka_group_max_session_timeout_ms"
     _check_positive(least, getattr(config, least))

@@ -12,6 +12,7 @@ keeps and shows. `entryFormat` cannot be unset, since entries in that format sta
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -366,22 +367,40 @@ async def entry_format(request: Request, tenant: str, namespace: str, topic: str
 
 async def set_entry_format(request: Request, tenant: str, namespace: str, topic: str) -> Response:
     """Change some of a topic's settings; from then on it takes Kafka's record sets."""
+    name = policy_topic(request, "persistent", tenant, namespace, topic)
+    before = request.services.topics.policy_store.in_topic(name, KAFKA_POLICY)
+    settings = _changed_settings(request, before or {})
+    await change_entry_format(request.services.topics, name, settings)
+    return Response()
+
+
+def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, str]:
+    """Settings of Kafka's with the changes of the request. Raises `HttpError` 400."""
     from ...kafka.errors import KafkaError
     from ...kafka.topic_settings import check_settings
 
-    name = policy_topic(request, "persistent", tenant, namespace, topic)
     changes: Any = request.json()
     if not isinstance(changes, dict) or not all(
         value is None or isinstance(value, str) for value in changes.values()
     ):
         raise HttpError(400, "entryFormat must be an object with settings as text")
-    store = request.services.topics.policy_store
-    before = store.in_topic(name, KAFKA_POLICY) or {}
     try:
-        settings = check_settings({**before, **changes})
+        return check_settings({**before, **changes})
     except KafkaError as error:
         raise HttpError(400, error.message) from error
-    await change_entry_format(request.services.topics, name, settings)
+
+
+async def default_entry_format(request: Request, tenant: str, name: str) -> Response:
+    """Ask for, change or remove the settings of topics that Kafka clients create in a namespace."""
+    namespace = check_new_namespace(tenant, name)
+    store = request.services.topics.policy_store
+    if namespace not in request.services.topics.namespaces:
+        raise HttpError(404, f"Namespace {namespace} does not exist")
+    settings = store.in_namespace(namespace, KAFKA_POLICY)
+    if request.method in ("GET", "HEAD"):
+        return Response(200) if settings is None else Response.of_json(settings)
+    changed = None if request.method == "DELETE" else _changed_settings(request, settings or {})
+    await store.set_in_namespace(namespace, KAFKA_POLICY, changed or None)
     return Response()
 
 
@@ -525,6 +544,16 @@ ROUTES = (
     Route("DELETE", RATE, needs.topic_policy("RATE", "WRITE"), None, unset_rate),
     Route("DELETE", f"{TOPIC}/policies", needs.namespace("DELETE_TOPIC"), None, delete_policies),
     Route("GET", ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "READ"), None, entry_format),
+    *(
+        Route(
+            method,
+            f"{NAMESPACE}/entryFormat",
+            needs.namespace_policy("ENTRY_FORMAT", "READ" if method == "GET" else "WRITE"),
+            None,
+            default_entry_format,
+        )
+        for method in ("GET", "POST", "DELETE")
+    ),
     Route(
         "POST", ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "WRITE"), None, set_entry_format
     ),
