@@ -121,8 +121,9 @@ class Run:
         counters.messages_in += messages
         counters.bytes_in += size_bytes
         counters.write_latency_ms.add(latency_ms, entries)
-        if entries == 1:
-            counters.entry_size_bytes.add(size_bytes)
+        largest_bytes = max(sizes_bytes)
+        if min(sizes_bytes) == largest_bytes:
+            counters.entry_size_bytes.add(largest_bytes, entries)
         else:
             for each_bytes, times in Counter(sizes_bytes).items():
                 counters.entry_size_bytes.add(each_bytes, times)
