@@ -159,8 +159,8 @@ def test_own_rules_come_before_pulsars(caplog: pytest.LogCaptureFixture) -> None
     rules = security(authorization_provider="rules")
     with running_broker(security=rules) as broker:
         authorizer = broker.broker.services.authorizer
+        from pulsemark.broker.security.authentication import Principal
         from pulsemark.broker.security.authorization import Target
-        from pulsemark.broker.security.identity import Principal
         from pulsemark.broker.security.needs import topic
         from pulsemark.broker.security.permissions import Action
         from pulsemark.wire import TopicName

@@ -9,7 +9,7 @@ from typing import Any
 import pulsar
 import pytest
 
-from pulsemark.broker.subscriptions.consumer_order import FailoverRing
+from pulsemark.broker.subscriptions.consumer import FailoverRing
 
 COMPRESSIONS = [
     pulsar.CompressionType.NONE,

@@ -17,7 +17,7 @@ from pulsemark.broker.gc_tuning import Collector
 from pulsemark.broker.subscriptions.consumer import Consumer
 from pulsemark.broker.subscriptions.dispatcher import Dispatcher
 from pulsemark.broker.subscriptions.subscription import Subscription
-from pulsemark.broker.topics.producer import Producer
+from pulsemark.broker.topics.producers import Producer
 from pulsemark.broker.topics.topic import Topic
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker

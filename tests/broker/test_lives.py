@@ -8,8 +8,8 @@ import pytest
 
 from pulsemark.broker.cooperative import at_once
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.topics.name_locks import NameLocks
 from pulsemark.broker.topics.topic import TopicInUseError
+from pulsemark.broker.topics.topic_names import NameLocks
 from pulsemark.proto.pulsar_api_pb2 import (
     CommandError,
     CommandSubscribe,

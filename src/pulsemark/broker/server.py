@@ -50,8 +50,7 @@ from .cleaning.worker_thread import Claims
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings, stored_settings
 from .connection.accepting import Listening, connections_affordable, url_host
-from .connection.revoking import Revoking
-from .connection.shutdown import Ending
+from .connection.closing import Ending, Revoking
 from .counters import CacheMeter
 from .errors import BrokerStateError, ConfigError, NoDataFolderError
 from .grpc import start_seek_server

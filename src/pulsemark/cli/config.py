@@ -24,8 +24,7 @@ from .tables import print_rows
 
 if TYPE_CHECKING:
     from ..broker import BrokerConfig
-    from ..broker.configuration.checking import CheckedFile
-    from ..broker.configuration.sources import Loaded
+    from ..broker.configuration.sources import CheckedFile, Loaded
 
 
 ERRORS = (BrokerError, OSError)
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from ..broker.configuration.checking import check_file
+    from ..broker.configuration.sources import check_file
 
     found = check_file(args.file)
     for each in found.remarks:
@@ -88,7 +87,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _summary(found: CheckedFile, *, as_json: bool) -> str:
-    from ..broker.configuration.checking import Level
+    from ..broker.configuration.sources import Level
 
     errors = sum(each.level is Level.ERROR for each in found.remarks)
     warnings = len(found.remarks) - errors

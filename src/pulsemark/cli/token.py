@@ -24,7 +24,7 @@ from typing import Any
 from ..broker.configuration.security_config import SecurityConfig
 from ..broker.errors import ConfigError
 from ..broker.security.authentication import AuthenticationFailed
-from ..broker.security.key_sources import read_source
+from ..broker.security.token import read_source
 from .errors import CliError
 from .options import json_line, positive
 

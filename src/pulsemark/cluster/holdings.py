@@ -21,7 +21,7 @@ from typing import Protocol
 from ..broker.cooperative import Background
 from ..broker.errors import RefusedError
 from ..broker.ownership import Found
-from ..broker.topics.name_locks import NameLocks
+from ..broker.topics.topic_names import NameLocks
 from ..coordination import (
     Coordination,
     CoordinationError,

@@ -7,12 +7,8 @@ import pytest
 from pulsemark.broker import BrokerConfig
 from pulsemark.broker.configuration.settings import parse_settings
 from pulsemark.broker.errors import ConfigError
-from pulsemark.broker.policies.cleaning_policies import (
-    SINGLE_ZERO,
-    InvalidValueError,
-    RetentionPolicy,
-    UnreadableValueError,
-)
+from pulsemark.broker.policies.policy import InvalidValueError, UnreadableValueError
+from pulsemark.broker.policies.pulsar_policies import SINGLE_ZERO, RetentionPolicy
 from pulsemark.testing import running_broker
 
 from .conftest import NAME, NAMESPACE, PATH, Place

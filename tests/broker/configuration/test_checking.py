@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulsemark.broker.configuration.checking import Level, check_file
 from pulsemark.broker.configuration.settings import pulsar_defaults
+from pulsemark.broker.configuration.sources import Level, check_file
 
 
 @pytest.fixture

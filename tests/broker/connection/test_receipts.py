@@ -10,7 +10,7 @@ from pulsemark.broker import BrokerConfig
 from pulsemark.broker.connection.receipts import Receipts
 from pulsemark.broker.counters import TopicCounters
 from pulsemark.broker.memory import PublishBudget
-from pulsemark.broker.topics.producer import Producer
+from pulsemark.broker.topics.producers import Producer
 from pulsemark.ledger import Appended, FencedError
 from pulsemark.proto.pulsar_api_pb2 import (
     BaseCommand,

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from pulsemark.broker import BrokerThread
-from pulsemark.broker.grpc.admission import NEEDS
+from pulsemark.broker.grpc.seek_service import NEEDS
 from pulsemark.finder import rpc
 from pulsemark.proto import seek_pb2 as pb
 from pulsemark.testing import RawClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pulsemark.broker import BrokerConfig
-from pulsemark.broker.configuration.policy_defaults import POLICY_SETTINGS
+from pulsemark.broker.configuration.config import POLICY_SETTINGS
 from pulsemark.broker.policies.catalogue import POLICIES
 from pulsemark.broker.policies.policy import Place, Policy
 from pulsemark.broker.policies.pulsar_policies import BACKLOG_QUOTAS, PROPERTIES

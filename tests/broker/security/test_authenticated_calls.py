@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pulsemark.broker import ConfigError
 from pulsemark.broker.configuration.security_config import SecurityConfig
-from pulsemark.broker.grpc.admission import NEEDS
+from pulsemark.broker.grpc.seek_service import NEEDS
 from pulsemark.finder import (
     ClientTls,
     PermissionDeniedError,
@@ -207,7 +207,7 @@ def test_a_certificate_is_a_role_where_it_is_required(serve, certificates):
 def test_the_log_has_the_reason_without_the_credential(serve, caplog):
     """As for connections and HTTP requests."""
     broker = serve()
-    caplog.set_level("INFO", logger="pulsemark.broker.grpc.admission")
+    caplog.set_level("INFO", logger="pulsemark.broker.grpc.seek_service")
     seek = SeekClient(broker.grpc_url, token="a.credential.c")
     with seek, pytest.raises(UnauthenticatedError):
         seek.by_time(TOPIC, 0)

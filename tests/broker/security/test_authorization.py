@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pulsemark.broker.configuration.security_config import SecurityConfig
+from pulsemark.broker.security.authentication import UNAUTHENTICATED, Principal
 from pulsemark.broker.security.authorization import Authorizer, Target
-from pulsemark.broker.security.identity import UNAUTHENTICATED, Principal
 from pulsemark.broker.security.needs import (
     AUTHENTICATED,
     LOOKUPS,

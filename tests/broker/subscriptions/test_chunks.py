@@ -8,8 +8,8 @@ from typing import Any
 import pulsar
 import pytest
 
-from pulsemark.broker.subscriptions import chunks
-from pulsemark.broker.subscriptions.chunks import Chunk, ChunkedMessages, chunk_of
+from pulsemark.broker.subscriptions import shared_dispatcher
+from pulsemark.broker.subscriptions.shared_dispatcher import Chunk, ChunkedMessages, chunk_of
 from pulsemark.ledger import Position
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient
@@ -209,7 +209,7 @@ def test_what_is_a_chunk():
 
 def test_what_is_remembered_of_unfinished_messages_is_limited(monkeypatch):
     """A producer that never sends its last chunks: only the newest messages keep a consumer."""
-    monkeypatch.setattr(chunks, "MAX_IDLE_MESSAGES", 10)
+    monkeypatch.setattr(shared_dispatcher, "MAX_IDLE_MESSAGES", 10)
     consumer: Any = object()
     chunked = ChunkedMessages()
     for number in range(100):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pulsemark.broker.subscriptions.consumer_order import FailoverRing, ReadyRing
+from pulsemark.broker.subscriptions.consumer import FailoverRing, ReadyRing
 from pulsemark.broker.subscriptions.sticky_keys import murmur3_32
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 from pulsemark.testing import RawClient, running_broker

@@ -20,7 +20,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pulsemark.broker.cleaning.expiry import expire
+from pulsemark.broker.cleaning.trimming import expire
 from pulsemark.broker.configuration.config import BrokerConfig
 from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.policies.topic_rules import NO_RULES

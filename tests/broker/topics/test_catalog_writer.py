@@ -279,7 +279,7 @@ def test_turn_within_a_turn_is_refused(store):
 
 AT_THE_START = {
     "namespaces.py:load",
-    "partitions.py:finish_deletions",
+    "partitioned_topics.py:finish_deletions",
     "topic_marks.py:load",
     "partitioned_topics.py:finish",
     "policy_store.py:load",

@@ -145,6 +145,36 @@ def test_failed_sync_of_the_interval_fences(memory_folder):
     simulated.close()
 
 
+@pytest.mark.parametrize("end", ["kill", "power_off"])
+@pytest.mark.parametrize("checkpoints", [1, 2, 3])
+def test_a_kept_journal_does_not_cut_off_what_later_ones_had(memory_folder, end, checkpoints):
+    """A failed sync keeps its journal. Entries of later journals, synced and freed, stay whole."""
+    simulated = SimulatedStore(
+        memory_folder / "data", survival="none", options=options(60_000, 100_000), threaded=True
+    )
+    files = simulated.files()
+    store = simulated.open(files)
+    failing, whole = (store.open_topic(name) for name in ORDERS[:2])
+    for topic in (failing, whole):
+        topic.append(b"kept").commit.wait(10)
+    files.fail("fdatasync", error=errno.ENOSPC, path_part=".log")
+    store.checkpoint()
+    sent = [topic.append(b"later") for topic in (whole, failing)]
+    for _ in range(checkpoints):
+        settle(store)
+        store.checkpoint()
+        sent += [topic.append(b"more") for topic in (whole, failing)]
+    settle(store)
+    store.checkpoint()
+    assert all(each.error is None for each in sent)
+    getattr(simulated, end)()
+    store = simulated.open()
+    for name in ORDERS[:2]:
+        assert store.open_topic(name).next_index == 2 + checkpoints
+        assert len(positions_of(store.open_topic(name))) == 2 + checkpoints
+    simulated.close()
+
+
 def subscriptions_after_a_power_cut(simulated, topic):
     """The places of all subscriptions, as a new process finds them."""
     simulated.power_off()

@@ -30,7 +30,7 @@ from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
 from ..ownership import NotOwnedError
-from ..policies.cleaning_policies import (
+from ..policies.pulsar_policies import (
     COMPACTION_THRESHOLD,
     MESSAGE_TTL,
     RETENTION,
@@ -196,7 +196,7 @@ class Cleaning:
                 self._loop.call_soon_threadsafe(topic.entries_removed)
 
     def _expire(self, topic: Topic) -> None:
-        from .expiry import due_position, expire_topic
+        from .trimming import due_position, expire_topic
 
         ttl_ms = self.policies.applied(topic.topic_name).ttl_s * 1000
         last = due_position(topic, self._config.clock.now_ms(), ttl_ms)
@@ -215,7 +215,7 @@ class Cleaning:
 
     async def due_position(self, topic: HomeTopic, ttl_s: int) -> Position | None:
         """The last entry older than a number of seconds. Raises LedgerError, OSError."""
-        from .expiry import due_position
+        from .trimming import due_position
 
         now_ms = self._config.clock.now_ms()
         found: Position | None = await self._run_blocking(due_position, topic, now_ms, ttl_s * 1000)

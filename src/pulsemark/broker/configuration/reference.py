@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, get_type_hints
 
 from ...ledger import store_core
-from . import bookkeeper_config, config, policy_defaults, security_config
+from . import bookkeeper_config, config, security_config
 from .dynamic_settings import RELOADABLE
 from .settings import PARTS, all_settings
 
@@ -23,7 +23,6 @@ __all__ = ["ENVIRONMENT_PREFIX", "SettingField", "meanings", "setting_fields", "
 
 _MODULES: tuple[ModuleType, ...] = (
     config,
-    policy_defaults,
     security_config,
     bookkeeper_config,
     store_core,

@@ -34,8 +34,7 @@ from ...ledger import StoreOptions
 from ...metadata.stampers import join_stamper_names, split_stamper_names
 from ..errors import BrokerError, ConfigError
 from .bookkeeper_config import BOOKKEEPER, BOOKKEEPER_SETTINGS, BookKeeperConfig
-from .config import BrokerConfig
-from .policy_defaults import POLICY_SETTINGS
+from .config import POLICY_SETTINGS, BrokerConfig
 from .security_config import AUTHENTICATION, AUTHORIZATION, PROVIDERS, SecurityConfig, installed
 from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, limit, multiple
 

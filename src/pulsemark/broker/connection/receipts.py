@@ -31,7 +31,7 @@ from ...wire import commands
 from ..configuration.config import BrokerConfig
 from ..counters import TopicCounters
 from ..memory import PublishBudget
-from ..topics.producer import Producer
+from ..topics.producers import Producer
 
 __all__ = ["PublishingSession", "Receipts", "Run"]
 

@@ -71,11 +71,11 @@ from ..memory import (
     PublishBudget,
     Reservation,
 )
-from ..security.identity import UNAUTHENTICATED, Credentials
+from ..security.authentication import UNAUTHENTICATED, Credentials
 from ..storage import StorageHealth
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.subscription import Subscription
-from ..topics.producer import Producer
+from ..topics.producers import Producer
 from ..topics.topic import Topic
 from ..topics.topic_watchers import TopicWatcher
 from .receipts import Receipts

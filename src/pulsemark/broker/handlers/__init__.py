@@ -10,7 +10,7 @@ All commands reach the broker through this module.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError
 from ...proto.pulsar_api_pb2 import BaseCommand, ServerError
@@ -18,34 +18,53 @@ from ...wire import Command, Unsupported, commands
 from ..errors import RefusedError
 from . import (
     acknowledging,
-    connecting,
+    authenticating,
     consuming,
     discovery,
     producing,
     schemas,
-    transactions,
-    watching,
 )
 from .authorizing import authorize, check_complete
+from .checks import CommandTable
 from .producing import handle_sends
-from .table import CommandTable
 
 if TYPE_CHECKING:
     from ..services import Session
+
 
 __all__ = ["COMMANDS", "handle_command", "handle_sends", "handle_unsupported"]
 
 log = logging.getLogger(__name__)
 
+
+def refuse_transaction(session: Session, command: Any) -> None:
+    """Answer as a Pulsar broker that has transactions switched off; clients go on without them."""
+    raise RefusedError(ServerError.NotAllowedError, "Transactions are not enabled.")
+
+
+def refuse_transactions_end(session: Session, command: Any) -> None:
+    """Close the connection, which has sent a command that brokers send to each other."""
+    session.close_because("a transaction's end, and transactions are not enabled")
+
+
+TRANSACTIONS: CommandTable = {
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: refuse_transaction,
+    BaseCommand.NEW_TXN: refuse_transaction,
+    BaseCommand.ADD_PARTITION_TO_TXN: refuse_transaction,
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: refuse_transaction,
+    BaseCommand.END_TXN: refuse_transaction,
+    BaseCommand.END_TXN_ON_PARTITION: refuse_transactions_end,
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: refuse_transactions_end,
+}
+
 COMMANDS: CommandTable = {
-    **connecting.COMMANDS,
+    **authenticating.COMMANDS,
     **discovery.COMMANDS,
     **producing.COMMANDS,
     **consuming.COMMANDS,
     **acknowledging.COMMANDS,
     **schemas.COMMANDS,
-    **transactions.COMMANDS,
-    **watching.COMMANDS,
+    **TRANSACTIONS,
 }
 check_complete(COMMANDS)
 

@@ -23,9 +23,9 @@ from ...wire import commands
 from ..cooperative import PIECE_IDS
 from ..errors import RefusedError, java_refusal
 from ..subscriptions.consumer import Consumer
-from ..subscriptions.positions import position_of
+from ..subscriptions.seek import position_of
 from ..subscriptions.subscription import redeliver_pieces, tell_if_ended, telling
-from .table import CommandTable
+from .checks import CommandTable
 
 if TYPE_CHECKING:
     from ..services import Session

@@ -1,4 +1,6 @@
-"""CONNECT and AUTH_RESPONSE with authentication: who the client is, and whether it still is.
+"""The commands of the connection itself: CONNECT, PING, PONG and AUTH_RESPONSE.
+
+CONNECT and AUTH_RESPONSE with authentication: who the client is, and whether it still is.
 
 Answers are those of Pulsar's brokers. Wrong credentials get an ERROR AuthenticationError with the
 text "Failed to authenticate", which says no more, and the connection is closed. The reason is
@@ -21,16 +23,35 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ...proto.pulsar_api_pb2 import CommandAuthResponse, CommandConnect, ServerError
+from ...proto.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAuthResponse,
+    CommandConnect,
+    CommandPing,
+    CommandPong,
+    FeatureFlags,
+    ServerError,
+)
 from ...wire import commands
 from ..errors import RefusedError
-from ..security.authentication import Authenticated, AuthenticationFailed, Authenticator
-from ..security.identity import Credentials, Identity, InvalidRoles, identify, method_of
+from ..security.authentication import (
+    Authenticated,
+    AuthenticationFailed,
+    Authenticator,
+    Credentials,
+    Identity,
+    InvalidRoles,
+    identify,
+    method_of,
+)
+from ..version import SERVER_VERSION
+from .checks import CommandTable
 
 if TYPE_CHECKING:
     from ..services import Session
 
-__all__ = ["authenticate", "check_credentials", "refresh"]
+
+__all__ = ["COMMANDS", "check_credentials"]
 
 T = TypeVar("T")
 
@@ -177,3 +198,69 @@ def _fail(session: Session, failure: AuthenticationFailed | InvalidRoles) -> Non
         refusal = RefusedError(ServerError.AuthenticationError, "Failed to authenticate")
     session.refuse(commands.NO_REQUEST_ID, refusal)
     session.close_because(f"not authenticated: {failure}")
+
+
+#: Since this version clients can read broker entry metadata (PIP-90).
+ENTRY_METADATA_SINCE = 18
+CLIENT_VERSION_MAX_CHARACTERS = 256
+
+
+def connect(session: Session, command: CommandConnect) -> None:
+    """Find out who the client is, and agree on the lower of both protocol versions."""
+    authenticator = session.services.authenticator
+    if authenticator is None:
+        _accept(session, command)
+    else:
+        authenticate(session, authenticator, command, lambda: _accept(session, command))
+
+
+def _accept(session: Session, command: CommandConnect) -> None:
+    session.protocol_version = min(command.protocol_version, commands.PROTOCOL_VERSION)
+    # Clients send about twenty characters. The text is kept, so it has a limit.
+    session.client_version = command.client_version[:CLIENT_VERSION_MAX_CHARACTERS]
+    session.exposes_entry_metadata = (
+        session.config.exposing_broker_entry_metadata_to_client_enabled
+        and session.protocol_version >= ENTRY_METADATA_SINCE
+        and command.feature_flags.supports_broker_entry_metadata
+    )
+    session.write(
+        commands.connected(
+            SERVER_VERSION,
+            session.protocol_version,
+            session.config.max_message_size_bytes,
+            FeatureFlags(
+                supports_topic_watchers=True,
+                supports_get_partitioned_metadata_without_auto_creation=True,
+                supports_repl_dedup_by_lid_and_eid=True,
+            ),
+        )
+    )
+
+
+def ping(session: Session, command: CommandPing) -> None:
+    """Answer with PONG."""
+    session.write(commands.PONG)
+
+
+def pong(session: Session, command: CommandPong) -> None:
+    """Nothing to do: the session has already noted that bytes arrived."""
+
+
+def auth_response(session: Session, command: CommandAuthResponse) -> None:
+    """New credentials. Refuse them if this broker never asks for any."""
+    if session.services.authenticator is not None:
+        refresh(session, command)
+        return
+    session.refuse(
+        commands.NO_REQUEST_ID,
+        RefusedError(ServerError.AuthenticationError, "Failed to authenticate"),
+    )
+    session.close_because("AUTH_RESPONSE without a challenge")
+
+
+COMMANDS: CommandTable = {
+    BaseCommand.CONNECT: connect,
+    BaseCommand.PING: ping,
+    BaseCommand.PONG: pong,
+    BaseCommand.AUTH_RESPONSE: auth_response,
+}

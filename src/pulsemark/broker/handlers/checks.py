@@ -7,8 +7,8 @@ connection (`memory.KeptMemory`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...proto.pulsar_api_pb2 import CommandProducer, CommandSubscribe, KeyValue, ServerError
 from ...wire import TopicName
@@ -17,15 +17,17 @@ from ..errors import RefusedError
 from ..ownership import NotOwnedError
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, HOLD
 from ..storage import durable
-from ..topics.producer import NAME_SIZE_MAX_BYTES
+from ..topics.producers import NAME_SIZE_MAX_BYTES
 
 if TYPE_CHECKING:
     from ..services import Services, Session
     from ..subscriptions.consumer import Consumer
-    from ..topics.producer import Producer
+    from ..topics.producers import Producer
     from ..topics.topic import Topic
 
+
 __all__ = [
+    "CommandTable",
     "check_consumer",
     "check_name",
     "check_producer",
@@ -192,3 +194,8 @@ def check_consumer(
         reason = "Subscribe limited by subscribe rate limit per consumer."
         raise RefusedError(ServerError.NotAllowedError, reason)
     topic.check_consumers()
+
+
+#: BaseCommand.Type -> a function of the session and the command's body. It must not block. A
+#: `RefusedError` that it raises is answered with an ERROR.
+CommandTable: TypeAlias = "dict[int, Callable[[Session, Any], None]]"

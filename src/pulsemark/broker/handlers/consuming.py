@@ -29,13 +29,13 @@ from ..metrics.stats import iso_time
 from ..storage import durable
 from ..subscriptions.consumer import Consumer
 from ..subscriptions.non_persistent import NonPersistentSubscription
-from ..subscriptions.positions import shown_mark_delete
-from ..subscriptions.seek import SeekTarget, reset_subscription
+from ..subscriptions.seek import SeekTarget, reset_subscription, shown_mark_delete
 from ..subscriptions.subscription import mark_if_asked, tell_if_ended
-from ..topics.creation import creates
 from ..topics.non_persistent import NonPersistentTopic
+from ..topics.registry import creates
 from .authorizing import check_again
 from .checks import (
+    CommandTable,
     check_consumer,
     check_name,
     check_properties,
@@ -43,9 +43,8 @@ from .checks import (
     consumer_state_bytes,
     parse_topic,
 )
-from .non_persistent import add_listener, unsubscribe_listener
+from .producing import add_listener, unsubscribe_listener
 from .schemas import is_in_use
-from .table import CommandTable
 
 if TYPE_CHECKING:
     from ..services import Session

@@ -1,4 +1,4 @@
-"""PRODUCER, SEND and CLOSE_PRODUCER."""
+"""The commands of producers: PRODUCER, SEND and CLOSE_PRODUCER; of mirrors, too."""
 
 from __future__ import annotations
 
@@ -15,20 +15,31 @@ from ...ledger import (
     TopicTerminatedError,
 )
 from ...metadata import MESSAGE_MAGIC, ChecksumError, MessageFormatError, Sender, StampError
+from ...metadata.source_stamp import (
+    CLUSTER_SIZE_MAX_BYTES,
+    MIRROR_PRODUCER_PREFIX,
+    MIRROR_PROPERTY,
+    SourceStamp,
+    sequence_id_of,
+)
 from ...proto.pulsar_api_pb2 import (
     BaseCommand,
     CommandCloseProducer,
     CommandProducer,
     CommandSend,
+    CommandSubscribe,
     ServerError,
 )
 from ...wire import Sends, TopicName, commands
+from ..cooperative import at_once
 from ..errors import RefusedError
-from ..topics.creation import creates
 from ..topics.deduplication import DuplicateMessageError
-from ..topics.producer import Producer
+from ..topics.non_persistent import NOWHERE
+from ..topics.producers import DuplicateError, Mirror, Producer, allows, not_allowed
+from ..topics.registry import creates
 from .authorizing import check_again
 from .checks import (
+    CommandTable,
     check_name,
     check_producer,
     check_properties,
@@ -36,18 +47,28 @@ from .checks import (
     parse_topic,
     producer_state_bytes,
 )
-from .mirroring import append_mirrored, mirror_name, start_mirror
-from .non_persistent import publish
 from .schemas import schema_version_for
-from .table import CommandTable
 
 if TYPE_CHECKING:
     from ...ledger import Appended
+    from ...metadata import Buffer
     from ..services import Session
+    from ..subscriptions.consumer import Consumer
+    from ..subscriptions.non_persistent import NonPersistentSubscription
     from ..topics.non_persistent import NonPersistentTopic
     from ..topics.topic import Topic
 
-__all__ = ["COMMANDS", "handle_sends"]
+
+__all__ = [
+    "COMMANDS",
+    "add_listener",
+    "append_mirrored",
+    "handle_sends",
+    "mirror_name",
+    "publish",
+    "start_mirror",
+    "unsubscribe_listener",
+]
 
 log = logging.getLogger(__name__)
 
@@ -430,6 +451,160 @@ def close_producer(session: Session, command: CommandCloseProducer) -> None:
     sender, _ = entry
     sender.leave()
     session.receipts.answer_in_turn(sender, answer)
+
+
+def mirror_name(command: CommandProducer) -> str:
+    """The name of a mirror's producer; "" for any other producer.
+
+    A mirror that names itself is an ordinary producer, as at a broker that knows no mirrors.
+
+    Raises `RefusedError`: the cluster's name is empty or too long.
+    """
+    for pair in command.metadata:
+        if pair.key == MIRROR_PROPERTY and not command.producer_name:
+            if not 0 < len(pair.value.encode()) <= CLUSTER_SIZE_MAX_BYTES:
+                reason = f"a mirror's cluster must have 1 to {CLUSTER_SIZE_MAX_BYTES} bytes"
+                raise RefusedError(ServerError.NotAllowedError, reason)
+            return MIRROR_PRODUCER_PREFIX + pair.value
+    return ""
+
+
+async def start_mirror(session: Session, topic: Topic, producer: Producer) -> int:
+    """Let an added producer mirror; the position of the topic's last entry from its source, packed.
+
+    It is answered as the last sequence id. The source's index that comes next is answered as topic
+    epoch, if it is known; a shared producer has no other use for that.
+
+    Raises `RefusedError`: the topic's policy does not allow it, or the log cannot be read.
+    """
+    cluster = producer.name.removeprefix(MIRROR_PRODUCER_PREFIX)
+    policies = session.services.topics.mirror_policies
+    if not allows(policies.sources_of(topic.topic_name), cluster):
+        raise RefusedError(ServerError.NotAllowedError, not_allowed(cluster))
+
+    def find() -> SourceStamp | None:
+        # Imported here, in a thread: the checks of record sets are needed on the loop later.
+        from ...kafka import records  # noqa: F401
+
+        # What an earlier connection of this mirror sent may not be durable yet.
+        topic.ledger.store.committer.flush()
+        return session.services.mirror_places.last(topic.ledger, cluster)
+
+    try:
+        last: SourceStamp | None = await session.services.run_blocking(find)
+    except (LedgerError, OSError) as error:
+        raise RefusedError(ServerError.PersistenceError, str(error)) from error
+    producer.mirror = Mirror(cluster, None if last is None else last.position)
+    producer.topic_epoch = None if last is None or last.index is None else last.index + 1
+    return -1 if last is None else sequence_id_of(last.position)
+
+
+def append_mirrored(
+    session: Session,
+    topic: Topic,
+    producer: Producer,
+    command: CommandSend,
+    sent: memoryview,
+) -> Appended | None:
+    """Append what a mirror sent; None for a duplicate, which is answered.
+
+    Raises what an append raises, and `RefusedError`. All later entries are refused then.
+    """
+    mirror = producer.mirror
+    assert mirror is not None
+    try:
+        if command.num_messages < 0:
+            raise RefusedError(ServerError.NotAllowedError, "num_messages must not be negative")
+        sources = session.services.topics.mirror_policies.sources_of(topic.topic_name)
+        body, base, position = mirror.admit(sent, sources, command.num_messages)
+        appended = topic.ledger.append(
+            body,
+            message_count=command.num_messages,
+            base=base,
+            sender=producer.sender,
+            follows=mirror.follows,
+        )
+    except DuplicateError:
+        session.receipts.answer_in_turn(
+            producer, commands.send_receipt(command.producer_id, command.sequence_id, -1, -1)
+        )
+        return None
+    except FencedError as error:
+        # The entry before it failed, or is not stored yet while a new ledger begins.
+        mirror.refuse_the_rest(str(error))
+        raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
+    except Exception as error:
+        mirror.refuse_the_rest(str(error))
+        raise
+    mirror.appended(position, appended)
+    return appended
+
+
+def publish(
+    session: Session,
+    sender: Producer,
+    topic: NonPersistentTopic,
+    command: CommandSend,
+    body: Buffer,
+) -> None:
+    """Send a message to the connected consumers; the receipt follows at once.
+
+    The message is handled before the next one is read. So a connection never has more messages in
+    work than `maxConcurrentNonPersistentMessagePerConnection` allows, whatever its value.
+    """
+    try:
+        entry = topic.take(body, command.num_messages)
+    except (AlreadyStampedError, ChecksumError, MessageFormatError) as error:
+        if session.refused_sends.add():
+            log.warning(
+                "%s: SEND of %r was refused: %s (refusal %d on this connection)",
+                session.address,
+                sender.name,
+                error,
+                session.refused_sends.count,
+            )
+        is_stamped = isinstance(error, AlreadyStampedError)
+        code = ServerError.NotAllowedError if is_stamped else ServerError.ChecksumError
+        session.write(
+            commands.send_error(command.producer_id, command.sequence_id, code, str(error))
+        )
+        return
+    sender.messages_in += max(1, command.num_messages)
+    sender.bytes_in += len(body)
+    highest = command.highest_sequence_id if command.HasField("highest_sequence_id") else -1
+    session.write(
+        commands.send_receipt(command.producer_id, command.sequence_id, *NOWHERE, highest)
+    )
+    topic.deliver(entry)
+
+
+async def add_listener(
+    session: Session,
+    command: CommandSubscribe,
+    opened: Consumer,
+    topic: NonPersistentTopic,
+    generation: int,
+) -> None:
+    """Connect a consumer. Raises `RefusedError`."""
+    subscription = topic.listener_for(command)
+    try:
+        await subscription.add_consumer(opened, command.subType)
+        check_again(session, BaseCommand.SUBSCRIBE, command, generation)
+    except BaseException:
+        opened.leave()
+        subscription.end_if_unused()
+        raise
+
+
+def unsubscribe_listener(
+    session: Session, found: Consumer, subscription: NonPersistentSubscription, request_id: int
+) -> None:
+    """Remove a subscription; its other consumers are closed."""
+    del session.consumers[found.consumer_id]
+    found.leave()
+    subscription.topic.subscriptions.pop(subscription.name, None)
+    at_once(subscription.disconnecting())
+    session.write(commands.success(request_id))
 
 
 COMMANDS: CommandTable = {

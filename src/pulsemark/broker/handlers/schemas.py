@@ -14,7 +14,7 @@ from ...proto.pulsar_api_pb2 import (
 from ...wire import commands
 from ..errors import IncompatibleSchemaError, RefusedError
 from ..topics.schemas import schema_id, version_bytes
-from .table import CommandTable
+from .checks import CommandTable
 
 if TYPE_CHECKING:
     from ..services import Session

@@ -33,11 +33,14 @@ from urllib.parse import unquote, urlsplit
 
 from ..configuration.config import BrokerConfig
 from ..security.authentication import (
+    UNAUTHENTICATED,
     Authenticated,
     AuthenticationFailed,
+    InvalidRoles,
     PeerCertificate,
+    Principal,
+    check_roles,
 )
-from ..security.identity import UNAUTHENTICATED, InvalidRoles, Principal, check_roles
 from ..services import Services
 from .messages import JSON_TYPE, HttpError, Response
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from ...ledger import EARLIEST, LATEST, Position
 from ...ledger.would_block import when_read
-from ..cleaning.expiry import ask_to_expire
+from ..cleaning.trimming import ask_to_expire
 from ..metrics.stats import bytes_from
-from ..policies.cleaning_policies import RETENTION
 from ..policies.policy import PolicyValueError
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
     MESSAGE_AGE,
+    RETENTION,
     STORAGE,
     default_quotas,
     exceeds_retention,

@@ -17,7 +17,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
-from ..security.identity import UNAUTHENTICATED, Principal
+from ..security.authentication import UNAUTHENTICATED, Principal
 
 if TYPE_CHECKING:
     from ..cooperative import Turns

@@ -19,8 +19,7 @@ from . import bodies
 from .messages import HttpError, Request, Response
 from .names import check_topics_namespace, namespace_name, topics_in_bundle, why_absent
 from .route import Route
-from .topic_stats import stats_options
-from .topics import NOT_PARTITIONED, check_no_partition
+from .topics import NOT_PARTITIONED, check_no_partition, stats_options
 
 __all__ = ["ROUTES"]
 

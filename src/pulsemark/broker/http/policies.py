@@ -19,13 +19,12 @@ from ...wire import TopicName
 from ..handlers.checks import check_name
 from ..metrics.internal_stats import stored_index
 from ..policies.catalogue import POLICIES
-from ..policies.cleaning_policies import RETENTION
-from ..policies.levels import Levels
-from ..policies.policy import InvalidValueError, Place, Policy, PolicyValueError
+from ..policies.policy import InvalidValueError, Levels, Place, Policy, PolicyValueError
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
     PROPERTIES,
     REPLICATION,
+    RETENTION,
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTION_RATES,
     exceeds_retention,

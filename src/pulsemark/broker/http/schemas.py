@@ -13,8 +13,14 @@ from ...proto.pulsar_api_pb2 import KeyValue, Schema
 from ...wire import InvalidTopicNameError, TopicName
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
 from ..security import needs
-from ..topics.schema_compatibility import check_compatible
-from ..topics.schema_data import CLIENT_SIDE, kind_of, parse_kind, shown_data, stored_data
+from ..topics.schema_definitions import (
+    CLIENT_SIDE,
+    check_compatible,
+    kind_of,
+    parse_kind,
+    shown_data,
+    stored_data,
+)
 from ..topics.schemas import SchemaVersion, version_bytes
 from . import bodies
 from .messages import HTML_TYPE, HttpError, Request, Response, error_page, html_page

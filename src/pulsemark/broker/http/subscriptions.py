@@ -14,7 +14,7 @@ from ..security import needs
 from ..storage import durable
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import is_replicated, mark_replicated
-from ..topics.creation import creates
+from ..topics.registry import creates
 from ..topics.topic import Topic
 from . import bodies
 from .messages import HttpError, Request, Response

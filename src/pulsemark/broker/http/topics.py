@@ -1,18 +1,30 @@
-"""Topics, partitioned or not: list, look up, create, unload, terminate, delete."""
+"""Topics over HTTP: made, listed, deleted, cleaned, and their statistics.
+
+On a partitioned topic each does its work for every partition.
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError, Position
 from ...wire import TopicName
 from ..errors import RefusedError
+from ..metrics.internal_stats import internal_stats, managed_ledger_info
+from ..metrics.stats import Pieces, StatsOptions, sum_of_partitions, topic_stats
 from ..policies.policy import UnreadableValueError, integer
 from ..policies.pulsar_policies import PROPERTIES
 from ..security import needs
-from ..topics.creation import check_room, creates, is_beyond_partitions, partitions_created
-from ..topics.registry import MAX_PARTITIONS
-from ..topics.topic import TopicInUseError
+from ..topics.registry import (
+    MAX_PARTITIONS,
+    Topics,
+    check_room,
+    creates,
+    is_beyond_partitions,
+    partitions_created,
+)
+from ..topics.topic import Topic, TopicInUseError
 from . import bodies
 from .bodies import EMPTY, METADATA_TYPE
 from .messages import JSON_TYPE, HttpError, Request, Response
@@ -20,10 +32,15 @@ from .names import (
     boundaries_of,
     bundle_of,
     check_no_partition,
+    check_topics_namespace,
+    existing_topic,
     namespace_name,
     open_logs,
     open_one_log,
+    open_stored,
+    open_topic,
     plain_topic,
+    stored_topic,
     topic_name,
     topics_in_bundle,
 )
@@ -35,7 +52,13 @@ if TYPE_CHECKING:
     from ..ownership import Found
     from ..services import Services
 
-__all__ = ["NOT_PARTITIONED", "ROUTES", "check_no_partition"]
+
+__all__ = [
+    "NOT_PARTITIONED",
+    "ROUTES",
+    "check_no_partition",
+    "stats_options",
+]
 
 
 async def list_topics(request: Request, domain: str, tenant: str, namespace: str) -> Response:
@@ -357,6 +380,202 @@ async def bundle(
 LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 
+async def stats(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> Response:
+    """Counters, producers, subscriptions and their consumers."""
+    opened = await open_topic(request, domain, tenant, namespace, topic)
+    wanted = stats_options(request)
+    if request.flag("getEarliestTimeInBacklog"):
+        earliest = await request.services.run_blocking(_earliest_times, opened)
+        wanted = replace(wanted, earliest_ms=earliest)
+    return await Response.of_long_json(topic_stats(opened, wanted), request.services.topics.turns)
+
+
+#: The query parameter that asks for figures that only this broker has.
+OWN_FIGURES = "ownFigures"
+
+
+def stats_options(request: Request) -> StatsOptions:
+    """What the query wants to know."""
+    return StatsOptions(
+        publishers=not request.flag("excludePublishers"),
+        consumers=not request.flag("excludeConsumers"),
+        own=request.flag(OWN_FIGURES),
+        owner=request.services.http_url.partition("://")[2],
+    )
+
+
+def _earliest_times(opened: Topic) -> dict[str, int]:
+    """By subscription, the time of its first waiting entry; -1 without one. Blocks."""
+    times: dict[str, int] = {}
+    for subscription in tuple(opened.subscriptions.values()):
+        try:
+            first = subscription.cursor.first_unacked
+            found = opened.ledger.read(first, max_entries=1)
+        except LedgerError:
+            found = []
+        times[subscription.name] = found[0].append_time_ms if found else -1
+    return times
+
+
+async def stats_internal(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Ledgers and cursors."""
+    opened = await open_topic(request, domain, tenant, namespace, topic)
+    from ...compaction.current_view import current_view
+
+    view = await request.services.run_blocking(current_view, opened.ledger)
+    body = internal_stats(opened, view, own=request.flag(OWN_FIGURES))
+    return await Response.of_long_json(body, request.services.topics.turns)
+
+
+async def internal_info(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """What is stored of a topic's ledgers and cursors; of each partition, if it has some."""
+    topics = request.services.topics
+    name = existing_topic(request, domain, tenant, namespace, topic)
+    count = topics.partitions_of(name)
+    opened = await open_logs(request, domain, tenant, namespace, topic)
+
+    def pieces() -> Pieces:
+        if not count:
+            return (yield from managed_ledger_info(opened[0]))
+        rows: dict[str, Any] = {}
+        for part in opened:
+            rows[part.name] = yield from managed_ledger_info(part)
+            yield None
+        return {"version": 0, "partitions": rows}
+
+    return await Response.of_long_json(pieces(), topics.turns)
+
+
+async def offload_status(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """NOT_RUN: the broker offloads nothing."""
+    check_topics_namespace(request, domain, tenant, namespace, topic)
+    await open_topic(request, domain, tenant, namespace, topic)
+    first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
+    return Response.of_json(
+        {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": first}
+    )
+
+
+async def partitioned_stats(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """The sums over the partitions; with perPartition (the default) also each one's stats."""
+    topics = request.services.topics
+    check_no_partition(topic_name(request, domain, tenant, namespace, topic))
+    name, parts = await _open_partitions(request, domain, tenant, namespace, topic)
+    wanted = stats_options(request)
+
+    def pieces() -> Pieces:
+        rows: dict[str, Any] = {}
+        for part in parts:
+            rows[part.name] = yield from topic_stats(part, wanted)
+            yield None
+        per_partition = request.query.get("perPartition", "true").lower() == "true"
+        sums = yield from sum_of_partitions(list(rows.values()))
+        return {
+            **sums,
+            "metadata": _shown_metadata(topics, name, len(parts)),
+            "partitions": rows if per_partition else {},
+        }
+
+    return await Response.of_long_json(pieces(), topics.turns)
+
+
+async def partitioned_internal_stats(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Each partition's ledgers and cursors."""
+    topics = request.services.topics
+    name, parts = await _open_partitions(request, domain, tenant, namespace, topic)
+
+    def pieces() -> Pieces:
+        rows: dict[str, Any] = {}
+        for part in parts:
+            rows[part.name] = yield from internal_stats(part, own=request.flag(OWN_FIGURES))
+            yield None
+        return {"metadata": _shown_metadata(topics, name, len(parts)), "partitions": rows}
+
+    return await Response.of_long_json(pieces(), topics.turns)
+
+
+def _shown_metadata(topics: Topics, name: TopicName, count: int) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"partitions": count, "deleted": False}
+    shown = properties_of(topics, name)
+    return {**metadata, "properties": shown} if shown else metadata
+
+
+async def _open_partitions(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> tuple[TopicName, list[Topic]]:
+    topics = request.services.topics
+    name = topic_name(request, domain, tenant, namespace, topic)
+    count = topics.partitions_of(name)
+    if not count:
+        raise HttpError(404, f"Partitioned Topic {name} not found")
+    return name, [await topics.open(name.partition(i), create=True) for i in range(count)]
+
+
+async def compaction_status(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """NOT_RUN, RUNNING, SUCCESS or ERROR since the topic was opened; for one partition only."""
+    full = f"{domain}://{tenant}/{namespace}/{topic}"
+    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
+        raise HttpError(404, f"Topic {full} not found")
+    name = stored_topic(request, domain, tenant, namespace, topic)
+    if request.services.topics.partitions_of(name):
+        raise HttpError(404, f"Topic {full} not found")
+    figures = (await request.services.topics.open(name, create=False)).cleaning.compaction
+    return Response.of_json({"status": figures.status.value, "lastError": figures.last_error})
+
+
+async def compact(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Compact as soon as possible; 409 if a compaction runs already."""
+    refused = False
+    for opened in await open_stored(request, domain, tenant, namespace, topic):
+        refused |= not request.services.cleaning.compact(opened)
+    if refused:
+        raise HttpError(409, "Compaction already in progress")
+    return Response()
+
+
+async def truncate(
+    request: Request, domain: str, tenant: str, namespace: str, topic: str
+) -> Response:
+    """Remove all entries of a topic, for all subscriptions and on disk."""
+    if domain == "non-persistent":
+        raise HttpError(412, "unsupport truncate")
+    for opened in await open_stored(request, domain, tenant, namespace, topic):
+        await request.services.cleaning.truncate(opened)
+    return Response()
+
+
+async def trim(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> Response:
+    """Apply a topic's retention now; figures=true, or dryRun=true, answers what is removed.
+
+    Without them the answer is empty, as Pulsar's.
+    """
+    check_topics_namespace(request, domain, tenant, namespace, topic)
+    is_dry_run = request.flag("dryRun")
+    figures = [
+        {
+            "topic": opened.name,
+            **asdict(await request.services.cleaning.trim(opened, is_dry_run=is_dry_run)),
+        }
+        for opened in await open_logs(request, domain, tenant, namespace, topic)
+    ]
+    wants = is_dry_run or request.flag("figures")
+    return Response.of_json(figures) if wants else Response(200)
+
+
 ROUTES = (
     Route(
         "GET",
@@ -410,4 +629,20 @@ ROUTES = (
     ),
     Route("GET", LOOKUP, needs.topic("LOOKUP"), None, lookup),
     Route("GET", f"{LOOKUP}/bundle", needs.topic("LOOKUP"), None, bundle),
+    Route("GET", f"{TOPIC}/stats", needs.topic("GET_STATS"), None, stats),
+    Route("GET", f"{TOPIC}/internalStats", needs.topic("GET_STATS"), None, stats_internal),
+    Route("GET", f"{TOPIC}/internal-info", needs.topic("GET_STATS"), None, internal_info),
+    Route("GET", f"{TOPIC}/offload", needs.topic("OFFLOAD"), None, offload_status),
+    Route("GET", f"{TOPIC}/partitioned-stats", needs.topic("GET_STATS"), None, partitioned_stats),
+    Route(
+        "GET",
+        f"{TOPIC}/partitioned-internalStats",
+        needs.topic("GET_STATS"),
+        None,
+        partitioned_internal_stats,
+    ),
+    Route("GET", f"{TOPIC}/compaction", needs.topic("COMPACT"), None, compaction_status),
+    Route("PUT", f"{TOPIC}/compaction", needs.topic("COMPACT"), None, compact),
+    Route("DELETE", f"{TOPIC}/truncate", needs.tenant_admin(), None, truncate),
+    Route("POST", f"{TOPIC}/trim", needs.topic("TRIM_TOPIC"), None, trim),
 )

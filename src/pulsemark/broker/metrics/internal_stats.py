@@ -11,7 +11,7 @@ from typing import Any
 from ...compaction.view import CompactedView
 from ...ledger import ManagedLedger, Position
 from ...ledger.would_block import in_pieces
-from ..subscriptions.positions import shown_mark_delete
+from ..subscriptions.seek import shown_mark_delete
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .stats import Pieces, iso_time, ranges_text, segment_size_bytes

@@ -12,7 +12,7 @@ from typing import Any
 from ..counters import CompactionFigures
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
-from ..topics.producer import Producer
+from ..topics.producers import Producer
 from .stats import (
     EVERYTHING,
     NO_RANGES,

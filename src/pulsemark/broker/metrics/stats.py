@@ -27,7 +27,7 @@ from ..subscriptions.dispatcher import Dispatcher
 from ..subscriptions.home_topic import HomeTopic
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from ..subscriptions.subscription import Subscription, is_replicated
-from ..topics.producer import Producer
+from ..topics.producers import Producer
 from ..topics.topic import Topic
 
 __all__ = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .cleaning_policies import CLEANING
 from .own_policies import EPOCHS, MIRRORS, STAMPS
 from .pulsar_policies import (
     AUTH_MODE,
     BACKLOG_QUOTAS,
+    CLEANING,
     DELIVERY,
     LIFETIMES,
     LIMITS,

@@ -5,7 +5,7 @@ configuration; the most specific one that is set applies.
 
 - `mirrorSources`: from which clusters a topic accepts mirrors. A list of cluster names; "*" allows
   every cluster, and an empty list none. A change holds for the next entry that a mirror sends.
-- `leaderEpochs`: true or false (`topics.leader_epochs`).
+- `leaderEpochs`: true or false (`topics.topic_marks`).
 - `brokerEntryMetadata`: the stampers of a topic, and the stamps that consumers get. Its value is
   `{"stampers": [...]}`, with names as `StamperChain.from_names` takes them. An empty list switches
   stamps off; every entry takes its indexes all the same, so that later stamps have no gap. It may
@@ -24,8 +24,7 @@ from typing import Any
 from ...metadata import BrokerEntryMetadata, StampContext, StamperChain, StampError, field_number_of
 from ...metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
 from ...wire import TopicName
-from .levels import Levels
-from .policy import Place, Policy, PolicyValueError
+from .policy import Levels, Place, Policy, PolicyValueError
 
 __all__ = [
     "EPOCHS",

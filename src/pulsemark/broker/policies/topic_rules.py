@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...wire import TopicName
-from .levels import Policies
+from .policy import Policies
 from .pulsar_policies import (
     AUTO_SUBSCRIPTION_CREATION,
     BACKLOG_QUOTAS,

@@ -28,7 +28,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ...wire import TopicName
 from ..configuration.security_config import SecurityConfig
-from .identity import Principal
+from .authentication import Principal
 from .needs import LOOKUPS, READS, Need, Scope
 from .permissions import AUTH_MODE, NAMESPACE, SUBSCRIPTION, TOPIC, Action, holds, part_of
 

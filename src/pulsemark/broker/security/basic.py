@@ -21,7 +21,7 @@ from typing import Any
 from ..configuration.security_config import SecurityConfig
 from ..errors import ConfigError
 from .authentication import Authenticated, AuthenticationFailed, PeerCertificate
-from .key_sources import read_source
+from .token import read_source
 
 __all__ = ["BasicProvider"]
 

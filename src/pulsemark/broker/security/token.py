@@ -1,4 +1,4 @@
-"""Tokens: JSON Web Tokens (RFC 7519), signed with a secret or a private key.
+"""Tokens (JWT), and where keys and passwords are read from.
 
 What is accepted is fixed by the broker's key, never by the token:
 
@@ -12,22 +12,34 @@ What is accepted is fixed by the broker's key, never by the token:
 5. The role is the configured claim, a text, or the first of a list of texts.
 
 Times come from the broker's clock.
+
+Keys and password files, as Pulsar's settings name them.
+
+A setting holds one of these:
+
+- a `file:` URL or a path: the file's bytes;
+- a `data:` URL, such as `data:;base64,aGVsbG8=`;
+- base64, if no file has that name.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import jwt
 
 from ..configuration.security_config import SecurityConfig
 from ..errors import ConfigError
 from .authentication import Authenticated, AuthenticationFailed, PeerCertificate
-from .key_sources import read_source
 
-__all__ = ["TokenProvider", "load_public_key"]
+__all__ = ["TokenProvider", "load_public_key", "read_source"]
 
 MAX_TOKEN_BYTES = 16 * 1024
 MIN_RSA_BITS = 2048
@@ -190,3 +202,57 @@ def load_public_key(field: str, data: bytes) -> tuple[Any, list[str]]:
     if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in CURVES:
         return key, [CURVES[key.curve.name]]
     raise ConfigError(field, "(not shown)", "is neither an RSA key nor on a curve of RFC 7518")
+
+
+MAX_SOURCE_BYTES = 1024 * 1024
+_DATA_URL = re.compile(r"data:[^,]*?(;base64)?,(.*)", re.DOTALL)
+
+
+def read_source(field: str, text: str) -> bytes:
+    """The bytes that a setting names.
+
+    Raises ConfigError with `field`. It never holds the key: a `data:` URL is not shown.
+    """
+    if text.startswith("data:"):
+        return _read_data_url(field, text)
+    path = Path(_path_of(text))
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_SOURCE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        decoded = None if text.startswith("file:") else _base64(text)
+        if isinstance(error, FileNotFoundError | ValueError) and decoded:
+            return decoded
+        reason = getattr(error, "strerror", None) or "is not a path"
+        # A key that was given in a wrong way must not get into a log.
+        shown = text if text.startswith(("file:", "/", "./")) else "(not shown)"
+        raise ConfigError(field, shown, f"cannot be read: {reason}") from None
+    if len(content) > MAX_SOURCE_BYTES:
+        raise ConfigError(field, text, f"the file has more than {MAX_SOURCE_BYTES} bytes")
+    return content
+
+
+def _path_of(text: str) -> str:
+    if not text.startswith("file:"):
+        return text
+    parts = urlsplit(text)
+    return unquote(parts.netloc + parts.path)
+
+
+def _read_data_url(field: str, text: str) -> bytes:
+    match = _DATA_URL.fullmatch(text)
+    if match is None:
+        raise ConfigError(field, "data:...", "is not a data: URL, such as data:;base64,aGVsbG8=")
+    if match[1] is None:
+        return unquote_to_bytes(match[2])
+    decoded = _base64(match[2])
+    if decoded is None:
+        raise ConfigError(field, "data:...", "its data is not base64")
+    return decoded
+
+
+def _base64(text: str) -> bytes | None:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        return None

@@ -39,10 +39,9 @@ from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMode
 from ...wire import commands
 from ..cooperative import Due, FairTurns
-from .consumer import Consumer
-from .consumer_order import FailoverRing, Rank, RankedConsumers
+from .consumer import Consumer, FailoverRing, Rank, RankedConsumers
 from .kafka_entries import BeingConvertedError, Waiting, read_entries
-from .positions import count_open, messages_in
+from .seek import count_open, messages_in
 from .sticky_keys import StickyRanges, sticky_hash
 
 if TYPE_CHECKING:

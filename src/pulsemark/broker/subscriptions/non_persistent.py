@@ -24,9 +24,8 @@ from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData, ServerError
 from ..cooperative import LongWork
 from ..counters import DropMeter
 from ..errors import RefusedError
-from .consumer import Consumer, closing
-from .consumer_order import Rank, RankedConsumers
-from .positions import messages_in
+from .consumer import Consumer, Rank, RankedConsumers, closing
+from .seek import messages_in
 from .sticky_keys import Selector, check_key_shared_meta, selector_for, sticky_hash
 from .subscription import Subscription
 

@@ -25,14 +25,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...metadata import MessageFormatError, partition_key_of, read_message_metadata
 from ...metadata.crc import Buffer
 from ...proto.pulsar_api_pb2 import KeySharedMeta, KeySharedMode, ServerError
 from ..configuration.config import BrokerConfig
 from ..errors import RefusedError
-from .consumer import Consumer
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
 
 __all__ = [
     "SLOTS",

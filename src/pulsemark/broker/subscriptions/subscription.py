@@ -35,7 +35,7 @@ from ..storage import durable
 from .consumer import CLOSED_AT_ONCE, Consumer, closing
 from .dispatcher import Dispatcher, SingleActiveDispatcher
 from .key_shared_dispatcher import KeySharedDispatcher
-from .positions import count_open, position_of
+from .seek import count_open, position_of
 from .shared_dispatcher import SharedDispatcher
 from .sticky_keys import different_type
 

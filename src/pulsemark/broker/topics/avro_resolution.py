@@ -18,7 +18,7 @@ from avro.compatibility import (
 )
 from avro.schema import EnumSchema, FixedSchema, RecordSchema, Schema
 
-from .avro_schemas import Steps
+from .schema_definitions import Steps
 
 __all__ = ["Resolution"]
 

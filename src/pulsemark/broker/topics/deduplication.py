@@ -45,7 +45,7 @@ from ...metadata.source_stamp import source_stamp_of
 from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ...wire import to_signed
 from ..errors import RefusedError
-from .producer import NAME_SIZE_MAX_BYTES
+from .producers import NAME_SIZE_MAX_BYTES
 
 __all__ = [
     "SNAPSHOT_KIND",

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
-from ..policies.cleaning_policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
 from ..policies.policy import INT_MAX
+from ..policies.pulsar_policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
 
 if TYPE_CHECKING:
     from .partitioned_topics import PartitionedTopics

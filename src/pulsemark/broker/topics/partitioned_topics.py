@@ -1,4 +1,4 @@
-"""The partitioned topics, and those that were deleted.
+"""The partitioned topics, those that were deleted, and what is done to all partitions at once.
 
 A partitioned topic is only a number of partitions in the catalog; its partitions are normal topics.
 When a partitioned topic is deleted, clients that were connected to a partition reconnect to that
@@ -10,20 +10,38 @@ also after a restart, until the partitioned topic is created again. A deletion t
 interrupted is finished at the next start.
 
 The latest `REMEMBERED_MAX` deletions are remembered.
+
+The partitions of a partitioned topic as a whole: opened, grown, and their deletion finished.
+
+As in Pulsar, a partition that is added gets every durable subscription of the first one, at its
+beginning. So a consumer that notices the partition later misses nothing that was sent to it
+meanwhile.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from ...ledger import EARLIEST
 from ...ledger.store import PARTITIONED_KIND, MetadataStore
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
 from ..errors import RefusedError
+from ..ownership import NotOwnedError
 from .catalog_writer import CatalogWriter, Change
+from .deduplication import SNAPSHOT_KIND
+from .schemas import STORED_KINDS
+from .topic import Topic
 from .topic_names import TopicNames
 
-__all__ = ["PartitionedTopics"]
+if TYPE_CHECKING:
+    from ..storage import Storage
+    from .registry import Topics
+
+
+__all__ = ["PartitionedTopics", "finish_deletions", "is_owned", "open_all", "share_subscriptions"]
 
 RETIRED_KIND = "deleted-partitioned-topic"
 REMEMBERED_MAX = 10_000
@@ -152,3 +170,55 @@ class PartitionedTopics:
     def _drop(self, full: str) -> None:
         self._counts.pop(full, None)
         self._names.discard(full)
+
+
+def is_owned(topics: Topics, name: TopicName) -> bool:
+    """Whether this broker serves a topic: a broker without a cluster serves all."""
+    try:
+        topics.check_owned(name)
+    except NotOwnedError:
+        return False
+    return True
+
+
+async def open_all(topics: Topics, name: TopicName, count: int) -> list[Topic]:
+    """Create all partitions; return those that this broker serves, which are open."""
+    opened = []
+    for index in range(count):
+        partition = name.partition(index)
+        if is_owned(topics, partition):
+            opened.append(await topics.open(partition, create=True))
+        else:
+            await topics.make_known(partition)
+    return opened
+
+
+def finish_deletions(topics: Topics, store: Storage) -> None:
+    """At the start: finish deletions of partitioned topics that a crash interrupted. Blocks."""
+    for name in topics.partitioned.half_deleted():
+        for index in range(topics.partitions_of(name)):
+            partition = str(name.partition(index))
+            if partition in topics.names:
+                store.delete_topic(partition)
+                topics.names.discard(partition)
+            topics.catalog.delete(SNAPSHOT_KIND, partition)
+        for kind in STORED_KINDS:
+            topics.catalog.delete(kind, str(name))
+        topics.partitioned.finish(name)
+
+
+async def share_subscriptions(partitions: Sequence[Topic]) -> None:
+    """Make the first partition's durable subscriptions on all others; durable on return.
+
+    Raises `RefusedError`.
+    """
+    if not partitions:
+        return
+    first, *others = partitions
+    names = {one.name: one.properties for one in first.subscriptions.values() if one.durable}
+    for topic in others:
+        for name, properties in names.items():
+            if name not in topic.subscriptions:
+                start = topic.clamp(EARLIEST)
+                made = topic.create_subscription(name, start, properties=dict(properties))
+                await made.stored()

@@ -1,4 +1,4 @@
-"""Stores the policies of namespaces and topics.
+"""The policies of namespaces and topics: how they are stored, and put in force on open topics.
 
 A policy is a value with a name. In the catalog, the policies of a namespace are among its settings,
 and those of a topic are under the kind `topic-policy`, by the topic's full name. Partitions have no
@@ -8,26 +8,70 @@ The caller checks a change, this module makes it durable, and only then calls th
 topics that the change concerns.
 
 Everything here runs on the event loop, except `load`.
+
+The policy `brokerEntryMetadata` at its levels, and its effect on open topics.
+
+`policies.own_policies` has its values. A change is durable when the call returns. It applies to all
+later entries, in open topics and in others. Stored entries never change, so readers check each
+entry for its stamps.
+
+A stamper of a stored policy may be missing at the next start, if its plugin was uninstalled. Then
+the topic can be read and the policy can be changed, but nothing can be appended (`StampingError`
+has the reason). Otherwise entries would be stored without stamps that users rely on.
+
+Everything here runs on the event loop, except functions that are documented as blocking.
+
+Applies policies to open topics: when a topic is opened, and when a policy changes.
+
+A change of a topic's policy is applied in the step that shows it, that of a namespace's policy to
+all its open topics, in pieces.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from ...proto.pulsar_api_pb2 import ServerError
+from ...ledger import Appended, LedgerError, ManagedLedger, Position
+from ...metadata import Buffer, MessageFormatError, StamperChain, read_message_metadata
+from ...proto.pulsar_api_pb2 import CommandSend, ServerError
 from ...wire import TopicName
+from ..cooperative import Background, Turns
 from ..errors import RefusedError
+from ..policies.own_policies import POLICY_NAME, STAMPS, InvalidPolicyError, StampPolicy
+from ..policies.policy import Levels
+from ..policies.rate_limits import dispatch_limit, publish_limit
+from ..policies.topic_rules import RULED, TopicRules, rules_of
+from ..subscriptions.delayed import deliver_at_ms
+from ..subscriptions.seek import messages_in
 from .catalog_writer import CatalogWriter
+from .deduplication import SNAPSHOT_KIND, Deduplication, Snapshot, recovered
 
 if TYPE_CHECKING:
     from ...ledger.store import MetadataStore
+    from ...metadata import Clock
+    from ..policies.rate_limits import PublishLimit, Throttled
     from .namespaces import Namespaces
     from .partitioned_topics import PartitionedTopics
+    from .producers import Producer
+    from .registry import Topics
+    from .topic import Topic
     from .topic_names import TopicNames
 
-__all__ = ["TOPIC_POLICY_KIND", "Concerns", "PolicyStore", "stored_policies"]
+
+__all__ = [
+    "TOPIC_POLICY_KIND",
+    "Admission",
+    "Concerns",
+    "PolicyStore",
+    "RuleKeeping",
+    "StampPolicies",
+    "stored_policies",
+]
 
 TOPIC_POLICY_KIND = "topic-policy"
 
@@ -196,3 +240,294 @@ def _with(settings: dict[str, Any], policy: str, value: Any) -> dict[str, Any]:
     if value is not None:
         changed[policy] = value
     return changed
+
+
+log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=256)
+def _at_broker(chain: StamperChain, broker_name: str) -> StamperChain:
+    """One chain for all topics that have the same policy."""
+    return chain.at_broker(broker_name)
+
+
+class StampPolicies(Levels[StampPolicy]):
+    """The policy at all levels, for the topics of one registry."""
+
+    def __init__(
+        self,
+        default: StampPolicy,
+        store: PolicyStore,
+        open_topics: Mapping[str, Topic],
+        names: TopicNames,
+        partitioned: PartitionedTopics,
+        turns: Turns,
+        *,
+        broker_name: str = "",
+    ) -> None:
+        super().__init__(STAMPS, default, store)
+        self._open_topics = open_topics
+        self._names = names
+        self._partitioned = partitioned
+        self._turns = turns
+        self.broker_name = broker_name
+        store.of_topic_changed.append(self._changed)
+
+    def check_stored(self) -> None:
+        """Import the stampers of all stored policies, and log those that are missing. Blocks."""
+        for owner, settings in self._store.owners():
+            if POLICY_NAME in settings:
+                try:
+                    StampPolicy.from_json(settings[POLICY_NAME])
+                except InvalidPolicyError as error:
+                    log.error(
+                        "%s: nothing can be appended, because a stored policy is not valid: %s; "
+                        "install the stamper or change the policy",
+                        owner,
+                        error,
+                    )
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def parse(self, stored: Any) -> StampPolicy:
+        """The policy from its stored value."""
+        return StampPolicy.stored(stored)
+
+    def show(self, value: StampPolicy) -> Any:
+        """The policy's JSON."""
+        return value.to_json()
+
+    def apply_to(self, topic: Topic) -> None:
+        """Apply its policy to a topic: its stampers, delivered fields and tombstone property."""
+        policy = self.applied(topic.topic_name)
+        topic.ledger.stampers = _at_broker(policy.chain, self.broker_name)
+        topic.delivered_fields = policy.delivered_fields
+        topic.tombstone_property = policy.chain.tombstone_property
+
+    # -- changing -------------------------------------------------------------------------------
+
+    async def changed_in_namespace(self, namespace: str) -> None:
+        """Apply the new policy to a namespace's topics."""
+        # A topic that is opened meanwhile already gets the new policy.
+        await self._turns.work(self._applying_in(namespace))
+
+    def _changed(self, policy: str, name: TopicName) -> None:
+        """A topic's policy has changed: a new one holds for it and its partitions."""
+        if policy == POLICY_NAME:
+            self._apply(str(name))
+            for index in range(self._partitioned.count_of(name)):
+                self._apply(str(name.partition(index)))
+
+    def _apply(self, full: str) -> None:
+        topic = self._open_topics.get(full)
+        if topic is not None:
+            self.apply_to(topic)
+
+    def _applying_in(self, namespace: str) -> Iterator[None]:
+        for full in self._names.of(namespace):
+            self._apply(full)
+            yield
+
+
+class RuleKeeping:
+    """The rules of one registry's open topics."""
+
+    def __init__(self, topics: Topics, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+        self._topics = topics
+        self._run_blocking = run_blocking
+        self._background = Background()
+        self._shared: dict[TopicRules, TopicRules] = {}
+        self._loop = asyncio.get_running_loop()
+        topics.policy_store.listeners.append(self._policy_changed)
+
+    # -- opening and changing -------------------------------------------------------------------
+
+    async def opened(self, topic: Topic) -> None:
+        """Apply its rules to a topic that is being opened. Raises `RefusedError`."""
+        topic.rules = self._rules(topic.topic_name)
+        self._watch(topic.ledger)
+        if topic.rules.deduplicates:
+            topic.deduplication = await self._recovered(topic)
+        self._show(topic)
+
+    async def _recovered(self, topic: Topic) -> Deduplication:
+        ledger, now_ms = topic.ledger, self._topics.config.clock.now_ms
+        try:
+            stored = await self._run_blocking(self._topics.catalog.get, SNAPSHOT_KIND, topic.name)
+            found = await self._run_blocking(recovered, ledger, stored, now_ms())
+            if stored is None:
+                value = found.stored(ledger.topic_id)
+                await self._topics.catalog_writer.put(SNAPSHOT_KIND, topic.name, value)
+        except (LedgerError, OSError) as error:
+            reason = f"{topic.name}: deduplication could not begin: {error}"
+            raise RefusedError(ServerError.PersistenceError, reason) from error
+        return Deduplication(found, now_ms, topic.name, topic.producers.by_name.__contains__)
+
+    def _rules(self, name: TopicName) -> TopicRules:
+        rules = rules_of(self._topics.policies, name)
+        if len(self._shared) > 1_000:
+            self._shared.clear()
+        return self._shared.setdefault(rules, rules)
+
+    def _policy_changed(self, policy: str, concerns: Concerns) -> None:
+        if policy.removeprefix("global:") not in RULED:
+            return
+        concerned = [
+            topic
+            for topic in tuple(self._topics.open_topics.values())
+            if concerns(topic.topic_name)
+        ]
+        if len(concerned) == 1:
+            self._apply(concerned[0])
+        elif concerned:
+            self._background.start(self._topics.turns.work(self._applying(concerned)))
+
+    def _applying(self, concerned: list[Topic]) -> Iterator[None]:
+        for topic in concerned:
+            self._apply(topic)
+            yield
+
+    def _apply(self, topic: Topic) -> None:
+        rules = self._rules(topic.topic_name)
+        if rules is topic.rules or not topic.is_open:
+            return
+        topic.rules = rules
+        if rules.deduplicates != (topic.deduplication is not None):
+            self._switch(topic)
+        self._show(topic)
+
+    def _switch(self, topic: Topic) -> None:
+        """Switch deduplication on, from the log's end on as in Pulsar, or off."""
+        value = topic.deduplication = None
+        if topic.rules.deduplicates:
+            snapshot = Snapshot(topic.ledger.end_position, {})
+            value = snapshot.stored(topic.ledger.topic_id)
+            topic.deduplication = Deduplication(
+                snapshot,
+                self._topics.config.clock.now_ms,
+                topic.name,
+                topic.producers.by_name.__contains__,
+            )
+        # Writes are made in the order in which they begin.
+        self._background.start(self._topics.catalog_writer.put(SNAPSHOT_KIND, topic.name, value))
+
+    def _show(self, topic: Topic) -> None:
+        """Put a topic's rules in force."""
+        rules, clock = topic.rules, self._topics.config.clock
+        before = topic.admission
+        if before is not None and before.publish_limit is not None:
+            before.publish_limit.end()
+        limit = publish_limit(dict(rules.publish_rate), clock)
+        made = Admission(rules, topic.deduplication, limit, clock)
+        topic.admission = made if made.checks_something else None
+        topic.dispatch_limit = dispatch_limit(dict(rules.dispatch_rate), clock)
+        for subscription in tuple(topic.subscriptions.values()):
+            subscription.rules_changed()
+        if rules.needs_encryption:
+            topic.producers.disconnect_those(lambda producer: not producer.is_encrypted)
+
+    # -- snapshots ------------------------------------------------------------------------------
+
+    async def store_snapshot(self, topic: Topic) -> None:
+        """Store the producers' highest sequence ids. Raises LedgerError."""
+        deduplication, config = topic.deduplication, self._topics.config
+        if deduplication is None or not topic.is_open:
+            return
+        snapshot = deduplication.snapshot(
+            config.broker_deduplication_producer_inactivity_timeout_ms,
+            config.broker_deduplication_max_number_of_producers,
+        )
+        value = snapshot.stored(topic.ledger.topic_id)
+        await self._topics.catalog_writer.put(SNAPSHOT_KIND, topic.name, value)
+
+    def _watch(self, ledger: ManagedLedger) -> None:
+        hooks = ledger.before_removal
+        # A topic that is closed and opened again has the same ledger.
+        if self._before_removal not in [getattr(hook, "func", None) for hook in hooks]:
+            hooks.append(partial(self._before_removal, ledger.name))
+
+    def _before_removal(self, name: str, before: Position) -> None:
+        """On a thread that removes entries: a snapshot has what they say."""
+        topic = self._topics.open_topics.get(name)
+        if topic is not None and topic.deduplication is not None:
+            work = self.store_snapshot(topic)
+            asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def settled(self) -> None:
+        """Return when no change is being applied."""
+        await self._background.settled()
+
+
+class Admission:
+    """The checks of one topic."""
+
+    __slots__ = ("_clock", "_rules", "deduplication", "publish_limit")
+
+    def __init__(
+        self,
+        rules: TopicRules,
+        deduplication: Deduplication | None,
+        publish_limit: PublishLimit | None,
+        clock: Clock,
+    ) -> None:
+        self.deduplication = deduplication
+        self.publish_limit = publish_limit
+        self._rules = rules
+        self._clock = clock
+
+    @property
+    def checks_something(self) -> bool:
+        """Whether it has anything to do."""
+        rules = self._rules
+        return bool(
+            self.deduplication is not None
+            or self.publish_limit is not None
+            or rules.max_message_size_bytes
+            or rules.needs_encryption
+            or rules.max_delay_ms
+        )
+
+    def admit(self, producer: Producer, command: CommandSend, body: Buffer) -> Appended | None:
+        """Check a message; return the entry after which it must be stored, if there is one.
+
+        Raises `RefusedError`, `DuplicateMessageError`.
+        """
+        rules = self._rules
+        limit_bytes = rules.max_message_size_bytes
+        if limit_bytes and len(body) > limit_bytes:
+            raise RefusedError(ServerError.NotAllowedError, "Exceed maximum message size")
+        if rules.needs_encryption and not _is_encrypted(body):
+            raise RefusedError(ServerError.MetadataError, "Messages must be encrypted")
+        if rules.max_delay_ms:
+            self._check_delay(body, rules.max_delay_ms)
+        if self.deduplication is None:
+            return None
+        return self.deduplication.admit(producer.name, command)
+
+    def _check_delay(self, body: Buffer, longest_ms: int) -> None:
+        if deliver_at_ms(body) - self._clock.now_ms() > longest_ms:
+            reason = f"Exceeds max allowed delivery delay of {longest_ms} milliseconds"
+            raise RefusedError(ServerError.NotAllowedError, reason)
+
+    def appended(
+        self,
+        connection: Throttled,
+        producer: Producer,
+        command: CommandSend,
+        body: Buffer,
+        appended: Appended,
+    ) -> None:
+        """An admitted message was appended."""
+        if self.deduplication is not None:
+            self.deduplication.appended(producer.name, command, body, appended)
+        if self.publish_limit is not None:
+            said = command.num_messages
+            messages = messages_in(body, said) if said > 1 else said
+            self.publish_limit.published(connection, messages, len(body))
+
+
+def _is_encrypted(body: Buffer) -> bool:
+    try:
+        return bool(read_message_metadata(body).encryption_keys)
+    except MessageFormatError:
+        return False

@@ -1,4 +1,4 @@
-"""The producers of a topic: names, access modes and topic epochs.
+"""The producers of a topic: names, access modes, topic epochs, and mirrors among them.
 
 A producer's name is unique within a topic. If another producer has the name already, the broker
 sends a PING to that producer's connection. If there is no answer, it closes that connection, and
@@ -28,6 +28,20 @@ A producer enters a topic once and leaves it once. There is no `await` between t
 entering. Leaving (`Producer.leave`) has its effect before it returns, in every state: added,
 waiting, or while the epoch is being stored. Work in the background then finds that the producer
 has left, and does not make it the owner.
+
+What a topic's mirror may do: continue the order of its source, without gaps and doubles.
+
+A mirror is a producer that was opened with the property `pulsemark.mirror.source-cluster`. It sends
+each entry with the source's facts in front (see `metadata.source_stamp`). The topic's policy
+`mirrorSources` says from which clusters it accepts mirrors.
+
+- A mirror goes on after the topic's last entry from its source. The broker looks for that entry
+  each time a mirror is opened, and answers with its position as the last sequence id.
+- An entry that the topic has already is not stored again; its receipt has the position (-1, -1), as
+  Pulsar answers a duplicate.
+- A record set of a Kafka client comes with its tags, which are checked against its bytes.
+- If one entry is refused or fails, all later ones of this producer are refused, too. Else the topic
+  would have a hole that the next mirror does not see. The mirror opens its producer again.
 """
 
 from __future__ import annotations
@@ -35,13 +49,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ...proto.pulsar_api_pb2 import ProducerAccessMode, ServerError
+from ...ledger import Appended
+from ...metadata import BrokerEntryMetadata, Buffer, PrefixError, Sender
+from ...metadata.source_stamp import SourceStamp, split_mirrored
+from ...proto.pulsar_api_pb2 import CommandProducer, ProducerAccessMode, ServerError
 from ..cooperative import Background
 from ..errors import RefusedError, java_refusal
-from .producer import Producer
+from ..subscriptions.consumer import ConsumerConnection
 
-__all__ = ["CLAIMED_EPOCH_MAX", "TopicProducers"]
+if TYPE_CHECKING:
+    from ..memory import Reservation
+
+
+__all__ = [
+    "CLAIMED_EPOCH_MAX",
+    "NAME_SIZE_MAX_BYTES",
+    "DuplicateError",
+    "Mirror",
+    "Producer",
+    "ProducerConnection",
+    "TopicProducers",
+]
 
 
 log = logging.getLogger(__name__)
@@ -314,3 +345,185 @@ class TopicProducers:
             )
         if producer.home is not self:
             raise RefusedError(ServerError.ServiceNotReady, "closed while it was being opened")
+
+
+class DuplicateError(Exception):
+    """The topic has this entry of the source already."""
+
+
+class Mirror:
+    """The state of one mirror's producer.
+
+    Attributes: cluster (the source's name), allowed (whether the topic's policy still names it),
+    follows (its last entry; the next one must not be stored without it).
+    """
+
+    __slots__ = ("_refused", "_stored", "cluster", "follows")
+
+    def __init__(self, cluster: str, stored: tuple[int, int] | None) -> None:
+        """`stored`: the source's position of the topic's last entry from this cluster."""
+        self.cluster = cluster
+        self.follows: Appended | None = None
+        self._stored = stored
+        self._refused = ""
+
+    def admit(
+        self, sent: Buffer, sources: frozenset[str], message_count: int
+    ) -> tuple[memoryview, BrokerEntryMetadata, tuple[int, int]]:
+        """The producer's bytes, the fields to store beside the stamp, and the source's position.
+
+        Raises `DuplicateError`, and `RefusedError` for what a mirror must not send.
+        """
+        if self._refused:
+            reason = f"an earlier entry of this mirror was refused: {self._refused}"
+            raise RefusedError(ServerError.ServiceNotReady, reason)
+        if not allows(sources, self.cluster):
+            raise RefusedError(ServerError.NotAllowedError, not_allowed(self.cluster))
+        try:
+            stamp, body = split_mirrored(sent)
+        except PrefixError as error:
+            raise RefusedError(ServerError.NotAllowedError, str(error)) from error
+        if stamp.cluster != self.cluster:
+            reason = f"the entry is from cluster {stamp.cluster!r}, the mirror {self.cluster!r}"
+            raise RefusedError(ServerError.NotAllowedError, reason)
+        if self._stored is not None and stamp.position <= self._stored:
+            raise DuplicateError
+        _check_record_set(stamp, body, message_count)
+        return body, stamp.metadata(), stamp.position
+
+    def appended(self, position: tuple[int, int], appended: Appended) -> None:
+        """An admitted entry is in the ledger."""
+        self._stored, self.follows = position, appended
+
+    def refuse_the_rest(self, reason: str) -> None:
+        """An entry was refused: so are all later ones."""
+        self._refused = self._refused or reason
+
+
+def _check_record_set(stamp: SourceStamp, body: memoryview, message_count: int) -> None:
+    """Check the bytes of a Kafka client's set. Raises `RefusedError`."""
+    tags = stamp.record_set
+    if tags is None:
+        if bytes(body[:4]) == bytes(4):
+            reason = "a record set of a Kafka client must come with its source_format"
+            raise RefusedError(ServerError.NotAllowedError, reason)
+        return
+    # Imported in a thread when the mirror began: most brokers never have one.
+    from ...kafka.records import RecordSetError, check_mirrored
+
+    try:
+        if tags.message_count != message_count:
+            reason = f"num_messages is {message_count}, the set has {tags.message_count}"
+            raise RefusedError(ServerError.NotAllowedError, reason)
+        check_mirrored(body, tags.source_format, message_count)
+    except RecordSetError as error:
+        reason = f"the record set of entry {stamp.ledger_id}:{stamp.entry_id}: {error.reason}"
+        raise RefusedError(ServerError.ChecksumError, reason) from error
+
+
+def allows(sources: frozenset[str], cluster: str) -> bool:
+    """Whether a policy's list of clusters allows this one."""
+    return cluster in sources or "*" in sources
+
+
+def not_allowed(cluster: str) -> str:
+    """The text for a mirror that the topic's policy does not allow."""
+    return f"mirrors from cluster {cluster!r} are not allowed here: see the policy mirrorSources"
+
+
+#: The longest name of a producer, a consumer or a subscription.
+NAME_SIZE_MAX_BYTES = 1024
+
+
+class ProducerConnection(ConsumerConnection, Protocol):
+    """The connection of a producer."""
+
+    async def has_ended(self) -> bool:
+        """Whether its client is gone, which is not noticed otherwise while it is not read."""
+        ...
+
+    def close_producer(self, producer: Producer) -> None:
+        """Tell the client that the broker closed one of its producers."""
+        ...
+
+    def producer_fenced(self, producer: Producer) -> None:
+        """Another producer took over the topic: refuse this one's next SEND."""
+        ...
+
+    def producer_ready(self, producer: Producer) -> None:
+        """A waiting producer may publish now."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Producer:
+    """A producer on a connection."""
+
+    connection: ProducerConnection
+    producer_id: int
+    request_id: int
+    name: str
+    access_mode: ProducerAccessMode
+    epoch: int
+    #: The epoch that it claims when it reconnects; later the epoch that it owns.
+    topic_epoch: int | None
+    schema_version: bytes = b""
+    connected_since_ms: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    messages_in: int = 0
+    bytes_in: int = 0
+    #: Whether it was added: it does not wait, and was not fenced.
+    may_publish: bool = False
+    is_waiting: bool = False
+    #: Its latest publishes that wait for the disk: a `connection.receipts.Run`. Answers to later
+    #: ones must come after them.
+    run: Any = None
+    #: Counts the memory that the broker needs for it.
+    reservation: Reservation | None = None
+    #: The facts about it that stampers get.
+    sender: Sender | None = None
+    #: Whether it encrypts its messages.
+    is_encrypted: bool = False
+    #: Whether one of its messages was refused that deduplication must find in its turn again.
+    must_open_again: bool = False
+    #: What it may do as a mirror; None: it is an ordinary producer.
+    mirror: Mirror | None = None
+    #: The topic's producers while this one is among them, added or waiting.
+    home: TopicProducers | None = None
+    #: Whether it was closed: it must not enter a topic again.
+    has_left: bool = False
+    #: Whether another producer took over the topic.
+    is_fenced: bool = False
+    #: The broker closed it, and notifies its client later.
+    is_disconnected: bool = False
+
+    def leave(self) -> None:
+        """Leave: the client closed it, or its connection is lost. May be called twice."""
+        self.has_left = True
+        self.may_publish = False
+        if self.home is not None:
+            self.home.remove(self)
+
+    def disconnect(self) -> None:
+        """The broker closes it, and it is in no topic any more. The caller notifies its client."""
+        self.home = None
+        self.may_publish = False
+        self.is_disconnected = True
+
+    @classmethod
+    def from_command(
+        cls, connection: ProducerConnection, command: CommandProducer, name: str, now_ms: int
+    ) -> Producer:
+        """Make the producer for a PRODUCER command."""
+        return cls(
+            connection=connection,
+            producer_id=command.producer_id,
+            request_id=command.request_id,
+            name=name,
+            access_mode=command.producer_access_mode,
+            epoch=command.epoch,
+            topic_epoch=command.topic_epoch if command.HasField("topic_epoch") else None,
+            connected_since_ms=now_ms,
+            is_encrypted=command.encrypted,
+            properties={pair.key: pair.value for pair in command.metadata},
+        )

@@ -1,4 +1,4 @@
-"""The registry of a data folder's topics: all names, and the open topics.
+"""The topics of a broker: opened, created and deleted.
 
 Tenants, namespaces and partitioned topics are in the store's catalog; commands read a copy in
 memory. Blocking work (opening a ledger, changing the catalog) runs in the executor, one piece of
@@ -7,10 +7,18 @@ work per topic at a time.
 A topic is opened at its first use, and created if it does not exist and `create` allows that.
 Opening and deleting use one lock. A topic to be deleted is closed when it is found unused, in one
 step. So a later caller finds it closed and is refused.
+
+Creation of topics: which ones are created when clients use them, and how that is stored.
+
+Each change of the catalog is a synced transaction. A client that opens thousands of topics would
+wait for thousands of them; names that arrive during one transaction share the next one
+(`Additions`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -22,31 +30,45 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background, Turns
-from ..errors import RefusedError
+from ..errors import LimitReachedError, RefusedError
 from ..policies.catalogue import POLICIES
-from ..policies.levels import Policies
 from ..policies.own_policies import MIRRORS, MirrorPolicies, StampPolicy
+from ..policies.policy import Policies
+from ..policies.pulsar_policies import AUTO_TOPIC_CREATION, MAX_TOPICS
 from ..policies.topic_rules import rules_of
 from ..storage import Storage
 from ..subscriptions.delayed import DelayedTotal
 from .catalog_writer import CatalogWriter
-from .creation import Additions, check_room
 from .deduplication import SNAPSHOT_KIND
 from .entry_formats import EntryFormats
-from .leader_epochs import LeaderEpochs, leader_name
-from .name_locks import NameLocks
 from .namespaces import Namespaces
 from .non_persistent import NonPersistentTopics
-from .partitioned_topics import PartitionedTopics
-from .partitions import finish_deletions, is_owned, open_all, share_subscriptions
-from .policy_store import TOPIC_POLICY_KIND, PolicyStore, stored_policies
-from .rule_keeping import RuleKeeping
-from .stamp_policies import StampPolicies
+from .partitioned_topics import (
+    PartitionedTopics,
+    finish_deletions,
+    is_owned,
+    open_all,
+    share_subscriptions,
+)
+from .policy_store import (
+    TOPIC_POLICY_KIND,
+    PolicyStore,
+    RuleKeeping,
+    StampPolicies,
+    stored_policies,
+)
 from .topic import Topic
-from .topic_marks import TopicMarks
-from .topic_names import TopicNames, invalid_name
+from .topic_marks import LeaderEpochs, TopicMarks, leader_name
+from .topic_names import NameLocks, TopicNames, invalid_name
 
-__all__ = ["Topics"]
+__all__ = [
+    "Additions",
+    "Topics",
+    "check_room",
+    "creates",
+    "is_beyond_partitions",
+    "partitions_created",
+]
 
 RunBlocking = Callable[..., Awaitable[Any]]
 DeletionHook = Callable[[TopicName], Awaitable[None]]
@@ -401,3 +423,76 @@ class Topics:
             topic.close()
             await self.turns.work(topic.disconnect())
             await topic.producers.settled()
+
+
+log = logging.getLogger(__name__)
+
+MAX_AT_ONCE = 1_000
+
+
+def creates(topics: Topics, name: TopicName) -> bool:
+    """Whether a topic is created when a client produces to it or subscribes."""
+    return bool(topics.policies.applied(name, AUTO_TOPIC_CREATION)["allowAutoTopicCreation"])
+
+
+def partitions_created(topics: Topics, name: TopicName) -> int:
+    """With how many partitions a topic is created when a client uses it; 0: without partitions."""
+    policy = topics.policies.applied(name, AUTO_TOPIC_CREATION)
+    if name.partition_index >= 0 or policy.get("topicType") != "partitioned":
+        return 0
+    return int(policy.get("defaultNumPartitions") or 1)
+
+
+def is_beyond_partitions(topics: Topics, name: TopicName) -> bool:
+    """Whether this names a partition that its partitioned topic does not have."""
+    count = topics.partitions_of(name.partitioned)
+    return bool(count) and name.partition_index >= count
+
+
+def check_room(topics: Topics, namespace: str, more: int) -> None:
+    """Raise `LimitReachedError` if a namespace may not have so many more topics."""
+    levels = topics.policies[MAX_TOPICS]
+    most = levels.of_namespace(namespace)
+    most = levels.default if most is None else most
+    if most and topics.names.count_of(namespace) + more > most:
+        reason = "Exceed maximum number of topics in namespace."
+        raise LimitReachedError(ServerError.NotAllowedError, reason)
+
+
+class Additions:
+    """The topics that are being created."""
+
+    def __init__(self, store: Storage, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+        self._store = store
+        self._run_blocking = run_blocking
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._running: asyncio.Task[None] | None = None
+
+    async def add(self, name: str) -> None:
+        """Return when the topic is in the catalog, or could not be created.
+
+        Opening it tries again if it is not there, and reports what is wrong.
+        """
+        if name not in self._waiting:
+            self._waiting[name] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting[name]
+        if self._running is None:
+            self._running = asyncio.ensure_future(self._run())
+        await asyncio.shield(waiting)
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                names = list(self._waiting)[:MAX_AT_ONCE]
+                taken = [self._waiting.pop(name) for name in names]
+                try:
+                    await self._run_blocking(self._store.add_topics, names)
+                except (LedgerError, OSError):
+                    pass  # opening each of them says what is wrong
+                except Exception:
+                    log.exception("%d topics could not be created together", len(names))
+                finally:
+                    for waiting in taken:
+                        waiting.set_result(None)
+        finally:
+            self._running = None

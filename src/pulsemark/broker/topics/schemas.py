@@ -33,11 +33,18 @@ from ...proto.pulsar_api_pb2 import Schema, ServerError
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
-from .avro_schemas import AvroDefinition, Steps
 from .catalog_writer import CatalogWriter
 from .policy_store import PolicyStore
-from .schema_compatibility import ALWAYS_COMPATIBLE, check_compatible, check_consumer
-from .schema_data import AVRO_KINDS, check_schema_data, kind_of
+from .schema_definitions import (
+    ALWAYS_COMPATIBLE,
+    AVRO_KINDS,
+    AvroDefinition,
+    Steps,
+    check_compatible,
+    check_consumer,
+    check_schema_data,
+    kind_of,
+)
 from .topic import Topic
 
 __all__ = [

@@ -44,10 +44,10 @@ from ..policies.topic_rules import NO_RULES, TopicRules
 from ..subscriptions.consumer import Consumer, closing
 from ..subscriptions.delayed import DelayedTotal
 from ..subscriptions.kafka_entries import BeingConvertedError, Conversions, read_entries
-from ..subscriptions.positions import batch_size_of, position_of
+from ..subscriptions.seek import batch_size_of, position_of
 from ..subscriptions.subscription import Subscription
-from .admission import Admission
 from .deduplication import Deduplication
+from .policy_store import Admission
 from .producers import TopicProducers
 
 __all__ = ["SubscribeLimits", "Topic", "TopicInUseError"]

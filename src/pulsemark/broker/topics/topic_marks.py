@@ -1,27 +1,60 @@
-"""What the catalog has about a topic beside its policies: its epoch, and where it was terminated.
+"""What is kept about a topic beside its policies: its epochs, and where it was terminated.
 
 A topic's epoch counts its exclusive producers. A terminated topic can be read, and never gets
 another message. Both go with the topic.
+
+The policy `leaderEpochs`: whether a leader epoch begins when a broker takes a topic over.
+
+A topic's log can be copied, and copies can diverge after an unclean stop. With epochs, their common
+part can be found: each broker that takes the topic over begins the next epoch with a control entry
+that names it, before it takes any other entry (the proposal for enriched message metadata,
+KAFKA-1211). `ledger.epochs.common_point` has the rule for followers.
+
+A broker takes a topic over when it opens a log in which another broker's entries are: a broker of
+another process, or an earlier one of this process. It does not matter how that one ended. A topic
+that this broker created has no such entries; its epoch is 0.
+
+The value is true or false, at three levels as `brokerEntryMetadata`. It is on by default for topics
+that take Kafka's record sets, as Kafka's clients expect. For others it is off by default, because
+the control entry takes an index, and consumers of Pulsar that count on indexes without gaps would
+miss it. If it is switched on for an open topic that was taken over before, the epoch begins then.
+
+If the control entry cannot be stored, the topic is opened all the same, since its entries can be
+read. But no producer can be opened until the epoch has begun, and those that are open are closed.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...ledger import Position
+from ...ledger import LedgerError, Position, StaleEpochError
+from ...metadata import StampError
+from ...proto.pulsar_api_pb2 import ServerError
+from ...wire import TopicName
+from ..cooperative import Background
+from ..errors import RefusedError
+from ..policies.own_policies import EPOCHS
+from ..policies.policy import Levels
+from ..storage import durable
 from ..subscriptions.subscription import tell_if_ended
 from .catalog_writer import CatalogWriter, Change
+from .entry_formats import KAFKA_POLICY
 from .producers import CLAIMED_EPOCH_MAX
+from .topic_names import NameLocks
 
 if TYPE_CHECKING:
     from ...ledger.store import MetadataStore
     from ..cooperative import Turns
-    from .name_locks import NameLocks
+    from .registry import Topics
     from .topic import Topic
     from .topic_names import TopicNames
 
-__all__ = ["TopicMarks"]
+
+__all__ = ["LeaderEpochs", "TopicMarks", "leader_name"]
 
 EPOCH_KIND = "topic-epoch"
 TERMINATED_KIND = "terminated-topic"
@@ -126,3 +159,102 @@ class TopicMarks:
             self._ends.pop(name, None)
 
         await self._writer.in_turn(turn)
+
+
+log = logging.getLogger(__name__)
+
+TOPICS_AT_ONCE = 64
+MAX_NAME_CHARACTERS = 60
+
+
+class LeaderEpochs(Levels[bool]):
+    """The policy at all levels, and the epochs of the topics of one registry."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        run_blocking: Callable[..., Awaitable[Any]],
+        background: Background,
+        *,
+        leader: str,
+    ) -> None:
+        """`leader` names this broker in the epochs that it begins, in the `background`."""
+        super().__init__(EPOCHS, topics.config.leader_epochs_enabled, topics.policy_store)
+        self.leader = leader
+        self._topics = topics
+        self._run_blocking = run_blocking
+        self._background = background
+        self._beginning = NameLocks()
+
+    # -- the policy -----------------------------------------------------------------------------
+
+    def default_of(self, name: TopicName) -> bool:
+        """The broker's value; topics that take Kafka's record sets have epochs."""
+        return self.default or self._store.in_topic(name, KAFKA_POLICY) is not None
+
+    async def changed_in_namespace(self, namespace: str) -> None:
+        """Begin the epochs that are due in a namespace."""
+        await self._begin_in(self._topics.names_in(namespace))
+
+    async def changed_in_topic(self, name: TopicName) -> None:
+        """Begin the epochs that are due in a topic and its partitions."""
+        await self.begin_in_topic(name)
+
+    async def begin_in_topic(self, name: TopicName) -> None:
+        """Begin the epochs that are due in a topic and its partitions. A failure is logged."""
+        partitions = range(self._topics.partitions_of(name))
+        await self._begin_in([str(name), *(str(name.partition(index)) for index in partitions)])
+
+    async def _begin_in(self, names: list[str]) -> None:
+        """Begin the epochs of those topics that are open. Each one that fails is logged."""
+        for at in range(0, len(names), TOPICS_AT_ONCE):
+            found = (self._topics.open_topics.get(full) for full in names[at : at + TOPICS_AT_ONCE])
+            await asyncio.gather(*(self.try_to_begin(topic) for topic in found if topic))
+
+    # -- the epochs -----------------------------------------------------------------------------
+
+    def is_due(self, topic: Topic) -> bool:
+        """Whether the broker took the topic over, and has to begin an epoch."""
+        return topic.ledger.was_taken_over and self.applied(topic.topic_name)
+
+    async def begin_if_due(self, topic: Topic) -> None:
+        """Begin an epoch if the broker took the topic over and has not begun one. Durable.
+
+        Raises `RefusedError` if the control entry cannot be stored; then no epoch has begun.
+        """
+        if topic.terminated_at is None and self.applied(topic.topic_name):
+            # To its end: the next caller must not begin another one while this one is stored.
+            await self._background.run_to_end(self._begin_alone(topic))
+
+    async def _begin_alone(self, topic: Topic) -> None:
+        ledger = topic.ledger
+        async with self._beginning.held(topic.name):
+            while ledger.was_taken_over:
+                begin = partial(ledger.begin_epoch, ledger.epoch + 1, leader=self.leader)
+                try:
+                    begun = await self._run_blocking(begin)
+                except StaleEpochError:
+                    continue  # a controller began one meanwhile
+                except (LedgerError, StampError, OSError, ValueError) as error:
+                    raise RefusedError(
+                        ServerError.PersistenceError,
+                        f"{topic.name}: its leader epoch could not begin: {error}",
+                    ) from error
+                await durable(begun.commit)
+
+    async def try_to_begin(self, topic: Topic) -> None:
+        """As `begin_if_due`, but a failure is logged, and closes the producers that are open.
+
+        When they are opened again, they try again.
+        """
+        try:
+            await self.begin_if_due(topic)
+        except RefusedError as refusal:
+            log.warning("%s; producers are refused until it has", refusal.message)
+            await self._topics.turns.work(topic.producers.disconnecting())
+
+
+def leader_name(broker_name: str, owner_id: str) -> str:
+    """The name of a leader: unique, and for people to recognise."""
+    shown = "".join(c for c in broker_name if c.isprintable())[:MAX_NAME_CHARACTERS]
+    return f"{shown} {owner_id}".strip()

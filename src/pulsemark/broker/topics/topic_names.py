@@ -1,4 +1,4 @@
-"""The full names of topics, sorted, by namespace.
+"""The full names of topics: sorted by namespace, checked, and locked one by one.
 
 A broker can have a hundred thousand topics, and clients that subscribe to a pattern often ask for
 the topics of a namespace. So each namespace has its own sorted list, which is only copied: no
@@ -9,8 +9,10 @@ search in all names, and no sorting.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from itertools import chain
 
 from ...proto.pulsar_api_pb2 import ServerError
@@ -19,7 +21,7 @@ from ...wire.topic_name import is_entity_name
 from ..errors import RefusedError
 from .topic_watchers import TopicWatchers
 
-__all__ = ["TopicNames", "invalid_name"]
+__all__ = ["NameLocks", "TopicNames", "invalid_name"]
 
 DOMAINS = ("persistent", "non-persistent")
 
@@ -116,3 +118,32 @@ def _reason(name: str) -> str | None:
         full = name if separator else f"persistent://{name}"
         return f"Invalid topic name: {full}. Topic local name must not be blank."
     return None
+
+
+class NameLocks:
+    """Locks by name. A lock exists only while it is held or waited for."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._users: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """The number of names whose lock is held or waited for."""
+        return len(self._locks)
+
+    def names(self) -> list[str]:
+        """The names whose lock is held or waited for."""
+        return list(self._locks)
+
+    @asynccontextmanager
+    async def held(self, name: str) -> AsyncIterator[None]:
+        """Hold the lock of `name`. Other callers wait, and get it in the order of their calls."""
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        self._users[name] = self._users.get(name, 0) + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._users[name] -= 1
+            if not self._users[name]:
+                del self._users[name], self._locks[name]

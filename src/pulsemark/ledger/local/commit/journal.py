@@ -359,18 +359,34 @@ class Journal:
     def free(self, first_id: int, last_id: int) -> None:
         """Free the files of the ended journals ``first_id`` to ``last_id``, synced elsewhere.
 
-        Frees all that it can; raises OSError if some could not be freed.
+        Frees all that it can; raises OSError if some could not be freed. If an older one is kept,
+        the newest one keeps its header: without it recovery in interval mode would take the older
+        one for the last, and cut off what segments got after it.
         """
         error: OSError | None = None
-        for slot, journal_id in sorted(self._in_use.items(), key=lambda item: item[1]):
-            if first_id <= journal_id <= last_id:
-                try:
-                    self._free(slot)
-                    del self._in_use[slot]
-                except OSError as failure:
-                    error = failure
+        in_use = sorted(self._in_use.items(), key=lambda item: item[1])
+        due = [slot for slot, journal_id in in_use if first_id <= journal_id <= last_id]
+        if self._sync_interval_ms and due and in_use[0][1] < first_id:
+            self._empty(due.pop())  # first, so that one of them is there at every moment
+        for slot in due:
+            try:
+                self._free(slot)
+                del self._in_use[slot]
+            except OSError as failure:
+                error = failure
         if error is not None:
             raise error
+
+    def _empty(self, slot: int) -> None:
+        """Cut the blocks off a file. One that must not be synced again may get them back."""
+        fd = self._files.open(journal_path(self._folder, slot), os.O_RDWR)
+        try:
+            if self._files.size(fd) > JOURNAL_HEADER_SIZE:
+                self._files.ftruncate(fd, JOURNAL_HEADER_SIZE)
+                if slot not in self._failed:
+                    self._files.fdatasync(fd)
+        finally:
+            self._close(fd)
 
     def _free(self, slot: int) -> None:
         if slot not in self._failed:
@@ -453,7 +469,8 @@ def replay(
     report = ReplayReport(last_id=max(found, default=0))
     chain = _chain(found)
     for number, journal in enumerate(chain):
-        if journal.header.sync_interval_ms == 0 or _is_gone(chain[: number + 1]):
+        is_after_freed = _is_gone(chain[: number + 1]) or _is_empty(files, journal)
+        if journal.header.sync_interval_ms == 0 or is_after_freed:
             report.segment_ends.clear()
         for block in journal_blocks(files, journal):
             if block.groups is None:
@@ -475,6 +492,15 @@ def _is_gone(chain: list[JournalFile]) -> bool:
     return named != (chain[-2].header.journal_id if len(chain) > 1 else 0)
 
 
+def _is_empty(files: Files, journal: JournalFile) -> bool:
+    """Whether it has only its header: its blocks were freed while an older journal was kept."""
+    fd = files.open(journal.path, os.O_RDONLY)
+    try:
+        return files.size(fd) <= JOURNAL_HEADER_SIZE
+    finally:
+        files.close(fd)
+
+
 def journals(files: Files, folder: Path) -> list[JournalFile]:
     """The journals that count, oldest first. Raises UnsupportedVersionError."""
     return _chain(_headers(files, folder))
@@ -485,7 +511,9 @@ def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]
     path, key, end = journal.path, journal.header.block_key, journal.end
     fd = files.open(path, os.O_RDONLY)
     try:
-        size = files.size(fd) if end is None else end
+        size = files.size(fd)
+        if end is not None and size > JOURNAL_HEADER_SIZE:
+            size = end
         at = JOURNAL_HEADER_SIZE
         while at < size:
             groups = _block_at(files, fd, key, at, size)

@@ -7,9 +7,14 @@ import json
 import pytest
 
 from pulsemark.broker.errors import IncompatibleSchemaError, InvalidSchemaError
-from pulsemark.broker.topics import avro_schemas
-from pulsemark.broker.topics.avro_schemas import AvroDefinition, Steps, check_reads
-from pulsemark.broker.topics.schema_compatibility import check_compatible, check_consumer
+from pulsemark.broker.topics import schema_definitions
+from pulsemark.broker.topics.schema_definitions import (
+    AvroDefinition,
+    Steps,
+    check_compatible,
+    check_consumer,
+    check_reads,
+)
 from pulsemark.proto.pulsar_api_pb2 import Schema
 
 
@@ -76,7 +81,7 @@ def test_a_recursive_schema_reads_itself():
 
 def test_a_comparison_stops_after_its_steps(monkeypatch):
     """Two large unions cost the limit of steps, and not the product of their branches."""
-    monkeypatch.setattr(avro_schemas, "MAX_STEPS", 1_000)
+    monkeypatch.setattr(schema_definitions, "MAX_STEPS", 1_000)
     union = [record("int", name=f"R{n}") for n in range(60)]
     other = [record("string", name=f"R{n}") for n in range(60)]
     with pytest.raises(IncompatibleSchemaError, match="more than 1000 steps"):
@@ -94,15 +99,15 @@ def test_the_versions_of_a_topic_share_the_steps_of_a_request(monkeypatch, kind)
         schema = Schema(name="", schema_data=sized + sized, type=Schema.KeyValue)
         for part in ("key", "value"):
             schema.properties.add(key=f"{part}.schema.type", value="AVRO")
-    monkeypatch.setattr(avro_schemas, "MAX_STEPS", 2_000)
+    monkeypatch.setattr(schema_definitions, "MAX_STEPS", 2_000)
     made: list[bytes] = []
-    parse = avro_schemas._parse
+    parse = schema_definitions._parse
 
     def counted(value, what):
         made.append(b"")
         return parse(value, what)
 
-    monkeypatch.setattr(avro_schemas, "_parse", counted)
+    monkeypatch.setattr(schema_definitions, "_parse", counted)
     steps = Steps()
     check_compatible([schema], schema, "FULL_TRANSITIVE", steps)
     check_compatible([schema] * 3, schema, "FULL_TRANSITIVE", steps)
@@ -117,13 +122,13 @@ def test_the_versions_of_a_topic_share_the_steps_of_a_request(monkeypatch, kind)
 def test_a_request_pauses_while_it_compares(monkeypatch):
     """Other threads get the interpreter: it pauses in proportion to its steps."""
     pauses: list[float] = []
-    monkeypatch.setattr("pulsemark.broker.topics.avro_schemas.time.sleep", pauses.append)
+    monkeypatch.setattr("pulsemark.broker.topics.schema_definitions.time.sleep", pauses.append)
     steps = Steps()
-    for _ in range(10 * avro_schemas.STEPS_AT_ONCE):
+    for _ in range(10 * schema_definitions.STEPS_AT_ONCE):
         steps.spend(1)
     steps.spend(10_000)
     assert len(pauses) == 11
-    assert sum(pauses) == pytest.approx((steps.most - steps.left) * avro_schemas.PAUSE_S)
+    assert sum(pauses) == pytest.approx((steps.most - steps.left) * schema_definitions.PAUSE_S)
 
 
 @pytest.mark.parametrize("value", [["null", "int"], 5, {"type": "record"}, {"type": "nope"}])

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pulsemark.broker.connection import shutdown
-from pulsemark.broker.connection.shutdown import Ending
+from pulsemark.broker.connection import closing
+from pulsemark.broker.connection.closing import Ending
 
 TIMEOUT_S = 8.0
 
@@ -39,7 +39,7 @@ def clock(monkeypatch):
         made.now_s += delay_s
 
     fake = SimpleNamespace(get_running_loop=lambda: made, sleep=sleep)
-    monkeypatch.setattr(shutdown, "asyncio", fake)
+    monkeypatch.setattr(closing, "asyncio", fake)
     return made
 
 
