@@ -293,10 +293,7 @@ class RecordBuilder:
         else:  # both the stampers and the time index may read the header
             header = None if self.stamps_time else MessageHeader(body)
             prefix = self._prefix(entries, now_ms, index - 1, header)
-        size, prefix_size = len(prefix) + len(body), len(prefix)
-        if size > self._options.max_entry_size_bytes or prefix_size > MAX_PREFIX_BYTES:
-            raise_too_large(self._topic, prefix, size, self._options.max_entry_size_bytes)
-        size += run.overhead_bytes[body_check]
+        size = self._entry_size_bytes(prefix, body) + run.overhead_bytes[body_check]
         if begins := what_begins(tail, size, messages, age_ms, self._options):
             return begins
         parts = run.pack(tail.entry_id, kind, messages, now_ms, index - 1, prefix, body, body_check)
@@ -350,6 +347,14 @@ class RecordBuilder:
             self._topic, now_ms, index, messages, body, base=base, sender=sender, header=header
         )
         return pack(base) if base is not None and not prefix else prefix
+
+    def _entry_size_bytes(self, prefix: bytes, body: Buffer) -> int:
+        """Prefix and body together. Raises EntryTooLargeError."""
+        prefix_size = len(prefix)
+        size = prefix_size + len(body)
+        if size > self._options.max_entry_size_bytes or prefix_size > MAX_PREFIX_BYTES:
+            raise_too_large(self._topic, prefix, size, self._options.max_entry_size_bytes)
+        return size
 
 
 def _first_of(entries: NewEntries) -> NewEntries:
@@ -647,9 +652,9 @@ class ManagedLedger(TopicLog):
         sender: Sender | None,
     ) -> NewEntries:
         """As many of the first entries as may be appended together. Raises for the first one."""
-        if not kind and base is None and self._builder.is_plain:
+        if len(bodies) > 1 and not kind and base is None and self._builder.is_plain:
             count = sound_count(bodies)
-            if count and min(counts) > 0 and max(counts) <= MAX_MESSAGE_COUNT:
+            if count > 1 and min(counts) > 0 and max(counts) <= MAX_MESSAGE_COUNT:
                 if count < len(bodies):
                     bodies, counts = bodies[:count], counts[:count]
                 return bodies, BODY_CRC_PRODUCER, counts, kind, None, sender

@@ -121,9 +121,8 @@ class Run:
         counters.messages_in += messages
         counters.bytes_in += size_bytes
         counters.write_latency_ms.add(latency_ms, entries)
-        largest_bytes = max(sizes_bytes)
-        if min(sizes_bytes) == largest_bytes:
-            counters.entry_size_bytes.add(largest_bytes, entries)
+        if min(sizes_bytes) == max(sizes_bytes):
+            counters.entry_size_bytes.add(sizes_bytes[0], entries)
         else:
             for each_bytes, times in Counter(sizes_bytes).items():
                 counters.entry_size_bytes.add(each_bytes, times)
