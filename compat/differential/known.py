@@ -368,6 +368,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         )
     ),
     ("raw_answers", "POST /admin/v2/tenants/xT *", JAVA),
+    ("rest_absent_topics_and_namespaces", "GET non-persistent * lastMessageId", TENANT),
     ("rest_odd_paths", "GET //admin/*", ABSENT_PARTS),
     ("rest_odd_paths", "* /worker/*", ABSENT_PARTS),
     ("rest_clusters_and_brokers", "DELETE /admin/v2/clusters/absent", ABSENT_PARTS),
