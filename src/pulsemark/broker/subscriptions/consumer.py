@@ -33,9 +33,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from ...compaction.compacted_log import CompactedLog
-from ...ledger import Entry, Position
+from ...ledger import Entry, EntryKind, Position
 from ...metadata import BrokerEntryMetadata, Buffer, client_prefix, pack, peek
-from ...metadata.source_stamp import RECORD_SET_FIELDS, STORED_PROPERTY, record_set_tags_of
+from ...metadata.source_stamp import (
+    CONTROL_FIELDS,
+    RECORD_SET_FIELDS,
+    STORED_PROPERTY,
+    WITH_CONTROL,
+    record_set_tags_of,
+)
+from ...proto.broker_entry_pb2 import CONTROL
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta
 from ...wire import commands
 from .sticky_keys import murmur3_32
@@ -143,6 +150,7 @@ class Consumer:
         "sendings",
         "subscription",
         "unacked_messages",
+        "wants_control",
         "wants_stored",
     )
 
@@ -169,6 +177,8 @@ class Consumer:
         self.properties = {pair.key: pair.value for pair in command.metadata}
         #: Whether it gets entries in Kafka's format as they are stored.
         self.wants_stored = STORED_PROPERTY in self.properties
+        #: Whether it is told of control entries, too.
+        self.wants_control = self.properties.get(STORED_PROPERTY) == WITH_CONTROL
         self.connected_since_ms = connected_since_ms
         #: The topic's compacted form, if the consumer reads that; None: it reads the log.
         self.compacted: CompactedLog | None = None
@@ -194,7 +204,9 @@ class Consumer:
         ledger_id, entry_id = entry.position
         subscription = self.subscription
         parts: list[Buffer] = [entry.body]
-        if self.wants_stored and record_set_tags_of(peek(entry.prefix)) is not None:
+        if entry.kind is EntryKind.CONTROL:
+            parts = [self._control_prefix(entry)]
+        elif self.wants_stored and record_set_tags_of(peek(entry.prefix)) is not None:
             parts.insert(0, self._record_set_prefix(entry))
         elif self.connection.exposes_entry_metadata and entry.prefix_size_bytes:
             delivered = frozenset() if subscription is None else subscription.topic.delivered_fields
@@ -237,6 +249,12 @@ class Consumer:
         assert tags is not None
         tags.write(metadata)
         return pack(metadata)
+
+    def _control_prefix(self, entry: Entry) -> bytes:
+        """All that a mirror needs to know of a control entry: that it is one."""
+        if self.connection.exposes_entry_metadata:
+            return client_prefix(entry.prefix, CONTROL_FIELDS)
+        return pack(BrokerEntryMetadata(entry_kind=CONTROL))
 
     def count_sent(self, messages: int, size_bytes: int, entries: int, now_ms: int) -> None:
         """Entries were sent together: take their `messages` off the permits, and count them."""
