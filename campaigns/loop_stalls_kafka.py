@@ -30,10 +30,10 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.memory_records import MemoryRecordsBuilder
 from monitored_broker import MonitoredBroker
 
+from pulsemark.kafka.protocol import APIS
 from pulsemark.kafka.records.batch import BatchFields, build
 from pulsemark.kafka.records.convert import to_legacy
 from pulsemark.kafka.records.record import Record, Work
-from pulsemark.kafka.wire import APIS
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))

@@ -117,10 +117,10 @@ def test_layers_are_kept() -> None:
             "Rooms of the broker",
         ),
         ("kafka/astray.py", "from ..broker import Broker", "Layers"),
-        ("kafka/wire/astray.py", "import socket", "Kafka's protocol does no I/O"),
+        ("kafka/protocol.py", "import socket", "Kafka's protocol does no I/O"),
         (
             "pipeline/astray.py",
-            "from ..kafka.wire import Connection",
+            "from ..kafka.protocol import Connection",
             "Spark knows nothing of Kafka",
         ),
         ("unheard_of/__init__.py", '"""A package no contract names."""', "Layers"),

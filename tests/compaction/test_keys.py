@@ -120,6 +120,26 @@ def test_stages(topic: ManagedLedger, stage: int, expected: list[bytes]) -> None
     assert [key for _, key, _ in left(topic)] == expected
 
 
+@pytest.mark.parametrize(("stage", "expected"), [(1, [b"d"]), (2, [b"b", b"c", b"d"])])
+def test_batching_changes_nothing(topic: ManagedLedger, stage: int, expected: list[bytes]) -> None:
+    """A null deletes by the stage of the moment, alone in its set or beside other records."""
+    for row in ((b"b", b"1", 0), (b"c", b"1", 0)):
+        publish(topic, 2, 0, [row])
+    publish(topic, 2, 0, [(b"b", None, 0)])
+    publish(topic, 2, 0, [(b"c", None, 0), (b"d", b"1", 0)])
+    compact(topic, tombstone_stage=stage)
+    assert [key for _, key, _ in left(topic)] == expected
+
+
+def test_an_empty_value_of_kafkas_is_a_value(topic: ManagedLedger) -> None:
+    """It stays, where an empty message of Pulsar's deletes its key."""
+    publish(topic, 2, 0, [(b"a", b"", 0)])
+    publish_pulsar(topic, "b", b"1")
+    publish_pulsar(topic, "b", b"")
+    compact(topic)
+    assert left(topic) == [(0, b"a", b"")]
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 def test_null_of_old_formats_deletes_in_each_stage(topic: ManagedLedger, magic: int) -> None:
     """In magic 0 and 1 there is no flag: a null value deletes in stage 2 as well."""

@@ -209,7 +209,7 @@ def raw_set():
 
 def test_fetch_request_versions_are_those_of_the_table():
     """The tests above use the newest version that is served."""
-    from pulsemark.kafka.wire import APIS
+    from pulsemark.kafka.protocol import APIS
 
     assert APIS[FetchRequest.API_KEY].highest == 11
 

@@ -21,16 +21,16 @@ from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.broker import cooperative
 from pulsemark.broker.cooperative import Turns
-from pulsemark.kafka import endpoint, reading, session, shown_entries
+from pulsemark.kafka import endpoint, protocol, reading
 from pulsemark.kafka.groups import offsets as group_offsets
 from pulsemark.kafka.handlers import producing
 from pulsemark.kafka.partitions import KafkaPartition
+from pulsemark.kafka.ports import Figures
+from pulsemark.kafka.records import Fetched, fetch, produced, validate_produced
 from pulsemark.kafka.records import batch as batches
-from pulsemark.kafka.records import fetch, produced, validate_produced
 from pulsemark.kafka.records.batch import BatchFields
 from pulsemark.kafka.records.convert import to_legacy
 from pulsemark.kafka.records.record import Codec, Record, Work
-from pulsemark.kafka.wire import connection
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 
@@ -228,7 +228,7 @@ def test_very_many_partitions_that_do_not_exist_are_answered_in_turns(
 ):
     """Looking them up takes turns; decoding the request and encoding the answer take a thread."""
     on_loop = []
-    for module, name in ((session, "decode_body"), (session, "encode")):
+    for module, name in ((endpoint, "decode_body"), (endpoint, "encode")):
         work = getattr(module, name)
 
         def spied(*args, work=work):
@@ -236,7 +236,7 @@ def test_very_many_partitions_that_do_not_exist_are_answered_in_turns(
             return work(*args)
 
         monkeypatch.setattr(module, name, spied)
-    monkeypatch.setattr(connection, "DECODED_AT_ONCE_BYTES", 1_000)
+    monkeypatch.setattr(protocol, "DECODED_AT_ONCE_BYTES", 1_000)
     assert ask(raw, topic) == [3] * COUNT
     assert max(slices.values()) == 1
     assert len(slices) >= COUNT
@@ -304,7 +304,7 @@ def conversions(monkeypatch):
         running.pop()
         return made
 
-    monkeypatch.setattr(shown_entries, "fetch", counted)
+    monkeypatch.setattr(reading, "fetch", counted)
     return most
 
 
@@ -356,8 +356,8 @@ def test_conversions_that_nobody_asks_for_are_forgotten():
         async def run(make):
             return make()
 
-        kept = shown_entries.Conversions(run, lambda: now_s)
-        large = 1, bytes(shown_entries.KEPT_BYTES // 2 + 1)
+        kept = reading.Conversions(Figures(), run, lambda: now_s)
+        large = Fetched((), reading.KEPT_BYTES // 2 + 1, Work())
         calls = []
 
         def make(name):
@@ -371,7 +371,7 @@ def test_conversions_that_nobody_asks_for_are_forgotten():
         await ask("b")
         await ask("a")
         assert calls == ["a", "b", "a"]
-        now_s += 2 * shown_entries.KEPT_S
+        now_s += 2 * reading.KEPT_S
         kept.drop_unused()
         await ask("a")
         assert calls == ["a", "b", "a", "a"]
@@ -395,9 +395,9 @@ def test_large_requests_of_many_clients_are_decoded_a_few_at_a_time(
         await handle(self, request)
         inside.remove(request)
 
-    handle = session.KafkaSession.handle_large_now
-    monkeypatch.setattr(session.KafkaSession, "handle_large_now", counted)
-    monkeypatch.setattr(connection, "DECODED_AT_ONCE_BYTES", 1_000)
+    handle = endpoint.KafkaSession.handle_large_now
+    monkeypatch.setattr(endpoint.KafkaSession, "handle_large_now", counted)
+    monkeypatch.setattr(protocol, "DECODED_AT_ONCE_BYTES", 1_000)
     clients = [RawKafka.from_url(kafka_broker.kafka_url) for _ in range(3 * limit)]
     for client in clients:
         client.send(OffsetCommitRequest, 2, **commit_fields(topic, range(COUNT)))

@@ -13,7 +13,7 @@ from pulsemark.metadata import (
     peek,
 )
 from pulsemark.metadata.builtin_stampers import BUILT_IN, STAMPERS
-from pulsemark.proto.broker_entry_pb2 import CONTROL, SOURCE_KAFKA_MAGIC_2
+from pulsemark.proto.broker_entry_pb2 import CONTROL, SOURCE_KAFKA_MAGIC_2, SourceFormat
 from pulsemark.proto.pulsar_api_pb2 import LZ4, KeyValue
 
 TOPIC = "persistent://public/default/letters"
@@ -53,6 +53,17 @@ def test_all_of_them():
         "send_time_ms": 77,
         "broker_name": "broker:6650",
     }
+
+
+@pytest.mark.parametrize(("magic", "at", "time_ms"), [(0, 18, 0), (1, 18, 77), (2, 35, 77)])
+def test_the_send_time_of_a_kafka_set(magic, at, time_ms):
+    """Its header has it, but for magic 0; a time that no producer gave is left out."""
+    source = SourceFormat.Name(SOURCE_KAFKA_MAGIC_2 - 2 + magic)
+    for sent_ms, written_ms in ((77, time_ms), (-1, 0)):
+        body = bytes(at) + sent_ms.to_bytes(8, "big", signed=True) + bytes(40)
+        base = BrokerEntryMetadata(source_format=source)
+        found = stamped(["send-time"], body, base=base)
+        assert found.get("send_time_ms", 0) == written_ms
 
 
 def test_time_and_index_stay_in_front():

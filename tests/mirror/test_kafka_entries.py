@@ -12,7 +12,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
-from pulsemark.kafka.producer_state import read_sequences
+from pulsemark.kafka.partitions import read_sequences
 from pulsemark.kafka.records import EntryRules, Produced, Work, keep, validate_produced
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain, peek

@@ -92,6 +92,22 @@ def test_a_page_shows_everything() -> None:
     assert "prefers-color-scheme: dark" in text
 
 
+def test_clock_errors_have_a_plot() -> None:
+    """The largest error of any producer in each span; none without an audit for it."""
+    rows = [row(minute, 5) for minute in range(3)]
+    divided = [
+        row(minute, 2, producer_name=name, clock_error_most_ms=error)
+        for minute in range(3)
+        for name, error in (("a", 70 * minute), ("b", None))
+    ]
+    text = page("Audit", rows, divided=divided)
+    assert checked(text).seen.count("svg") == 2
+    assert "2026-03-01 00:02:00 to 2026-03-01 00:03:00: 140 ms<" in text
+    assert "6 rows by tags" in text
+    without = [{**each, "clock_error_most_ms": None} for each in divided]
+    assert checked(page("Audit", rows, divided=without)).seen.count("svg") == 1
+
+
 def test_names_are_escaped() -> None:
     """A topic or a loss cannot bring elements of its own."""
     evil = "</title><script>alert(1)</script>&\"'"

@@ -30,10 +30,9 @@ from pulsemark.pipeline import (
     control_entries,
     local_session,
     run_job,
-    skew,
     verify,
 )
-from pulsemark.pipeline.audit import AUDIT_COLUMNS
+from pulsemark.pipeline.audit import AUDIT_COLUMNS, CLOCK_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
 from pulsemark.testing import running_broker
@@ -506,36 +505,34 @@ def test_the_control_entries_are_listed(spark: Any, folder: Any, tmp_path: Path)
     assert pyarrow.csv.read_csv(next(target.glob("*.csv"))).num_rows == 6
 
 
-def test_the_skew_of_producers(spark: Any, folder: Any, tmp_path: Path) -> None:
-    """Quantiles and inversions are those that plain Python finds in what was sent."""
+def test_the_clock_errors_of_producers(spark: Any, folder: Any) -> None:
+    """By producer and bucket: the quantiles that plain Python finds in what was sent."""
     topic = folder.topic("a")
-    sent: dict[str, list[int]] = {"fast": [], "slow": []}
+    sent: dict[tuple[int, str], list[int]] = {}
     for number in range(200):
         folder.clock.advance(by_ms=1_000)
         name, lead_ms = ("fast", 60_000 + number) if number % 2 else ("slow", -5_000)
-        lead_ms -= 9_000 if number in (51, 150) else 0
-        publish_time_ms = folder.clock.now_ms() + lead_ms
-        topic.single(b"x", publish_time_ms=publish_time_ms, producer_name=name)
-        sent[name].append(lead_ms)
+        lead_ms -= 90_000 if number in (51, 150) else 0
+        now_ms = folder.clock.now_ms()
+        topic.single(b"x", publish_time_ms=now_ms + lead_ms, producer_name=name)
+        sent.setdefault((now_ms // 60_000, name), []).append(lead_ms)
     topic.ledger.stampers = StamperChain()
-    topic.single(b"without stamp", publish_time_ms=1, producer_name="fast")
-    rows = {row["producer"]: row for row in skew(spark, folder.path).collect()}
-    for name, leads in sent.items():
-        row, ordered = rows[name], sorted(leads)
-        assert (row["messages"], row["min_ms"], row["max_ms"]) == (100, ordered[0], ordered[-1])
-        assert [row["p01_ms"], row["p50_ms"], row["p99_ms"]] == [
-            ordered[n - 1] for n in (1, 50, 99)
-        ]
-    assert [rows[name]["inversions"] for name in ("fast", "slow")] == [1, 1]
-    assert rows["fast"]["largest_inversion_ms"] == 9_000 - 2_000 - 2
-    out, err, image = io.StringIO(), io.StringIO(), tmp_path / "skew.png"
-    arguments = [str(folder.path), "--plot", str(image)]
-    assert run_job("skew", arguments, out=out, err=err) == 0, err.getvalue()
-    assert len(out.getvalue().splitlines()) == 3
-    assert image.read_bytes().startswith(b"\x89PNG")
-    arguments[-1] = str(tmp_path / "skew.txt.nothing")
-    assert run_job("skew", arguments, out=out, err=err) == 2
-    assert "--plot" in err.getvalue()
+    topic.single(b"without stamp", publish_time_ms=1, producer_name="stampless")
+    audited = audit(spark, folder.path, by="producer", clock_errors=True)
+    assert tuple(audited.columns[-3:]) == CLOCK_COLUMNS
+    rows = {
+        (int(row["bucket_start"].timestamp()) // 60, row["producer_name"]): row
+        for row in audited.collect()
+    }
+    (without,) = [row for (_, name), row in rows.items() if name == "stampless"]
+    assert (without["count"], without["clock_error_most_ms"]) == (1, None)
+    assert {key for key in rows if key[1] != "stampless"} == set(sent)
+    for key, leads in sent.items():
+        row, ordered, sizes = rows[key], sorted(leads), sorted(map(abs, leads))
+        assert row["count"] == len(leads)
+        assert row["clock_error_p50_ms"] == ordered[-(-len(leads) // 2) - 1]
+        assert row["clock_error_p99_ms"] == sizes[-(-len(leads) * 99 // 100) - 1]
+        assert row["clock_error_most_ms"] == sizes[-1]
 
 
 def test_a_folder_is_verified_in_parallel(spark: Any, folder: Any) -> None:

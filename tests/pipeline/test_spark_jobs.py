@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import statistics
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -73,34 +73,33 @@ def moment(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
-def test_skew_is_what_plain_python_says(data: Path, tmp_path: Path) -> None:
-    """Counts, extremes, medians and inversions by producer; the plot is a picture."""
-    code, rows, said = run("skew", data, "--plot", tmp_path / "skew.png")
+def test_clock_errors_of_all_kinds_of_entries(data: Path, tmp_path: Path) -> None:
+    """Counts are those of plain Python by producer, and the largest errors; the page plots them."""
+    page = tmp_path / "audit.html"
+    options = ("--by", "producer", "--clock-errors", "--bucket", "366 days", "--html", page)
+    code, rows, said = run("audit", data, *options)
     assert (code, said) == (0, "")
-    assert (tmp_path / "skew.png").read_bytes()[:4] == b"\x89PNG"
-    expected: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    assert "largest error of a producer's clock" in page.read_text()
+    sizes: dict[tuple[str, str], list[int]] = {}
+    counts: Counter[tuple[str, str]] = Counter()
     for topic in (f"{T}a", f"{T}b-partition-1"):
         for entry in entries(data, topic):
-            stamp = peek(entry.prefix)
-            if entry.kind is EntryKind.DATA and stamp is not None:
-                header = read_message_metadata(entry.body)
-                pairs = expected.setdefault((topic, header.producer_name), [])
-                time_ms = stamp.broker_timestamp
-                pairs += [(header.publish_time, time_ms)] * entry.message_count
-    assert {(row["topic"], row["producer"]) for row in rows} == set(expected)
+            if entry.kind is not EntryKind.DATA:
+                continue
+            header, stamp = read_message_metadata(entry.body), peek(entry.prefix)
+            counts[topic, header.producer_name] += entry.message_count
+            if stamp is not None:
+                size_ms = abs(header.publish_time - stamp.broker_timestamp)
+                sizes.setdefault((topic, header.producer_name), []).append(size_ms)
+    found: Counter[tuple[str, str]] = Counter()
+    most: dict[tuple[str, str], int] = {}
     for row in rows:
-        pairs = expected[row["topic"], row["producer"]]
-        skews = [published - stored for published, stored in pairs]
-        highest, inversions, largest = pairs[0][0], 0, 0
-        for published, _ in pairs:
-            inversions += published < highest
-            largest = max(largest, highest - published)
-            highest = max(highest, published)
-        assert row["messages"] == len(pairs)
-        assert (row["min_ms"], row["max_ms"]) == (min(skews), max(skews))
-        assert row["p50_ms"] in (statistics.median_low(skews), statistics.median_high(skews))
-        assert (row["inversions"], row["largest_inversion_ms"]) == (inversions, largest)
-        assert row["first_time"] == moment(min(stored for _, stored in pairs))
+        key = row["topic"], row["producer_name"]
+        found[key] += row["count"]
+        if row["clock_error_most_ms"] is not None:
+            most[key] = max(most.get(key, 0), row["clock_error_most_ms"])
+    assert {key: found[key] for key in counts} == counts
+    assert most == {key: max(values) for key, values in sizes.items()}
 
 
 def test_verify_finds_what_the_command_finds(data: Path, tmp_path: Path) -> None:
@@ -285,10 +284,9 @@ def test_jobs_on_nothing(spark: Any, tools: Any, tmp_path: Path) -> None:
     folder.store.close()
     more: dict[str, tuple[object, ...]] = {
         "audit": ("--html", tmp_path / "x.html"),
-        "skew": ("--plot", tmp_path / "x.png"),
         "offload": (tmp_path / "lake",),
     }
-    for name in ("audit", "control", "skew", "offload"):
+    for name in ("audit", "control", "offload"):
         assert run(name, tmp_path / "data", *more.get(name, ())) == (0, [], ""), name
     code, rows, _ = run("verify", tmp_path / "data")
     assert code == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsemark.kafka.wire.apis import APIS
+from pulsemark.kafka.protocol import APIS
 
 __all__ = ["requests_page"]
 

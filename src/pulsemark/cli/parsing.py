@@ -125,7 +125,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "pipeline": (
         "pulsemark pipeline audit pulsemark-data --topic orders --by producer",
         "pulsemark pipeline verify pulsemark-data",
-        "pulsemark pipeline skew pulsemark-data --starting-time -1h",
+        "pulsemark pipeline audit pulsemark-data --by producer --clock-errors",
     ),
     "config": (
         "pulsemark config check broker.conf",

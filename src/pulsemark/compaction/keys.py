@@ -26,6 +26,8 @@ A tombstone deletes its key, and is left out itself. A message is a tombstone if
   size decides, if it is there;
 - or the entry's prefix has our ``tombstone`` field: then all its messages are tombstones.
 
+Kafka's clients get each of them as a tombstone, too (`kafka.records.pulsar`).
+
 Pulsar 4.0.8 uses the size alone. If an unbatched message has no uncompressed size, Pulsar takes the
 size of payload and header, which is never 0: so nulls that the Python client sends without
 compression and batching stay as the latest value. Here they delete, as they were meant to.
@@ -36,8 +38,9 @@ by the rules above costs 16 bytes, or nothing if it is next to another one.
 
 **Kafka's record sets.** An entry whose prefix says that it is a Kafka record set is compacted
 record by record, as a batch of Pulsar's is message by message. What deletes a key depends on the
-set's magic and, in magic 2, on the topic's stage (KIP-87). Records without key are left out, as
-Pulsar's messages are; Kafka has no such records on a compacted topic.
+set's magic and, in magic 2, on the topic's stage (KIP-87), never on the other records of its set:
+so the prefix's ``tombstone`` field does not count here. An empty value is a value. Records without
+key are left out, as Pulsar's messages are; Kafka has no such records on a compacted topic.
 
 A key counts as the same key for both protocols' messages. A key that is not UTF-8 is compared in
 the form in which Pulsar's clients send it: base64.
@@ -327,7 +330,7 @@ def keys_of(
             (
                 record.offset,
                 _comparable(record.key),
-                prefix.tombstone or deletes(record, magic, TombstoneStage(stage)),
+                deletes(record, magic, TombstoneStage(stage)),
             )
             for record in read(entry.body, max_raw_bytes=max_bytes)
         ]

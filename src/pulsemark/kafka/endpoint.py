@@ -1,51 +1,685 @@
-"""The endpoint: what all Kafka connections of a broker share, its start and its end.
+"""Kafka's endpoint of a broker: what its connections share, and each client's connection.
 
-endpoint = Endpoint(ports, options)
+endpoint = Endpoint(ports, options, HANDLERS)
 await endpoint.start()
 ... a listener makes a protocol with `endpoint.session()` for each connection ...
 await endpoint.close()
+
+A connection (`KafkaSession`) is an asyncio protocol. Received bytes go into the sans-IO
+`protocol.Connection`; its requests go to the handlers that the endpoint was given. As in Kafka a
+connection's requests are handled one after the other: a request that has to wait (for new entries,
+for other members of its group, for a topic to be opened) holds up the later ones of its connection.
+Only a Produce that waits for the disk does not, so that a client's batches share one sync.
+
+Reading pauses while a request waits, while publishes in flight or unanswered requests are above
+their limits, and while the client does not read its answers. So a client cannot make the broker
+hold more than the limits allow.
+
+A request of a megabyte may name one thing 80,000 times, and each may be answered with a megabyte.
+So handlers take what a request names from `named` or `gathered`: each thing once, when the event
+loop has time for it, after the size of its part of the answer was counted. An answer with many
+parts is encoded in a thread. What is written is copied as little as pays.
+
+A connection closes so that its client gets the last answers (a lingering close). A socket that is
+closed while it has bytes that were not read makes the kernel send a reset, and a reset throws away
+what the client has received and not read yet. So the connection first ends its own direction only.
+What the client still sends is read and dropped, until the client closes too, or has sent as much as
+a request may have, or `LINGER_S` is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 from ..ledger import LedgerError
+from ..metadata import Buffer
+from ..tcp import has_ended, keep_alive
+from .access import Access
 from .deadlines import Deadlines
-from .errors import Code
-from .fetch_sessions import FetchSessions
+from .errors import Code, ProtocolError
+from .fetch_sessions import FetchSessions, UnsentRecords
 from .groups.coordinator import Coordination, Coordinator
 from .groups.offsets import Offsets
-from .handlers import HANDLERS
-from .partitions import Partitions
-from .ports import Alone, ClusterPort, Figures, KafkaOptions, Ports
-from .producer_state import ProducerIds
-from .session import KafkaSession
-from .shown_entries import Conversions
-from .wire import Memory
+from .partitions import Partitions, ProducerIds
+from .ports import Admitted, Alone, ClusterPort, Figures, KafkaOptions, Ports
+from .protocol import Connection, Memory, Request, decode_body, encode, splice
+from .reading import Conversions
 
-__all__ = ["Endpoint"]
+__all__ = [
+    "LINGER_S",
+    "MANY_PARTS",
+    "PART_BYTES",
+    "Endpoint",
+    "Handler",
+    "KafkaSession",
+    "one_part",
+    "parts_of",
+]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """What is done for one kind of request, and what that costs at most.
+
+    A request with more than `MANY_PARTS` is handled together with a few others only, over all
+    connections: decoded parts, and those of an answer, take a hundred times the bytes of a request.
+    """
+
+    #: A coroutine that it returns holds up later requests until it ends.
+    run: Callable[[KafkaSession, Request], Coroutine[Any, Any, None] | None]
+    #: How many parts the request or its answer has (topics, partitions, groups, settings), as is
+    #: known before the work begins.
+    parts: Callable[[KafkaSession, Request], int]
+
+
+def one_part(_session: KafkaSession, _request: Request) -> int:
+    """A request that names one thing, and whose answer has a fixed size."""
+    return 1
+
+
+def parts_of(outer: str, inner: str | None = None) -> Callable[[KafkaSession, Request], int]:
+    """The number of items in a field of the request, and of those in a field of each item."""
+
+    def count(_session: KafkaSession, request: Request) -> int:
+        items = getattr(request.body, outer) or ()
+        if inner is None:
+            return len(items)
+        return sum(1 + len(getattr(each, inner) or ()) for each in items)
+
+    return count
+
 
 CHECK_INTERVAL_S = 1.0
 LARGE_AT_ONCE = 2
 CHECKED_AT_ONCE = 2
 LARGE_SETS_AT_ONCE = 2
+#: A request with more parts is a large one.
+MANY_PARTS = 2_000
+#: Input that is not counted as input memory; more of it is not read while a request waits.
+FREE_INPUT_BYTES = 64 * 1024
+#: With more topics or partitions, an answer is encoded in a thread.
+ENCODED_AT_ONCE_PARTS = 500
+#: The largest answer, without records. A client that asks for more is disconnected.
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+#: What a part of an answer has at most, if it has no texts that others have sent.
+PART_BYTES = 64
+#: Buffers with a smaller average size are joined, since a copy costs less than one more buffer.
+JOIN_BELOW_BYTES = 2 * 1024
+#: How long a client may take to close its side, after the broker closed its own.
+LINGER_S = 1.0
+#: How long one connection's requests may run in one turn of the loop.
+TURN_S = 0.01
+
+
+class KafkaSession(asyncio.BufferedProtocol):
+    """A client's connection, from accept to close."""
+
+    #: How many topics get its records faster than their publish rates allow (KIP-219).
+    _throttles = 0
+    #: After the end of our direction: how many bytes may still be dropped, and until when.
+    _room_bytes: int | None = None
+    _ends_at_s = 0.0
+
+    def __init__(self, endpoint: Endpoint, handlers: Mapping[int, Handler], port: int) -> None:
+        self.endpoint = endpoint
+        #: What Metadata and FindCoordinator tell this client: with or without TLS, as it came.
+        self.port = port
+        self.options = endpoint.options
+        self.address = "-"
+        self.host = ""
+        self.is_closed = False
+        self.connection = Connection(endpoint.options.max_request_bytes, endpoint.memory)
+        #: What its last answers to fetches left out.
+        self.unsent_records = UnsentRecords()
+        #: Bytes of publishes that are not durable yet.
+        self.publishing_bytes = 0
+        self._ports = endpoint.ports
+        #: Who the client is; None until it is authenticated.
+        self.admitted: Admitted | None = None
+        self.access = Access(endpoint.ports.access, None)
+        #: The mechanism that a SaslHandshake chose, and the one that authenticated the client.
+        self.sasl_mechanism: str | None = None
+        self.authenticated_by: str | None = None
+        #: The challenge after a token was refused; the client has to answer it.
+        self.sasl_challenge: str | None = None
+        self.peer_certificate: Any = None
+        self._handlers = handlers
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        #: The request that holds up later ones.
+        self._blocking: Request | None = None
+        #: What ends its wait if the connection is lost.
+        self._give_up: Callable[[], None] | None = None
+        self._is_reading = True
+        #: The broker is being closed.
+        self.is_stopping = False
+        self._writable = True
+        self._has_turn = False
+        self._counts_input = False
+        self._active_at_s = self._began_at_s = self._made_at_s = self._loop.time()
+        self._largest_buffer_bytes = 0
+
+    # -- asyncio's calls ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is established."""
+        self._transport = cast("asyncio.Transport", transport)
+        high = self.options.write_buffer_high_water_bytes
+        self._transport.set_write_buffer_limits(high=high, low=high // 2)
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.address, self.host = f"/{peer[0]}:{peer[1]}", f"/{peer[0]}"
+        near = transport.get_extra_info("socket")
+        if near is not None:
+            keep_alive(near, self.options.keep_alive_interval_ms)
+        self.peer_certificate = transport.get_extra_info("peercert")
+        self.endpoint.joined(self)
+        self.connection.is_admitted = False
+        admitted = self._ports.admission.without_sasl(self.peer_certificate)
+        if admitted is not None:
+            self.admit(admitted)
+
+    def admit(self, admitted: Admitted) -> None:
+        """The client is authenticated."""
+        self.admitted = admitted
+        self.access = Access(self._ports.access, admitted.principal)
+        self.connection.is_admitted = True
+
+    def group_code(self, group: str) -> Code:
+        """Why a request about a group is refused; NONE: it is not."""
+        return self.access.group_code(group) or self.endpoint.group_refusal()
+
+    @property
+    def group_storage_code(self) -> Code:
+        """The error of offsets that were not stored: in a cluster the log may be another's."""
+        is_alone = self._ports.cluster is None
+        return Code.KAFKA_STORAGE_ERROR if is_alone else Code.NOT_COORDINATOR
+
+    def _check_expiry(self) -> None:
+        """With expired credentials only a new authentication is taken (KIP-368)."""
+        expires_at_ms = None if self.admitted is None else self.admitted.expires_at_ms
+        if expires_at_ms is None or self._ports.now_ms() < expires_at_ms:
+            return
+        self.connection.is_admitted = False
+        if self._blocking is not None and self._task is None:
+            self.close_because("the credentials expired while a request waited")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes are received."""
+        return self.endpoint.memory.shared if self.is_closed else self.connection.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes arrived: handle the requests they complete."""
+        if self.is_closed:
+            self.throw_away(nbytes)
+            return
+        now_s = self._loop.time()
+        if not self.connection.pending_bytes:
+            self._began_at_s = now_s
+        self._active_at_s = now_s
+        self.connection.buffer_updated(nbytes)
+        self._take_turn()
+
+    def eof_received(self) -> None:
+        """The client has sent its last byte; asyncio then closes the connection."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._transport = None
+        self._end()
+        self.endpoint.left(self)
+        self._ports.output.forget(self)
+
+    def pause_writing(self) -> None:
+        """Unsent data is above the high-water mark."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._writable = True
+        self.go_on()
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _take_turn(self) -> None:
+        """Handle complete requests, for a limited time; the rest waits for the next turn."""
+        self._has_turn = False
+        until_s = time.monotonic() + TURN_S
+        request = None
+        progressed = False
+        self._check_expiry()
+        try:
+            while self._may_take() and (request := self.connection.take()) is not None:
+                progressed = True
+                self._handle(request)
+                if time.monotonic() >= until_s:
+                    self.go_on()
+                    break
+        except ProtocolError as violation:
+            self.close_because(str(violation))
+        except Exception:
+            name = "request" if request is None else request.api.name
+            log.exception("%s: connection closed: handling a %s failed", self.address, name)
+            self.close()
+        if not self.is_closed:
+            self._count_input(progressed)
+
+    def _may_take(self) -> bool:
+        """Whether another request may be handled now."""
+        connection, options = self.connection, self.options
+        return (
+            not self.is_closed
+            and self._blocking is None
+            and not self.is_stopping
+            and not self.is_throttled
+            and self._writable
+            and connection.unanswered < options.max_pending_requests
+            and connection.waiting_bytes <= 2 * options.max_request_bytes
+            and not self._ports.budget.is_exhausted_for(self)
+            and self._ports.output.has_room(self)
+        )
+
+    def _handle(self, request: Request) -> None:
+        handler = self._handlers[request.api.key]
+        if request.undecoded is None and handler.parts(self, request) <= MANY_PARTS:
+            work = handler.run(self, request)
+        else:
+            work = self._handle_large(request)
+        if work is not None and self.is_closed:
+            work.close()
+        elif work is not None:
+            self._blocking = request
+            self._task = self._loop.create_task(self._run(request, work))
+            # If the connection ends before the task's first step, the coroutine never begins.
+            self._task.add_done_callback(lambda _: work.close())
+
+    async def _handle_large(self, request: Request) -> None:
+        """Handle a request with a large body, or with many parts."""
+        async with self.endpoint.large_requests:
+            await self.handle_large_now(request)
+
+    async def handle_large_now(self, request: Request) -> None:
+        """The same, for a caller that has its place among the few."""
+        if request.undecoded is not None:
+            await self._ports.run_blocking(decode_body, request)
+        work = self._handlers[request.api.key].run(self, request)
+        if work is not None:
+            await work
+
+    async def _run(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except ProtocolError as violation:
+            self.close_because(str(violation))
+        except Exception:
+            log.exception(
+                "%s: connection closed: handling a %s failed", self.address, request.api.name
+            )
+            self.close()
+        finally:
+            self._task = None
+            if self._give_up is None and self._blocking is request:
+                self._blocking = None
+                self.go_on()
+
+    def block(self, request: Request, give_up: Callable[[], None]) -> None:
+        """Hold up later requests until this one is answered. Call `give_up` if it cannot be."""
+        self._blocking, self._give_up = request, give_up
+
+    def go_on(self) -> None:
+        """Something that held up requests may be over."""
+        if not self._has_turn and not self.is_closed:
+            self._has_turn = True
+            self._loop.call_soon(self._take_turn)
+
+    def _count_input(self, progressed: bool) -> None:
+        pending_bytes = self.connection.pending_bytes
+        if progressed:
+            self._began_at_s = self._loop.time()
+        reads = pending_bytes <= FREE_INPUT_BYTES or self._may_take()
+        if reads is not self._is_reading and self._transport is not None:
+            self._is_reading = reads
+            if reads:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+        held_bytes = pending_bytes - FREE_INPUT_BYTES
+        if held_bytes > 0 or self._counts_input:
+            self._counts_input = held_bytes > 0
+            self._ports.input.hold(self, max(held_bytes, 0), begins=progressed)
+
+    # -- answers --------------------------------------------------------------------------------
+
+    @property
+    def security_protocol(self) -> str:
+        """Kafka's name of how this connection is secured."""
+        is_tls = self._transport is not None and self._transport.get_extra_info("sslcontext")
+        has_sasl = bool(self._ports.admission.mechanisms)
+        return f"{'SASL_' if has_sasl else ''}{'SSL' if is_tls else 'PLAINTEXT'}"
+
+    def _answered(self, request: Request, buffers: Sequence[Buffer]) -> None:
+        self._active_at_s = self._loop.time()
+        self._write(self.connection.answer(request, buffers))
+        if self.connection.held_bytes:
+            self._ports.output.wrote(self)
+        if self._blocking is request:
+            self._give_up = None
+            if self._task is None:
+                self._blocking = None
+        self.go_on_if_held()
+
+    def go_on_if_held(self) -> None:
+        """Take further requests, if some were held up."""
+        if self.connection.pending_bytes or not self._is_reading:
+            self.go_on()
+
+    def answer(
+        self, request: Request, response: Any, records: Sequence[Sequence[Buffer]] = ()
+    ) -> None:
+        """Answer a request, after all earlier ones; `records` take the place of the marks."""
+        if self.is_closed:
+            return
+        frame = encode(request, response)
+        self._answered(request, splice(frame, records) if records else [frame])
+
+    async def answer_by_size(
+        self,
+        request: Request,
+        response: Any,
+        parts: int,
+        records: Sequence[Sequence[Buffer]] = (),
+    ) -> None:
+        """As `answer`; a thread encodes a response with many parts, such as partitions."""
+        if parts <= ENCODED_AT_ONCE_PARTS:
+            self.answer(request, response, records)
+            return
+
+        def encoded() -> Sequence[Buffer]:
+            frame = encode(request, response)
+            return splice(frame, records) if records else [frame]
+
+        buffers = await self._ports.run_blocking(encoded)
+        if not self.is_closed:
+            self._answered(request, buffers)
+
+    def answer_frame(self, request: Request, frame: bytes) -> None:
+        """Answer a request with a frame that was encoded elsewhere."""
+        if not self.is_closed:
+            self._answered(request, [frame])
+
+    def answer_nothing(self, request: Request) -> None:
+        """A Produce with acks=0 has no answer."""
+        if not self.is_closed:
+            self._answered(request, ())
+
+    async def in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The parts of a request that may have very many: each when the loop has time for it."""
+        turns = self._ports.turns
+        for item in items:
+            if not turns.has_time():
+                await turns.next()
+            yield item
+
+    async def named(
+        self,
+        items: Iterable[T],
+        answer_bytes: Callable[[T], int] = lambda _: PART_BYTES,
+        *,
+        key: Callable[[T], Hashable] | None = None,
+    ) -> AsyncIterator[T]:
+        """What a request names: each thing once, when the loop has time for it.
+
+        `answer_bytes` says how large the answer about a thing will be, before it is made. `key`
+        says which items name the same thing; of these the first one counts.
+
+        Raises ProtocolError: all answers together would have more than `MAX_ANSWER_BYTES`.
+        """
+        seen: set[Hashable] = set()
+        total_bytes = 0
+        async for item in self.in_turns(items):
+            thing: Hashable = item if key is None else key(item)
+            if thing in seen:
+                continue
+            seen.add(thing)
+            total_bytes += answer_bytes(item)
+            if total_bytes > MAX_ANSWER_BYTES:
+                raise ProtocolError(
+                    f"an answer of {total_bytes} bytes or more; at most {MAX_ANSWER_BYTES} are sent"
+                )
+            yield item
+
+    async def gathered(self, items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+        """What a request names, with all that it says of each thing."""
+        found: dict[K, list[T]] = {}
+        async for item in self.in_turns(items):
+            found.setdefault(key(item), []).append(item)
+        return found
+
+    # -- what is written ------------------------------------------------------------------------
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        transport = self._transport
+        if not buffers or transport is None or transport.is_closing():
+            return
+        self._largest_buffer_bytes = _write_buffers(transport, buffers, self._largest_buffer_bytes)
+        self._ports.output.wrote(self)
+
+    def unsent_bytes(self) -> int:
+        """Data written that the socket has not accepted yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def untaken_bytes(self) -> int:
+        """As `unsent_bytes`. What the socket has is sent also after the connection was closed."""
+        return self.unsent_bytes()
+
+    def held_output_bytes(self) -> int:
+        """The memory of that data, and of answers that wait for earlier ones.
+
+        What a view shows a part of is held until it is sent.
+        """
+        unsent_bytes = self.unsent_bytes()
+        held_bytes = self.connection.held_bytes
+        return held_bytes + (unsent_bytes + self._largest_buffer_bytes if unsent_bytes else 0)
+
+    # -- what the broker's limits call -----------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._write([data])
+
+    def publishes_changed(self) -> None:
+        """Publishes in flight are below their limit again."""
+        self.go_on()
+
+    def storage_failed(self, error: BaseException) -> None:
+        """An append failed."""
+        self._ports.storage_failed(error)
+
+    def output_freed(self) -> None:
+        """Output memory has room again."""
+        self.go_on()
+
+    def give_up_input(self) -> None:
+        """Input memory is full, and this connection has held some for the longest time."""
+        self._counts_input = False
+        self.close_because("requests of all clients exceed max_input_buffer_bytes")
+
+    def give_up_output(self) -> None:
+        """Output memory is full, and this client has read nothing for the longest time."""
+        log.info("%s: connection closed: unsent data exceeds pulsemarkMaxUnsentBytes", self.address)
+        self.abort()
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether no requests are taken because of a topic's publish rate."""
+        return self._throttles > 0
+
+    def throttle(self) -> None:
+        """A topic gets records too fast: take no requests until `unthrottle`."""
+        self._throttles += 1
+
+    def unthrottle(self) -> None:
+        """The topic takes records again."""
+        self._throttles -= 1
+        self.go_on()
+
+    # -- time and ending --------------------------------------------------------------------------
+
+    def check_time(self, now_s: float) -> None:
+        """Called about once a second: close a connection that is idle or stalled."""
+        self.check_linger(now_s)
+        options = self.options
+        pending_bytes = self.connection.pending_bytes
+        self._check_expiry()
+        late_s = now_s - self._made_at_s - options.handshake_timeout_ms / 1000
+        if self.admitted is None and late_s > 0:
+            self.close_because("the client was not authenticated within handshake_timeout_ms")
+        if not self.is_closed and not self._is_reading and has_ended(self._transport):
+            log.info("%s: the client has ended while the broker did not read", self.address)
+            self.abort()
+        if self.is_closed or self._blocking is not None or self.is_throttled:
+            return
+        if pending_bytes and self._is_reading:
+            rate_s = pending_bytes / options.min_frame_rate_bytes_per_s
+            if now_s - self._began_at_s > options.stalled_frame_timeout_ms / 1000 + rate_s:
+                self.close_because("a request was not complete after stalled_frame_timeout_ms")
+        elif now_s - self._active_at_s > options.idle_timeout_ms / 1000:
+            self.close_because("nothing was sent for kafka_idle_timeout_ms")
+
+    def stop_reading(self) -> None:
+        """The broker is closing: take no more requests, and answer those that were taken."""
+        self.is_stopping = True
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the client still has to get answers of publishes or changes."""
+        works = self.publishing_bytes or self._task is not None
+        return bool(works) and not self.is_closed
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether everything was sent, and the client had time to read it."""
+        return not self.unsent_bytes() and not self.is_lingering
+
+    def close_because(self, reason: str) -> None:
+        """Close, and log the reason."""
+        if not self.is_closed:
+            log.info("%s: Kafka connection closed: %s", self.address, reason)
+            self.close()
+
+    def close(self) -> None:
+        """Send buffered data, then close once the client has."""
+        if not self.is_closed:
+            self._end()
+            self.linger(self.options.max_request_bytes)
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._end()
+
+    def _end(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._ports.budget.forget(self)
+        self._ports.input.forget(self)
+        give_up, self._give_up = self._give_up, None
+        if give_up is not None:
+            give_up()
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def is_lingering(self) -> bool:
+        """Whether the broker has ended the connection, and the client has not closed it yet."""
+        return self._room_bytes is not None
+
+    def linger(self, most_bytes: int) -> None:
+        """Send buffered data, tell the client of the end, and wait for the client's."""
+        transport = self._transport
+        if transport is None or transport.is_closing() or self.is_lingering:
+            return
+        if not transport.can_write_eof():  # TLS
+            transport.close()
+            return
+        self._room_bytes, self._ends_at_s = most_bytes, self._loop.time() + LINGER_S
+        transport.resume_reading()
+        transport.write_eof()
+
+    def throw_away(self, size_bytes: int) -> None:
+        """The client has sent more after the end."""
+        if self._room_bytes is not None:
+            self._room_bytes -= size_bytes
+            if self._room_bytes < 0:
+                self.stop_lingering()
+
+    def check_linger(self, now_s: float) -> None:
+        """Close, if the client had enough time."""
+        if self._room_bytes is not None and now_s >= self._ends_at_s:
+            self.stop_lingering()
+
+    def stop_lingering(self) -> None:
+        """Send buffered data, then close."""
+        self._room_bytes = None
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _write_buffers(
+    transport: asyncio.Transport, buffers: Sequence[Buffer], largest_bytes: int
+) -> int:
+    """Write buffers. Return the memory that the largest one holds, or `largest_bytes`.
+
+    Entries of one read are views on the same bytes, which are held until the last one is sent.
+    """
+    if len(buffers) == 1:
+        transport.write(buffers[0])
+    elif sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
+        transport.write(b"".join(buffers))
+    else:
+        transport.writelines(buffers)
+        return max(map(_held_bytes, buffers))
+    return largest_bytes
+
+
+def _held_bytes(buffer: Buffer) -> int:
+    return memoryview(buffer.obj).nbytes if isinstance(buffer, memoryview) else len(buffer)
 
 
 class Endpoint:
     """One broker's Kafka endpoint."""
 
-    def __init__(self, ports: Ports, options: KafkaOptions) -> None:
+    def __init__(
+        self, ports: Ports, options: KafkaOptions, handlers: Mapping[int, Handler]
+    ) -> None:
+        """`handlers` by the request's key: package `handlers`, which uses this module."""
         self.ports = ports
         self.options = options
+        self._handlers = handlers
         self.sessions: set[KafkaSession] = set()
         self._hosts: Counter[str] = Counter()
         self.deadlines = Deadlines()
@@ -64,7 +698,7 @@ class Endpoint:
         #: Sets that may take much more memory and time in a thread, produced and fetched.
         self.large_sets = asyncio.Semaphore(LARGE_SETS_AT_ONCE)
         self.conversions = Conversions(
-            lambda make: self.in_lane(self.large_sets, make), self.deadlines.now_s
+            self.figures, lambda make: self.in_lane(self.large_sets, make), self.deadlines.now_s
         )
         self._rewriting: asyncio.Task[None] | None = None
         self.cluster: ClusterPort = ports.cluster or Alone(options.host)
@@ -94,7 +728,7 @@ class Endpoint:
 
     def session(self, port: int) -> KafkaSession:
         """The protocol of a new connection. Metadata names this port to its client."""
-        return KafkaSession(self, HANDLERS, port)
+        return KafkaSession(self, self._handlers, port)
 
     def joined(self, session: KafkaSession) -> None:
         """A client has connected."""

@@ -11,7 +11,7 @@ raw-size           107 raw_size_bytes      the producer's header: uncompressed s
 tombstone          108 tombstone           a property of the message
 property-tags      109 application_tags    properties of the message, else of the producer
 producer           110 producer_name       the connection, else the producer's header
-send-time          111 send_time_ms        the producer's header: publish time
+send-time          111 send_time_ms        the producer's header: publish time, or Kafka's time
 broker             112 broker_name         what the broker advertises
 =================  ======================  ======================================================
 
@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ..proto.broker_entry_pb2 import BrokerEntryMetadata
+from ..proto.broker_entry_pb2 import BrokerEntryMetadata, SourceFormat
 from ..proto.pulsar_api_pb2 import NONE, KeyValue, MessageMetadata
 from .crc import Buffer
 from .errors import StamperLoadError, UnknownStamperError
@@ -266,8 +266,17 @@ class ProducerStamper:
             metadata.producer_name = context.message_metadata().producer_name
 
 
+#: Where the header of a Kafka record set has its time.
+_SET_TIME_AT = {SourceFormat.SOURCE_KAFKA_MAGIC_1: 18, SourceFormat.SOURCE_KAFKA_MAGIC_2: 35}
+
+
 class SendTimeStamper:
-    """Field 111: the producer's publish time, by the producer's clock, in milliseconds."""
+    """Field 111: when the entry was sent, by the producer's clock, in milliseconds.
+
+    It is the publish time of a message in Pulsar's format. Of a Kafka record set it is the time in
+    its first header: the latest of its records, or the first one's if the set is not compressed
+    and of magic 1. Magic 0 has no times, so the field is left out, as for a time below 1.
+    """
 
     __slots__ = ()
     name = "send-time"
@@ -278,6 +287,11 @@ class SendTimeStamper:
         """Write `send_time_ms`."""
         if context.is_message:
             metadata.send_time_ms = context.message_metadata().publish_time
+        elif context.source_format in _SET_TIME_AT:
+            at = _SET_TIME_AT[context.source_format]
+            time_ms = int.from_bytes(context.body[at : at + 8], "big", signed=True)
+            if time_ms > 0:
+                metadata.send_time_ms = time_ms
 
 
 class BrokerStamper:

@@ -43,7 +43,6 @@ from .offload import (
 )
 from .replay import ReplayMessage, ReplayOptions, ReplayResult, replay
 from .session import Java, find_java, local_session, register
-from .skew import draw_skew, skew
 from .tier_comparison import TierComparison, compare_tiers
 
 __all__ = [
@@ -73,7 +72,6 @@ __all__ = [
     "compact_to_table",
     "compare_tiers",
     "control_entries",
-    "draw_skew",
     "estimate_compaction",
     "find_java",
     "local_session",
@@ -81,7 +79,6 @@ __all__ = [
     "register",
     "replay",
     "run_job",
-    "skew",
     "truncate_offloaded",
     "verify",
     "verify_offload",

@@ -150,7 +150,7 @@ def add_topics(parser: argparse.ArgumentParser) -> None:
     """The data folder, and which of its topics."""
     parser.add_argument(
         "path",
-        help="the data folder; a broker may be writing to it; for audit, skew and verify also "
+        help="the data folder; a broker may be writing to it; for audit and verify also "
         "zk://HOST:PORT/ledgers: topics in BookKeeper",
     )
     add_topic(parser)

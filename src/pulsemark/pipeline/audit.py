@@ -36,6 +36,17 @@ tag that the topic's policy asks for. Each tag is a column after ``application``
 `metadata.tags_of`; null if the entry does not have it. A gap in the indexes has no tags, so the
 three ``missing`` columns are null then. The broker keeps the same rows (`pulsemark.audit`).
 
+With ``clock_errors``, rows by the producer also have the error of the producer's clock: of each
+message with a stamp, its publish time, by the producer's clock, minus its broker time (PIP-70). If
+the clocks agree, it is about minus the time on the way. The producer's name is then the one in its
+header.
+
+=====================  ==========================================================================
+clock_error_p50_ms     the median; below 0: the clock is behind, or messages were on the way
+clock_error_p99_ms     99 % of the messages have no larger error, fast or slow; always 0 or more
+clock_error_most_ms    the largest error, fast or slow; always 0 or more
+=====================  ==========================================================================
+
 A topic without entries has one row, without a bucket. A damaged entry counts as missing, because no
 reader can read it. Payloads are not read, so damage to only the payload is not noticed.
 """
@@ -55,7 +66,7 @@ from ..audit.rows import parse_bucket_ms as bucket_ms_of
 from ..audit.rows import parse_tags
 from .arguments import Range, checked_options
 from .errors import OptionError
-from .session import require_spark
+from .session import register, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +78,11 @@ AUDIT_COLUMNS = (
     "loss",
 )
 """The columns of a report that is not divided by tags."""
+CLOCK_COLUMNS = ("clock_error_p50_ms", "clock_error_p99_ms", "clock_error_most_ms")
+"""The columns after them with ``clock_errors``."""
+_PRODUCER = "producer_name"
+_ACCURACY = 10_000
+"""Quantiles are wrong by at most 1/10,000 of the messages."""
 GAPS = ("missing", "missing_before", "missing_after")
 """The columns with numbers of missing messages."""
 
@@ -89,6 +105,7 @@ def audit(
     bucket: str = "1 minute",
     by: str | Sequence[str] = (),
     labels: AuditLabels | None = None,
+    clock_errors: bool = False,
     **bounds: Unpack[Range],
 ) -> DataFrame:
     """Count a data folder's messages by topic and time bucket; see the module for the columns.
@@ -102,6 +119,8 @@ def audit(
             it since 1970, UTC.
         by: tags to divide the rows by, such as ``producer``; names, or a text with commas.
         labels: the values of the label columns.
+        clock_errors: add the error of producers' clocks; ``by`` must have the producer. Entries are
+            then read as a whole.
         bounds: which entries are counted, see `Range`.
 
     Returns:
@@ -117,14 +136,68 @@ def audit(
     require_spark()
     bucket_ms = parse_bucket_ms(bucket)
     tags = parse_by(by)
+    check_clock_errors(clock_errors, tags)
     options = checked_options(path, topics, **bounds)
-    from .job_sources import AUDIT_FORMAT, BUCKET_OPTION, TAGS_OPTION, AuditSource
+    from .job_sources import AUDIT_FORMAT, BUCKET_OPTION, NAMES_OPTION, TAGS_OPTION, AuditSource
 
     spark.dataSource.register(AuditSource)
     reader = spark.read.format(AUDIT_FORMAT).options(**options)
     reader = reader.option(TAGS_OPTION, json.dumps(tags))
+    reader = reader.option(NAMES_OPTION, json.dumps(clock_errors))
     partial = reader.option(BUCKET_OPTION, str(bucket_ms)).load()
-    return _merged(partial, bucket_ms, tags, labels or AuditLabels())
+    rows = _merged(partial, bucket_ms, tags, labels or AuditLabels())
+    if clock_errors:
+        errors = _clock_errors(spark, options, bucket_ms)
+        rows = rows.join(errors, ["topic", "bucket_start", _PRODUCER], "left")
+        rows = rows.select(*_columns(tags), *CLOCK_COLUMNS)
+    return rows.orderBy("topic", "bucket_start", *(_quoted(name) for name in tags))
+
+
+def check_clock_errors(wanted: bool, tags: Sequence[str]) -> None:
+    """Raises OptionError if clock errors are wanted and the rows are not by producer."""
+    if wanted and _PRODUCER not in tags:
+        raise OptionError("clockErrors", "true", "needs rows by producer: by=producer")
+
+
+def _columns(tags: Sequence[str]) -> list[str]:
+    """The report's columns; the tags are those before `count`."""
+    at = AUDIT_COLUMNS.index("application") + 1
+    return [*AUDIT_COLUMNS[:at], *map(_quoted, tags), *AUDIT_COLUMNS[at:]]
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def _clock_errors(spark: SparkSession, options: dict[str, str], bucket_ms: int) -> DataFrame:
+    """The errors of producers' clocks by topic, bucket and producer."""
+    from pyspark.sql import functions as f
+
+    register(spark)
+    columns = "__topic,__producerName,__publishTime,__brokerPublishTime"
+    reader = spark.read.format("pulsemark").options(**options, columns=columns)
+    stored_ms = f.unix_millis("__brokerPublishTime")
+    error_ms = f.unix_millis("__publishTime") - stored_ms
+    rows = (
+        reader.option("failOnDataLoss", "false")
+        .load()
+        .where("__brokerPublishTime IS NOT NULL AND __publishTime IS NOT NULL")
+        .select(
+            f.col("__topic").alias("topic"),
+            f.timestamp_millis(stored_ms - f.pmod(stored_ms, f.lit(bucket_ms))).alias(
+                "bucket_start"
+            ),
+            f.col("__producerName").alias(_PRODUCER),
+            error_ms.alias("error_ms"),
+            f.abs(error_ms).alias("size_ms"),
+        )
+    )
+    p50, p99, most = CLOCK_COLUMNS
+    return rows.groupBy("topic", "bucket_start", _PRODUCER).agg(
+        f.percentile_approx("error_ms", 0.5, _ACCURACY).alias(p50),
+        f.percentile_approx("size_ms", 0.99, _ACCURACY).alias(p99),
+        f.max("size_ms").alias(most),
+    )
 
 
 def parse_bucket_ms(text: str) -> int:
@@ -172,8 +245,7 @@ def _merged(
             *(f.max(name).alias(name) for name in highest),
         )
     )
-    rows = _reported(_placed(merged), bucket_ms, tags, labels)
-    return rows.orderBy("topic", "bucket_start", *(f.col(f"`{name}`") for name in tags))
+    return _reported(_placed(merged), bucket_ms, tags, labels)
 
 
 def _ordered(partial: DataFrame) -> DataFrame:
@@ -242,6 +314,5 @@ def _reported(
             **{name: no_gap if tags else gap for name, gap in gaps.items()},
         }
     )
-    at = AUDIT_COLUMNS.index("application") + 1
-    values = [f.col("tag_values")[place].alias(name) for place, name in enumerate(tags)]
-    return rows.select(*AUDIT_COLUMNS[:at], *values, *AUDIT_COLUMNS[at:])
+    values = {name: f.col("tag_values")[place] for place, name in enumerate(tags)}
+    return rows.withColumns(values).select(*_columns(tags))

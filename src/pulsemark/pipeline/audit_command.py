@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .arguments import add_range, check_file, check_range, pairs, range_of
-from .audit import GAPS, AuditLabels, audit, parse_bucket_ms, parse_by
+from .audit import GAPS, AuditLabels, audit, check_clock_errors, parse_bucket_ms, parse_by
 from .audit_report import write_report
 from .errors import OptionError, ProblemsFoundError
 from .offload import IcebergTarget
@@ -26,10 +26,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by", default="", metavar="TAGS", help="divide the rows by tags, such as producer,service"
     )
+    parser.add_argument(
+        "--clock-errors",
+        action="store_true",
+        help="with --by producer: how far producers' clocks are off (p50, p99 and most, in ms)",
+    )
     parser.add_argument("--tier", default="broker", help="label (default: %(default)s)")
     parser.add_argument("--host", help="label (default: this machine's name)")
     parser.add_argument("--datacenter", help="label (default: none)")
     parser.add_argument("--application", help="label (default: none)")
+    _add_other_tier(parser)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots, too")
+
+
+def _add_other_tier(parser: argparse.ArgumentParser) -> None:
+    """The options that name the tier to compare with."""
     parser.add_argument(
         "--against",
         metavar="PLACE",
@@ -57,14 +68,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the other folder is a mirror's target: compare by the indexes of its source",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots, too")
 
 
 def check(given: argparse.Namespace) -> None:
     """Check the arguments before a session is started."""
     check_range(given)
     parse_bucket_ms(given.bucket)
-    parse_by(given.by)
+    check_clock_errors(given.clock_errors, parse_by(given.by))
     other = _other(given)
     if other is not None and given.by:
         raise OptionError("by", given.by, "cannot be used with --against")
@@ -98,8 +108,11 @@ def run(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     rows = None if other is not None and given.html is None else _audited(spark, given).cache()
     compared = None if other is None else _compared(spark, given, other)
     if given.html is not None and rows is not None:
-        listed = [row.asDict() for row in rows.collect()]
-        write_report(given.html, f"Audit of {given.path}", listed, compared)
+        # Only rows that are not divided by tags say what is missing.
+        whole = _audited(spark, given, by="") if given.by else rows
+        listed = [row.asDict() for row in whole.collect()]
+        divided = [row.asDict() for row in rows.collect()] if given.by else ()
+        write_report(given.html, f"Audit of {given.path}", listed, compared, divided=divided)
     if compared is None:
         assert rows is not None, "one of the two was asked for"
         return _checked(rows, given.path)
@@ -127,13 +140,14 @@ def _checked(rows: DataFrame, path: str) -> DataFrame:
     raise ProblemsFoundError(rows, reason)
 
 
-def _audited(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
+def _audited(spark: SparkSession, given: argparse.Namespace, by: str | None = None) -> DataFrame:
     return audit(
         spark,
         given.path,
         given.topic,
         bucket=given.bucket,
-        by=given.by,
+        by=given.by if by is None else by,
+        clock_errors=given.clock_errors and by is None,
         labels=AuditLabels(given.tier, given.host, given.datacenter, given.application),
         **range_of(given),
     )

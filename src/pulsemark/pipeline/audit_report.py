@@ -1,5 +1,8 @@
 """An audit, and the differences of two tiers, as one page of HTML.
 
+For each topic it shows messages and lost ones over time, and the error of producers' clocks if the
+audit has looked for it.
+
 The page needs nothing else: no network, no script; its plots are SVG in the page, and its colours
 follow the reader's light or dark setting. It is written as a whole, or not at all.
 """
@@ -13,7 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .audit import GAPS
+from .audit import CLOCK_COLUMNS, GAPS
 from .errors import OptionError
 from .job_files import write_durably
 from .tier_comparison import TierComparison
@@ -56,17 +59,27 @@ def write_report(
     title: str,
     rows: Sequence[Mapping[str, Any]],
     comparison: TierComparison | None = None,
+    *,
+    divided: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the page. ``rows`` are those of `audit`. Raises OptionError."""
+    """Write the page. Raises OptionError.
+
+    ``rows`` are those of `audit`, and ``divided`` those of the same audit by tags.
+    """
+    text = page(title, rows, comparison, divided=divided)
     try:
-        write_durably(Path(file).absolute(), page(title, rows, comparison).encode())
+        write_durably(Path(file).absolute(), text.encode())
     except OSError as error:
         reason = f"cannot be written: {error.strerror}"
         raise OptionError("html", str(file), reason) from error
 
 
 def page(
-    title: str, rows: Sequence[Mapping[str, Any]], comparison: TierComparison | None = None
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    comparison: TierComparison | None = None,
+    *,
+    divided: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page's text."""
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -84,7 +97,7 @@ def page(
     for row in rows:
         topics.setdefault(str(row["topic"]), []).append(row)
     for topic, of_topic in topics.items():
-        parts += _topic(topic, of_topic)
+        parts += _topic(topic, of_topic, [row for row in divided if row["topic"] == topic])
     if not topics:
         parts.append("<p class=dim>There are no topics.</p>")
     return "\n".join([*parts, "</body></html>", ""])
@@ -137,7 +150,9 @@ def _compared(comparison: TierComparison) -> Iterable[str]:
     )
 
 
-def _topic(topic: str, rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+def _topic(
+    topic: str, rows: Sequence[Mapping[str, Any]], divided: Sequence[Mapping[str, Any]]
+) -> Iterable[str]:
     yield f"<h2>{escape(topic)}</h2>"
     loss = next((row["loss"] for row in rows if row["loss"]), None)
     if loss is not None:
@@ -147,11 +162,20 @@ def _topic(topic: str, rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
         yield "<p class=dim>No messages.</p>"
         return
     yield _plot(bars)
+    clocks = _clock_bars(divided)
+    if clocks:
+        yield _plot(clocks, "largest error of a producer's clock, ms", "ms")
+    yield _details(rows, "rows")
+    if divided:
+        yield _details(divided, "rows by tags")
+
+
+def _details(rows: Sequence[Mapping[str, Any]], what: str) -> str:
     heads = [
         name for name in rows[0] if name not in ("time", "topic", "loss") and _says(rows, name)
     ]
     table = _table(heads, [[row[name] for name in heads] for row in rows])
-    yield f"<details><summary>{len(rows):,} rows</summary>{table}</details>"
+    return f"<details><summary>{len(rows):,} {what}</summary>{table}</details>"
 
 
 def _says(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
@@ -159,11 +183,13 @@ def _says(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 _Bar = tuple[datetime, datetime, int, int]
-"""First and last moment, messages, missing messages."""
+"""First and last moment, messages (or milliseconds), missing messages."""
 
 
-def _bars(rows: Sequence[Mapping[str, Any]]) -> list[_Bar]:
-    """At most MAX_BARS spans of equal length over the whole time of the rows."""
+def _spans(
+    rows: Sequence[Mapping[str, Any]],
+) -> list[tuple[datetime, datetime, list[Mapping[str, Any]]]]:
+    """At most MAX_BARS spans of equal length over the whole time of the rows, with their rows."""
     found = [row for row in rows if row["bucket_start"] is not None]
     if not found:
         return []
@@ -171,25 +197,42 @@ def _bars(rows: Sequence[Mapping[str, Any]]) -> list[_Bar]:
     width = min(row["bucket_end"] - row["bucket_start"] for row in found)
     buckets = (max(row["bucket_end"] for row in found) - first) // width
     span = width * -(-buckets // MAX_BARS)
-    sums = [[0, 0] for _ in range(-(-(buckets * width) // span))]
+    parts: list[list[Mapping[str, Any]]] = [[] for _ in range(-(-(buckets * width) // span))]
     for row in found:
-        sums_here = sums[(row["bucket_start"] - first) // span]
-        sums_here[0] += row["count"] or 0
-        sums_here[1] += _missing(row)
+        parts[(row["bucket_start"] - first) // span].append(row)
     return [
-        (first + span * number, first + span * (number + 1), count, missing)
-        for number, (count, missing) in enumerate(sums)
+        (first + span * number, first + span * (number + 1), part)
+        for number, part in enumerate(parts)
     ]
 
 
-def _plot(bars: Sequence[_Bar]) -> str:
+def _bars(rows: Sequence[Mapping[str, Any]]) -> list[_Bar]:
+    return [
+        (start, end, sum(row["count"] or 0 for row in part), sum(map(_missing, part)))
+        for start, end, part in _spans(rows)
+    ]
+
+
+def _clock_bars(divided: Sequence[Mapping[str, Any]]) -> list[_Bar]:
+    """The largest clock error of each span; none if the audit did not look for it."""
+    most = CLOCK_COLUMNS[-1]
+    if not any(row.get(most) is not None for row in divided):
+        return []
+    return [
+        (start, end, max((row[most] or 0 for row in part), default=0), 0)
+        for start, end, part in _spans(divided)
+    ]
+
+
+def _plot(bars: Sequence[_Bar], heading: str = "", unit: str = "messages") -> str:
     top = max(1, *(count + missing for _, _, count, missing in bars))
     step, scale = (_WIDTH - _LEFT) / len(bars), (_BASE - _TOP) / top
     shapes = []
     for number, (start, end, count, missing) in enumerate(bars):
         high, gap = count * scale, missing * scale
         x, wide = _LEFT + number * step, max(step - 1, 0.6)
-        said = f"{_moment(start)} to {_moment(end)}: {count:,} messages, {missing:,} missing"
+        said = f"{_moment(start)} to {_moment(end)}: {count:,} {unit}"
+        said += f", {missing:,} missing" if not heading else ""
         shapes.append(
             f"<g><title>{said}</title>"
             f'<rect class=bar x="{x:.1f}" y="{_BASE - high:.1f}" width="{wide:.1f}"'
@@ -203,8 +246,8 @@ def _plot(bars: Sequence[_Bar]) -> str:
             + "</g>"
         )
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="messages over time">'
-        f'<text x="0" y="12">messages in {_length(bars[0])}</text>'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{unit} over time">'
+        f'<text x="0" y="12">{heading or f"messages in {_length(bars[0])}"}</text>'
         f"{_levels(top, scale)}{''.join(shapes)}{_times(bars, step)}</svg>"
     )
 

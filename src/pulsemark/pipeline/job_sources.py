@@ -38,7 +38,10 @@ from ..maintenance.findings import Finding
 from ..maintenance.verify import Checked, verify_around_topics, verify_logs, verify_topics
 from ..metadata import Control, PrefixError, control_of, peek
 from .decode.entries import EntryTable
+from .decode.gather import gather, text
+from .decode.headers import PRODUCER_NAME, read_headers
 from .decode.octets import Ints, once, spread
+from .decode.protoscan import ABSENT
 from .decode.runs import read_tables
 from .options import DEFAULT_MAX_MESSAGES_PER_ENTRY, MAX_TIME_MS, ReadOptions, opened_store
 from .plan import plan
@@ -48,6 +51,7 @@ from .tasks import LedgerPartition, opened_slices, spare_the_collector
 AUDIT_FORMAT = "pulsemark-audit"
 BUCKET_OPTION = "bucketMs"
 TAGS_OPTION = "auditTags"
+NAMES_OPTION = "auditProducerNames"
 
 _SCHEMA = (
     "topic string, bucket_start_ms bigint, count bigint, control_count bigint, bytes bigint,"
@@ -86,16 +90,25 @@ class AuditSource(DataSource):
         options = dict(self.options)
         bucket_ms = int(options.pop(BUCKET_OPTION.lower()))
         tags = json.loads(options.pop(TAGS_OPTION.lower(), "[]"))
-        return AuditReader(ReadOptions.parse(options), bucket_ms, tags, schema)
+        named = options.pop(NAMES_OPTION.lower(), "false") == "true"
+        return AuditReader(ReadOptions.parse(options), bucket_ms, tags, schema, named=named)
 
 
 class AuditReader(DataSourceReader):
     """Plans like the usual source, but counts messages instead of returning them."""
 
     def __init__(
-        self, options: ReadOptions, bucket_ms: int, tags: Sequence[str], schema: StructType
+        self,
+        options: ReadOptions,
+        bucket_ms: int,
+        tags: Sequence[str],
+        schema: StructType,
+        *,
+        named: bool = False,
     ) -> None:
+        """``named``: the tag `producer_name` is the name in the producer's own header."""
         self._options = options
+        self._named = named
         self._bucket_ms = bucket_ms
         self._tags = tags
         self._schema = schema
@@ -124,10 +137,11 @@ class AuditReader(DataSourceReader):
             if log is None:
                 continue
             tables = read_tables(
-                log, part.start, part.end, bodies=False, on_damage=_missing_by_damage
+                log, part.start, part.end, bodies=self._named, on_damage=_missing_by_damage
             )
             for table in tables:
-                yield _batch(part.topic, counts(table, self._bucket_ms, grouping), schema)
+                names = producer_names(table) if self._named else None
+                yield _batch(part.topic, counts(table, self._bucket_ms, grouping, names), schema)
 
 
 def _missing_by_damage(damage: CorruptEntryError) -> None:
@@ -135,13 +149,27 @@ def _missing_by_damage(damage: CorruptEntryError) -> None:
     _log.warning("a damaged record is counted as missing: %s", damage)
 
 
-def counts(table: EntryTable, bucket_ms: int, grouping: Grouping | None = None) -> dict[str, Any]:
+def producer_names(table: EntryTable) -> list[str | None]:
+    """The producer's name in the header of each entry; None if it has no such header."""
+    headers = read_headers(table, {})
+    spans = headers.columns[PRODUCER_NAME]
+    starts = np.where(headers.good, spans.starts, ABSENT)
+    return list(text(gather(table.data, starts, spans.ends)).to_pylist())
+
+
+def counts(
+    table: EntryTable,
+    bucket_ms: int,
+    grouping: Grouping | None = None,
+    names: Sequence[str | None] | None = None,
+) -> dict[str, Any]:
     """The columns after ``topic``, by bucket, for some entries (at least one).
 
     An entry's time is its stamp's, or the ledger's append time if it has no stamp. Both come from
     the broker's clock, so a producer's clock does not decide in which bucket a message is counted.
     If times decrease, a bucket can have several rows. With ``grouping``, each combination of tag
-    values has a row of its own.
+    values has a row of its own; ``names`` are then the names in producers' headers, if those were
+    read.
     """
     stamps = table.broker_times_ms()
     is_stamped = (stamps >= 0) & (stamps < MAX_TIME_MS)
@@ -158,7 +186,7 @@ def counts(table: EntryTable, bucket_ms: int, grouping: Grouping | None = None) 
     if grouping is not None:
         # Where the entries of each row begin that follow one another in one bucket.
         begins = np.repeat(changes, np.diff(changes, append=len(buckets)))
-        groups, numbers = _groups(table, grouping)
+        groups, numbers = _groups(table, grouping, names)
         order = np.lexsort((numbers, begins))
         table, buckets, begins, numbers = (
             table.select(order), buckets[order], begins[order], numbers[order]
@@ -176,14 +204,21 @@ def counts(table: EntryTable, bucket_ms: int, grouping: Grouping | None = None) 
     }
 
 
-def _groups(table: EntryTable, grouping: Grouping) -> tuple[list[Group], Ints]:
+def _groups(
+    table: EntryTable, grouping: Grouping, names: Sequence[str | None] | None
+) -> tuple[list[Group], Ints]:
     """The combinations of tag values, and for each entry the number of its combination."""
     view = memoryview(table.data)
     known: dict[Group, int] = {}
     spans = zip(table.starts.tolist(), table.body_starts.tolist(), strict=True)
-    numbers = [
-        known.setdefault(grouping.group(view[start:end]), len(known)) for start, end in spans
-    ]
+    groups = [grouping.group(view[start:end]) for start, end in spans]
+    if names is not None:
+        at = grouping.tags.index("producer_name")
+        groups = [
+            group if name is None else (*group[:at], name, *group[at + 1 :])
+            for group, name in zip(groups, names, strict=True)
+        ]
+    numbers = [known.setdefault(group, len(known)) for group in groups]
     return list(known), np.array(numbers, np.int64)
 
 

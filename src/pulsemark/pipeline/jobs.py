@@ -42,7 +42,6 @@ from .inspection import control_entries, verify
 from .offload import command as offload_command
 from .replay import command as replay_command
 from .session import local_session
-from .skew import check_plot, draw_skew, skew
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -287,30 +286,6 @@ def _run_verify(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     return rows
 
 
-def _add_skew_options(parser: argparse.ArgumentParser) -> None:
-    add_range(parser)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, for example skew.png")
-
-
-def _check_skew(given: argparse.Namespace) -> None:
-    check_range(given)
-    if given.plot is not None:
-        check_plot(given.plot)
-
-
-def _run_skew(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    rows = skew(
-        spark,
-        given.path,
-        given.topic,
-        **range_of(given),
-    )
-    if given.plot is not None:
-        rows = rows.cache()
-        draw_skew(rows, given.plot)
-    return rows
-
-
 JOBS: Mapping[str, Job] = {
     "audit": Job(
         "count messages by topic and time, and the ones that are missing, also in another tier",
@@ -319,12 +294,6 @@ JOBS: Mapping[str, Job] = {
         audit_command.run,
     ),
     "control": Job("list control entries", add_range, check_range, _run_control),
-    "skew": Job(
-        "compare producers' clocks with the broker's",
-        _add_skew_options,
-        _check_skew,
-        _run_skew,
-    ),
     "verify": Job(
         "check all bytes of a folder, and list what is damaged",
         add_topics,

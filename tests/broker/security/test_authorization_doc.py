@@ -8,7 +8,7 @@ from pulsemark.broker.grpc.seek_service import NEEDS
 from pulsemark.broker.handlers import COMMANDS
 from pulsemark.broker.handlers.authorizing import COMMAND_NEEDS
 from pulsemark.kafka.handlers import HANDLERS
-from pulsemark.kafka.wire import APIS
+from pulsemark.kafka.protocol import APIS
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 
 PAGE = Path(__file__).parents[3] / "docs" / "authorization.md"

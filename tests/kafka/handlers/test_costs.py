@@ -6,10 +6,9 @@ import pytest
 
 from pulsemark.broker import cooperative
 from pulsemark.broker.cooperative import Turns
-from pulsemark.kafka import session
+from pulsemark.kafka import endpoint, protocol
+from pulsemark.kafka.endpoint import MANY_PARTS, one_part
 from pulsemark.kafka.handlers import HANDLERS
-from pulsemark.kafka.session import MANY_PARTS, one_part
-from pulsemark.kafka.wire import connection
 from tests.support.kafka_worst_cases import worst_cases
 
 #: More than a request may name without counting as large.
@@ -32,7 +31,7 @@ def test_a_request_that_names_one_thing_very_often(raw, monkeypatch, key):
     case = worst_cases(f"worst-{key}", COUNT)[key]
     raw.produce(f"worst-{key}", None)
     large, turns = [], []
-    handle, waited = session.KafkaSession.handle_large_now, Turns.next
+    handle, waited = endpoint.KafkaSession.handle_large_now, Turns.next
 
     async def counted(self, request):
         large.append(request.api.key)
@@ -42,12 +41,12 @@ def test_a_request_that_names_one_thing_very_often(raw, monkeypatch, key):
         turns.append(1)
         await waited(self)
 
-    monkeypatch.setattr(session.KafkaSession, "handle_large_now", counted)
+    monkeypatch.setattr(endpoint.KafkaSession, "handle_large_now", counted)
     monkeypatch.setattr(Turns, "next", counted_turn)
     monkeypatch.setattr(cooperative, "SLICE_S", 0)
     # It is the number of its parts that makes it large, not its bytes.
-    monkeypatch.setattr(connection, "DECODED_AT_ONCE_BYTES", 1 << 30)
-    monkeypatch.setattr(connection, "DECODED_AT_ONCE_SETS", 1 << 30)
+    monkeypatch.setattr(protocol, "DECODED_AT_ONCE_BYTES", 1 << 30)
+    monkeypatch.setattr(protocol, "DECODED_AT_ONCE_SETS", 1 << 30)
     raw.send(case.request, case.version, **case.fields)
     answer = raw.receive_frame()
     assert large == [key]
@@ -59,7 +58,7 @@ def test_a_request_that_names_one_thing_very_often(raw, monkeypatch, key):
 
 def test_an_answer_that_would_be_too_large_ends_the_connection(raw, monkeypatch, caplog):
     """Its size is known before it is made; the log says it."""
-    monkeypatch.setattr(session, "MAX_ANSWER_BYTES", 50_000)
+    monkeypatch.setattr(endpoint, "MAX_ANSWER_BYTES", 50_000)
     case = worst_cases("too-large", 1_000, repeated=False)[3]
     with pytest.raises(ConnectionError), caplog.at_level("INFO"):
         raw.call(case.request, case.version, **case.fields)

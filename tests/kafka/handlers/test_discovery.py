@@ -9,7 +9,7 @@ from kafka.protocol.broker_version_data import infer_broker_version_from_api_ver
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, FindCoordinatorRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from pulsemark.kafka.wire import APIS
+from pulsemark.kafka.protocol import APIS
 
 
 @pytest.mark.parametrize("version", range(4))

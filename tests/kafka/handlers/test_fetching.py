@@ -10,7 +10,7 @@ import pytest
 from kafka.consumer.fetcher import RecordTooLargeError
 from kafka.protocol.consumer import FetchRequest
 
-from pulsemark.kafka import reading, shown_entries
+from pulsemark.kafka import reading
 from pulsemark.kafka.partitions import KafkaPartition
 from pulsemark.ledger.topic_log import TopicLog
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields
@@ -27,6 +27,24 @@ def test_every_version_gets_what_was_stored(raw, made, version):
     assert (part.error_code, part.high_watermark) == (0, 3)
     assert [found for found in records_of(part.records) if found[0] >= 1] == [(1, b"b"), (2, b"c")]
     assert part.records[16] == (0 if version < 2 else 1 if version < 4 else 2)
+
+
+def test_a_compressed_set_of_magic_0_is_compressed_once_for_all_its_readers(
+    kafka_broker, raw, topic
+):
+    """A fetch writes its inner offsets, which are absolute, and others share what it wrote."""
+    figures = kafka_broker.broker.services.kafka.figures
+    create(raw, topic, message_format_version="0.9.0")
+    values = [b"%d" % number for number in range(20)]
+    raw.produce(topic, record_set([b"first"], magic=0), version=0)
+    raw.produce(topic, record_set(values, magic=0, codec=1), version=0)
+    before = figures.compressions, figures.converted_records, figures.sets_converted
+    for _ in range(3):
+        for version in (0, 2, 4, 11):
+            part = raw.fetch(topic, 1, version=version)
+            assert records_of(part.records) == list(enumerate(values, 1))
+    made = figures.compressions, figures.converted_records, figures.sets_converted
+    assert made == (before[0] + 3, before[1] + 3 * len(values), before[2])
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 2**62])
@@ -255,11 +273,11 @@ def test_a_large_set_is_converted_in_a_thread(
         on_loop.append(is_on_loop())
         return convert(*args)
 
-    convert = vars(shown_entries)["fetch"]
+    convert = vars(reading)["fetch"]
     values = [b"%d" % number for number in range(3_000)]
     for _ in range(2):
         assert raw.produce(made, record_set(values, codec=codec)).error_code == 0
-    monkeypatch.setattr(shown_entries, "fetch", spied)
+    monkeypatch.setattr(reading, "fetch", spied)
     offset, found = 0, []
     while offset < 2 * len(values):
         part = raw.fetch(made, offset, version=3, max_wait_ms=max_wait_ms)

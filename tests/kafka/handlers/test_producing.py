@@ -18,8 +18,8 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
+from pulsemark.kafka import protocol
 from pulsemark.kafka.handlers import producing
-from pulsemark.kafka.wire import connection
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import crc32c, peek
 from pulsemark.proto.broker_entry_pb2 import SourceFormat
@@ -415,7 +415,7 @@ def test_a_batch_is_not_stored_twice_if_a_commit_fails_while_its_request_is_prep
 
 def test_a_produce_with_as_many_sets_as_allowed_over_absent_topics_is_answered(monkeypatch):
     """Each set gets code 3, as from Kafka; one set more ends the connection."""
-    monkeypatch.setattr(connection, "MAX_SETS", 3_000)
+    monkeypatch.setattr(protocol, "MAX_SETS", 3_000)
     with (
         running_broker(kafka_port=0, http_port=None, allow_auto_topic_creation=False) as broker,
         RawKafka.from_url(broker.kafka_url) as client,

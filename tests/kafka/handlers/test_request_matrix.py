@@ -16,7 +16,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
 from pulsemark.kafka.handlers import HANDLERS
-from pulsemark.kafka.wire import APIS, RAW_SASL
+from pulsemark.kafka.protocol import APIS, RAW_SASL
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 from tests.support.attackers import attacked_broker, forged, signed, state_of
 from tests.support.secured import rest, set_up

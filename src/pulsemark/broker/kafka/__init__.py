@@ -1,8 +1,8 @@
 """The endpoint for Kafka's clients inside a broker.
 
-`ports` connects the endpoint (package `pulsemark.kafka`) with the broker's topics, `access` with
-its authentication and authorisation, `cluster` with the other brokers. They import kafka-python,
-so the broker imports them only if a port for Kafka's clients is configured.
+`ports` connects the endpoint (package `pulsemark.kafka`) with the broker's topics, its
+authentication and authorisation, and the other brokers. It imports kafka-python, so the broker
+imports it only if a port for Kafka's clients is configured.
 """
 
 from __future__ import annotations

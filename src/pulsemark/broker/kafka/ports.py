@@ -5,6 +5,14 @@ A Kafka topic T is the partitioned topic T of `kafka_namespace`; its partition P
 
 The settings that a topic has by Kafka's names are its policy `kafka` (`topics.entry_formats`).
 
+A client's principal and permissions are the broker's (`BrokerAccess`, `BrokerAdmission`): Kafka's
+clients see one namespace, whose permissions and those of its topics hold for them, and a group is a
+subscription of that name (`kafka.access` says which operation needs what).
+
+In a cluster (`BrokerCluster`) a partition's leader is the broker that owns its bundle. Groups go
+with the log of their offsets, which has a bundle by its name, as topics have. A bundle without an
+owner is taken over by the broker that a client is sent to.
+
 Importing this module imports kafka-python, so the broker imports it only if a port is configured.
 """
 
@@ -19,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...kafka.endpoint import Endpoint
 from ...kafka.errors import Code, KafkaError
+from ...kafka.handlers import HANDLERS
 from ...kafka.ports import Budget, InputMemory, KafkaOptions, OutputMemory, Ports
 from ...kafka.topic_settings import is_name
 from ...ledger import LedgerError, ManagedLedger, Position
@@ -39,16 +48,45 @@ from ..topics.catalog_writer import CatalogWriter
 from ..topics.entry_formats import KAFKA_POLICY, policies_of, set_entry_format
 from ..topics.registry import MAX_PARTITIONS, Topics
 from ..topics.topic import Topic
-from .access import BrokerAccess, BrokerAdmission
-from .cluster import BrokerCluster
 
 if TYPE_CHECKING:
     from ..cleaning.backlog_quotas import Excess
     from ..policies.rate_limits import Throttled
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
 
-__all__ = ["LOG_START_KIND", "KafkaLimits", "KafkaServer", "LogStarts", "kafka_options"]
+from ...kafka.ports import NO_NODE, Admitted, Node
+from ...kafka.sasl import OAUTHBEARER, PLAIN, TOKEN, Claim, SaslError
+from ..cooperative import Background
+from ..security.authentication import (
+    UNAUTHENTICATED,
+    Authenticated,
+    AuthenticationFailed,
+    Authenticator,
+    Principal,
+)
+from ..security.authorization import Authorizer, Target
+from ..security.needs import SUPER_USER, tenant_admin, topic
+from ..security.permissions import Action
+
+if TYPE_CHECKING:
+    from ..ownership import Cluster
+
+__all__ = [
+    "LOG_START_KIND",
+    "BrokerAccess",
+    "BrokerAdmission",
+    "BrokerCluster",
+    "KafkaLimits",
+    "KafkaServer",
+    "LogStarts",
+    "kafka_options",
+]
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 JOURNAL = "kafka-groups"
 PROPERTY_KIND = "kafka"
@@ -132,7 +170,7 @@ class KafkaServer:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
         ports = cast("Ports", BrokerPorts(services))
         await cast("BrokerPorts", ports).topics.load()
-        endpoint = Endpoint(ports, kafka_options(self._config, host))
+        endpoint = Endpoint(ports, kafka_options(self._config, host), HANDLERS)
         await endpoint.start()
         services.kafka = self._endpoint = endpoint
 
@@ -528,3 +566,180 @@ class LogStarts:
             self._offsets[name] = ledger.topic_id, offset
 
         await self._writer.in_turn(change)
+
+
+NEEDS = {
+    "read": topic("CONSUME"),
+    "write": topic("PRODUCE"),
+    "describe": topic("LOOKUP"),
+    "administer": tenant_admin(),
+}
+BASIC, TLS = "basic", "tls"
+
+
+class BrokerAccess:
+    """`AccessPort` over the broker's authorizer."""
+
+    def __init__(self, authorizer: Authorizer, namespace: str) -> None:
+        """`namespace`: the one whose topics Kafka's clients see."""
+        self._authorizer = authorizer
+        self._namespace = namespace
+        self._tenant, self._local = check_namespace(self._namespace)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is refused at all."""
+        return self._authorizer.is_on
+
+    @property
+    def generation(self) -> int:
+        """Counts the changes after which decisions may be others."""
+        return self._authorizer.generation
+
+    def topic(self, principal: Principal, operation: str, name: str) -> bool:
+        """Whether a client may do this with a topic. The name need not be a valid one."""
+        target = Target.of_topic(TopicName("persistent", self._tenant, self._local, name))
+        return self._authorizer.allows(principal, NEEDS[operation], target)
+
+    def group(self, principal: Principal, group: str) -> bool:
+        """Whether a client may use a group."""
+        return self._authorizer.allows_somewhere(principal, Action.CONSUME, self._namespace, group)
+
+    def writes_somewhere(self, principal: Principal) -> bool:
+        """Whether a client may write to at least one topic."""
+        return self._authorizer.allows_somewhere(principal, Action.PRODUCE, self._namespace)
+
+    def broker(self, principal: Principal) -> bool:
+        """Whether a client may see the broker's own settings."""
+        return self._authorizer.allows(principal, SUPER_USER)
+
+
+class BrokerAdmission:
+    """`AdmissionPort` over the broker's authenticator."""
+
+    def __init__(self, authenticator: Authenticator | None) -> None:
+        """None: the broker has no authentication."""
+        self._authenticator = authenticator
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The SASL mechanisms for which the broker has a provider."""
+        methods = () if self._authenticator is None else self._authenticator.methods
+        plain = (PLAIN,) if TOKEN in methods or BASIC in methods else ()
+        return (*plain, OAUTHBEARER) if TOKEN in methods else plain
+
+    def without_sasl(self, peer_certificate: Any) -> Admitted | None:
+        """Everyone without authentication; else who the certificate says, or the anonymous role."""
+        authenticator = self._authenticator
+        if authenticator is None:
+            return Admitted(UNAUTHENTICATED)
+        method = TLS if peer_certificate and TLS in authenticator.methods else "none"
+        try:
+            return _admitted(authenticator.authenticate(method, b"", peer_certificate))
+        except AuthenticationFailed:
+            return None
+
+    async def with_sasl(self, claim: Claim, peer_certificate: Any) -> Admitted:
+        """Check credentials by the provider of their method. Raises SaslError."""
+        authenticator = self._authenticator
+        if authenticator is None or claim.method not in authenticator.methods:
+            raise SaslError(f"this broker has no provider for {claim.method}")
+        check = partial(
+            authenticator.authenticate, claim.method, claim.credentials, peer_certificate
+        )
+        try:
+            if authenticator.is_slow_for(claim.method):
+                return _admitted(await authenticator.in_thread(check))
+            return _admitted(check())
+        except AuthenticationFailed as failure:
+            raise SaslError(str(failure)) from failure
+
+
+def _admitted(found: Authenticated) -> Admitted:
+    return Admitted(Principal(found.role), found.role, found.expires_at_ms)
+
+
+class BrokerCluster:
+    """`ClusterPort` over the broker's cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        journal: TopicName,
+        partition: Callable[[str, int], TopicName | None],
+    ) -> None:
+        """`journal`: the log of offsets; `partition` names a topic's partition."""
+        self._cluster = cluster
+        self._journal = journal
+        self._partition = partition
+        self._background = Background()
+        self._offering: asyncio.Task[None] | None = None
+        self._known: dict[int, Node] = {}
+
+    @property
+    def node_id(self) -> int:
+        """This broker's number."""
+        return self._cluster.kafka_node
+
+    async def nodes(self) -> Mapping[int, Node]:
+        """The brokers with a Kafka port, by number; those known before if there is no answer."""
+        try:
+            places = await self._cluster.kafka_places()
+        except RefusedError as refusal:
+            log.info("brokers are not known: %s", refusal.message)
+        else:
+            self._known = {
+                one.node_id: Node(one.node_id, one.host, one.port, one.tls_port)
+                for one in places.values()
+            }
+        return self._known
+
+    async def leaders(self, topic: str, count: int) -> list[int]:
+        """The number of each partition's leader."""
+        found: dict[str, int] = {}
+        leaders = []
+        for index in range(count):
+            name = self._partition(topic, index)
+            if name is None:
+                leaders.append(NO_NODE)
+                continue
+            bundle = self._cluster.bundle_of(name)
+            if bundle not in found:
+                found[bundle] = await self._leader_of(name)
+            leaders.append(found[bundle])
+        return leaders
+
+    async def _leader_of(self, name: TopicName) -> int:
+        try:
+            broker = await self._cluster.likely_owner(name)
+            if broker is None:
+                return NO_NODE
+            place = (await self._cluster.kafka_places()).get(broker)
+        except RefusedError as refusal:
+            log.debug("%s: its leader is not known: %s", name, refusal.message)
+            return NO_NODE
+        return NO_NODE if place is None else place.node_id
+
+    async def coordinator(self) -> int:
+        """The number of the broker that coordinates groups."""
+        return await self._leader_of(self._journal)
+
+    def coordinates(self) -> bool:
+        """Whether this broker coordinates groups."""
+        return self._cluster.owns(self._journal)
+
+    def offer(self) -> None:
+        """Begin to coordinate groups if no broker does."""
+        if self._offering is None or self._offering.done():
+            self._offering = self._background.start(self._offer())
+
+    async def _offer(self) -> None:
+        try:
+            await self._cluster.serve(self._journal)
+        except RefusedError as refusal:
+            log.debug("groups are not coordinated here: %s", refusal.message)
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after each change of what this broker owns, and now."""
+        self._cluster.follow(changed)
+        changed()

@@ -6,12 +6,10 @@ happens (`KafkaSession.block`).
 
 from __future__ import annotations
 
-from ..session import Handler
+from ..endpoint import Handler
 from . import (
     authenticating,
     cluster,
-    committing,
-    discovery,
     fetching,
     grouping,
     offsets,
@@ -25,8 +23,6 @@ HANDLERS: dict[int, Handler] = {}
 for _module in (
     authenticating,
     cluster,
-    committing,
-    discovery,
     fetching,
     grouping,
     offsets,

@@ -16,8 +16,10 @@ import struct
 
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
+from ..endpoint import Handler, KafkaSession, one_part
 from ..errors import Code
 from ..ports import Admitted
+from ..protocol import RAW_SASL, SASL_AUTHENTICATE, SASL_HANDSHAKE, Request
 from ..sasl import (
     OAUTHBEARER,
     TOKEN_REFUSED,
@@ -25,8 +27,6 @@ from ..sasl import (
     SaslError,
     parse_claim,
 )
-from ..session import Handler, KafkaSession, one_part
-from ..wire import RAW_SASL, SASL_AUTHENTICATE, SASL_HANDSHAKE, Request
 
 __all__ = ["HANDLERS"]
 

@@ -26,13 +26,12 @@ from kafka.protocol.consumer import FetchResponse
 from ...metadata import Buffer
 from ..access import Operation
 from ..deadlines import Deadline
+from ..endpoint import Handler, KafkaSession, parts_of
 from ..errors import Code, KafkaError
 from ..fetch_sessions import NO_SESSION, FetchContext, Key, Wanted
-from ..reading import Asked, PartitionsReader, Read
+from ..protocol import RECORDS_MARK, Request
+from ..reading import Asked, PartitionsReader, Read, ShownEntries
 from ..records import max_magic_of
-from ..session import Handler, KafkaSession, parts_of
-from ..shown_entries import ShownEntries
-from ..wire import RECORDS_MARK, Request
 
 __all__ = ["AT_ONCE_PARTITIONS", "HANDLERS", "FetchWork"]
 
@@ -246,7 +245,8 @@ class FetchWork:
         answer: Callable[[list[Read]], Coroutine[Any, Any, None] | None],
     ) -> None:
         self._session = session
-        self._shown = ShownEntries(session.endpoint.figures, max_magic_of(version))
+        endpoint = session.endpoint
+        self._shown = ShownEntries(endpoint.figures, endpoint.conversions, max_magic_of(version))
         self.asked = asked
         limit_bytes = min(max_bytes, session.options.max_fetch_bytes)
         output = session.endpoint.ports.output

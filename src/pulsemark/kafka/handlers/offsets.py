@@ -16,10 +16,10 @@ from ...ledger import EntryKind, LedgerError
 from ...ledger.epochs import epoch_runs
 from ...ledger.would_block import when_read
 from ..access import Operation
+from ..endpoint import PART_BYTES, Handler, KafkaSession, parts_of
 from ..errors import Code, KafkaError
 from ..partitions import KafkaPartition, shown_epoch
-from ..session import PART_BYTES, Handler, KafkaSession, parts_of
-from ..wire import Request
+from ..protocol import Request
 
 __all__ = ["HANDLERS"]
 

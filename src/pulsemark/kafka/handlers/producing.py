@@ -26,9 +26,11 @@ from kafka.protocol.producer import InitProducerIdResponse, ProduceResponse
 from ...ledger import Appended, Batch, EntryTooLargeError, LedgerError
 from ...metadata import BrokerEntryMetadata, Buffer, Sender, StampError
 from ..access import Operation
+from ..endpoint import Handler, KafkaSession, one_part, parts_of
 from ..errors import MESSAGE_LENGTH, NO_TRANSACTIONS, Code, KafkaError
+from ..partitions import Batch as SentBatch
 from ..partitions import KafkaPartition
-from ..producer_state import Batch as SentBatch
+from ..protocol import Request
 from ..records import (
     EntryRules,
     Produced,
@@ -37,9 +39,7 @@ from ..records import (
     validate_produced,
 )
 from ..records.layout import LEAST_SIZE_BYTES, LOG_OVERHEAD_BYTES
-from ..session import Handler, KafkaSession, one_part, parts_of
 from ..topic_settings import is_name
-from ..wire import Request
 
 __all__ = ["AT_ONCE_PARTS", "HANDLERS", "Part", "Publish"]
 

@@ -20,10 +20,10 @@ from kafka.protocol.admin import (
 
 from ...ledger import LedgerError
 from ..access import Operation
+from ..endpoint import PART_BYTES, Handler, KafkaSession, parts_of
 from ..errors import MESSAGE_LENGTH, Code, KafkaError
-from ..session import PART_BYTES, Handler, KafkaSession, parts_of
+from ..protocol import Request
 from ..topic_settings import CLEANUP_POLICY, SETTINGS, Setting, check_settings, is_name
-from ..wire import Request
 
 __all__ = ["HANDLERS"]
 

@@ -5,14 +5,13 @@ Pure functions on bytes: no sockets, no ledgers, no state. What each module is a
 ==================  =========================================================================
 `produced`          a producer's set, or one of another cluster's log, checked, as it is stored
 `fetched`           `fetch`: a stored set as a client of some magic understands it; `read`
-`compacted`         `keep`: a stored set of which compaction keeps some records
 `pulsar`            a Pulsar entry as a record set, and a stored set as a Pulsar entry
-`convert`           records from one magic into another
+`convert`           records from one magic into another; `keep`: a set after compaction
 `scan`              the check of a produced set's records, which every set in place costs
 `rules`             what a topic asks of sets, and what deletes a key (KIP-87)
 `batch`, `legacy`   the bytes of magic 2 (control batches too), and of magic 0 and 1
 `layout`            the bytes that all magics share
-`record`            one record, and the numbers that all magics share
+`record`            one record, the numbers that all magics share, the errors
 `compression`       the codecs, with a limit on what comes out
 ==================  =========================================================================
 
@@ -23,21 +22,26 @@ set has very many records: a million takes a second. A caller hands large sets t
 """
 
 from .batch import control_batch, empty_batch
-from .compacted import keep
-from .errors import (
+from .convert import keep
+from .fetched import Fetched, StoredSet, batch_as_stored, fetch, max_magic_of, read
+from .produced import check_mirrored, validate_produced
+from .pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar, to_pulsar
+from .record import (
+    NO_TIME_MS,
+    TOMBSTONE_FLAG,
+    Codec,
     CodecError,
     CorruptRecordSetError,
     FormatTooOldError,
+    Headers,
     InvalidRecordSetError,
+    Record,
     RecordSetError,
     RecordSetTooLargeError,
     RecordTimeError,
     TransactionError,
+    Work,
 )
-from .fetched import Fetched, StoredSet, batch_as_stored, fetch, max_magic_of, read
-from .produced import check_mirrored, validate_produced
-from .pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar, to_pulsar
-from .record import NO_TIME_MS, TOMBSTONE_FLAG, Codec, Headers, Record, Work
 from .rules import (
     MAX_BATCH_BYTES,
     MAX_RAW_BYTES,

@@ -28,7 +28,6 @@ from ...metadata import Buffer, crc32c
 from ...proto.broker_entry_pb2 import ControlType
 from . import layout
 from .compression import compress, decompress
-from .errors import CorruptRecordSetError, InvalidRecordSetError
 from .layout import (
     BATCH_HEADER,
     BATCH_HEADER_BYTES,
@@ -38,7 +37,17 @@ from .layout import (
     read_varlong,
     varint,
 )
-from .record import CODEC_MASK, LOG_APPEND_TIME, NO_TIME_MS, Codec, Headers, Record, Work
+from .record import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    NO_TIME_MS,
+    Codec,
+    CorruptRecordSetError,
+    Headers,
+    InvalidRecordSetError,
+    Record,
+    Work,
+)
 
 LEAST_RECORD_BYTES = 7
 _NULL = varint(-1)

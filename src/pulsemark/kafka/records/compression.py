@@ -35,8 +35,7 @@ from typing import Any
 
 from ...extras import install_command
 from ...metadata import Buffer
-from .errors import CodecError, InvalidRecordSetError, RecordSetTooLargeError
-from .record import Codec, Work
+from .record import Codec, CodecError, InvalidRecordSetError, RecordSetTooLargeError, Work
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)

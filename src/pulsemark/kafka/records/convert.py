@@ -1,4 +1,4 @@
-"""Records from one magic into another.
+"""Stored sets that are written again: records of another magic, or with holes (`keep`).
 
 What each direction loses, and what it makes of the rest:
 
@@ -8,17 +8,40 @@ What each direction loses, and what it makes of the rest:
   down to 0 the times too. The codec stays, but zstd, which old clients do not know, cannot.
 
 Records go through one by one. What is in memory is the source, decompressed, and the result.
+
+**After compaction** some records of a set are gone, the others keep their offsets (KIP-31). The
+offsets of removed records are holes. What stays of a set:
+
+- magic 2: the same batch with fewer records. Its last offset delta, producer and sequence stay, so
+  offsets and duplicates are still known; without any record it is an empty batch.
+- magic 1 and 0, plain: the messages that stay, byte for byte.
+- wrapper: a wrapper of those that stay, their offsets as they were; its own offset is the last one
+  of them. Consumers count back from it, so holes do no harm.
+
+Sets are not merged: each stays an entry of its own with its own place, time and source format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import struct
+from collections.abc import Container, Iterable, Iterator
 
+from ...metadata import Buffer
+from . import batch as batches
+from . import legacy
 from .batch import BatchFields, build
-from .errors import CodecError
+from .layout import stored_magic, whole_spans
 from .legacy import pack_wrapper, plain_message
-from .record import Codec, Record, Work
-from .rules import to_new, to_old
+from .record import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    Codec,
+    CodecError,
+    CorruptRecordSetError,
+    Record,
+    Work,
+)
+from .rules import MAX_RAW_BYTES, to_new, to_old
 
 
 def to_magic_2(records: Iterable[Record], fields: BatchFields, work: Work) -> bytes:
@@ -64,3 +87,66 @@ def renumbered(records: Iterable[Record]) -> Iterator[Record]:
     """The records with the offsets 0, 1, 2 ... (KIP-31: reassigned, not refused)."""
     for offset, record in enumerate(records):
         yield record._replace(offset=offset)
+
+
+def keep(
+    body: Buffer, kept: Container[int], work: Work, max_raw_bytes: int = MAX_RAW_BYTES
+) -> bytes:
+    """A stored set with the records that are kept, and holes for the others.
+
+    Args:
+        body: the set as stored.
+        kept: offsets of records, from the set's first message on.
+        work: what it costs is counted there.
+        max_raw_bytes: the most that is decompressed.
+
+    Returns:
+        The set as it is to be stored. Nothing if it is of magic 0 or 1 and nothing is kept.
+
+    Raises:
+        RecordSetError: the stored bytes are not a record set.
+    """
+    view = memoryview(body)
+    try:
+        if stored_magic(view) == 2:
+            return _keep_of_batch(view, kept, work, max_raw_bytes)
+        return _keep_of_messages(view, kept, work, max_raw_bytes)
+    except struct.error as error:
+        raise CorruptRecordSetError(f"a stored set with an impossible offset: {error}") from error
+
+
+def _keep_of_messages(
+    view: memoryview, kept: Container[int], work: Work, max_raw_bytes: int
+) -> bytes:
+    parts: list[Buffer] = []
+    for span in whole_spans(view):
+        message = legacy.read_message(view, span)
+        if not message.codec:
+            if message.offset in kept:
+                parts.append(view[span.start : span.end])
+            continue
+        raw = legacy.open_wrapper(message, max_raw_bytes, work)
+        records = (r for r in legacy.wrapped_records(message, raw) if r.offset in kept)
+        bits = message.attributes & LOG_APPEND_TIME
+        parts.append(
+            legacy.pack_wrapper(
+                counted(records, work), message.magic, message.codec, work, bits=bits
+            )
+        )
+    return b"".join(parts)
+
+
+def _keep_of_batch(view: memoryview, kept: Container[int], work: Work, max_raw_bytes: int) -> bytes:
+    header = batches.read_whole_header(view)
+    raw = batches.raw_records(view, header, max_raw_bytes, work)
+    records = (record for record in batches.read_records(header, raw) if record.offset in kept)
+    fields = BatchFields(
+        codec=header.attributes & CODEC_MASK,
+        attributes=header.attributes & ~CODEC_MASK,
+        last_offset_delta=header.last_offset_delta,
+        base_time_ms=header.base_time_ms,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    return batches.build(counted(records, work), fields, work)

@@ -31,10 +31,9 @@ from ...metadata import Buffer
 from . import batch as batches
 from . import layout, legacy
 from .convert import counted, to_legacy
-from .errors import CorruptRecordSetError
 from .layout import MAX_MAGIC, Span, stored_magic, whole_spans
 from .legacy import pack_wrapper, patch_message, read_message
-from .record import CODEC_MASK, LOG_APPEND_TIME, Codec, Record, Work
+from .record import CODEC_MASK, LOG_APPEND_TIME, Codec, CorruptRecordSetError, Record, Work
 from .rules import MAX_RAW_BYTES
 
 _MAGIC_OF_VERSION = ((4, 2), (2, 1))

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...metadata import Buffer
-from .errors import CorruptRecordSetError
+from .record import CorruptRecordSetError
 
 OFFSET = struct.Struct(">q")
 SIZE = struct.Struct(">i")

@@ -22,9 +22,18 @@ from typing import NamedTuple
 from ...metadata import Buffer
 from . import layout
 from .compression import compress, decompress
-from .errors import CorruptRecordSetError, InvalidRecordSetError
 from .layout import MESSAGE_HEADER, MESSAGE_KEY_AT, SIZE, Span, spans, whole_spans
-from .record import CODEC_MASK, LOG_APPEND_TIME, MAX_RECORDS, NO_TIME_MS, Codec, Record, Work
+from .record import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    MAX_RECORDS,
+    NO_TIME_MS,
+    Codec,
+    CorruptRecordSetError,
+    InvalidRecordSetError,
+    Record,
+    Work,
+)
 
 _UNCOVERED = struct.Struct(">qiI")
 _COVERED_0 = struct.Struct(">bBi")

@@ -37,14 +37,6 @@ from . import batch as batches
 from . import layout, legacy
 from .batch import BatchFields
 from .convert import counted, renumbered, to_legacy, to_magic_2
-from .errors import (
-    CodecError,
-    FormatTooOldError,
-    InvalidRecordSetError,
-    RecordSetTooLargeError,
-    RecordTimeError,
-    TransactionError,
-)
 from .layout import BatchHeader, spans, stored_magic, whole_spans
 from .legacy import (
     Message,
@@ -55,7 +47,20 @@ from .legacy import (
     read_records,
     wrapped_records,
 )
-from .record import CODEC_MASK, LOG_APPEND_TIME, MAX_RECORDS, Codec, Record, Work
+from .record import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    MAX_RECORDS,
+    Codec,
+    CodecError,
+    FormatTooOldError,
+    InvalidRecordSetError,
+    Record,
+    RecordSetTooLargeError,
+    RecordTimeError,
+    TransactionError,
+    Work,
+)
 from .rules import EntryRules, Produced, ProducerState, TombstoneStage, magic_of
 from .scan import Scan, scan_messages, scan_records, suits_view
 

@@ -7,10 +7,11 @@ record                  of the message
 ======================  ==================================================================
 offset                  the entry's base + its place in the batch
 key                     ordering key, else partition key (undone from base64, if flagged)
-value                   payload; null if its null_value flag is set
+value                   payload; null if its null_value flag is set, or if it is empty and
+                        there is a key: such a message deletes its key in compaction
 headers                 properties, see below
 time                    event time, else publish time
-tombstone flag          null_value, the property that the topic's policy names, or the
+tombstone flag          a null value, the property that the topic's policy names, or the
                         ``tombstone`` field of the entry's prefix
 ======================  ==================================================================
 
@@ -184,11 +185,12 @@ def _members(payload: bytes, metadata: MessageMetadata) -> Iterator[Record]:
 
 
 def _record(place: int, header: _Header, payload: bytes, publish_time_ms: int) -> Record:
+    key = _key(header)
     return Record(
         offset=place,
         time_ms=(header.event_time or publish_time_ms) % 2**63,
-        key=_key(header),
-        value=None if header.null_value else payload,
+        key=key,
+        value=None if header.null_value or (key is not None and not payload) else payload,
         headers=headers_of(header.properties),
     )
 

@@ -20,9 +20,16 @@ from typing import NamedTuple
 from ...metadata import Buffer
 from . import layout
 from .batch import read_headers
-from .errors import CorruptRecordSetError, InvalidRecordSetError
 from .layout import MESSAGE_KEY_AT, MOST_BITS_64, int64, read_unsigned, spans
-from .record import CODEC_MASK, LOG_APPEND_TIME, MAX_RECORDS, NO_TIME_MS, TOMBSTONE_FLAG
+from .record import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    MAX_RECORDS,
+    NO_TIME_MS,
+    TOMBSTONE_FLAG,
+    CorruptRecordSetError,
+    InvalidRecordSetError,
+)
 
 _ONE_BYTE = 0x7F
 #: So few records are read in any memory.

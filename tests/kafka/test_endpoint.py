@@ -16,7 +16,7 @@ from kafka.protocol.consumer import FetchRequest, HeartbeatRequest, JoinGroupReq
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
-from pulsemark.kafka.wire import APIS
+from pulsemark.kafka.protocol import APIS
 from pulsemark.ledger import LocalStore
 from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.testing import running_broker

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.kafka.errors import Code, KafkaError
-from pulsemark.kafka.producer_state import SEQUENCE_END, Batch, Sequences
+from pulsemark.kafka.partitions import SEQUENCE_END, Batch, Sequences
 
 SENDS = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 12), st.integers(1, 3)),

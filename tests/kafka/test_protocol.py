@@ -13,10 +13,16 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse, HeartbeatReques
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
+from pulsemark.kafka import protocol as connection_module
 from pulsemark.kafka.errors import ProtocolError
-from pulsemark.kafka.wire import APIS, RECORDS_MARK, Connection, decode_body, splice
-from pulsemark.kafka.wire import connection as connection_module
-from pulsemark.kafka.wire.apis import HIGHEST_FOR
+from pulsemark.kafka.protocol import (
+    APIS,
+    HIGHEST_FOR,
+    RECORDS_MARK,
+    Connection,
+    decode_body,
+    splice,
+)
 from pulsemark.testing.raw_kafka import fetch_fields, produce_fields
 
 LIMIT = 1 << 20

@@ -11,8 +11,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.producer import ProduceRequest
 
 from pulsemark.kafka.errors import ProtocolError
-from pulsemark.kafka.wire import Connection, Memory
-from pulsemark.kafka.wire.connection import BLOCK_BYTES, BLOCKS, LARGE_BYTES
+from pulsemark.kafka.protocol import BLOCK_BYTES, BLOCKS, LARGE_BYTES, Connection, Memory
 from pulsemark.testing.raw_kafka import produce_fields
 
 LIMIT = 1 << 24
