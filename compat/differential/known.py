@@ -64,6 +64,8 @@ IN_ORDER = "receipts and errors go out in the order of the messages"
 COMPACTING = "compaction has no cursor"
 WEB = "requests that no HTTP client sends are answered as JSON"
 HOST = "a page of another name must not use the broker"
+UNREAD = "the body of a removal is not read"
+DOMAIN = "the topic's kind is looked at before the body"
 READING = "a read that waits, of a consumer that has left or may take nothing"
 
 OF_TOPICS = "matrix_domain_tenant_namespace_topic"
@@ -326,6 +328,49 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (f"{OF_ONE}_properties", "PUT partitioned nothing", UNLOADED),
     (f"{OF_ONE}_replicatedSubscriptionStatus", "GET partitioned nothing", UNLOADED),
     (f"{OF_ONE}_resetcursor_time", "POST partitioned nothing", ORDER),
+    ("rest_topic_policies", "subscriptionTypesEnabled after *", ORDER),
+    ("rest_namespace_policies", "subscriptionTypesEnabled after *", ORDER),
+    ("matrix_*", "DELETE there *", UNREAD),
+    ("matrix_nonpersistent_tenant_namespace_topic_properties", "PUT there *", DOMAIN),
+    ("matrix_nonpersistent_*_replicatedSubscriptionStatus", "POST *", DOMAIN),
+    (f"{OF_ONE}_replicatedSubscriptionStatus", "POST in memory *", DOMAIN),
+    (f"{OF_TOPICS}_partitions", "PUT absent * nothing", MISTAKE),
+    ("matrix_namespaces_tenant_namespace_bundle", "DELETE * nothing", BUNDLE),
+    (
+        "matrix_namespaces_tenant_namespace_bundle_clearBacklog_subscription",
+        "POST absent topic nothing",
+        FORGIVING,
+    ),
+    *(
+        (scenario, f"{step} {policy}", ABSENT_PARTS)
+        for scenario, step in (
+            ("rest_options_of_topics", "OPTIONS *"),
+            ("rest_absent_topics_and_namespaces", "GET *"),
+        )
+        for policy in (
+            "dispatcherPauseOnAckStatePersistent",
+            "entryFilters",
+            "offloadPolicies",
+            "persistence",
+            "replicatorDispatchRate",
+        )
+    ),
+    *(
+        ("raw_answers", f"GET /admin/{path}", ABSENT_PARTS)
+        for path in (
+            "v2/bookies/racks-info",
+            "v2/resource-quotas",
+            "v2/resourcegroups",
+            "v2/worker/cluster",
+            "v3/functions/public/default",
+            "v2/namespaces/T/n2*",
+        )
+    ),
+    ("raw_answers", "POST /admin/v2/tenants/xT *", JAVA),
+    ("rest_odd_paths", "GET //admin/*", ABSENT_PARTS),
+    ("rest_odd_paths", "* /worker/*", ABSENT_PARTS),
+    ("rest_clusters_and_brokers", "DELETE /admin/v2/clusters/absent", ABSENT_PARTS),
+    ("a_full_backlog", "lookup", QUOTA),
 )
 
 
@@ -345,6 +390,12 @@ FIELDS: tuple[tuple[re.Pattern[str], str], ...] = (
             r"(waitingCursorsCount|cursors\.[^.]*\.(waitingReadOp|subscriptionHavePendingRead))"
         ),
         READING,
+    ),
+    (
+        re.compile(
+            r"body\.(allowed_clusters|offload_threshold(_in_seconds)?|replicatorDispatchRate)"
+        ),
+        ABSENT_PARTS,
     ),
 )
 
@@ -384,10 +435,10 @@ def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
     body = theirs.get("body")
     if ours.get("status") == theirs.get("status") == 400 and "[Source: REDACTED" in str(body):
         return JAVA
-    if not scenario.startswith("matrix_"):
-        return None
     reason = str(body.get("reason", "")) if isinstance(body, dict) else ""
-    if reason.startswith("Failed to find ownership for ServiceUnit:"):
+    if scenario.startswith("matrix_") and reason.startswith(
+        "Failed to find ownership for ServiceUnit:"
+    ):
         return BUNDLE
     failed = theirs.get("status") in (0, 500)
     return MISTAKE if failed and 400 <= ours.get("status", 0) < 500 else None

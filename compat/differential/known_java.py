@@ -16,4 +16,17 @@ KNOWN: dict[str, str] = {
     r"^admin-topic-policies \| retention (set|is)": (
         "a Pulsar that was asked for an applied backlog quota has it in all namespaces"
     ),
+    r"^failover \| (after a|b has)": (
+        "what is on its way when the active consumer changes comes in any order"
+    ),
+    r"^schema-admin \| is it compatible": "a client's mistake is no error of the server (500)",
+    r"^admin-messages \| (examine 99 from latest|by an id too far)": (
+        "a client's mistake is no error of the server (500)"
+    ),
+    r"^admin-brokers \| (failure domains|isolation policies|resource (quotas|groups))": (
+        "policies of what the broker does not have are absent"
+    ),
+    r"^admin-brokers \| (functions|sources|transactions|packages|worker|bookies)": (
+        "a service that the broker does not have is absent (404)"
+    ),
 }

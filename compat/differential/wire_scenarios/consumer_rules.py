@@ -8,7 +8,18 @@ from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.wire import EARLIEST, LATEST, MessageId, commands
 
 from ..peers import Recorder
-from .common import SUB, fill, lookup, message, produce, received, scenario, send, subscribe
+from .common import (
+    SUB,
+    batch,
+    fill,
+    lookup,
+    message,
+    produce,
+    received,
+    scenario,
+    send,
+    subscribe,
+)
 
 TYPES = {
     "exclusive": SUB.Exclusive,
@@ -197,11 +208,11 @@ def statistics(broker: Recorder, topic: str) -> None:
 
 @scenario
 def unacked_limit(broker: Recorder, topic: str) -> None:
-    """One entry that claims to be a batch of as many messages as a consumer may hold."""
+    """Two batches have as many messages as a consumer may hold."""
     link = broker.connect()
     produce(link, topic)
     subscribe(link, topic, 10, kind=SUB.Shared)
-    frames = [message(n, num_messages_in_batch=25_000) for n in range(4)]
+    frames = [batch(n, 25_000) for n in range(4)]
     link.say("send", *(send(1, n, frame, num_messages=25_000) for n, frame in enumerate(frames)))
     link.say("flow", commands.flow(10, 200_000))
     link.say("blocked", commands.consumer_stats(10, link.next_request()))

@@ -8,9 +8,11 @@ import urllib.request
 
 import pytest
 
+from pulsemark.proto.pulsar_api_pb2 import ZSTD, CommandAck
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe as Sub
 from pulsemark.testing import RawClient
 from pulsemark.testing.raw_client import RequestRefusedError
+from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import MessageId, commands
 
 NOWHERE = MessageId(0, 0)
@@ -72,6 +74,27 @@ def test_every_type_of_subscription_gets_messages(raw, name, kind):
         producer.send(b"%d" % number)
     for consumer in consumers:
         assert payloads(consumer) == [b"%d" % number for number in range(5)]
+
+
+@pytest.mark.parametrize("kind", [Sub.Exclusive, Sub.Shared, Sub.Key_Shared])
+def test_a_batch_that_cannot_be_opened_gives_its_permits_back(raw, name, kind):
+    """Its client counts it as one message, so it would get nothing more, for good."""
+    forged = unbatched_message(
+        b"x" * 100,
+        publish_time_ms=1,
+        num_messages_in_batch=500_000,
+        compression=ZSTD,
+        uncompressed_size=5_000_000,
+    )
+    producer = raw.create_producer(name)
+    consumer = raw.subscribe(name, "s", sub_type=kind)
+    consumer.flow(1_000)
+    for _ in range(3):
+        producer.send_raw(forged, num_messages=500_000)
+        broken = consumer.receive()
+        consumer.ack(broken.message_id, validation_error=CommandAck.DecompressionError)
+        producer.send(b"n")
+        assert payloads(consumer) == [b"n"]
 
 
 def test_shared_consumers_take_turns(raw, name):

@@ -11,11 +11,14 @@ Shared                 the next consumer, round robin, that can take the message
 Key_Shared             the consumer of the key, or none
 =====================  ==========================================================================
 
-Permits count as in persistent topics: a batch may bring them below zero.
+Permits count as in persistent topics: a batch may bring them below zero. All messages have the same
+id, so a client that could not open a batch does not say which one: what the largest of the latest
+ones took is given back.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,6 +39,8 @@ __all__ = ["NonPersistentSubscription"]
 
 SubType = CommandSubscribe.SubType
 SINGLE = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
+#: Batches of which it is remembered, for each consumer, what they took of its permits.
+REMEMBERED_BATCHES = 100
 
 
 class NonPersistentSubscription(Subscription):
@@ -60,6 +65,8 @@ class NonPersistentSubscription(Subscription):
         self._members = RankedConsumers(self._rank)
         self._selector: Selector | None = None
         self._next = 0
+        #: What the latest batches took of a consumer's permits, if it is more than one message.
+        self._batches: dict[Consumer, deque[int]] = {}
 
     @property
     def properties(self) -> dict[str, str]:
@@ -126,6 +133,7 @@ class NonPersistentSubscription(Subscription):
         """Disconnect consumers."""
         for consumer in consumers:
             consumer.subscription = None
+            self._batches.pop(consumer, None)
         self._members.remove(consumers)
         if self._selector is not None:
             self._selector.remove(consumers)
@@ -170,6 +178,9 @@ class NonPersistentSubscription(Subscription):
             return
         frame = consumer.frame(entry, 0)
         size_bytes = len(entry.stored)
+        if messages > 1:
+            batches = self._batches.setdefault(consumer, deque(maxlen=REMEMBERED_BATCHES))
+            batches.append(messages)
         consumer.count_sent(messages, size_bytes, 1, self.topic.config.clock.now_ms())
         self.messages_out += messages
         self.bytes_out += size_bytes
@@ -207,6 +218,14 @@ class NonPersistentSubscription(Subscription):
         consumer.permits += permits
         consumer.last_flow_ms = self.topic.config.clock.now_ms()
 
+    def return_permits(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> None:
+        """A consumer's client could not open entries: it counts each as one message."""
+        batches = self._batches.get(consumer) or deque[int]()
+        for _ in ids[: len(batches)]:
+            largest = max(batches)
+            batches.remove(largest)
+            consumer.permits += largest - 1
+
     # -- what has no effect ---------------------------------------------------------------------
 
     def offered(self, consumer: Consumer) -> None:
@@ -218,12 +237,8 @@ class NonPersistentSubscription(Subscription):
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None) -> None:
         """Nothing is kept, so nothing can be sent again."""
 
-    def redeliver_pieces(self, consumer: Consumer, positions: Iterable[Position]) -> Iterator[None]:
-        """As `redeliver`."""
-        return iter(())
-
     def ack_pieces(self, consumer: Consumer, ids: Sequence[MessageIdData]) -> Iterator[None]:
-        """As `ack_piece`."""
+        """Nothing waits for an acknowledgement."""
         return iter(())
 
     def ack_piece(self, consumer: Consumer, ids: Iterable[MessageIdData]) -> None:
