@@ -121,8 +121,8 @@ class Run:
         counters.messages_in += messages
         counters.bytes_in += size_bytes
         counters.write_latency_ms.add(latency_ms, entries)
-        if entries == 1:
-            counters.entry_size_bytes.add(size_bytes)
+        if min(sizes_bytes) == max(sizes_bytes):
+            counters.entry_size_bytes.add(sizes_bytes[0], entries)
         else:
             for each_bytes, times in Counter(sizes_bytes).items():
                 counters.entry_size_bytes.add(each_bytes, times)
