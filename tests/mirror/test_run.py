@@ -133,7 +133,8 @@ def test_control_entries_of_a_source_broker_are_no_gap(
         "leader_epochs_enabled": True,
         "exposing_broker_entry_metadata_to_client_enabled": shows_indexes,
     }
-    entries, lines = 0, []
+    entries = 0
+    lines: list[str] = []
     for life in range(3):
         with running_broker(**settings) as source:
             publish(source, range(life * 10, life * 10 + 10))
