@@ -23,6 +23,7 @@ LEDGER = "the ledger goes on when a topic is unloaded"
 FRAME = "the frame is wrong whatever the consumer"
 COUNT = "Pulsar's count is wrong after this seek"
 BASE = "a partitioned topic's own name has no log"
+NOT_STORED = "one text for all that a topic in memory does not have"
 JAVA = "a Java class or a stack trace in the text"
 MISTAKE = "a client's mistake is no error of the server (500)"
 CURSOR = "cursors are in one ledger of the broker"
@@ -367,6 +368,7 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
         )
     ),
     ("raw_answers", "POST /admin/v2/tenants/xT *", JAVA),
+    ("rest_absent_topics_and_namespaces", "GET non-persistent * lastMessageId", TENANT),
     ("rest_odd_paths", "GET //admin/*", ABSENT_PARTS),
     ("rest_odd_paths", "* /worker/*", ABSENT_PARTS),
     ("rest_clusters_and_brokers", "DELETE /admin/v2/clusters/absent", ABSENT_PARTS),
@@ -426,15 +428,19 @@ def entry_of(scenario: str, step: str) -> tuple[str, str, str] | None:
 def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
     """Why two answers to bodies of all kinds may differ; None: they must not.
 
-    Where both refuse a body that cannot be read, each with its own text; where the peer failed
-    (500, or no answer), and this broker says that it is the client's mistake; and where no client
-    has used a bundle in the peer.
+    Where both refuse a body that cannot be read, or what a topic in memory does not have, each with
+    its own text; where the peer failed (500, or no answer), and this broker says that it is the
+    client's mistake; and where no client has used a bundle in the peer.
     """
     if not isinstance(ours, dict) or not isinstance(theirs, dict):
         return None
     body = theirs.get("body")
     if ours.get("status") == theirs.get("status") == 400 and "[Source: REDACTED" in str(body):
         return JAVA
+    refused = ours.get("body")
+    says = str(refused.get("reason", "")) if isinstance(refused, dict) else ""
+    if ours.get("status") == theirs.get("status") and "is not stored: its messages" in says:
+        return NOT_STORED
     reason = str(body.get("reason", "")) if isinstance(body, dict) else ""
     if scenario.startswith("matrix_") and reason.startswith(
         "Failed to find ownership for ServiceUnit:"

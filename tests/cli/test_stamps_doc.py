@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerConfig, BrokerThread
-from pulsemark.broker.configuration.settings import INTERCEPTORS, PULSAR_SETTINGS, runtime_settings
+from pulsemark.broker.configuration.settings import INTERCEPTORS, pulsar_settings, runtime_settings
 from pulsemark.broker.policies.own_policies import StampPolicy
 from pulsemark.metadata import BrokerEntryMetadata, application_tags
 from pulsemark.testing import RawClient, running_broker
@@ -103,7 +103,7 @@ def test_its_settings_are_all_there_are() -> None:
     """Every setting of Pulsar's that is known is on the page, and none that is not."""
     _, _, section = TEXT.partition("## The configuration file")
     named = set(re.findall(r"`([a-z][A-Za-z._]+)`", section))
-    assert set(PULSAR_SETTINGS) <= named
+    assert set(pulsar_settings()) <= named
     assert set(INTERCEPTORS) <= named
     settings = {*runtime_settings(BrokerConfig()), *INTERCEPTORS}
     files_and_values = {"broker.conf", "standalone.conf", "index", "sync", "files", "memory"}

@@ -121,7 +121,7 @@ def test_a_topic_that_is_opened_while_its_bundle_is_given_away(
     assert began.wait(30)
     unloading = threading.Thread(target=rest, args=(only, "PUT", f"{BUNDLES}/unload"))
     unloading.start()
-    eventually(lambda: only.member.holdings.leaving, "the bundle leaves")
+    eventually(lambda: only.member.ownership.leaving, "the bundle leaves")
     may_go.set()
     unloading.join(30)
     assert not unloading.is_alive()
@@ -267,8 +267,8 @@ def test_a_partitioned_topic_that_no_broker_serves_is_deleted(brokers, rest):
         assert rest(thread, "DELETE", f"{path}?force=true")[0] == 204
         assert rest(first, "GET", "/admin/v2/persistent/public/default")[1] == []
         for one in (first, second):
-            for bundle in one.member.holdings.bundles():
-                one.call(lambda _, one=one, bundle=bundle: one.member.holdings.give(bundle))
+            for bundle in one.member.ownership.bundles():
+                one.call(lambda _, one=one, bundle=bundle: one.member.ownership.give(bundle))
 
 
 def test_two_changes_at_once(brokers, rest):

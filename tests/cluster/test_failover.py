@@ -59,7 +59,7 @@ def test_a_paused_owner_cannot_write(brokers, eventually):
         done.set()
 
     producer.send_async(b"late", sent)
-    eventually(lambda: not owner.member.holdings.bundles(), "the owner hears that it is fenced")
+    eventually(lambda: not owner.member.ownership.bundles(), "the owner hears that it is fenced")
     owner.call(_doing(session.heal))
     assert done.wait(30), "the late message was neither stored nor refused"
     reader = other_client.create_reader(TOPIC, pulsar.MessageId.earliest)
@@ -126,13 +126,13 @@ def test_balance(brokers, eventually):
     for number in range(16):
         brokers.owner(f"persistent://public/default/t-{number}")
     (first,) = brokers.running
-    assert len(first.member.holdings.bundles()) == 4
+    assert len(first.member.ownership.bundles()) == 4
     second = brokers.start()
     for _ in range(2):
         moved = first.call(lambda _: first.member.placement.shed(first.member))
         assert moved is not None
-        eventually(lambda moved=moved: moved not in first.member.holdings.bundles(), "given away")
+        eventually(lambda moved=moved: moved not in first.member.ownership.bundles(), "given away")
         for number in range(16):
             brokers.owner(f"persistent://public/default/t-{number}")
-    assert len(second.member.holdings.bundles()) == 2
+    assert len(second.member.ownership.bundles()) == 2
     assert first.call(lambda _: first.member.placement.shed(first.member)) is None

@@ -196,9 +196,9 @@ def test_a_takeover_begins_an_epoch(brokers):
         assert (code, offset) == (0, 2 * number)  # a control record is before each but the first
         ends.append(offset + 1)
         bundle = leader.call(lambda _, one=leader: _bundle(one))
-        leader.call(lambda _, one=leader, bundle=bundle: one.member.holdings.give(bundle))
+        leader.call(lambda _, one=leader, bundle=bundle: one.member.ownership.give(bundle))
         other = second if leader is first else first
-        other.call(lambda _, one=other, bundle=bundle: one.member.holdings.take(bundle))
+        other.call(lambda _, one=other, bundle=bundle: one.member.ownership.take(bundle))
         code, offset = produced(other, "t", 0, record_set(b"v", (7, 0, number)))
         assert (code, offset) == (0, 2 * number)
         if number == 2:

@@ -291,7 +291,10 @@ class SimulatedBroker:
         self._finish_work()
         self.services: Services = making.result()
         self.topics = self.services.topics
-        self._housekeeping = self.loop.do(lambda: Housekeeping(self.services))
+        parts = self.services
+        self._housekeeping = self.loop.do(
+            lambda: Housekeeping(parts.config, parts.sessions, parts.topics, parts.cache.cache)
+        )
 
     def new_request_id(self) -> int:
         """A new request id."""

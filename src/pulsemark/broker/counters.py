@@ -23,6 +23,7 @@ from .storage import CacheFigures
 __all__ = [
     "ENTRY_SIZE_LIMITS_BYTES",
     "WRITE_LATENCY_LIMITS_MS",
+    "CacheFigures",
     "CacheMeter",
     "CompactionFigures",
     "CompactionStatus",

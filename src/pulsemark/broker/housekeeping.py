@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from .configuration.config import BrokerConfig
+from .counters import CacheFigures
 from .errors import RefusedError
 from .handlers.authenticating import check_credentials
-from .services import Services
+from .services import Session
 from .storage import durable
 from .topics.registry import Topics
 
@@ -30,11 +31,19 @@ RATES_INTERVAL_S = 60.0
 class Housekeeping:
     """The broker's timer."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        config: BrokerConfig,
+        sessions: Collection[Session],
+        topics: Topics,
+        cache: CacheFigures,
+    ) -> None:
+        self._sessions = sessions
+        self._topics = topics
+        self._cache = cache
         self._loop = asyncio.get_running_loop()
         self._rates_at_s = self._loop.time()
-        self._interval_s = min(INTERVAL_MAX_S, _shortest_timeout_s(services.config) / 4)
+        self._interval_s = min(INTERVAL_MAX_S, _shortest_timeout_s(config) / 4)
         self._round: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(self._interval_s, self._tick)
 
@@ -47,28 +56,28 @@ class Housekeeping:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._interval_s, self._tick)
         with _logged(self):
-            self._services.cache.cache.evict_old()
+            self._cache.evict_old()
         if self._round is None or self._round.done():
-            work = self._services.topics.turns.work(self._checks(self._loop.time()))
+            work = self._topics.turns.work(self._checks(self._loop.time()))
             self._round = self._loop.create_task(work)
 
     def _checks(self, now_s: float) -> Iterator[None]:
         """Check connections, store cursors, then update rates; one item in each piece."""
-        for session in tuple(self._services.sessions):
+        for session in tuple(self._sessions):
             # An error in one connection or subscription must not stop the round: the cursors of
             # all other topics have to be stored, too.
             with _logged(session):
                 session.check_time(now_s)
                 check_credentials(session, now_s)
             yield
-        for cursor in self._services.topics.cursors.changed():
+        for cursor in self._topics.cursors.changed():
             with _logged(cursor):
                 cursor.persist()
             yield
         elapsed_s = now_s - self._rates_at_s
         if elapsed_s >= RATES_INTERVAL_S:
             self._rates_at_s = now_s
-            topics = self._services.topics
+            topics = self._topics
             in_memory = topics.non_persistent.open_topics
             for topic in (*topics.open_topics.values(), *in_memory.values()):
                 with _logged(topic):

@@ -244,7 +244,9 @@ class Broker:
         )
         if self._kafka is not None:
             services.kafka_place = self._kafka.place(self._advertised_host())
-        self._housekeeping = Housekeeping(self._services)
+        self._housekeeping = Housekeeping(
+            config, services.sessions, services.topics, services.cache.cache
+        )
         Revoking(services.authorizer, services.sessions, services.topics.turns)
         self._services.cleaning.start()
         self._services.lifetimes.start()

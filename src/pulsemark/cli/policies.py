@@ -11,7 +11,8 @@ namespace; any other target is a topic, in short or full form. POLICY is one of
 - `retention`, `messageTTL`, `compactionThreshold`: when messages are removed, expired and
   compacted, see docs/cleaning.md;
 - `mirrorSources`: the clusters from which mirrors may publish, see docs/mirror.md;
-- `entryFormat`, of topics only: in which format Kafka's record sets are stored, see docs/kafka.md;
+- `entryFormat`: in which format Kafka's record sets are stored; of a namespace, those of topics
+  that Kafka's clients create later, see docs/kafka.md;
 - any other policy of docs/policies.md. Its value is JSON (`--value`), as in Pulsar's REST calls. A
   backlog quota has a type (`--type`); `get` shows the quotas of all types.
 
@@ -240,8 +241,8 @@ def _unset(policy: str, *, of_topic: bool) -> tuple[Any, ...]:
 def _place(args: argparse.Namespace, policy: str, *, of_topic: bool) -> str:
     """The last part of the path. Raises CliError if the policy is not one of this level."""
     reads = args.action in ("get", "show")
-    if policy == ENTRY_FORMAT and (not of_topic or args.action == "unset"):
-        raise CliError("entryFormat is a policy of topics, and stays once it is set")
+    if policy == ENTRY_FORMAT and of_topic and args.action == "unset":
+        raise CliError("the entryFormat of a topic stays once it is set")
     if not reads and args.type is not None and policy != BACKLOG_QUOTA:
         raise CliError(f"--type is not an option of {policy}")
     if policy == BACKLOG_QUOTA:

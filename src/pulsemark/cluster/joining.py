@@ -17,7 +17,7 @@ from .store import BundleStores, OneStore
 if TYPE_CHECKING:
     from ..broker.server import Broker
     from ..ledger.commit.group_commit import Notify
-    from .holdings import Stores
+    from .bundle_ownership import Stores
 
 __all__ = ["bookkeeper_member", "worker_member"]
 

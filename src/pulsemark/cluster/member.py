@@ -26,7 +26,7 @@ from ..coordination import Coordination, CoordinationError, State, Watch
 from ..ledger import LedgerError
 from ..proto.pulsar_api_pb2 import ServerError
 from ..wire import TopicName
-from .holdings import Holdings, Stores
+from .bundle_ownership import BundleOwnership, Stores
 from .placement import Placement
 from .registration import Registration, kafka_node_id
 from .shared_catalog import SharedCatalog
@@ -93,7 +93,7 @@ class ClusterMember(Membership, Cluster):
         )
         self.registration = Registration(self.session, self.me, self.placement.worker)
         self._stores = self._make_stores(broker, notify)
-        self.holdings = Holdings(
+        self.ownership = BundleOwnership(
             self.session,
             self.me,
             self._stores,
@@ -111,7 +111,7 @@ class ClusterMember(Membership, Cluster):
         topics.delete_elsewhere = self.delete_topic
         self.catalog.on_change.append(Refreshing(topics, services.schemas).changed)
         self.hear(RETIRED_KIND, self._partitions_retired)
-        self.holdings.on_change.append(lambda: self._spawn(self._show_bundles()))
+        self.ownership.on_change.append(lambda: self._spawn(self._show_bundles()))
         self._watches.append(self.session.listen(self._on_state))
         if services.kafka_place is not None:
             node_id = await kafka_node_id(services, self.broker_id, self.placement.worker)
@@ -132,13 +132,13 @@ class ClusterMember(Membership, Cluster):
         bundle = self.bundle_of(name)
         try:
             owner = await self._living_owner(bundle)
-            if owner is not None and (owner is not self.me or self.holdings.owns(bundle)):
+            if owner is not None and (owner is not self.me or self.ownership.owns(bundle)):
                 return owner
             if owner is not None:
-                return await self.holdings.take(bundle)
+                return await self.ownership.take(bundle)
             candidate = await self.placement.candidate(self, bundle, authoritative=authoritative)
             if candidate.broker_id == self.broker_id:
-                return await self.holdings.take(bundle)
+                return await self.ownership.take(bundle)
             return candidate
         except CoordinationError as error:
             raise _refusal(error) from error
@@ -148,7 +148,7 @@ class ClusterMember(Membership, Cluster):
         loop = asyncio.get_running_loop()
         limit_s = loop.time() + 2 * self.session.session_timeout_ms / 1000
         while True:
-            owner = await self.holdings.owner(bundle)
+            owner = await self.ownership.owner(bundle)
             if owner is None or owner is self.me or loop.time() > limit_s:
                 return owner
             if not await self._reaching.is_refused(owner):
@@ -165,23 +165,23 @@ class ClusterMember(Membership, Cluster):
 
     def check_owned(self, name: TopicName) -> None:
         bundle = self.bundle_of(name)
-        if not self.holdings.owns(bundle):
+        if not self.ownership.owns(bundle):
             raise NotOwnedError(str(name), bundle, self.broker_id)
 
     def owns(self, name: TopicName) -> bool:
-        return self.holdings.owns(self.bundle_of(name))
+        return self.ownership.owns(self.bundle_of(name))
 
     async def serve(self, name: TopicName) -> None:
         bundle = self.bundle_of(name)
-        if not self.holdings.owns(bundle) and self.placement.may_take(bundle):
+        if not self.ownership.owns(bundle) and self.placement.may_take(bundle):
             with _as_refusal():
-                await self.holdings.take(bundle)
+                await self.ownership.take(bundle)
         self.check_owned(name)
 
     async def likely_owner(self, name: TopicName) -> str | None:
         bundle = self.bundle_of(name)
         with _as_refusal():
-            owner = await self.holdings.owner(bundle)
+            owner = await self.ownership.owner(bundle)
             if owner is None:
                 owner = await self.placement.chosen(self, bundle)
             elif owner is not self.me and await self._reaching.is_refused(owner):
@@ -204,7 +204,7 @@ class ClusterMember(Membership, Cluster):
         return None if found is None else found.grpc
 
     def follow(self, changed: Callable[[], None]) -> None:
-        self.holdings.on_change.append(changed)
+        self.ownership.on_change.append(changed)
 
     def hear(self, kind: str, taker: Callable[[str, bytes | None], None]) -> None:
         def heard(its_kind: str, key: str, value: bytes | None) -> None:
@@ -228,7 +228,7 @@ class ClusterMember(Membership, Cluster):
 
     async def owner_of(self, bundle: str) -> Found | None:
         with _as_refusal():
-            return await self.holdings.owner(bundle)
+            return await self.ownership.owner(bundle)
 
     async def delete_topic(self, name: TopicName) -> None:
         topics, loop = self._services.topics, asyncio.get_running_loop()
@@ -275,7 +275,7 @@ class ClusterMember(Membership, Cluster):
                 raise
 
     async def unload(self, bundle: str) -> None:
-        await self.holdings.give(bundle)
+        await self.ownership.give(bundle)
 
     # -- staying ----------------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ class ClusterMember(Membership, Cluster):
         return await unload(self._services.topics, belongs, is_lost=is_lost)
 
     async def _show_bundles(self) -> None:
-        await self.registration.show_bundles(self.holdings.bundles())
+        await self.registration.show_bundles(self.ownership.bundles())
 
     def _on_state(self, state: State) -> None:
         loop = asyncio.get_running_loop()
@@ -307,7 +307,7 @@ class ClusterMember(Membership, Cluster):
         await self.registration.again()
 
     async def _lose_all(self) -> None:
-        await asyncio.gather(*(self.holdings.lose(bundle) for bundle in self.holdings.bundles()))
+        await asyncio.gather(*(self.ownership.lose(bundle) for bundle in self.ownership.bundles()))
 
     async def _check_for_ever(self) -> None:
         while True:
@@ -328,9 +328,9 @@ class ClusterMember(Membership, Cluster):
                 )
                 await self._lose_all()
         for bundle, store in tuple(self._store.stores.items()):
-            if self._stores.are_shared and store.state.is_over and self.holdings.owns(bundle):
-                await self.holdings.lose(bundle)
-        await self.holdings.forget_stale()
+            if self._stores.are_shared and store.state.is_over and self.ownership.owns(bundle):
+                await self.ownership.lose(bundle)
+        await self.ownership.forget_stale()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(_logged(work))
@@ -344,7 +344,7 @@ class ClusterMember(Membership, Cluster):
         if not self._is_ready:
             return
         self._is_ready = False
-        self.holdings.is_over = True
+        self.ownership.is_over = True
         await self.placement.stop()
         for watch in self._watches:
             watch.close()
@@ -357,7 +357,7 @@ class ClusterMember(Membership, Cluster):
                 "this broker's nodes could not be deleted; they stay until its session ends: %s",
                 error,
             )
-        await self.holdings.give_all()
+        await self.ownership.give_all()
 
     async def close(self) -> None:
         if hasattr(self, "catalog"):

@@ -18,7 +18,7 @@ from ..broker.errors import RefusedError
 from ..broker.ownership import Found
 from ..coordination import Coordination, CoordinationError, NodeExistsError, NodeMissingError, Watch
 from ..proto.pulsar_api_pb2 import ServerError
-from .holdings import with_redirect
+from .bundle_ownership import with_redirect
 
 if TYPE_CHECKING:
     from .member import ClusterMember
@@ -158,7 +158,7 @@ async def _give_asked(member: ClusterMember, path: str) -> None:
         for name in await session.children(path):
             data, _ = await session.get(f"{path}/{name}")
             await session.delete(f"{path}/{name}")
-            await member.holdings.give(data.decode())
+            await member.ownership.give(data.decode())
     except NodeMissingError:
         return
     except CoordinationError as error:

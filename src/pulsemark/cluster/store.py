@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ..broker.storage import CacheFigures
 from ..broker.topics.refreshing import TOPIC_KIND
 from ..ledger import Cursor, ManagedLedger, TopicNotFoundError, TopicStore
-from .holdings import Stores
+from .bundle_ownership import Stores
 from .shared_catalog import SharedCatalog
 
 # The stores of bundles: one for each on an engine that all brokers share, or a worker's one.

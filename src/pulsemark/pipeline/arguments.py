@@ -24,7 +24,6 @@ __all__ = [
     "Range",
     "add_fail_on_data_loss",
     "add_range",
-    "add_storage_option",
     "add_topic",
     "add_topics",
     "check_file",
@@ -171,16 +170,6 @@ def add_fail_on_data_loss(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="lost messages are an error (default); --no-fail-on-data-loss logs them, and goes on"
         " with the others",
-    )
-
-
-def add_storage_option(parser: argparse.ArgumentParser) -> None:
-    """How a Delta table's storage is reached."""
-    parser.add_argument(
-        "--storage-option",
-        action="append",
-        metavar="KEY=VALUE",
-        help="for deltalake, for example AWS_REGION=eu-west-1; may be repeated",
     )
 
 

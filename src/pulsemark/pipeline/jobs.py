@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
-from . import audit_command
-from .arguments import add_range, add_topics, check_range, checked_options, positive, range_of
-from .compact import command as compact_command
+from . import commands
+from .arguments import add_range, add_topics, check_range, positive
 from .errors import (
     DataLossError,
     JavaNotFoundError,
@@ -38,9 +37,6 @@ from .errors import (
     ProblemsFoundError,
     ReplayError,
 )
-from .inspection import control_entries, verify
-from .offload import command as offload_command
-from .replay import command as replay_command
 from .session import local_session
 
 if TYPE_CHECKING:
@@ -48,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console, RenderableType
     from rich.progress import Progress
+
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -257,68 +254,39 @@ class Job:
     """Whether ``--format`` is an option of its own; that of ``--out`` is then ``--out-format``."""
 
 
-def _run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    rows = control_entries(
-        spark,
-        given.path,
-        given.topic,
-        **range_of(given),
-    )
-    # As text: a table for people, and CSV, hold no map of bytes. A value that is not UTF-8 is
-    # written in hex.
-    return rows.selectExpr(
-        "* EXCEPT (tags)",
-        "array_join(transform(map_entries(tags),"
-        " tag -> concat(tag.key, '=', if(is_valid_utf8(cast(tag.value AS string)),"
-        " cast(tag.value AS string), concat('0x', hex(tag.value))))), ' ') AS tags",
-    )
-
-
-def _check_verify(given: argparse.Namespace) -> None:
-    checked_options(given.path, given.topic)
-
-
-def _run_verify(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    rows = verify(spark, given.path, given.topic).orderBy("topic", "ledger_id", "entry_id").cache()
-    damages = rows.where("severity = 'damage'").count()
-    if damages:
-        raise ProblemsFoundError(rows, f"places of damage in {given.path}: {damages}")
-    return rows
-
-
 JOBS: Mapping[str, Job] = {
     "audit": Job(
         "count messages by topic and time, and the ones that are missing, also in another tier",
-        audit_command.add_options,
-        audit_command.check,
-        audit_command.run,
+        commands.add_audit_options,
+        commands.check_audit,
+        commands.run_audit,
     ),
-    "control": Job("list control entries", add_range, check_range, _run_control),
+    "control": Job("list control entries", add_range, check_range, commands.run_control),
     "verify": Job(
         "check all bytes of a folder, and list what is damaged",
         add_topics,
-        _check_verify,
-        _run_verify,
+        commands.check_verify,
+        commands.run_verify,
     ),
     "offload": Job(
         "copy what is new to a Parquet, Delta or Iceberg table, by hour of broker time",
-        offload_command.add_options,
-        offload_command.check,
-        offload_command.run,
+        commands.add_offload_options,
+        commands.check_offload,
+        commands.run_offload,
         has_format=True,
     ),
     "compact": Job(
         "keep the latest message of each key: in the topics' compacted views, or in a table",
-        compact_command.add_options,
-        compact_command.check,
-        compact_command.run,
+        commands.add_compact_options,
+        commands.check_compact,
+        commands.run_compact,
         has_format=True,
     ),
     "replay": Job(
         "publish a range of messages again, to another topic or broker",
-        replay_command.add_options,
-        replay_command.check,
-        replay_command.run,
+        commands.add_replay_options,
+        commands.check_replay,
+        commands.run_replay,
     ),
 }
 

@@ -10,11 +10,11 @@ import pytest
 
 from pulsemark.broker import BrokerConfig
 from pulsemark.broker.configuration.security_config import SecurityConfig
-from pulsemark.broker.configuration.settings import PULSAR_SETTINGS, runtime_settings
+from pulsemark.broker.configuration.settings import pulsar_settings, runtime_settings
 
 TABLE = (Path(__file__).parents[3] / "docs" / "limits.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", TABLE, re.MULTILINE))
-PULSARS = {setting.field: key for key, setting in PULSAR_SETTINGS.items()}
+PULSARS = {setting.field: key for key, setting in pulsar_settings().items()}
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_asking_for_partitions_creates_them_if_clients_may_create_topics(http):
         ("DELETE", "namespaces/public/absent/permissions/s/x", 404, ""),
         ("POST", "namespaces/public/absent/permissions/subscription/s", 400, "Roles should not be"),
         ("POST", "non-persistent/public/absent/t/subscription/s/skip_all", 404, "Namespace not"),
-        ("GET", "non-persistent/public/absent/t/lastMessageId", 404, "Topic non-persistent://"),
+        ("GET", "non-persistent/public/absent/t/lastMessageId", 404, "Namespace not found"),
         ("POST", "schemas/public/absent/t/compatibility", 404, "Namespace does not exist"),
         ("POST", "schemas/absent/absent/t/compatibility", 404, "Tenant does not exist"),
         ("DELETE", "schemas/absent/absent/t/schema", 404, "Tenant does not exist"),

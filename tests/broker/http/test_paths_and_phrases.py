@@ -84,25 +84,29 @@ def test_an_absent_topic_says_why(broker: BrokerThread, topic: str, reason: str)
     assert answer.body == f'{{"reason":"{reason}"}}'
 
 
+#: The reason for what concerns stored messages.
+NOT_STORED = "is not stored: its messages are only passed on"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "reason"),
     [
-        ("GET", "np/examinemessage", 405, "Examine messages on a partitioned topic is not allowed"),
-        ("GET", "n/examinemessage", 405, "Examine messages on a non-persistent topic"),
-        ("GET", "np/ledger/1/entry/1", 405, "GetMessageById is not allowed on partitioned-topic"),
-        ("POST", "np/subscription/s/skip/1", 405, "Skip messages on a partitioned topic"),
+        ("GET", "np/examinemessage", 405, NOT_STORED),
+        ("GET", "n/examinemessage", 405, NOT_STORED),
+        ("GET", "np/ledger/1/entry/1", 405, NOT_STORED),
+        ("POST", "np/subscription/s/skip/1", 405, NOT_STORED),
         ("DELETE", "np/subscription/s", 404, "Subscription not found"),
         ("POST", "n/subscription/s/resetcursor/0", 404, "Subscription s not found for topic"),
         ("POST", "n/terminate/partitions", 405, "Termination of a non-partitioned topic"),
-        ("POST", "absent/trim", 405, "Trim on a non-persistent topic is not allowed"),
-        ("GET", "absent/properties", 406, "Need to provide a persistent topic name"),
-        ("POST", "n/all_subscription/expireMessages/1", 405, "Expire messages for all"),
+        ("POST", "absent/trim", 405, NOT_STORED),
+        ("GET", "absent/properties", 406, NOT_STORED),
+        ("POST", "n/all_subscription/expireMessages/1", 405, NOT_STORED),
     ],
 )
 def test_operations_on_what_is_stored_are_refused_for_topics_in_memory(
     broker: BrokerThread, method: str, path: str, status: int, reason: str
 ) -> None:
-    """Each with Pulsar's status and reason, also for partitioned topics."""
+    """Each with Pulsar's status and a reason, also for partitioned topics."""
     answer = Asked(broker, method, f"{ADMIN}/non-persistent/public/default/{path}")
     assert answer.status == status
     assert reason in answer.body

@@ -8,6 +8,7 @@ import urllib.request
 
 import kafka
 import pytest
+from kafka.protocol.metadata import MetadataRequest
 
 from pulsemark import cli
 from pulsemark.compaction.compacted_log import CompactedLog
@@ -177,3 +178,33 @@ def test_a_compacted_topic_keeps_each_keys_latest_record(both, topic_name):
     kept = form.read(form.first_position)
     assert [entry.index for entry in kept] == [1]
     assert b"second" in bytes(kept[0].body)
+
+
+def test_a_namespace_and_the_broker_have_defaults_for_new_topics() -> None:
+    """Topics that Kafka clients create get them, if these say nothing else; others keep theirs."""
+    with (
+        running_broker(
+            kafka_port=0, storage="memory", kafka_message_format_version="0.9.0"
+        ) as broker,
+        RawKafka.from_url(broker.kafka_url) as raw,
+    ):
+        admin = ["--admin-url", broker.http_url]
+
+        def formats(*names: str) -> list[str]:
+            shown = []
+            for name in names:
+                topics = [MetadataRequest.MetadataRequestTopic(name=name)]
+                raw.call(MetadataRequest, 4, topics=topics, allow_auto_topic_creation=True)
+                store = broker.broker.services.topics.policy_store
+                name = f"persistent://public/default/{name}"  # noqa: PLW2901 - in full
+                shown.append(store.of_topics[name]["kafka"].get("message.format.version", "-"))
+            return shown
+
+        assert formats("a") == ["0.9.0"]
+        own = ["policies", "set", "public/default", "entryFormat", "--setting"]
+        assert cli.main([*own, "message.format.version=0.10.0", *admin]) == 0
+        assert formats("a", "b") == ["0.9.0", "0.10.0"]
+        assert cli.main([*own, "message.format.version=9", *admin]) != 0
+        assert cli.main(["policies", "get", "public/default", "entryFormat", *admin]) == 0
+        assert cli.main(["policies", "unset", "public/default", "entryFormat", *admin]) == 0
+        assert formats("b", "c") == ["0.10.0", "0.9.0"]

@@ -59,6 +59,8 @@ def test_without_a_port_nothing_of_kafka_is_loaded():
         ("kafka_namespace", "public"),
         ("kafka_namespace", None),
         ("kafka_default_partitions", 0),
+        ("kafka_message_format_version", "9"),
+        ("kafka_message_format_version", 2),
         ("kafka_group_initial_rebalance_delay_ms", -1),
         ("kafka_group_min_session_timeout_ms", 0),
         ("kafka_group_max_session_timeout_ms", 5_999),

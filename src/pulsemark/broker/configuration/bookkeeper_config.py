@@ -1,4 +1,4 @@
-"""Where a broker's entries are when they are in Apache BookKeeper, and their names in a file."""
+"""Where a broker's entries are when they are in Apache BookKeeper."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .setting_kinds import BOOLEAN, INTEGER, TEXT, Kind, Setting
 
 if TYPE_CHECKING:
     from ...ledger.bookkeeper.client import BookieTls
 
-__all__ = ["BOOKKEEPER", "BOOKKEEPER_SETTINGS", "BookKeeperConfig"]
+__all__ = ["BOOKKEEPER", "BookKeeperConfig"]
 
 BOOKKEEPER = "bookkeeper"
 MAX_BOOKIES = 1_000
@@ -129,37 +128,3 @@ class BookKeeperConfig:
             raise ConfigError("bookkeeper", "/".join(map(str, sizes)), reason)
         if self.bookkeeper_tls_client_authentication:
             self._check_tls()
-
-
-def _address_of_url(text: str) -> str:
-    """Pulsar's `zk:HOST:PORT[,HOST:PORT...][/CHROOT]` as an address; its ledgers are below."""
-    if text.startswith("zk://"):
-        return text
-    if not text.startswith("zk:"):
-        raise ValueError("must begin with zk: (a store in ZooKeeper and BookKeeper)")
-    hosts, _, chroot = text.removeprefix("zk:").partition("/")
-    return f"zk://{hosts}/{chroot}/ledgers" if chroot else f"zk://{hosts}/ledgers"
-
-
-def _setting(field: str, kind: Kind = INTEGER, empty: tuple[object, ...] = ()) -> Setting:
-    return Setting(field, kind, empty, BOOKKEEPER)
-
-
-BOOKKEEPER_SETTINGS: dict[str, Setting] = {
-    "metadataStoreUrl": _setting("store_address", Kind(_address_of_url), (None,)),
-    "metadataStoreSessionTimeoutMillis": _setting("zookeeper_session_timeout_ms"),
-    "managedLedgerDefaultEnsembleSize": _setting("ensemble_size"),
-    "managedLedgerDefaultWriteQuorum": _setting("write_quorum_size"),
-    "managedLedgerDefaultAckQuorum": _setting("ack_quorum_size"),
-    "bookkeeperTLSClientAuthentication": _setting("bookkeeper_tls_client_authentication", BOOLEAN),
-    "bookkeeperTLSKeyFilePath": _setting("bookkeeper_tls_key_file", TEXT, (None,)),
-    "bookkeeperTLSCertificateFilePath": _setting("bookkeeper_tls_certificate_file", TEXT, (None,)),
-    "bookkeeperTLSTrustCertsFilePath": _setting("bookkeeper_tls_trust_certs_file", TEXT, (None,)),
-    "bookkeeperTLSKeyStorePasswordPath": _setting(
-        "bookkeeper_tls_key_password_file", TEXT, (None,)
-    ),
-    "bookkeeper_tlsHostnameVerificationEnabled": _setting(
-        "bookkeeper_tls_hostname_verification", BOOLEAN
-    ),
-    "bookkeeperTlsCertFilesRefreshDurationSeconds": _setting("bookkeeper_tls_cert_refresh_s"),
-}

@@ -25,7 +25,6 @@ from .security_config import SecurityConfig, check_no_nul
 __all__ = [
     "CHOICES",
     "LOWEST_OF_POLICIES",
-    "POLICY_SETTINGS",
     "STORAGES",
     "BrokerConfig",
     "PolicyDefaults",
@@ -140,84 +139,6 @@ class PolicyDefaults:
     is_schema_validation_enforced: bool = False
 
 
-POLICY_SETTINGS = {
-    "topicLevelPoliciesEnabled": ("topic_level_policies_enabled", "boolean"),
-    "maxTenants": ("max_tenants", "integer"),
-    "maxNamespacesPerTenant": ("max_namespaces_per_tenant", "integer"),
-    "maxProducersPerTopic": ("max_producers_per_topic", "integer"),
-    "maxConsumersPerTopic": ("max_consumers_per_topic", "integer"),
-    "maxConsumersPerSubscription": ("max_consumers_per_subscription", "integer"),
-    "maxTopicsPerNamespace": ("max_topics_per_namespace", "integer"),
-    "backlogQuotaCheckEnabled": ("backlog_quota_check_enabled", "boolean"),
-    "backlogQuotaCheckIntervalInSeconds": ("backlog_quota_check_interval_ms", "seconds"),
-    "backlogQuotaDefaultLimitBytes": ("backlog_quota_default_limit_bytes", "integer"),
-    "backlogQuotaDefaultLimitGB": ("backlog_quota_default_limit_gb", "integer"),
-    "backlogQuotaDefaultLimitSecond": ("backlog_quota_default_limit_s", "integer"),
-    "backlogQuotaDefaultRetentionPolicy": ("backlog_quota_default_retention_policy", "text"),
-    "allowAutoTopicCreationType": ("allow_auto_topic_creation_type", "text"),
-    "defaultNumPartitions": ("default_num_partitions", "integer"),
-    "allowAutoSubscriptionCreation": ("allow_auto_subscription_creation", "boolean"),
-    "brokerDeleteInactiveTopicsEnabled": ("broker_delete_inactive_topics_enabled", "boolean"),
-    "brokerDeleteInactiveTopicsMode": ("broker_delete_inactive_topics_mode", "text"),
-    "brokerDeleteInactiveTopicsFrequencySeconds": (
-        "broker_delete_inactive_topics_frequency_ms",
-        "seconds",
-    ),
-    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (
-        "broker_delete_inactive_topics_max_inactive_duration_s",
-        "integer or none",
-    ),
-    "subscriptionExpirationTimeMinutes": ("subscription_expiration_time_minutes", "integer"),
-    "subscriptionExpiryCheckIntervalInMinutes": (
-        "subscription_expiry_check_interval_ms",
-        "minutes",
-    ),
-    "subscriptionTypesEnabled": ("subscription_types_enabled", "names"),
-    "brokerDeduplicationEnabled": ("broker_deduplication_enabled", "boolean"),
-    "brokerDeduplicationEntriesInterval": ("broker_deduplication_entries_interval", "integer"),
-    "brokerDeduplicationSnapshotFrequencyInSeconds": (
-        "broker_deduplication_snapshot_frequency_ms",
-        "seconds",
-    ),
-    "brokerDeduplicationSnapshotIntervalSeconds": (
-        "broker_deduplication_snapshot_interval_s",
-        "integer",
-    ),
-    "brokerDeduplicationProducerInactivityTimeoutMinutes": (
-        "broker_deduplication_producer_inactivity_timeout_ms",
-        "minutes",
-    ),
-    "brokerDeduplicationMaxNumberOfProducers": (
-        "broker_deduplication_max_number_of_producers",
-        "integer",
-    ),
-    "delayedDeliveryEnabled": ("delayed_delivery_enabled", "boolean"),
-    "delayedDeliveryTickTimeMillis": ("delayed_delivery_tick_time_ms", "integer"),
-    "delayedDeliveryMaxDelayInMillis": ("delayed_delivery_max_delay_ms", "integer"),
-    "maxPublishRatePerTopicInMessages": ("max_publish_rate_per_topic_in_messages", "integer"),
-    "maxPublishRatePerTopicInBytes": ("max_publish_rate_per_topic_in_bytes", "integer"),
-    "dispatchThrottlingRatePerTopicInMsg": (
-        "dispatch_throttling_rate_per_topic_in_msg",
-        "integer",
-    ),
-    "dispatchThrottlingRatePerTopicInByte": (
-        "dispatch_throttling_rate_per_topic_in_byte",
-        "integer",
-    ),
-    "dispatchThrottlingRatePerSubscriptionInMsg": (
-        "dispatch_throttling_rate_per_subscription_in_msg",
-        "integer",
-    ),
-    "dispatchThrottlingRatePerSubscriptionInByte": (
-        "dispatch_throttling_rate_per_subscription_in_byte",
-        "integer",
-    ),
-    "subscribeThrottlingRatePerConsumer": ("subscribe_throttling_rate_per_consumer", "integer"),
-    "subscribeRatePeriodPerConsumerInSecond": ("subscribe_rate_period_per_consumer_s", "integer"),
-    "schemaCompatibilityStrategy": ("schema_compatibility_strategy", "text"),
-    "isAllowAutoUpdateSchemaEnabled": ("is_allow_auto_update_schema_enabled", "boolean"),
-    "isSchemaValidationEnforced": ("is_schema_validation_enforced", "boolean"),
-}
 """Pulsar's name of each setting, the field, and how its value is written in a file."""
 
 LOWEST_OF_POLICIES = {
@@ -297,6 +218,10 @@ LOWEST = {
     "publish_gathering_ms": 0,
     **LOWEST_OF_POLICIES,
 }
+
+
+KAFKA_FORMAT_VERSION = "3.0"
+"""The newest entry format: magic 2."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -400,6 +325,8 @@ class BrokerConfig(PolicyDefaults):
     # Kafka's clients (docs/kafka.md)
     #: Partitions of a topic that a Kafka client creates without saying how many (num.partitions).
     kafka_default_partitions: int = 1
+    #: The entry format of topics that Kafka clients create without one (message.format.version).
+    kafka_message_format_version: str = KAFKA_FORMAT_VERSION
     #: How long a new consumer group waits for more members before its first generation.
     kafka_group_initial_rebalance_delay_ms: int = 3_000
     #: The session timeouts that members of a group may ask for.
@@ -637,6 +564,14 @@ def _check_kafka(config: BrokerConfig) -> None:
     except (InvalidTopicNameError, AttributeError) as error:
         raise ConfigError("kafka_namespace", name, str(error)) from error
     _check_positive("kafka_default_partitions", config.kafka_default_partitions)
+    version = config.kafka_message_format_version
+    if version != KAFKA_FORMAT_VERSION:  # most brokers have nothing of Kafka's
+        from ...kafka.topic_settings import magic_of_version
+
+        try:
+            magic_of_version(version)
+        except (ValueError, AttributeError) as error:
+            raise ConfigError("kafka_message_format_version", version, str(error)) from error
     least = "kafka_group_min_session_timeout_ms"
     most = "kafka_group_max_session_timeout_ms"
     _check_positive(least, getattr(config, least))

@@ -23,7 +23,8 @@ An empty value means the default, as in Pulsar. Three settings are different: an
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
@@ -33,30 +34,105 @@ from typing import Any, get_type_hints
 from ...ledger import StoreOptions
 from ...metadata.stampers import join_stamper_names, split_stamper_names
 from ..errors import BrokerError, ConfigError
-from .bookkeeper_config import BOOKKEEPER, BOOKKEEPER_SETTINGS, BookKeeperConfig
-from .config import POLICY_SETTINGS, BrokerConfig
+from .bookkeeper_config import BOOKKEEPER, BookKeeperConfig
+from .config import BrokerConfig
 from .security_config import AUTHENTICATION, AUTHORIZATION, PROVIDERS, SecurityConfig, installed
-from .setting_kinds import BOOLEAN, INTEGER, NAMES, TEXT, Kind, Setting, limit, multiple
 
 __all__ = [
+    "BOOLEAN",
     "HIDDEN",
+    "INTEGER",
     "LIMITS",
     "PATH_BEGINNINGS",
     "PROTECTIONS",
     "SECRETS",
-    "SECURITY_SETTINGS",
     "STAMPERS_KIND",
     "FileSettings",
     "SettingError",
     "all_settings",
     "parse_settings",
     "pulsar_defaults",
+    "pulsar_settings",
     "refusal",
     "runtime_settings",
 ]
 
 OUR_PREFIX = "pulsemark"
 MIB = 1024 * 1024
+
+INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a value is written in a file. `parse` raises ValueError with what was expected."""
+
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of a file: the field that it sets, and how its value is written."""
+
+    field: str
+    kind: Kind
+    #: A tuple with the value that an empty text means; () for the default.
+    empty: tuple[Any, ...] = ()
+    #: The field of `BrokerConfig` that holds the field; "": it is a field of `BrokerConfig`.
+    part: str = ""
+
+    def value_in(self, config: BrokerConfig) -> Any:
+        """The field's value."""
+        return getattr(getattr(config, self.part) if self.part else config, self.field)
+
+
+def _integer(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        raise ValueError("must be a whole number")
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def limit(unit: int) -> Kind:
+    """A limit in some unit. 0 and below mean "no limit", which is the highest value here."""
+
+    def parse(text: str) -> int:
+        number = _integer(text)
+        return min(number, INT_MAX) * unit if number > 0 else INT_MAX * unit
+
+    return Kind(parse, lambda value: str(value // unit))
+
+
+def multiple(unit: int) -> Kind:
+    """A quantity in a unit that is larger than ours. Pulsar allows whole numbers, we fractions."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
+            raise ValueError("must be a number")
+        whole, _, fraction = text.partition(".")
+        return int(whole + fraction) * unit // int(10 ** len(fraction))
+
+    def show(value: int) -> str:
+        return str(value // unit if value % unit == 0 else value / unit)
+
+    return Kind(parse, show)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+INTEGER = Kind(_integer)
+BOOLEAN = Kind(_boolean, lambda value: str(value).lower())
+TEXT = Kind(str)
+NAMES = Kind(_names, ",".join)
 
 _INTERCEPT = "org.apache.pulsar.common.intercept."
 #: Pulsar's interceptors and the stampers that write the same fields.
@@ -127,18 +203,17 @@ def _show_interceptors(stampers: tuple[str, ...]) -> str:
     return ",".join(name for name, stamper in INTERCEPTORS.items() if stamper in stampers)
 
 
-STAMPERS_KIND = Kind(split_stamper_names, join_stamper_names)
+def _address_of_url(text: str) -> str:
+    """Pulsar's `zk:HOST:PORT[,HOST:PORT...][/CHROOT]` as an address; its ledgers are below."""
+    if text.startswith("zk://"):
+        return text
+    if not text.startswith("zk:"):
+        raise ValueError("must begin with zk: (a store in ZooKeeper and BookKeeper)")
+    hosts, _, chroot = text.removeprefix("zk:").partition("/")
+    return f"zk://{hosts}/{chroot}/ledgers" if chroot else f"zk://{hosts}/ledgers"
 
-#: How the settings of policies are written.
-_OF_POLICIES = {
-    "boolean": (BOOLEAN, ()),
-    "integer": (INTEGER, ()),
-    "integer or none": (INTEGER, (None,)),
-    "minutes": (multiple(60_000), ()),
-    "names": (NAMES, ()),
-    "seconds": (multiple(1000), ()),
-    "text": (TEXT, ()),
-}
+
+STAMPERS_KIND = Kind(split_stamper_names, join_stamper_names)
 
 # -- security -------------------------------------------------------------------------------------
 
@@ -173,55 +248,6 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 _WORDS = Kind(_words, ",".join)
-
-
-def _setting(field: str, kind: Kind = TEXT, empty: tuple[object, ...] = ()) -> Setting:
-    return Setting(field, kind, empty, SECURITY)
-
-
-SECURITY_SETTINGS: dict[str, Setting] = {
-    "authenticationEnabled": _setting("authentication_enabled", BOOLEAN),
-    "authenticationProviders": _setting(
-        "authentication_providers", Kind(_providers, ",".join), ((),)
-    ),
-    "anonymousUserRole": _setting("anonymous_user_role", empty=(None,)),
-    "authenticateOriginalAuthData": _setting("authenticate_original_auth_data", BOOLEAN),
-    "authenticateMetricsEndpoint": _setting("authenticate_metrics_endpoint", BOOLEAN),
-    "authenticationRefreshCheckSeconds": _setting(
-        "authentication_refresh_check_ms", multiple(1000)
-    ),
-    "proxyRoles": _setting("proxy_roles", NAMES, ((),)),
-    "authorizationEnabled": _setting("authorization_enabled", BOOLEAN),
-    "authorizationAllowWildcardsMatching": _setting(
-        "authorization_allow_wildcards_matching", BOOLEAN
-    ),
-    "authorizationProvider": _setting(
-        "authorization_provider", Kind(_authorization), empty=(None,)
-    ),
-    "superUserRoles": _setting("super_user_roles", NAMES, ((),)),
-    "tokenSecretKey": _setting("token_secret_key", empty=(None,)),
-    "tokenPublicKey": _setting("token_public_key", empty=(None,)),
-    "tokenPublicAlg": _setting("token_public_alg"),
-    "tokenAuthClaim": _setting("token_auth_claim"),
-    "tokenAudienceClaim": _setting("token_audience_claim", empty=(None,)),
-    "tokenAudience": _setting("token_audience", empty=(None,)),
-    "tokenAllowedClockSkewSeconds": _setting("token_allowed_clock_skew_s", INTEGER),
-    "basicAuthConf": _setting("basic_auth_conf", empty=(None,)),
-    "brokerServicePortTls": _setting("tls_port", INTEGER, (None,)),
-    "webServicePortTls": _setting("http_tls_port", INTEGER, (None,)),
-    "tlsCertificateFilePath": _setting("tls_certificate_file", empty=(None,)),
-    "tlsKeyFilePath": _setting("tls_key_file", empty=(None,)),
-    "tlsTrustCertsFilePath": _setting("tls_trust_certs_file", empty=(None,)),
-    "tlsAllowInsecureConnection": _setting("tls_allow_insecure_connection", BOOLEAN),
-    "tlsRequireTrustedClientCertOnConnect": _setting(
-        "tls_require_trusted_client_cert_on_connect", BOOLEAN
-    ),
-    "tlsProtocols": _setting("tls_protocols", _WORDS, ((),)),
-    "tlsCiphers": _setting("tls_ciphers", _WORDS, ((),)),
-    "webServiceTlsProtocols": _setting("http_tls_protocols", _WORDS, ((),)),
-    "webServiceTlsCiphers": _setting("http_tls_ciphers", _WORDS, ((),)),
-    "tlsCertRefreshCheckDurationSec": _setting("tls_cert_refresh_check_s", INTEGER),
-}
 
 #: Settings that may hold a key itself, as a `data:` URL or base64.
 SECRETS = frozenset({"tokenSecretKey", "tokenPublicKey", "basicAuthConf"})
@@ -342,90 +368,125 @@ def _is_wide(text: str, pulsars: int) -> bool:
 
 # -- names ----------------------------------------------------------------------------------------
 
-#: Pulsar's names of settings that this broker has, too.
-PULSAR_SETTINGS = {
-    "brokerServicePort": Setting("port", INTEGER, empty=(None,)),
-    "webServicePort": Setting("http_port", INTEGER, empty=(None,)),
-    "bindAddress": Setting("host", TEXT),
-    "advertisedAddress": Setting("advertised_address", TEXT),
-    "clusterName": Setting("cluster", TEXT),
-    "maxMessageSize": Setting("max_message_size_bytes", INTEGER),
-    "brokerEntryMetadataInterceptors": Setting(
-        "stampers", Kind(_interceptors, _show_interceptors), empty=((),)
-    ),
-    "exposingBrokerEntryMetadataToClientEnabled": Setting(
-        "exposing_broker_entry_metadata_to_client_enabled", BOOLEAN
-    ),
-    **{
-        f"expose{level}LevelMetricsInPrometheus": Setting(
-            f"expose_{level.lower()}_level_metrics_in_prometheus", BOOLEAN
-        )
-        for level in ("Topic", "Consumer", "Producer")
+#: Names of Pulsar's that are not our field in camel case, or that its files do not list, by part.
+_NAMES: dict[str, dict[str, str]] = {
+    "": {
+        "brokerServicePort": "port",
+        "webServicePort": "http_port",
+        "bindAddress": "host",
+        "clusterName": "cluster",
+        "maxMessageSize": "max_message_size_bytes",
+        "brokerEntryMetadataInterceptors": "stampers",
+        "activeConsumerFailoverDelayTimeMillis": "active_consumer_failover_delay_ms",
+        "keepAliveIntervalSeconds": "keep_alive_interval_ms",
+        "connectionLivenessCheckTimeoutMillis": "connection_liveness_check_timeout_ms",
+        "brokerShutdownTimeoutMs": "shutdown_timeout_ms",
+        "brokerMaxConnections": "max_connections",
+        "brokerMaxConnectionsPerIp": "max_connections_per_ip",
+        "maxPendingPublishRequestsPerConnection": "max_in_flight_publish_messages_per_connection",
+        "maxMessagePublishBufferSizeInMB": "max_in_flight_publish_bytes",
+        "dispatcherMaxReadSizeBytes": "dispatch_round_bytes",
+        "maxHttpServerConnections": "max_http_connections",
+        "defaultRetentionTimeInMinutes": "default_retention_time_minutes",
+        "defaultRetentionSizeInMB": "default_retention_size_mb",
+        "retentionCheckIntervalInSeconds": "retention_check_interval_ms",
+        "ttlDurationDefaultInSeconds": "default_message_ttl_s",
+        "messageExpiryCheckIntervalInMinutes": "message_expiry_check_interval_ms",
+        "brokerServiceCompactionThresholdInBytes": "default_compaction_threshold_bytes",
+        "brokerServiceCompactionMonitorIntervalInSeconds": "compaction_monitor_interval_ms",
+        "backlogQuotaCheckIntervalInSeconds": "backlog_quota_check_interval_ms",
+        "backlogQuotaDefaultLimitGB": "backlog_quota_default_limit_gb",
+        "backlogQuotaDefaultLimitSecond": "backlog_quota_default_limit_s",
+        "brokerDeleteInactiveTopicsFrequencySeconds": "broker_delete_inactive_topics_frequency_ms",
+        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (
+            "broker_delete_inactive_topics_max_inactive_duration_s"
+        ),
+        "subscriptionExpiryCheckIntervalInMinutes": "subscription_expiry_check_interval_ms",
+        "brokerDeduplicationSnapshotFrequencyInSeconds": (
+            "broker_deduplication_snapshot_frequency_ms"
+        ),
+        "brokerDeduplicationSnapshotIntervalSeconds": "broker_deduplication_snapshot_interval_s",
+        "brokerDeduplicationProducerInactivityTimeoutMinutes": (
+            "broker_deduplication_producer_inactivity_timeout_ms"
+        ),
+        "delayedDeliveryTickTimeMillis": "delayed_delivery_tick_time_ms",
+        "delayedDeliveryMaxDelayInMillis": "delayed_delivery_max_delay_ms",
+        "subscribeRatePeriodPerConsumerInSecond": "subscribe_rate_period_per_consumer_s",
     },
-    "allowAutoTopicCreation": Setting("allow_auto_topic_creation", BOOLEAN),
-    "forceDeleteNamespaceAllowed": Setting("force_delete_namespace_allowed", BOOLEAN),
-    "maxNumPartitionsPerPartitionedTopic": Setting(
-        "max_num_partitions_per_partitioned_topic", INTEGER
-    ),
-    "acknowledgmentAtBatchIndexLevelEnabled": Setting(
-        "acknowledgment_at_batch_index_level_enabled", BOOLEAN
-    ),
-    "autoSkipNonRecoverableData": Setting("auto_skip_non_recoverable_data", BOOLEAN),
-    "activeConsumerFailoverDelayTimeMillis": Setting("active_consumer_failover_delay_ms", INTEGER),
-    "subscriptionKeySharedUseConsistentHashing": Setting(
-        "subscription_key_shared_use_consistent_hashing", BOOLEAN
-    ),
-    "subscriptionKeySharedConsistentHashingReplicaPoints": Setting(
-        "subscription_key_shared_consistent_hashing_replica_points", INTEGER
-    ),
-    "keepAliveIntervalSeconds": Setting("keep_alive_interval_ms", multiple(1000)),
-    "connectionLivenessCheckTimeoutMillis": Setting(
-        "connection_liveness_check_timeout_ms", INTEGER
-    ),
-    "brokerShutdownTimeoutMs": Setting("shutdown_timeout_ms", INTEGER),
-    "brokerMaxConnections": Setting("max_connections", limit(1)),
-    "brokerMaxConnectionsPerIp": Setting("max_connections_per_ip", INTEGER),
-    "maxPendingPublishRequestsPerConnection": Setting(
-        "max_in_flight_publish_messages_per_connection", INTEGER
-    ),
-    "maxMessagePublishBufferSizeInMB": Setting("max_in_flight_publish_bytes", limit(MIB)),
-    "dispatcherMaxReadSizeBytes": Setting("dispatch_round_bytes", INTEGER),
-    "maxUnackedMessagesPerConsumer": Setting("max_unacked_messages_per_consumer", limit(1)),
-    "maxUnackedMessagesPerSubscription": Setting("max_unacked_messages_per_subscription", limit(1)),
-    "maxSubscriptionsPerTopic": Setting("max_subscriptions_per_topic", limit(1)),
-    "maxHttpServerConnections": Setting("max_http_connections", limit(1)),
-    "defaultRetentionTimeInMinutes": Setting("default_retention_time_minutes", INTEGER),
-    "defaultRetentionSizeInMB": Setting("default_retention_size_mb", INTEGER),
-    "retentionCheckIntervalInSeconds": Setting("retention_check_interval_ms", multiple(1000)),
-    "ttlDurationDefaultInSeconds": Setting("default_message_ttl_s", INTEGER),
-    "messageExpiryCheckIntervalInMinutes": Setting(
-        "message_expiry_check_interval_ms", multiple(60_000)
-    ),
-    "brokerServiceCompactionThresholdInBytes": Setting(
-        "default_compaction_threshold_bytes", INTEGER
-    ),
-    "brokerServiceCompactionMonitorIntervalInSeconds": Setting(
-        "compaction_monitor_interval_ms", multiple(1000)
-    ),
-    "managedLedgerMaxLedgerRolloverTimeMinutes": Setting(
-        "ledger_age_ms", multiple(60_000), part=STORE
-    ),
-    "managedLedgerMaxSizePerLedgerMbytes": Setting("ledger_size_bytes", multiple(MIB), part=STORE),
-    "managedLedgerCacheSizeMB": Setting("tail_cache_bytes", multiple(MIB), part=STORE),
-    "managedLedgerMaxUnackedRangesToPersist": Setting(
-        "max_unacked_ranges_to_persist", INTEGER, part=STORE
-    ),
-    "managedLedgerMaxBatchDeletedIndexToPersist": Setting(
-        "max_batch_deleted_index_to_persist", INTEGER, part=STORE
-    ),
-    "managedLedgerMaxEntriesPerLedger": Setting("ledger_entries", INTEGER, part=STORE),
-    **SECURITY_SETTINGS,
-    **BOOKKEEPER_SETTINGS,
-    **{key: Setting(field, *_OF_POLICIES[kind]) for key, (field, kind) in POLICY_SETTINGS.items()},
+    STORE: {
+        "managedLedgerMaxLedgerRolloverTimeMinutes": "ledger_age_ms",
+        "managedLedgerMaxSizePerLedgerMbytes": "ledger_size_bytes",
+        "managedLedgerCacheSizeMB": "tail_cache_bytes",
+        "managedLedgerMaxUnackedRangesToPersist": "max_unacked_ranges_to_persist",
+        "managedLedgerMaxBatchDeletedIndexToPersist": "max_batch_deleted_index_to_persist",
+        "managedLedgerMaxEntriesPerLedger": "ledger_entries",
+    },
+    SECURITY: {
+        "authenticationRefreshCheckSeconds": "authentication_refresh_check_ms",
+        "tokenAllowedClockSkewSeconds": "token_allowed_clock_skew_s",
+        "brokerServicePortTls": "tls_port",
+        "webServicePortTls": "http_tls_port",
+        "tlsCertificateFilePath": "tls_certificate_file",
+        "tlsKeyFilePath": "tls_key_file",
+        "tlsTrustCertsFilePath": "tls_trust_certs_file",
+        "webServiceTlsProtocols": "http_tls_protocols",
+        "webServiceTlsCiphers": "http_tls_ciphers",
+        "tlsCertRefreshCheckDurationSec": "tls_cert_refresh_check_s",
+        "tokenPublicAlg": "token_public_alg",
+    },
+    BOOKKEEPER: {
+        "metadataStoreUrl": "store_address",
+        "metadataStoreSessionTimeoutMillis": "zookeeper_session_timeout_ms",
+        "managedLedgerDefaultEnsembleSize": "ensemble_size",
+        "managedLedgerDefaultWriteQuorum": "write_quorum_size",
+        "managedLedgerDefaultAckQuorum": "ack_quorum_size",
+        "bookkeeperTLSClientAuthentication": "bookkeeper_tls_client_authentication",
+        "bookkeeperTLSKeyFilePath": "bookkeeper_tls_key_file",
+        "bookkeeperTLSCertificateFilePath": "bookkeeper_tls_certificate_file",
+        "bookkeeperTLSTrustCertsFilePath": "bookkeeper_tls_trust_certs_file",
+        "bookkeeperTLSKeyStorePasswordPath": "bookkeeper_tls_key_password_file",
+        "bookkeeper_tlsHostnameVerificationEnabled": "bookkeeper_tls_hostname_verification",
+        "bookkeeperTlsCertFilesRefreshDurationSeconds": "bookkeeper_tls_cert_refresh_s",
+    },
 }
+
+_SECONDS, _MINUTES, _MIBS = multiple(1000), multiple(60_000), multiple(MIB)
+#: How Pulsar writes fields of which their type does not say it.
+_KINDS: dict[str, Kind] = {
+    "authentication_providers": Kind(_providers, ",".join),
+    "authentication_refresh_check_ms": _SECONDS,
+    "authorization_provider": Kind(_authorization),
+    "backlog_quota_check_interval_ms": _SECONDS,
+    "broker_deduplication_producer_inactivity_timeout_ms": _MINUTES,
+    "broker_deduplication_snapshot_frequency_ms": _SECONDS,
+    "broker_delete_inactive_topics_frequency_ms": _SECONDS,
+    "compaction_monitor_interval_ms": _SECONDS,
+    "http_tls_ciphers": _WORDS,
+    "http_tls_protocols": _WORDS,
+    "keep_alive_interval_ms": _SECONDS,
+    "ledger_age_ms": _MINUTES,
+    "ledger_size_bytes": _MIBS,
+    "max_connections": limit(1),
+    "max_http_connections": limit(1),
+    "max_in_flight_publish_bytes": limit(MIB),
+    "max_subscriptions_per_topic": limit(1),
+    "max_unacked_messages_per_consumer": limit(1),
+    "max_unacked_messages_per_subscription": limit(1),
+    "message_expiry_check_interval_ms": _MINUTES,
+    "retention_check_interval_ms": _SECONDS,
+    "stampers": Kind(_interceptors, _show_interceptors),
+    "store_address": Kind(_address_of_url),
+    "subscription_expiry_check_interval_ms": _MINUTES,
+    "tail_cache_bytes": _MIBS,
+    "tls_ciphers": _WORDS,
+    "tls_protocols": _WORDS,
+}
+#: Lists that an empty text does not empty: it means the default.
+_NEVER_EMPTY = frozenset({"subscription_types_enabled"})
 
 _KIND_OF_TYPE: dict[Any, tuple[Kind, tuple[Any, ...]]] = {
     tuple[str, ...]: (NAMES, ((),)),
+    tuple[str, ...] | str: (NAMES, ((),)),
     int: (INTEGER, ()),
     int | None: (INTEGER, (None,)),
     bool: (BOOLEAN, ()),
@@ -436,28 +497,51 @@ _KIND_OF_TYPE: dict[Any, tuple[Kind, tuple[Any, ...]]] = {
 
 
 @cache
-def _our_settings() -> dict[str, Setting]:
-    """This broker's own names, made from the fields for which Pulsar has no name."""
-    taken = {(setting.part, setting.field) for setting in PULSAR_SETTINGS.values()}
-    # The store has this field; `BrokerConfig` only passes it on.
-    taken.add(("", "sync_interval_ms"))
-    found = {f"{OUR_PREFIX}Stampers": Setting("stampers", STAMPERS_KIND, empty=((),))}
-    for part, owner in PARTS.items():
-        types = get_type_hints(owner)
-        for spec in fields(owner):
-            kind = _KIND_OF_TYPE.get(types[spec.name])
-            if kind is not None and (part, spec.name) not in taken:
-                found[_our_key(spec.name)] = Setting(spec.name, *kind, part=part)
+def pulsar_settings() -> dict[str, Setting]:
+    """The settings of Pulsar that this broker has, too, by Pulsar's names.
+
+    A field has the name that `_NAMES` gives it, or its own one in camel case if Pulsar has that.
+    """
+    pulsars, found = pulsar_defaults(), {}
+    for part, spec, kind, empty in _fields():
+        named = {field: key for key, field in _NAMES.get(part, {}).items()}
+        key = named.get(spec, _camel_case(spec))
+        if spec in named or key in pulsars:
+            shown = () if spec in _NEVER_EMPTY else empty
+            found[key] = Setting(spec, _KINDS.get(spec, kind), shown, part)
     return found
 
 
-def _our_key(field: str) -> str:
-    return OUR_PREFIX + "".join(part.capitalize() for part in field.split("_"))
+def _fields() -> Iterator[tuple[str, str, Kind, tuple[Any, ...]]]:
+    """Part and name of each field that a file can set, and how a value of its type is written."""
+    for part, owner in PARTS.items():
+        types = get_type_hints(owner)
+        for spec in fields(owner):
+            if types[spec.name] in _KIND_OF_TYPE:
+                yield part, spec.name, *_KIND_OF_TYPE[types[spec.name]]
+
+
+def _camel_case(field: str) -> str:
+    first, *others = field.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+@cache
+def _our_settings() -> dict[str, Setting]:
+    """This broker's own names, made from the fields for which Pulsar has no name."""
+    taken = {(setting.part, setting.field) for setting in pulsar_settings().values()}
+    # The store has this field; `BrokerConfig` only passes it on.
+    taken.add(("", "sync_interval_ms"))
+    found = {f"{OUR_PREFIX}Stampers": Setting("stampers", STAMPERS_KIND, empty=((),))}
+    for part, field, kind, empty in _fields():
+        if (part, field) not in taken:
+            found[OUR_PREFIX + _camel_case(f"_{field}")] = Setting(field, kind, empty, part)
+    return found
 
 
 def all_settings() -> dict[str, Setting]:
     """Every setting by its name in a file: Pulsar's first, then this broker's own."""
-    return {**PULSAR_SETTINGS, **_our_settings()}
+    return {**pulsar_settings(), **_our_settings()}
 
 
 # -- both ways ------------------------------------------------------------------------------------
@@ -468,7 +552,7 @@ def parse_settings(properties: Mapping[str, str]) -> FileSettings:
     _refuse(properties)
     found = FileSettings({part: {} for part in PARTS}, _unknown(properties))
     # In this order, so that our own setting overrides Pulsar's.
-    for known in (PULSAR_SETTINGS, _our_settings()):
+    for known in (pulsar_settings(), _our_settings()):
         for key, setting in known.items():
             if key in properties:
                 _take(key, properties[key], setting, found)
@@ -488,7 +572,7 @@ def runtime_settings(config: BrokerConfig) -> dict[str, str]:
 
 def _unknown(properties: Mapping[str, str]) -> tuple[str, ...]:
     ours = _our_settings()
-    unknown = [key for key in properties if key not in PULSAR_SETTINGS and key not in ours]
+    unknown = [key for key in properties if key not in pulsar_settings() and key not in ours]
     for key in unknown:
         meant = _spellings().get(key.lower())
         if meant is not None and key not in pulsar_defaults() and key != meant:

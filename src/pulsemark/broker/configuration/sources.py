@@ -33,8 +33,9 @@ from typing import Any
 from ..errors import BrokerError, ConfigError
 from .config import BrokerConfig
 from .reference import ENVIRONMENT_PREFIX, SettingField, setting_fields
-from .setting_kinds import BOOLEAN, INTEGER
 from .settings import (
+    BOOLEAN,
+    INTEGER,
     PARTS,
     PATH_BEGINNINGS,
     SECRETS,

@@ -17,16 +17,14 @@ from ...audit.rows import ALL_TIERS, BROKER_TIER, MAX_TIME_MS, AuditRow, check_n
 from ..security import needs
 from .messages import HttpError, Request, Response
 from .names import open_one_log
-from .route import TOPIC, Route
+from .route import TOPIC, Route, TopicPath
 
 __all__ = ["ROUTES"]
 
 
-async def get_audit(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def get_audit(request: Request, path: TopicPath) -> Response:
     """The rows of the broker, of another tier, or of all tiers."""
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what="The audit")
+    opened = await open_one_log(request, path, what="The audit")
     auditor, query = request.services.auditor, request.query
     try:
         by = None if "by" not in query else parse_tags(query["by"])
@@ -55,11 +53,9 @@ def _shown(made: Report, rows: list[AuditRow]) -> Generator[None, None, Any]:
     return {**made.facts(), "rows": shown}
 
 
-async def post_audit(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def post_audit(request: Request, path: TopicPath) -> Response:
     """Take the rows of another tier. They are on disk when this is answered."""
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what="The audit")
+    opened = await open_one_log(request, path, what="The audit")
     try:
         await request.services.auditor.post(opened, Post.from_json(request.json()))
     except AuditInputError as error:

@@ -43,17 +43,15 @@ from .names import (
     topics_in_bundle,
 )
 from .policies import policy_namespace, policy_topic
-from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Route
+from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Route, TopicPath
 
 __all__ = ["ROUTES"]
 
 
-async def skip_all(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def skip_all(request: Request, path: TopicPath, name: str) -> Response:
     """Acknowledge all entries in the topic."""
-    asked = existing_topic(request, domain, tenant, namespace, topic)
-    for opened in await open_logs(request, domain, tenant, namespace, topic):
+    asked = existing_topic(request, path)
+    for opened in await open_logs(request, path):
         one = opened.subscriptions.get(name)
         if one is None:
             raise subscription_not_found(name, asked)
@@ -68,21 +66,15 @@ def _last_position(one: Subscription) -> Position | None:
     return one.log.last_position
 
 
-async def skip(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, count: str
-) -> Response:
+async def skip(request: Request, path: TopicPath, name: str, count: str) -> Response:
     """Acknowledge the next `count` entries."""
     what = "Skip messages on a partitioned topic is not allowed"
-    subscription = await find_subscription(
-        request, domain, tenant, namespace, topic, name, what=what
-    )
+    subscription = await find_subscription(request, path, name, what=what)
     await subscription.skip(int_value(count))
     return Response()
 
 
-async def analyze_backlog(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Response:
     """Count what a subscription has not acknowledged.
 
     With a message id in the body, all from there on is counted, as Pulsar does.
@@ -91,7 +83,7 @@ async def analyze_backlog(
         "Analyze backlog on a partitioned topic is not allowed, "
         "please try do it on specific topic partition"
     )
-    one = await find_subscription(request, domain, tenant, namespace, topic, name, what=what)
+    one = await find_subscription(request, path, name, what=what)
     first, entries, messages = await when_read(_backlog, one, request.json())
     shown: dict[str, Any] = {
         "entries": entries,
@@ -210,14 +202,12 @@ WRONG_PARTITION = (
 )
 
 
-async def expire_by_age(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, age: str
-) -> Response:
+async def expire_by_age(request: Request, path: TopicPath, name: str, age: str) -> Response:
     """Expire a subscription's messages that are older than a number of seconds."""
     ttl_s = int_value(age)
-    topics = await open_stored(request, domain, tenant, namespace, topic)
+    topics = await open_stored(request, path)
     if not any(name in opened.subscriptions for opened in topics):
-        asked = stored_topic(request, domain, tenant, namespace, topic)
+        asked = stored_topic(request, path)
         raise HttpError(404, f"Subscription {name} not found for topic {asked}")
     refusals = []
     for opened in topics:
@@ -229,13 +219,11 @@ async def expire_by_age(
     return Response()
 
 
-async def expire_all_by_age(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, age: str
-) -> Response:
+async def expire_all_by_age(request: Request, path: TopicPath, age: str) -> Response:
     """Expire old messages of every subscription; 409 names the first one without an effect."""
     ttl_s = int_value(age)
     refusals = []
-    for opened in await open_stored(request, domain, tenant, namespace, topic):
+    for opened in await open_stored(request, path):
         refusals += [
             NOT_BY_TIME.format(opened.name, subscription.name)
             for subscription in tuple(opened.subscriptions.values())
@@ -251,17 +239,13 @@ async def _expire(request: Request, subscription: Subscription, ttl_s: int) -> b
     return await ask_to_expire(subscription, last, first_time_known=True)
 
 
-async def expire_up_to(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def expire_up_to(request: Request, path: TopicPath, name: str) -> Response:
     """Expire a subscription's messages up to and including the message id in the body."""
     position, partition_index = _message_id(request.json())
-    if request.services.topics.partitions_of(
-        stored_topic(request, domain, tenant, namespace, topic)
-    ):
+    if request.services.topics.partitions_of(stored_topic(request, path)):
         reason = "Expire message at position is not supported for partitioned-topic"
         raise HttpError(405, reason)
-    (opened,) = await open_stored(request, domain, tenant, namespace, topic)
+    (opened,) = await open_stored(request, path)
     if partition_index != opened.partition_index:
         raise HttpError(412, WRONG_PARTITION)
     subscription = opened.subscriptions.get(name)
@@ -284,12 +268,10 @@ def _message_id(body: Any) -> tuple[Position, int]:
     return position, partition_index
 
 
-async def backlog_size(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def backlog_size(request: Request, path: TopicPath) -> Response:
     """The bytes of the entries after the message id in the body."""
     what = "calculate backlog size is not allowed for partitioned-topic"
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    opened = await open_one_log(request, path, what=what)
     start = opened.clamp(after(position_in(request.json())))
     size = await request.services.topics.turns.result(bytes_from(opened, start))
     return Response.of_json(size)
@@ -331,11 +313,9 @@ async def unset_for_namespace(request: Request, tenant: str, name: str) -> Respo
     return Response()
 
 
-async def of_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def of_topic(request: Request, path: TopicPath) -> Response:
     """The quotas set for a topic; with applied=true those that apply to it."""
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, path)
     levels = request.services.topics.policies[BACKLOG_QUOTAS]
     if request.flag("applied"):
         applied = levels.applied(name)
@@ -345,11 +325,9 @@ async def of_topic(
     return Response.of_json(levels.of_topic(name, is_global=request.flag("isGlobal")) or {})
 
 
-async def set_for_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def set_for_topic(request: Request, path: TopicPath) -> Response:
     """Set one of a topic's quotas; an empty body removes it."""
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, path)
     policies, is_global = request.services.topics.policies, request.flag("isGlobal")
     levels, kind = policies[BACKLOG_QUOTAS], _kind(request)
     quotas = levels.of_topic(name, is_global=is_global)
@@ -363,11 +341,9 @@ async def set_for_topic(
     return Response()
 
 
-async def unset_for_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def unset_for_topic(request: Request, path: TopicPath) -> Response:
     """Remove one of a topic's quotas."""
-    name = policy_topic(request, domain, tenant, namespace, topic)
+    name = policy_topic(request, path)
     levels, is_global = request.services.topics.policies[BACKLOG_QUOTAS], request.flag("isGlobal")
     quotas = _without(levels.of_topic(name, is_global=is_global), _kind(request))
     await levels.set_for_topic(name, quotas, is_global=is_global)

@@ -18,7 +18,7 @@ from ...wire import InvalidTopicNameError, TopicName, check_namespace
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import HttpError, Request, UnservedError
-from .route import DOMAINS
+from .route import DOMAINS, TopicPath
 
 __all__ = [
     "BUNDLES",
@@ -55,31 +55,27 @@ __all__ = [
 ]
 
 
-def topic_name(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
+def topic_name(request: Request, path: TopicPath) -> TopicName:
     """The topic name in a path; its namespace must exist. Raises `HttpError`, `RefusedError`."""
-    if domain not in DOMAINS:
+    if path.domain not in DOMAINS:
         raise UnservedError(404)
-    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
+    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
         raise HttpError(404, "Namespace not found")
-    return request.services.topics.parse(f"{domain}://{tenant}/{namespace}/{topic}")
+    return request.services.topics.parse(str(path))
 
 
-def check_topics_namespace(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> None:
+def check_topics_namespace(request: Request, path: TopicPath) -> None:
     """Raise `HttpError` 404 about the topic if its namespace does not exist.
 
     Other routes are answered with "Namespace not found": each as Pulsar answers it.
     """
-    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
-        raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
+    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
+        raise HttpError(404, f"Topic {path} not found")
 
 
-def existing_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> TopicName:
+def existing_topic(request: Request, path: TopicPath) -> TopicName:
     """The name of an existing topic. Raises `HttpError` 404."""
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     if not _exists(request, name):
         raise HttpError(404, why_absent(request, name))
     return name
@@ -95,11 +91,9 @@ def _exists(request: Request, name: TopicName) -> bool:
     return False
 
 
-def plain_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> TopicName:
+def plain_topic(request: Request, path: TopicPath) -> TopicName:
     """The name of an existing topic, where Pulsar says no more of a partition that is absent."""
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     if not _exists(request, name):
         raise HttpError(404, f"Topic {name} not found")
     return name
@@ -114,35 +108,29 @@ def why_absent(request: Request, name: TopicName) -> str:
     return f"Partitioned Topic not found: {name} has zero partitions"
 
 
-async def open_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Topic:
+async def open_topic(request: Request, path: TopicPath) -> Topic:
     """Open an existing topic. Raises `HttpError` 404 for a partitioned topic: it has no log."""
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = existing_topic(request, path)
     if request.services.topics.partitions_of(name):
         raise HttpError(404, f"Topic {name} not found")
     return await request.services.topics.open(name, create=False)
 
 
-async def open_one_log(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, *, what: str
-) -> Topic:
+async def open_one_log(request: Request, path: TopicPath, *, what: str) -> Topic:
     """Open an existing topic for a call that needs exactly one log.
 
     Raises `HttpError` 405 with the reason `what` for a partitioned topic: it has several logs.
     """
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = existing_topic(request, path)
     if request.services.topics.partitions_of(name):
         raise HttpError(405, what)
-    return await open_topic(request, domain, tenant, namespace, topic)
+    return await open_topic(request, path)
 
 
-async def open_logs(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> list[Topic]:
+async def open_logs(request: Request, path: TopicPath) -> list[Topic]:
     """Open the topic, or all partitions of a partitioned topic. Raises `HttpError` 404."""
     topics = request.services.topics
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = existing_topic(request, path)
     count = topics.partitions_of(name)
     if not count:
         return [await topics.open(name, create=False)]
@@ -273,18 +261,16 @@ def subscription_not_found(name: str, topic: object) -> HttpError:
 
 
 async def find_subscription(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, *, what: str
+    request: Request, path: TopicPath, name: str, *, what: str
 ) -> Subscription:
     """The subscription, for `what`, which needs exactly one log."""
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    opened = await open_one_log(request, path, what=what)
     return _subscription_of(opened, name)
 
 
-async def find_subscriptions(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> list[Subscription]:
+async def find_subscriptions(request: Request, path: TopicPath, name: str) -> list[Subscription]:
     """The subscription, or that of each partition. Raises `HttpError` 404 if one has none."""
-    opened = await open_logs(request, domain, tenant, namespace, topic)
+    opened = await open_logs(request, path)
     return [_subscription_of(one, name) for one in opened]
 
 
@@ -295,20 +281,16 @@ def _subscription_of(opened: Topic, name: str) -> Subscription:
     return found
 
 
-def stored_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> TopicName:
+def stored_topic(request: Request, path: TopicPath) -> TopicName:
     """The name of an existing topic. Raises `HttpError` 404."""
-    if domain != "persistent":
-        raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
-    return existing_topic(request, domain, tenant, namespace, topic)
+    if path.domain != "persistent":
+        raise HttpError(404, f"Topic {path} not found")
+    return existing_topic(request, path)
 
 
-async def open_stored(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> list[Topic]:
+async def open_stored(request: Request, path: TopicPath) -> list[Topic]:
     """Open a topic, or all its partitions. Raises `HttpError` 404, `RefusedError`."""
-    name = stored_topic(request, domain, tenant, namespace, topic)
+    name = stored_topic(request, path)
     topics = request.services.topics
     partitions = topics.partitions_of(name)
     names = [name.partition(index) for index in range(partitions)] if partitions else [name]

@@ -6,6 +6,7 @@ about stored messages is refused, as in Pulsar.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...wire import TopicName
@@ -17,8 +18,8 @@ from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from . import bodies
 from .messages import HttpError, Request, Response
-from .names import check_topics_namespace, namespace_name, topics_in_bundle, why_absent
-from .route import Route
+from .names import namespace_name, topics_in_bundle, why_absent
+from .route import Route, TopicPath
 from .topics import NOT_PARTITIONED, check_no_partition, stats_options
 
 __all__ = ["ROUTES"]
@@ -26,38 +27,38 @@ __all__ = ["ROUTES"]
 DOMAIN = "non-persistent"
 
 
-def _name(request: Request, tenant: str, namespace: str, topic: str) -> TopicName:
-    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
+def _name(request: Request, path: TopicPath) -> TopicName:
+    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
         raise HttpError(404, "Namespace not found")
-    return request.services.topics.parse(f"{DOMAIN}://{tenant}/{namespace}/{topic}")
+    return request.services.topics.parse(str(path))
 
 
-def _open(request: Request, tenant: str, namespace: str, topic: str) -> NonPersistentTopic:
-    name = _name(request, tenant, namespace, topic)
+def _open(request: Request, path: TopicPath) -> NonPersistentTopic:
+    name = _name(request, path)
     found = request.services.topics.non_persistent.open_topics.get(str(name))
     if found is None:
         raise HttpError(404, why_absent(request, name))
     return found
 
 
-async def create(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def create(request: Request, path: TopicPath) -> Response:
     """Create a topic without partitions; it exists until the broker ends."""
-    name = _name(request, tenant, namespace, topic)
+    name = _name(request, path)
     if request.services.topics.exists(name):
         raise HttpError(409, "This topic already exists")
     request.services.topics.non_persistent.open(name, create=True)
     return Response()
 
 
-async def delete(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def delete(request: Request, path: TopicPath) -> Response:
     """Delete a topic without producers and consumers; with force=true also one with some.
 
     A topic that is not there is a success, as in Pulsar.
     """
     topics = request.services.topics
-    if not topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
+    if not topics.namespaces.may_have_topics(path.full_namespace):
         return Response()
-    name = _name(request, tenant, namespace, topic)
+    name = _name(request, path)
     if str(name) not in topics.non_persistent.open_topics:
         if topics.partitions_of(name):
             raise HttpError(
@@ -82,33 +83,33 @@ async def in_bundle(request: Request, tenant: str, namespace: str, bundle: str) 
     return Response.of_json([name for name in names if name.startswith(f"{DOMAIN}:")])
 
 
-async def unload(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def unload(request: Request, path: TopicPath) -> Response:
     """Disconnect all clients and forget the topic; its next use makes it again."""
-    opened, topics = _open(request, tenant, namespace, topic), request.services.topics
+    opened, topics = _open(request, path), request.services.topics
     await topics.turns.work(topics.non_persistent.remove(opened.topic_name, force=True))
     return Response()
 
 
-async def stats(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def stats(request: Request, path: TopicPath) -> Response:
     """Counters, producers, subscriptions with what they dropped, and their consumers."""
-    opened = _open(request, tenant, namespace, topic)
+    opened = _open(request, path)
     return await Response.of_long_json(
         topic_stats(opened, stats_options(request)), request.services.topics.turns
     )
 
 
-async def stats_internal(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def stats_internal(request: Request, path: TopicPath) -> Response:
     """The figures that persistent topics have, all zero: nothing is stored."""
     try:
-        opened = _open(request, tenant, namespace, topic)
+        opened = _open(request, path)
     except HttpError as error:
         raise HttpError(404, "Topic not found") from error
     return Response.of_json(internal_stats(opened))
 
 
-async def partitioned_stats(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def partitioned_stats(request: Request, path: TopicPath) -> Response:
     """The sum of the partitions' stats; with perPartition=true each partition's, too."""
-    name, topics = _name(request, tenant, namespace, topic), request.services.topics
+    name, topics = _name(request, path), request.services.topics
     check_no_partition(name)
     count = topics.partitions_of(name)
     if not count:
@@ -119,31 +120,27 @@ async def partitioned_stats(request: Request, tenant: str, namespace: str, topic
     return await Response.of_long_json(body, topics.turns)
 
 
-async def subscriptions(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def subscriptions(request: Request, path: TopicPath) -> Response:
     """The names of the topic's subscriptions; for a partitioned topic each name once."""
-    name, topics = _name(request, tenant, namespace, topic), request.services.topics
+    name, topics = _name(request, path), request.services.topics
     count = topics.partitions_of(name)
     if not count:
-        return Response.of_json(sorted(_open(request, tenant, namespace, topic).subscriptions))
+        return Response.of_json(sorted(_open(request, path).subscriptions))
     parts = topics.non_persistent.partitions(name, range(count))
     return Response.of_json(sorted({one for part in parts for one in part.subscriptions}))
 
 
-async def create_subscription(
-    request: Request, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def create_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Not possible: a subscription of a non-persistent topic begins with its first consumer."""
     reason = "Create subscription on non-persistent topic can only be done through client"
     raise HttpError(400, reason)
 
 
-async def delete_subscription(
-    request: Request, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def delete_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Delete a subscription without consumers; with force=true also one with consumers."""
-    if request.services.topics.partitions_of(_name(request, tenant, namespace, topic)):
+    if request.services.topics.partitions_of(_name(request, path)):
         raise HttpError(404, "Subscription not found")
-    opened = _open(request, tenant, namespace, topic)
+    opened = _open(request, path)
     found = _subscription(opened, name)
     if found.consumers and not request.flag("force"):
         raise HttpError(412, "Subscription has active connected consumers")
@@ -151,30 +148,24 @@ async def delete_subscription(
     return Response()
 
 
-async def reset_cursor(
-    request: Request, tenant: str, namespace: str, topic: str, name: str, time: str
-) -> Response:
+async def reset_cursor(request: Request, path: TopicPath, name: str, time: str) -> Response:
     """A success without effect: nothing is stored."""
-    partitions = _partitions(request, tenant, namespace, topic)
-    for part in partitions or (_open(request, tenant, namespace, topic),):
+    partitions = _partitions(request, path)
+    for part in partitions or (_open(request, path),):
         _subscription(part, name)
     return Response()
 
 
-async def analyze_backlog(
-    request: Request, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Response:
     """Refused: nothing is stored."""
-    opened = _open(request, tenant, namespace, topic)
+    opened = _open(request, path)
     _subscription(opened, name)
     raise HttpError(405, f"{opened.name} is not stored")
 
 
-def _partitions(
-    request: Request, tenant: str, namespace: str, topic: str
-) -> list[NonPersistentTopic]:
+def _partitions(request: Request, path: TopicPath) -> list[NonPersistentTopic]:
     """The open partitions of a partitioned topic; none for others."""
-    name, topics = _name(request, tenant, namespace, topic), request.services.topics
+    name, topics = _name(request, path), request.services.topics
     return topics.non_persistent.partitions(name, range(topics.partitions_of(name)))
 
 
@@ -186,132 +177,53 @@ def _subscription(opened: NonPersistentTopic, name: str) -> NonPersistentSubscri
     return found
 
 
-def _refused(reason: str, of_partitioned: str) -> Any:
-    async def refuse(
-        request: Request, tenant: str, namespace: str, topic: str, *_: str
-    ) -> Response:
-        if not of_partitioned:
-            check_topics_namespace(request, DOMAIN, tenant, namespace, topic)
-        name = _name(request, tenant, namespace, topic)
-        if of_partitioned and request.services.topics.partitions_of(name):
-            raise HttpError(405, of_partitioned)
-        _open(request, tenant, namespace, topic)
-        raise HttpError(405, reason)
+def _exists(request: Request, path: TopicPath) -> None:
+    """Raise `HttpError` 404 unless there is such a topic, with partitions or without."""
+    if not request.services.topics.partitions_of(_name(request, path)):
+        _open(request, path)
+
+
+def _refused(status: int, check: Callable[[Request, TopicPath], object] | None) -> Any:
+    async def refuse(request: Request, path: TopicPath, *_: str) -> Response:
+        """Refused: nothing is stored."""
+        if check is not None:
+            check(request, path)
+        raise HttpError(status, f"{path} is not stored: its messages are only passed on")
 
     return refuse
 
 
-def _always_refused(status: int, reason: str) -> Any:
-    async def refuse(request: Request, *_: str) -> Response:
-        raise HttpError(status, reason)
-
-    return refuse
-
-
-async def terminate_partitions(
-    request: Request, tenant: str, namespace: str, topic: str
-) -> Response:
+async def terminate_partitions(request: Request, path: TopicPath) -> Response:
     """Not possible."""
-    name = _name(request, tenant, namespace, topic)
-    if not request.services.topics.partitions_of(name):
+    if not request.services.topics.partitions_of(_name(request, path)):
         raise HttpError(405, NOT_PARTITIONED)
-    raise HttpError(406, NOT_PERSISTENT)
+    raise HttpError(406, f"{path} is not stored")
 
 
 TOPIC = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
 BUNDLE = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{bundle}}"
 SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
 REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
-NOT_ALLOWED = "{} on a non-persistent topic is not allowed"
 
-NOT_PERSISTENT = "Need to provide a persistent topic name"
-OF_PARTITIONED = "{} on a partitioned topic is not allowed"
-
-#: What is about stored messages: method, path, operation, Pulsar's words for it, and the reason for
-#: a partitioned topic.
+#: What is about stored messages: method, path, operation, Pulsar's status, and what raises
+#: 404 before that for an absent topic.
 STORED = (
-    ("GET", f"{TOPIC}/lastMessageId", "PEEK_MESSAGES", "GetLastMessageId", ""),
-    (
-        "GET",
-        f"{TOPIC}/messageid/{{time}}",
-        "PEEK_MESSAGES",
-        "Get message ID by timestamp",
-        OF_PARTITIONED.format("Get message ID by timestamp")
-        + ", please try do it on specific topic partition",
-    ),
-    (
-        "GET",
-        f"{TOPIC}/examinemessage",
-        "PEEK_MESSAGES",
-        "Examine messages",
-        OF_PARTITIONED.format("Examine messages")
-        + ", please try examine message on specific topic partition",
-    ),
-    (
-        "GET",
-        f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}",
-        "PEEK_MESSAGES",
-        "Get message by ID",
-        "GetMessageById is not allowed on partitioned-topic",
-    ),
-    (
-        "GET",
-        f"{SUBSCRIPTION}/position/{{position}}",
-        "PEEK_MESSAGES",
-        "Peek messages",
-        OF_PARTITIONED.format("Peek messages"),
-    ),
-    (
-        "POST",
-        f"{SUBSCRIPTION}/skip/{{count}}",
-        "SKIP",
-        "Skip messages",
-        OF_PARTITIONED.format("Skip messages"),
-    ),
-    (
-        "POST",
-        f"{SUBSCRIPTION}/skip_all",
-        "SKIP",
-        "Clear backlog",
-        NOT_ALLOWED.format("Clear backlog"),
-    ),
-    (
-        "POST",
-        f"{SUBSCRIPTION}/expireMessages/{{time}}",
-        "EXPIRE_MESSAGES",
-        "Expire messages",
-        NOT_ALLOWED.format("Expire messages"),
-    ),
-    (
-        "POST",
-        f"{TOPIC}/all_subscription/expireMessages/{{time}}",
-        "EXPIRE_MESSAGES",
-        "Expire messages for all subscriptions",
-        NOT_ALLOWED.format("Expire messages for all subscriptions"),
-    ),
-)
-
-#: What is refused before the topic is looked for.
-NEVER = (
-    ("GET", f"{TOPIC}/properties", "GET_METADATA", 406, NOT_PERSISTENT),
-    ("PUT", f"{TOPIC}/properties", "UPDATE_METADATA", 406, NOT_PERSISTENT),
-    ("DELETE", f"{TOPIC}/properties", "DELETE_METADATA", 406, NOT_PERSISTENT),
-    ("POST", f"{TOPIC}/terminate", "TERMINATE", 406, NOT_PERSISTENT),
-    ("POST", f"{TOPIC}/trim", "TRIM_TOPIC", 405, NOT_ALLOWED.format("Trim")),
-    (
-        "GET",
-        REPLICATED,
-        "GET_REPLICATED_SUBSCRIPTION_STATUS",
-        405,
-        "Cannot get replicated subscriptions on non-persistent topics",
-    ),
-    (
-        "POST",
-        REPLICATED,
-        "SET_REPLICATED_SUBSCRIPTION_STATUS",
-        405,
-        "Cannot enable/disable replicated subscriptions on non-persistent topics",
-    ),
+    ("GET", f"{TOPIC}/lastMessageId", "PEEK_MESSAGES", 405, _open),
+    ("GET", f"{TOPIC}/messageid/{{time}}", "PEEK_MESSAGES", 405, _exists),
+    ("GET", f"{TOPIC}/examinemessage", "PEEK_MESSAGES", 405, _exists),
+    ("GET", f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}", "PEEK_MESSAGES", 405, _exists),
+    ("GET", f"{SUBSCRIPTION}/position/{{position}}", "PEEK_MESSAGES", 405, _exists),
+    ("POST", f"{SUBSCRIPTION}/skip/{{count}}", "SKIP", 405, _exists),
+    ("POST", f"{SUBSCRIPTION}/skip_all", "SKIP", 405, _exists),
+    ("POST", f"{SUBSCRIPTION}/expireMessages/{{time}}", "EXPIRE_MESSAGES", 405, _exists),
+    ("POST", f"{TOPIC}/all_subscription/expireMessages/{{time}}", "EXPIRE_MESSAGES", 405, _exists),
+    ("GET", f"{TOPIC}/properties", "GET_METADATA", 406, None),
+    ("PUT", f"{TOPIC}/properties", "UPDATE_METADATA", 406, None),
+    ("DELETE", f"{TOPIC}/properties", "DELETE_METADATA", 406, None),
+    ("POST", f"{TOPIC}/terminate", "TERMINATE", 406, None),
+    ("POST", f"{TOPIC}/trim", "TRIM_TOPIC", 405, None),
+    ("GET", REPLICATED, "GET_REPLICATED_SUBSCRIPTION_STATUS", 405, None),
+    ("POST", REPLICATED, "SET_REPLICATED_SUBSCRIPTION_STATUS", 405, None),
 )
 
 ROUTES = (
@@ -354,12 +266,8 @@ ROUTES = (
             path,
             needs.topic(operation, all_subscriptions="all_subscription" in path),
             None,
-            _refused(NOT_ALLOWED.format(what), of_partitioned),
+            _refused(status, check),
         )
-        for method, path, operation, what, of_partitioned in STORED
-    ),
-    *(
-        Route(method, path, needs.topic(operation), None, _always_refused(status, reason))
-        for method, path, operation, status, reason in NEVER
+        for method, path, operation, status, check in STORED
     ),
 )

@@ -165,7 +165,7 @@ async def _one_topic(
         raise HttpError(503, refusal.message) from refusal
     if found.broker_id == cluster.broker_id:
         # It was this broker's turn to take the topic over.
-        return await route.handler(request, *values)
+        return await route.run(request, values)
     return redirect(request, found)
 
 

@@ -28,7 +28,7 @@ from ..security.permissions import (
 from . import bodies
 from .messages import HttpError, Request, Response
 from .names import check_new_namespace, check_topics_namespace, existing_namespace, plain_topic
-from .route import Route
+from .route import Route, TopicPath
 
 __all__ = ["ROUTES"]
 
@@ -128,22 +128,18 @@ async def revoke_on_subscription(
 # -- topics ---------------------------------------------------------------------------------------
 
 
-async def of_one_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def of_one_topic(request: Request, path: TopicPath) -> Response:
     """The actions of each role on a topic: its own and its namespace's."""
-    name = _permitted_topic(request, domain, tenant, namespace, topic)
+    name = _permitted_topic(request, path)
     policies = request.services.topics.namespaces[name.namespace]
     return Response.of_json(of_topic(policies, (str(name), str(name.partitioned))))
 
 
-def _permitted_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> TopicName:
-    if tenant not in request.services.topics.namespaces.tenants:
+def _permitted_topic(request: Request, path: TopicPath) -> TopicName:
+    if path.tenant not in request.services.topics.namespaces.tenants:
         raise HttpError(404, "Tenant does not exist")
-    check_topics_namespace(request, domain, tenant, namespace, topic)
-    name = plain_topic(request, domain, tenant, namespace, topic)
+    check_topics_namespace(request, path)
+    name = plain_topic(request, path)
     if name.namespace not in request.services.topics.namespaces:
         # A topic of Pulsar 1. As in Pulsar there is no reason when something is revoked.
         is_revoked = request.method == "DELETE"
@@ -151,21 +147,17 @@ def _permitted_topic(
     return name
 
 
-async def grant_on_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, role: str
-) -> Response:
+async def grant_on_topic(request: Request, path: TopicPath, role: str) -> Response:
     """Give a role exactly the actions in the body on a topic, with all its partitions."""
-    name = _permitted_topic(request, domain, tenant, namespace, topic)
+    name = _permitted_topic(request, path)
     if request.json() is None:  # As in Pulsar: nothing is granted.
         return Response()
     return await _set_on_topic(request, name, _role(role), _actions(request))
 
 
-async def revoke_on_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, role: str
-) -> Response:
+async def revoke_on_topic(request: Request, path: TopicPath, role: str) -> Response:
     """Take the actions on a topic from a role; those in the namespace stay."""
-    name = _permitted_topic(request, domain, tenant, namespace, topic)
+    name = _permitted_topic(request, path)
     return await _set_on_topic(request, name, role, None)
 
 

@@ -12,6 +12,7 @@ keeps and shows. `entryFormat` cannot be unset, since entries in that format sta
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from .names import (
     int_value,
     plain_topic,
 )
-from .route import NAMESPACE, TOPIC, Route
+from .route import NAMESPACE, TOPIC, Route, TopicPath
 
 if TYPE_CHECKING:
     from ..topics.registry import Topics
@@ -103,21 +104,23 @@ def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -
     return namespace
 
 
-async def of_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
+async def of_topic(policy: Policy, place: Place, request: Request, path: TopicPath) -> Response:
     """The policy set for a topic; with applied=true the policy that applies to it."""
-    name = policy_topic(request, *names)
+    name = policy_topic(request, path)
     levels = _levels(request, policy)
     if place.shows_applied and request.flag("applied"):
         return _answer(levels, place, levels.applied(name))
     return _answer(levels, place, levels.of_topic(name, is_global=_is_global(request, place)))
 
 
-async def set_for_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
+async def set_for_topic(
+    policy: Policy, place: Place, request: Request, path: TopicPath
+) -> Response:
     """Set a topic's policy."""
     # Pulsar reads the query before it looks for the topic.
     text = request.query.get(place.query, "")
     given = int_value(text) if text else None
-    name = policy_topic(request, *names)
+    name = policy_topic(request, path)
     value = None
     if not place.query:
         value = await _value(request, policy, place)
@@ -132,9 +135,11 @@ async def set_for_topic(policy: Policy, place: Place, request: Request, *names: 
     return Response(place.set_status)
 
 
-async def unset_for_topic(policy: Policy, place: Place, request: Request, *names: str) -> Response:
+async def unset_for_topic(
+    policy: Policy, place: Place, request: Request, path: TopicPath
+) -> Response:
     """Remove a topic's policy; the namespace's policy applies again."""
-    name = policy_topic(request, *names)
+    name = policy_topic(request, path)
     is_global = _is_global(request, place)
     await _levels(request, policy).set_for_topic(name, None, is_global=is_global)
     return Response()
@@ -149,30 +154,27 @@ def _is_global(request: Request, place: Place) -> bool:
     return place.has_global and request.flag("isGlobal")
 
 
-def java_topic(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
+def java_topic(request: Request, path: TopicPath) -> TopicName:
     """The name of an existing topic. Raises `HttpError` 404 with Pulsar's reasons."""
-    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
+    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
         raise HttpError(404, "Namespace not found")
-    return existing_topic(request, domain, tenant, namespace, topic)
+    return existing_topic(request, path)
 
 
-def policy_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> TopicName:
+def policy_topic(request: Request, path: TopicPath) -> TopicName:
     """An existing topic that can have policies. Raises `HttpError` 404, and 412 for a partition."""
     try:
-        name = TopicName.parse(f"{domain}://{tenant}/{namespace}/{topic}")
+        name = TopicName.parse(str(path))
     except ValueError:
-        return java_topic(
-            request, domain, tenant, namespace, topic
-        )  # which says what is wrong with it
+        return java_topic(request, path)  # which says what is wrong with it
     if name.partition_index >= 0:
         raise HttpError(412, "Not allowed to set/get topic policy for a partition")
     if not request.services.config.topic_level_policies_enabled:
         raise HttpError(
-            405, "Topic level policies is disabled, to enable the topic level policy and retry."
+            405,
+            "Topic level policies is disabled, to enable the topic level policy and retry.",
         )
-    return java_topic(request, domain, tenant, namespace, topic)
+    return java_topic(request, path)
 
 
 def _levels(request: Request, policy: Policy) -> Levels[Any]:
@@ -277,10 +279,9 @@ ON_TOPIC = (of_topic, set_for_topic, unset_for_topic)
 MAX_SUBSCRIPTION_RATES = 1_000
 
 
-async def rate_of(request: Request, *names: str) -> Response:
+async def rate_of(request: Request, path: TopicPath, subscription: str) -> Response:
     """The dispatch rate set for a subscription; with applied=true the one that applies to it."""
-    *place, subscription = names
-    name, topics = policy_topic(request, *place), request.services.topics
+    name, topics = policy_topic(request, path), request.services.topics
     is_applied = request.flag("applied")
     keys = (
         [_key(request)] if not is_applied else [SUBSCRIPTION_RATES, f"global:{SUBSCRIPTION_RATES}"]
@@ -294,10 +295,9 @@ async def rate_of(request: Request, *names: str) -> Response:
     return Response(200)
 
 
-async def set_rate(request: Request, *names: str) -> Response:
+async def set_rate(request: Request, path: TopicPath, subscription: str) -> Response:
     """Set the dispatch rate of a subscription; an empty body changes nothing."""
-    *place, subscription = names
-    name, value = policy_topic(request, *place), request.json()
+    name, value = policy_topic(request, path), request.json()
     check_name("subscription's name", subscription)
     if value is None:
         return Response()
@@ -309,10 +309,9 @@ async def set_rate(request: Request, *names: str) -> Response:
     return Response()
 
 
-async def unset_rate(request: Request, *names: str) -> Response:
+async def unset_rate(request: Request, path: TopicPath, subscription: str) -> Response:
     """Remove the dispatch rate of a subscription; the topic's applies again."""
-    *place, subscription = names
-    await _revise(request, policy_topic(request, *place), subscription, None)
+    await _revise(request, policy_topic(request, path), subscription, None)
     return Response()
 
 
@@ -333,13 +332,12 @@ def _key(request: Request) -> str:
     return f"global:{SUBSCRIPTION_RATES}" if request.flag("isGlobal") else SUBSCRIPTION_RATES
 
 
-async def delete_policies(request: Request, *names: str) -> Response:
+async def delete_policies(request: Request, path: TopicPath) -> Response:
     """Remove all policies of a topic that Pulsar has, also with isGlobal; its properties stay."""
-    domain, tenant, namespace, topic = names
     topics = request.services.topics
-    if f"{tenant}/{namespace}" not in topics.namespaces:
+    if path.full_namespace not in topics.namespaces:
         return Response()
-    name = topics.parse(f"{domain}://{tenant}/{namespace}/{topic}")
+    name = topics.parse(str(path))
     if name.partition_index >= 0 or not topics.exists(name):
         return Response()
     theirs = [each for each in POLICIES if not each.is_ours and each is not PROPERTIES]
@@ -357,31 +355,49 @@ async def delete_policies(request: Request, *names: str) -> Response:
 RATE = f"{TOPIC}/{{subscription}}/dispatchRate"
 
 
-async def entry_format(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def entry_format(request: Request, path: TopicPath) -> Response:
     """A topic's settings of its own."""
-    name = policy_topic(request, "persistent", tenant, namespace, topic)
+    name = policy_topic(request, path)
     settings = request.services.topics.policy_store.in_topic(name, KAFKA_POLICY)
     return Response(200) if settings is None else Response.of_json(settings)
 
 
-async def set_entry_format(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def set_entry_format(request: Request, path: TopicPath) -> Response:
     """Change some of a topic's settings; from then on it takes Kafka's record sets."""
+    name = policy_topic(request, path)
+    before = request.services.topics.policy_store.in_topic(name, KAFKA_POLICY)
+    settings = _changed_settings(request, before or {})
+    await change_entry_format(request.services.topics, name, settings)
+    return Response()
+
+
+def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, str]:
+    """Settings of Kafka's with the changes of the request. Raises `HttpError` 400."""
     from ...kafka.errors import KafkaError
     from ...kafka.topic_settings import check_settings
 
-    name = policy_topic(request, "persistent", tenant, namespace, topic)
     changes: Any = request.json()
     if not isinstance(changes, dict) or not all(
         value is None or isinstance(value, str) for value in changes.values()
     ):
         raise HttpError(400, "entryFormat must be an object with settings as text")
-    store = request.services.topics.policy_store
-    before = store.in_topic(name, KAFKA_POLICY) or {}
     try:
-        settings = check_settings({**before, **changes})
+        return check_settings({**before, **changes})
     except KafkaError as error:
         raise HttpError(400, error.message) from error
-    await change_entry_format(request.services.topics, name, settings)
+
+
+async def default_entry_format(request: Request, tenant: str, name: str) -> Response:
+    """Ask for, change or remove the settings of topics that Kafka clients create in a namespace."""
+    namespace = check_new_namespace(tenant, name)
+    store = request.services.topics.policy_store
+    if namespace not in request.services.topics.namespaces:
+        raise HttpError(404, f"Namespace {namespace} does not exist")
+    settings = store.in_namespace(namespace, KAFKA_POLICY)
+    if request.method in ("GET", "HEAD"):
+        return Response(200) if settings is None else Response.of_json(settings)
+    changed = None if request.method == "DELETE" else _changed_settings(request, settings or {})
+    await store.set_in_namespace(namespace, KAFKA_POLICY, changed or None)
     return Response()
 
 
@@ -436,14 +452,12 @@ async def remove_from_namespace(request: Request, tenant: str, name: str, key: s
     return _text(removed)
 
 
-async def properties_of_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def properties_of_topic(request: Request, path: TopicPath) -> Response:
     """All properties of a topic."""
-    check_topics_namespace(request, domain, tenant, namespace, topic)
-    if domain != "persistent":
+    check_topics_namespace(request, path)
+    if path.domain != "persistent":
         raise HttpError(406, "Need to provide a persistent topic name")
-    name = plain_topic(request, domain, tenant, namespace, topic)
+    name = plain_topic(request, path)
     topics = request.services.topics
     shown = properties_of(topics, name)
     if topics.partitions_of(name):
@@ -465,24 +479,20 @@ def text_properties(value: object) -> dict[str, str]:
     return found
 
 
-async def add_to_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def add_to_topic(request: Request, path: TopicPath) -> Response:
     """Add properties to a topic, or replace some."""
     if not request.json():  # As in Pulsar: without properties the topic is not looked for.
         return Response()
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = existing_topic(request, path)
     levels = request.services.topics.policies[PROPERTIES]
     before = levels.of_topic(name) or {}
     await levels.set_for_topic(name, _checked({**before, **(_given(request) or {})}))
     return Response()
 
 
-async def remove_from_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def remove_from_topic(request: Request, path: TopicPath) -> Response:
     """Remove the property that the query names."""
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = existing_topic(request, path)
     levels, key = request.services.topics.policies[PROPERTIES], request.query.get("key")
     left = {each: text for each, text in (levels.of_topic(name) or {}).items() if each != key}
     await levels.set_for_topic(name, left or None)
@@ -525,6 +535,16 @@ ROUTES = (
     Route("DELETE", RATE, needs.topic_policy("RATE", "WRITE"), None, unset_rate),
     Route("DELETE", f"{TOPIC}/policies", needs.namespace("DELETE_TOPIC"), None, delete_policies),
     Route("GET", ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "READ"), None, entry_format),
+    *(
+        Route(
+            method,
+            f"{NAMESPACE}/entryFormat",
+            needs.namespace_policy("ENTRY_FORMAT", "READ" if method == "GET" else "WRITE"),
+            None,
+            default_entry_format,
+        )
+        for method in ("GET", "POST", "DELETE")
+    ),
     Route(
         "POST", ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "WRITE"), None, set_entry_format
     ),

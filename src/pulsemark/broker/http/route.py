@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from ..security.needs import Need, Scope
 from .bodies import Kind
-from .messages import Response
+from .messages import Request, Response
 
-__all__ = ["BUNDLE", "DOMAINS", "NAMESPACE", "SUBSCRIPTION", "TOPIC", "Handler", "Route"]
+__all__ = [
+    "BUNDLE",
+    "DOMAINS",
+    "NAMESPACE",
+    "SUBSCRIPTION",
+    "TOPIC",
+    "Handler",
+    "Route",
+    "TopicPath",
+]
 
 #: Where the paths of most routes begin.
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -20,6 +30,24 @@ SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
 
 DOMAINS = ("persistent", "non-persistent")
 DOMAIN = "{domain}"
+
+
+class TopicPath(NamedTuple):
+    """The topic that a path names, as it stands there: nothing is checked yet."""
+
+    domain: str
+    tenant: str
+    namespace: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.full_namespace}/{self.topic}"
+
+    @property
+    def full_namespace(self) -> str:
+        """The namespace with its tenant, as `tenant/namespace`."""
+        return f"{self.tenant}/{self.namespace}"
+
 
 Handler = Callable[..., Awaitable[Response]]
 
@@ -39,7 +67,8 @@ NAMES = {
 class Route:
     """Method, path template, permission, kind of body and handler.
 
-    The handler gets the request and the values of the template's names, in order.
+    The handler gets the request and the values of the template's names, in order; those that name
+    a topic are one `TopicPath`, with the path's domain; a path without one is a stored topic's.
     """
 
     method: str
@@ -90,6 +119,16 @@ class Route:
         return tuple(
             "{}" if part.startswith("{") or part in kinds else part for part in self._parts
         )
+
+    async def run(self, request: Request, values: tuple[str, ...]) -> Response:
+        """Call the handler with the values that `match` has returned."""
+        names = self.names
+        if names[:3] == TopicPath._fields[1:]:
+            domain = next((part for part in self._parts if part in DOMAINS), "persistent")
+            values, names = (domain, *values), ("domain", *names)
+        if names[:4] == TopicPath._fields:
+            return await self.handler(request, TopicPath(*values[:4]), *values[4:])
+        return await self.handler(request, *values)
 
     @property
     def purpose(self) -> str:

@@ -106,7 +106,7 @@ async def answer(request: Request) -> Response:
         _check_media_types(request, accept)
         check_body(request, route.body)
         try:
-            return await route.handler(request, *values)
+            return await route.run(request, values)
         except NotOwnedError as error:
             return await elsewhere(request, route, values, error)
     except UnservedError as error:

@@ -25,7 +25,7 @@ from ..topics.schemas import SchemaVersion, version_bytes
 from . import bodies
 from .messages import HTML_TYPE, HttpError, Request, Response, error_page, html_page
 from .names import long_value
-from .route import Route
+from .route import Route, TopicPath
 
 __all__ = ["ROUTES"]
 
@@ -40,20 +40,18 @@ NO_DEFINITION = (
 )
 
 
-async def latest(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def latest(request: Request, path: TopicPath) -> Response:
     """The latest schema."""
-    name = _name(tenant, namespace, topic)
+    name = _name(path)
     versions = await request.services.schemas.live(name)
     if not versions:
         raise HttpError(404, "Schema not found")
     return Response.of_json(_shown(versions[-1]))
 
 
-async def by_version(
-    request: Request, tenant: str, namespace: str, topic: str, version: str
-) -> Response:
+async def by_version(request: Request, path: TopicPath, version: str) -> Response:
     """The schema of one version."""
-    name = _name(tenant, namespace, topic)
+    name = _name(path)
     number = long_value(version)
     try:
         if number < 0:
@@ -64,26 +62,26 @@ async def by_version(
     return Response.of_json(_shown(found))
 
 
-async def all_versions(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def all_versions(request: Request, path: TopicPath) -> Response:
     """All versions since the last deletion, oldest first."""
-    versions = await request.services.schemas.live(_name(tenant, namespace, topic))
+    versions = await request.services.schemas.live(_name(path))
     return await Response.of_long_json(
         {"getSchemaResponses": [_shown(one) for one in versions]}, request.services.topics.turns
     )
 
 
-async def metadata(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def metadata(request: Request, path: TopicPath) -> Response:
     """Which versions there are. They are in the catalog, so their places are all the same."""
-    versions = await request.services.schemas.versions(_name(tenant, namespace, topic))
+    versions = await request.services.schemas.versions(_name(path))
     if not versions:
         return Response(200)
     rows = [{"entryId": -1, "ledgerId": -1, "version": one.number} for one in versions]
     return Response.of_json({"index": rows, "info": rows[-1]})
 
 
-async def register(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def register(request: Request, path: TopicPath) -> Response:
     """Register the schema of the body, and answer with its version."""
-    name = _name(tenant, namespace, topic)
+    name = _name(path)
     if name.namespace not in request.services.topics.namespaces:
         raise HttpError(404, "Namespace does not exist")
     try:
@@ -100,18 +98,18 @@ async def register(request: Request, tenant: str, namespace: str, topic: str) ->
     return Response.of_json({"version": {"version": number}})
 
 
-async def delete(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def delete(request: Request, path: TopicPath) -> Response:
     """Delete the schema; with force=true all its versions, as if there had never been one."""
-    name = _name(tenant, namespace, topic)
-    _check_tenant(request, tenant)
+    name = _name(path)
+    _check_tenant(request, path.tenant)
     number = await request.services.schemas.delete(name, force=request.flag("force"))
     return Response.of_json({"version": number})
 
 
-async def compatibility(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def compatibility(request: Request, path: TopicPath) -> Response:
     """Whether the schema of the body could be registered now."""
-    name, services = _name(tenant, namespace, topic), request.services
-    _check_tenant(request, tenant)
+    name, services = _name(path), request.services
+    _check_tenant(request, path.tenant)
     if name.namespace not in services.topics.namespaces:
         raise HttpError(404, "Namespace does not exist")
     strategy = services.schemas.rules.strategy(name)
@@ -128,9 +126,9 @@ async def compatibility(request: Request, tenant: str, namespace: str, topic: st
     return Response.of_json(answer, 202)
 
 
-async def version_of(request: Request, tenant: str, namespace: str, topic: str) -> Response:
+async def version_of(request: Request, path: TopicPath) -> Response:
     """The version of the schema of the body; -1 if the topic does not have it."""
-    name = _name(tenant, namespace, topic)
+    name = _name(path)
     try:
         number = await request.services.schemas.version_of(name, _posted(request))
     except InvalidSchemaError as error:
@@ -138,9 +136,9 @@ async def version_of(request: Request, tenant: str, namespace: str, topic: str) 
     return Response.of_json({"version": -1 if number is None else number})
 
 
-def _name(tenant: str, namespace: str, topic: str) -> TopicName:
+def _name(path: TopicPath) -> TopicName:
     try:
-        return TopicName.parse(f"persistent://{tenant}/{namespace}/{topic}")
+        return TopicName.parse(str(path))
     except InvalidTopicNameError as error:
         raise HttpError(412, str(error)) from error
 

@@ -39,7 +39,7 @@ from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import check_topics_namespace, int_value, long_value, open_one_log, open_topic
-from .route import TOPIC, Route
+from .route import TOPIC, Route, TopicPath
 
 __all__ = ["ROUTES"]
 
@@ -74,23 +74,13 @@ PARTITIONED = "on a partitioned topic is not allowed"
 UNSAFE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 
 
-async def peek(
-    request: Request,
-    domain: str,
-    tenant: str,
-    namespace: str,
-    topic: str,
-    name: str,
-    number: str,
-) -> Response:
+async def peek(request: Request, path: TopicPath, name: str, number: str) -> Response:
     """The nth message that a subscription has not acknowledged; the first one is 1.
 
     As in Pulsar a subscription that is missing is created, at the topic's first message.
     """
     wanted = int_value(number)
-    opened = await open_one_log(
-        request, domain, tenant, namespace, topic, what=f"Peek messages {PARTITIONED}"
-    )
+    opened = await open_one_log(request, path, what=f"Peek messages {PARTITIONED}")
     if name.startswith(REPLICATOR_PREFIX):
         raise HttpError(404, "Replicator not found")
     subscription = opened.subscriptions.get(name)
@@ -117,12 +107,10 @@ def _nth_unacked(subscription: Subscription, wanted: int) -> Position | None:
     return None if is_last else position
 
 
-async def examine(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def examine(request: Request, path: TopicPath) -> Response:
     """The nth entry of a topic, from its first (initialPosition=earliest) or its last one."""
     what = f"Examine messages {PARTITIONED}, please try examine message on specific topic partition"
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    opened = await open_one_log(request, path, what=what)
     number = max(long_value(request.query.get("messagePosition") or "1"), 1)
     first, last = opened.ledger.first_position, opened.ledger.last_position
     if first is None or last is None:
@@ -140,12 +128,10 @@ async def examine(
     return await _answer(request, entry)
 
 
-async def by_id(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
-) -> Response:
+async def by_id(request: Request, path: TopicPath, ledger: str, entry: str) -> Response:
     """The message at a position."""
     what = "GetMessageById is not allowed on partitioned-topic"
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    opened = await open_one_log(request, path, what=what)
     wanted = Position(long_value(ledger), long_value(entry))
     if all(run.ledger_id != wanted.ledger_id for run in opened.ledger.segments()):
         raise HttpError(404, "Message id not found")
@@ -249,23 +235,19 @@ def _time(time_ms: int) -> str:
     return moment.isoformat(timespec=kind).replace("+00:00", "Z")
 
 
-async def stamp_of(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
-) -> Response:
+async def stamp_of(request: Request, path: TopicPath, ledger: str, entry: str) -> Response:
     """The broker's stamp of one entry."""
-    found = await _entry(request, domain, tenant, namespace, topic, ledger, entry)
+    found = await _entry(request, path, ledger, entry)
     try:
         return Response.of_json(_shown_stamp(found))
     except PrefixError as error:
         raise HttpError(422, str(error)) from error
 
 
-async def _entry(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, ledger: str, entry: str
-) -> Entry:
+async def _entry(request: Request, path: TopicPath, ledger: str, entry: str) -> Entry:
     wanted = Position(long_value(ledger), long_value(entry))
     what = "GetMessageById is not allowed on partitioned-topic"
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    opened = await open_one_log(request, path, what=what)
     read = partial(opened.ledger.read, wanted, max_entries=1)
     entries = await request.services.run_blocking(read)
     if not entries or entries[0].position != wanted:
@@ -293,11 +275,9 @@ NO_MESSAGE = "Message id not found"
 ENTRY = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}"
 
 
-async def epochs_of(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def epochs_of(request: Request, path: TopicPath) -> Response:
     """Where each leader epoch of a topic begins, oldest first, and where the last one ends."""
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what="Get epochs")
+    opened = await open_one_log(request, path, what="Get epochs")
     history = await request.services.run_blocking(opened.ledger.epoch_history)
     starts = [
         {
@@ -312,15 +292,13 @@ async def epochs_of(
     return Response.of_json({"epochs": starts, "nextIndex": history.next_index})
 
 
-async def message_id_at(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, time: str
-) -> Response:
+async def message_id_at(request: Request, path: TopicPath, time: str) -> Response:
     """The first entry at or after a time; if there is none, the id of the next entry."""
     what = (
         "Get message ID by timestamp on a partitioned topic is not allowed, "
         "please try do it on specific topic partition"
     )
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    opened = await open_one_log(request, path, what=what)
     target = await SeekTarget.at_time(
         opened, max(long_value(time), 0), request.services.run_blocking
     )
@@ -336,12 +314,10 @@ async def message_id_at(
     )
 
 
-async def last_message_id(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def last_message_id(request: Request, path: TopicPath) -> Response:
     """The last message's id."""
-    check_topics_namespace(request, domain, tenant, namespace, topic)
-    opened = await open_topic(request, domain, tenant, namespace, topic)
+    check_topics_namespace(request, path)
+    opened = await open_topic(request, path)
     last = await request.services.topics.turns.result(opened.finding_last_id())
     end = opened.ledger.end_position
     batch = {"outstandingAcksInSameBatch": 0, "originalBatchSize": 0}

@@ -30,29 +30,25 @@ from .names import (
     topic_name,
 )
 from .policies import text_properties
-from .route import SUBSCRIPTION, TOPIC, Route
+from .route import SUBSCRIPTION, TOPIC, Route, TopicPath
 
 __all__ = ["ROUTES"]
 
 
-async def list_subscriptions(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def list_subscriptions(request: Request, path: TopicPath) -> Response:
     """The names of the topic's subscriptions; for a partitioned topic each name once."""
-    opened = await open_logs(request, domain, tenant, namespace, topic)
+    opened = await open_logs(request, path)
     names = sorted({name for one in opened for name in one.subscriptions})
     return await Response.of_long_json(names, request.services.topics.turns)
 
 
-async def create_subscription(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def create_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Create a subscription at the message id in the body; without a body at the end.
 
     A topic that is missing is created, if clients may create topics.
     """
     start, given = _start(request.json())
-    opened = await _open_or_create(request, domain, tenant, namespace, topic)
+    opened = await _open_or_create(request, path)
     check_name("subscription's name", name)
     if any(name in one.subscriptions for one in opened):
         raise HttpError(409, "Subscription already exists for topic")
@@ -62,14 +58,12 @@ async def create_subscription(
     return Response()
 
 
-async def _open_or_create(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> list[Topic]:
+async def _open_or_create(request: Request, path: TopicPath) -> list[Topic]:
     topics = request.services.topics
-    parsed = topic_name(request, domain, tenant, namespace, topic)
+    parsed = topic_name(request, path)
     if not topics.exists(parsed) and creates(topics, parsed):
         return [await topics.open(parsed, create=True)]
-    return await open_logs(request, domain, tenant, namespace, topic)
+    return await open_logs(request, path)
 
 
 def _start(body: Any) -> tuple[Position, dict[str, str]]:
@@ -90,14 +84,12 @@ def _properties_in(value: object) -> dict[str, str]:
     return given
 
 
-async def delete_subscription(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def delete_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Delete a subscription without consumers; with force=true also one with consumers."""
-    opened = await open_logs(request, domain, tenant, namespace, topic)
+    opened = await open_logs(request, path)
     found = [one.subscriptions[name] for one in opened if name in one.subscriptions]
     if not found:
-        asked = existing_topic(request, domain, tenant, namespace, topic)
+        asked = existing_topic(request, path)
         if request.services.topics.partitions_of(asked):
             raise HttpError(404, "Subscription not found")
         raise subscription_not_found(name, asked)
@@ -108,12 +100,10 @@ async def delete_subscription(
     return Response()
 
 
-async def reset_to_time(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str, time: str
-) -> Response:
+async def reset_to_time(request: Request, path: TopicPath, name: str, time: str) -> Response:
     """Move a subscription to the first entry at or after a time."""
     time_ms = max(long_value(time), 0)
-    for one in await find_subscriptions(request, domain, tenant, namespace, topic, name):
+    for one in await find_subscriptions(request, path, name):
         target = await SeekTarget.at_time(
             one.topic, time_ms, request.services.run_blocking, one.compacted
         )
@@ -121,37 +111,29 @@ async def reset_to_time(
     return Response()
 
 
-async def reset_to_position(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def reset_to_position(request: Request, path: TopicPath, name: str) -> Response:
     """Move a subscription to the message id in the body; with `excluded` to the one after it."""
     what = "Reset-cursor at position is not allowed for partitioned-topic"
     body = request.json()
     target = position_in(body)
     if body.get("excluded") is True:
         target = after(target)
-    subscription = await find_subscription(
-        request, domain, tenant, namespace, topic, name, what=what
-    )
+    subscription = await find_subscription(request, path, name, what=what)
     position = await when_read(subscription.topic.clamp, target, subscription.compacted)
     await reset_subscription(subscription, SeekTarget(position), then=lambda: None)
     return Response()
 
 
-async def properties(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def properties(request: Request, path: TopicPath, name: str) -> Response:
     """A subscription's properties."""
-    found = await find_subscriptions(request, domain, tenant, namespace, topic, name)
+    found = await find_subscriptions(request, path, name)
     return Response.of_json({key: v for one in found for key, v in one.properties.items()})
 
 
-async def set_properties(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def set_properties(request: Request, path: TopicPath, name: str) -> Response:
     """Replace a subscription's properties."""
     given = _properties_in(request.json())
-    for one in await find_subscriptions(request, domain, tenant, namespace, topic, name):
+    for one in await find_subscriptions(request, path, name):
         before = one.properties
         try:
             await durable(one.cursor.set_subscription_properties(given))
@@ -163,20 +145,16 @@ async def set_properties(
     return Response()
 
 
-async def replicated(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def replicated(request: Request, path: TopicPath, name: str) -> Response:
     """Whether a subscription is marked as replicated."""
-    found = await find_subscriptions(request, domain, tenant, namespace, topic, name)
+    found = await find_subscriptions(request, path, name)
     return Response.of_json({one.topic.name: is_replicated(one) for one in found})
 
 
-async def set_replicated(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str, name: str
-) -> Response:
+async def set_replicated(request: Request, path: TopicPath, name: str) -> Response:
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
     wanted = boolean("replicated", request.json())
-    for one in await find_subscriptions(request, domain, tenant, namespace, topic, name):
+    for one in await find_subscriptions(request, path, name):
         await mark_replicated(one, marked=wanted)
     return Response()
 

@@ -46,7 +46,7 @@ from .names import (
 )
 from .peer_proxy import check_unused_elsewhere, found_topic
 from .policies import properties_of, text_properties
-from .route import TOPIC, Route
+from .route import TOPIC, Route, TopicPath
 
 if TYPE_CHECKING:
     from ..ownership import Found
@@ -72,12 +72,10 @@ async def list_topics(request: Request, domain: str, tenant: str, namespace: str
     return await Response.of_long_json(shown, request.services.topics.turns)
 
 
-async def create_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def create_topic(request: Request, path: TopicPath) -> Response:
     """Create a topic without partitions; the body may have properties."""
     topics = request.services.topics
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     given = text_properties(request.json())
     if topics.exists(name):
         raise HttpError(409, "This topic already exists")
@@ -105,14 +103,12 @@ def _check_partition(request: Request, name: TopicName) -> None:
         )
 
 
-async def delete_topic(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def delete_topic(request: Request, path: TopicPath) -> Response:
     """Delete a topic without producers and consumers; with force=true also one with some."""
     topics = request.services.topics
-    if not topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
-        raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found")
-    name = plain_topic(request, domain, tenant, namespace, topic)
+    if not topics.namespaces.may_have_topics(path.full_namespace):
+        raise HttpError(404, f"Topic {path} not found")
+    name = plain_topic(request, path)
     if topics.partitions_of(name):
         raise HttpError(
             409,
@@ -127,25 +123,21 @@ async def delete_topic(
     return Response()
 
 
-async def unload(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def unload(request: Request, path: TopicPath) -> Response:
     """Disconnect all producers and consumers; their clients reconnect by themselves."""
-    for opened in await open_logs(request, domain, tenant, namespace, topic):
+    for opened in await open_logs(request, path):
         await request.services.topics.turns.work(opened.disconnect())
     return Response()
 
 
-async def partitions(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def partitions(request: Request, path: TopicPath) -> Response:
     """The number of partitions; 0 for a topic without partitions.
 
     With checkAllowAutoCreation=true an absent topic is created with the partitions that the policy
     of topics that clients create says: as in Pulsar, whose clients look topics up in this way.
     """
     topics = request.services.topics
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     may_create = request.flag("checkAllowAutoCreation") and creates(topics, name)
     if not topics.exists(name) and not may_create:
         raise HttpError(404, f"Topic {name} not found")
@@ -165,12 +157,10 @@ async def _create_if_absent(request: Request, name: TopicName) -> None:
         await topics.create_partitioned(name, count)
 
 
-async def create_partitioned(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def create_partitioned(request: Request, path: TopicPath) -> Response:
     """Create a partitioned topic; the body is the number of partitions."""
     topics = request.services.topics
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     count, given = _metadata(request)
     if count < 1:
         raise HttpError(406, "Number of partitions should be more than 0")
@@ -196,12 +186,10 @@ def _metadata(request: Request) -> tuple[int, dict[str, str]]:
     return _count(request), {}
 
 
-async def update_partitions(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def update_partitions(request: Request, path: TopicPath) -> Response:
     """Add partitions."""
     topics = request.services.topics
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     count = _count(request)
     before = topics.partitions_of(name)
     if not before:
@@ -216,29 +204,25 @@ async def update_partitions(
     return Response()
 
 
-async def create_missed(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def create_missed(request: Request, path: TopicPath) -> Response:
     """Create the partitions that were deleted one by one."""
     topics = request.services.topics
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     check_no_partition(name)
     count = topics.partitions_of(name)
     if not count:
         raise HttpError(404, f"Topic {name} does not exist")
-    for index in range(count if domain == "persistent" else 0):
+    for index in range(count if path.domain == "persistent" else 0):
         await topics.open(name.partition(index), create=True, explicit=True)
     return Response()
 
 
-async def delete_partitioned(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def delete_partitioned(request: Request, path: TopicPath) -> Response:
     """Delete a partitioned topic with its partitions."""
     topics = request.services.topics
-    if not topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
-        raise HttpError(404, f"Topic {domain}://{tenant}/{namespace}/{topic} not found.")
-    name = topic_name(request, domain, tenant, namespace, topic)
+    if not topics.namespaces.may_have_topics(path.full_namespace):
+        raise HttpError(404, f"Topic {path} not found.")
+    name = topic_name(request, path)
     if not topics.exists(name):
         raise HttpError(404, f"Topic {name} not found.")
     if not topics.partitions_of(name):
@@ -288,24 +272,20 @@ NOT_PARTITIONED = (
 )
 
 
-async def terminate(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def terminate(request: Request, path: TopicPath) -> Response:
     """End a topic; the answer is its last message's id. Once more gives the same answer."""
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     if request.services.topics.partitions_of(name):
         raise HttpError(405, "Termination of a partitioned topic is not allowed")
     what = "Termination of a partitioned topic is not allowed"
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=what)
+    opened = await open_one_log(request, path, what=what)
     return Response.of_json(_shown(await request.services.topics.terminate(opened)))
 
 
-async def terminate_partitions(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def terminate_partitions(request: Request, path: TopicPath) -> Response:
     """End all partitions of a topic; the answer has each one's last message id, by number."""
     topics = request.services.topics
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     count = topics.partitions_of(name)
     if not count:
         raise HttpError(405, NOT_PARTITIONED)
@@ -330,9 +310,7 @@ def _shown(end: Position) -> dict[str, Any]:
     }
 
 
-async def lookup(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def lookup(request: Request, path: TopicPath) -> Response:
     """Answer with the broker that serves the topic: without a cluster this one.
 
     The empty `brokerUrlSsl` is there because old C++ clients fail without it.
@@ -343,7 +321,7 @@ async def lookup(
         # Pulsar has the same text, with status 500.
         raise HttpError(404, f"the broker do not have {listener} listener")
     try:
-        name = topic_name(request, domain, tenant, namespace, topic)
+        name = topic_name(request, path)
     except RefusedError as refusal:
         raise HttpError(404, refusal.message) from refusal
     owner: Services | Found = services
@@ -366,23 +344,21 @@ async def lookup(
     return Response.of_json(shown)
 
 
-async def bundle(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def bundle(request: Request, path: TopicPath) -> Response:
     """The bundle of a topic; one range of all hashes if the namespace is absent."""
-    settings = request.services.topics.namespaces.get(f"{tenant}/{namespace}")
+    settings = request.services.topics.namespaces.get(path.full_namespace)
     if settings is None:
         return Response.of_word("0x00000000_0xffffffff")
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     return Response.of_word(bundle_of(boundaries_of(settings), str(name)))
 
 
 LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 
-async def stats(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> Response:
+async def stats(request: Request, path: TopicPath) -> Response:
     """Counters, producers, subscriptions and their consumers."""
-    opened = await open_topic(request, domain, tenant, namespace, topic)
+    opened = await open_topic(request, path)
     wanted = stats_options(request)
     if request.flag("getEarliestTimeInBacklog"):
         earliest = await request.services.run_blocking(_earliest_times, opened)
@@ -417,11 +393,9 @@ def _earliest_times(opened: Topic) -> dict[str, int]:
     return times
 
 
-async def stats_internal(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def stats_internal(request: Request, path: TopicPath) -> Response:
     """Ledgers and cursors."""
-    opened = await open_topic(request, domain, tenant, namespace, topic)
+    opened = await open_topic(request, path)
     from ...compaction.current_view import current_view
 
     view = await request.services.run_blocking(current_view, opened.ledger)
@@ -429,14 +403,12 @@ async def stats_internal(
     return await Response.of_long_json(body, request.services.topics.turns)
 
 
-async def internal_info(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def internal_info(request: Request, path: TopicPath) -> Response:
     """What is stored of a topic's ledgers and cursors; of each partition, if it has some."""
     topics = request.services.topics
-    name = existing_topic(request, domain, tenant, namespace, topic)
+    name = existing_topic(request, path)
     count = topics.partitions_of(name)
-    opened = await open_logs(request, domain, tenant, namespace, topic)
+    opened = await open_logs(request, path)
 
     def pieces() -> Pieces:
         if not count:
@@ -450,25 +422,21 @@ async def internal_info(
     return await Response.of_long_json(pieces(), topics.turns)
 
 
-async def offload_status(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def offload_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN: the broker offloads nothing."""
-    check_topics_namespace(request, domain, tenant, namespace, topic)
-    await open_topic(request, domain, tenant, namespace, topic)
+    check_topics_namespace(request, path)
+    await open_topic(request, path)
     first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
     return Response.of_json(
         {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": first}
     )
 
 
-async def partitioned_stats(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def partitioned_stats(request: Request, path: TopicPath) -> Response:
     """The sums over the partitions; with perPartition (the default) also each one's stats."""
     topics = request.services.topics
-    check_no_partition(topic_name(request, domain, tenant, namespace, topic))
-    name, parts = await _open_partitions(request, domain, tenant, namespace, topic)
+    check_no_partition(topic_name(request, path))
+    name, parts = await _open_partitions(request, path)
     wanted = stats_options(request)
 
     def pieces() -> Pieces:
@@ -487,12 +455,10 @@ async def partitioned_stats(
     return await Response.of_long_json(pieces(), topics.turns)
 
 
-async def partitioned_internal_stats(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def partitioned_internal_stats(request: Request, path: TopicPath) -> Response:
     """Each partition's ledgers and cursors."""
     topics = request.services.topics
-    name, parts = await _open_partitions(request, domain, tenant, namespace, topic)
+    name, parts = await _open_partitions(request, path)
 
     def pieces() -> Pieces:
         rows: dict[str, Any] = {}
@@ -510,67 +476,59 @@ def _shown_metadata(topics: Topics, name: TopicName, count: int) -> dict[str, An
     return {**metadata, "properties": shown} if shown else metadata
 
 
-async def _open_partitions(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> tuple[TopicName, list[Topic]]:
+async def _open_partitions(request: Request, path: TopicPath) -> tuple[TopicName, list[Topic]]:
     topics = request.services.topics
-    name = topic_name(request, domain, tenant, namespace, topic)
+    name = topic_name(request, path)
     count = topics.partitions_of(name)
     if not count:
         raise HttpError(404, f"Partitioned Topic {name} not found")
     return name, [await topics.open(name.partition(i), create=True) for i in range(count)]
 
 
-async def compaction_status(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def compaction_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN, RUNNING, SUCCESS or ERROR since the topic was opened; for one partition only."""
-    full = f"{domain}://{tenant}/{namespace}/{topic}"
-    if not request.services.topics.namespaces.may_have_topics(f"{tenant}/{namespace}"):
+    full = str(path)
+    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
         raise HttpError(404, f"Topic {full} not found")
-    name = stored_topic(request, domain, tenant, namespace, topic)
+    name = stored_topic(request, path)
     if request.services.topics.partitions_of(name):
         raise HttpError(404, f"Topic {full} not found")
     figures = (await request.services.topics.open(name, create=False)).cleaning.compaction
     return Response.of_json({"status": figures.status.value, "lastError": figures.last_error})
 
 
-async def compact(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def compact(request: Request, path: TopicPath) -> Response:
     """Compact as soon as possible; 409 if a compaction runs already."""
     refused = False
-    for opened in await open_stored(request, domain, tenant, namespace, topic):
+    for opened in await open_stored(request, path):
         refused |= not request.services.cleaning.compact(opened)
     if refused:
         raise HttpError(409, "Compaction already in progress")
     return Response()
 
 
-async def truncate(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def truncate(request: Request, path: TopicPath) -> Response:
     """Remove all entries of a topic, for all subscriptions and on disk."""
-    if domain == "non-persistent":
+    if path.domain == "non-persistent":
         raise HttpError(412, "unsupport truncate")
-    for opened in await open_stored(request, domain, tenant, namespace, topic):
+    for opened in await open_stored(request, path):
         await request.services.cleaning.truncate(opened)
     return Response()
 
 
-async def trim(request: Request, domain: str, tenant: str, namespace: str, topic: str) -> Response:
+async def trim(request: Request, path: TopicPath) -> Response:
     """Apply a topic's retention now; figures=true, or dryRun=true, answers what is removed.
 
     Without them the answer is empty, as Pulsar's.
     """
-    check_topics_namespace(request, domain, tenant, namespace, topic)
+    check_topics_namespace(request, path)
     is_dry_run = request.flag("dryRun")
     figures = [
         {
             "topic": opened.name,
             **asdict(await request.services.cleaning.trim(opened, is_dry_run=is_dry_run)),
         }
-        for opened in await open_logs(request, domain, tenant, namespace, topic)
+        for opened in await open_logs(request, path)
     ]
     wants = is_dry_run or request.flag("figures")
     return Response.of_json(figures) if wants else Response(200)

@@ -39,7 +39,7 @@ from ...metadata.compression import CompressionUnavailableError, DecompressionEr
 from ..security import needs
 from .messages import HttpError, Request, Response
 from .names import open_one_log
-from .route import TOPIC, Route
+from .route import TOPIC, Route, TopicPath
 
 __all__ = ["ROUTES"]
 
@@ -89,9 +89,7 @@ MAX_NUMBER = 2**63 - 1
 UNREADABLE = (MessageFormatError, DecompressionError, CompressionUnavailableError)
 
 
-async def entries(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def entries(request: Request, path: TopicPath) -> Response:
     """The entry at a time, index or position, and those around it, with prefixes and messages."""
     wanted = [name for name in ("time", "index", "position") if name in request.query]
     if len(wanted) != 1:
@@ -102,7 +100,7 @@ async def entries(
         _position(request)
     else:
         _number(request, wanted[0], 0, MAX_NUMBER)
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=PARTITIONED)
+    opened = await open_one_log(request, path, what=PARTITIONED)
     log = opened.ledger
 
     def look() -> dict[str, Any]:
@@ -117,12 +115,10 @@ async def entries(
     return Response.of_json(await request.services.run_blocking(look))
 
 
-async def timeline(
-    request: Request, domain: str, tenant: str, namespace: str, topic: str
-) -> Response:
+async def timeline(request: Request, path: TopicPath) -> Response:
     """Index, broker time and producer's time of entries that are evenly spread over a topic."""
     points = _number(request, "points", 100, MAX_POINTS)
-    opened = await open_one_log(request, domain, tenant, namespace, topic, what=PARTITIONED)
+    opened = await open_one_log(request, path, what=PARTITIONED)
     shown = await request.services.run_blocking(_timeline, opened.ledger, max(points, 2))
     return Response.of_json(shown)
 

@@ -29,7 +29,7 @@ from ...kafka.endpoint import Endpoint
 from ...kafka.errors import Code, KafkaError
 from ...kafka.handlers import HANDLERS
 from ...kafka.ports import Budget, InputMemory, KafkaOptions, OutputMemory, Ports
-from ...kafka.topic_settings import is_name
+from ...kafka.topic_settings import FORMAT_VERSION, SETTINGS, is_name
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName, check_namespace
@@ -311,6 +311,7 @@ class BrokerTopics:
         self._run_blocking = run_blocking
         self._policies = topics.policy_store
         self._namespace = config.kafka_namespace
+        self._format_version = config.kafka_message_format_version
         self._tenant, self._local = check_namespace(self._namespace)
         self._prefix = f"persistent://{self._namespace}/"
         self._creating = asyncio.Lock()
@@ -393,7 +394,15 @@ class BrokerTopics:
         await _translated(self._topics.leader_epochs.begin_if_due(opened))
 
     async def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """Create a topic whose entries are in Kafka's format."""
+        """Create a topic whose entries are in Kafka's format.
+
+        What `settings` leave open is the namespace's `entryFormat`, else the broker's setting. The
+        topic keeps it: a later change of these concerns later topics.
+        """
+        wider = self._policies.in_namespace(self._namespace, KAFKA_POLICY) or {}
+        settings = {FORMAT_VERSION: self._format_version, **wider, **settings}
+        if settings[FORMAT_VERSION] == SETTINGS[FORMAT_VERSION].default:
+            del settings[FORMAT_VERSION]
         async with self._creating:
             if self.partitions_of(topic):
                 raise KafkaError(Code.TOPIC_ALREADY_EXISTS, f"topic {topic} exists")

@@ -150,7 +150,6 @@ class Consumer:
         "sendings",
         "subscription",
         "unacked_messages",
-        "wants_control",
         "wants_stored",
     )
 
@@ -177,8 +176,6 @@ class Consumer:
         self.properties = {pair.key: pair.value for pair in command.metadata}
         #: Whether it gets entries in Kafka's format as they are stored.
         self.wants_stored = STORED_PROPERTY in self.properties
-        #: Whether it is told of control entries, too.
-        self.wants_control = self.properties.get(STORED_PROPERTY) == WITH_CONTROL
         self.connected_since_ms = connected_since_ms
         #: The topic's compacted form, if the consumer reads that; None: it reads the log.
         self.compacted: CompactedLog | None = None
@@ -196,6 +193,11 @@ class Consumer:
         self.sendings = Sendings()
         #: When it acknowledged something, and when it granted permits; 0: never.
         self.last_acked_ms = self.last_consumed_ms = self.last_flow_ms = 0
+
+    @property
+    def wants_control(self) -> bool:
+        """Whether it is told of control entries, too."""
+        return self.properties.get(STORED_PROPERTY) == WITH_CONTROL
 
     def frame(
         self, entry: Entry, redelivery_count: int, ack_set: Sequence[int] = ()

@@ -54,7 +54,7 @@ CloseTopics = Callable[[str, bool], Awaitable[int]]
 """Closes the open topics of a bundle; the second argument says whether the bundle is lost."""
 
 
-class Holdings:
+class BundleOwnership:
     """What this broker owns. On the event loop."""
 
     def __init__(

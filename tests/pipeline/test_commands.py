@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from pulsemark.pipeline import DeltaTarget, IcebergTarget, run_job
+from pulsemark.pipeline.commands import add_offload_options, table_from
 from pulsemark.pipeline.errors import MissingExtraError
-from pulsemark.pipeline.offload.command import add_options, table_from
 from pulsemark.pipeline.offload.table import ParquetFolder
 
 
 def named(*arguments: str) -> Any:
     """The table that a command line names."""
     parser = argparse.ArgumentParser()
-    add_options(parser)
+    add_offload_options(parser)
     return table_from(parser.parse_args(["/data", *arguments]))
 
 
@@ -67,8 +67,8 @@ def test_each_format_has_its_table() -> None:
         (["DATA"], "DATA': is inside the data folder"),
         (["DATA/x", "--format", "delta"], "DATA/x': is inside the data folder"),
         (["DATA/PULSEMARK/x"], "is inside the data folder"),
-        ([__file__], "test_command.py': is a file; name a folder"),
-        ([f"{__file__}/x/y"], "test_command.py; name a folder"),
+        ([__file__], "test_commands.py': is a file; name a folder"),
+        ([f"{__file__}/x/y"], "test_commands.py; name a folder"),
     ],
 )
 def test_nonsense_is_refused_by_name(folder: Any, arguments: list[str], message: str) -> None:

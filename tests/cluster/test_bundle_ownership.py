@@ -6,7 +6,7 @@ import pytest
 
 from pulsemark.broker.errors import RefusedError
 from pulsemark.broker.ownership import Found
-from pulsemark.cluster.holdings import Holdings
+from pulsemark.cluster.bundle_ownership import BundleOwnership
 from pulsemark.coordination import ConnectionLossError
 from pulsemark.coordination.memory import MemoryTree
 
@@ -35,7 +35,7 @@ class Stores:
         self.closed.append((bundle, is_lost))
 
 
-def holdings_of(tree, name):
+def ownership_of(tree, name):
     """What one broker owns, its session, and its stores."""
     session, stores = tree.session(), Stores()
 
@@ -43,7 +43,7 @@ def holdings_of(tree, name):
         return 0
 
     me = Found(name, f"pulsar://{name}", "", f"http://{name}", "")
-    return Holdings(session, me, stores, {}, close_topics), session, stores
+    return BundleOwnership(session, me, stores, {}, close_topics), session, stores
 
 
 async def test_a_session_that_is_lost_while_a_bundle_is_taken():
@@ -51,7 +51,7 @@ async def test_a_session_that_is_lost_while_a_bundle_is_taken():
     node is gone, and another broker takes it over.
     """
     tree = MemoryTree()
-    mine, session, stores = holdings_of(tree, "one:1")
+    mine, session, stores = ownership_of(tree, "one:1")
     taking = asyncio.create_task(mine.take(BUNDLE))
     await stores.is_opening.wait()
     session.expire()
@@ -60,7 +60,7 @@ async def test_a_session_that_is_lost_while_a_bundle_is_taken():
         await taking
     assert not mine.owns(BUNDLE)
     assert stores.closed == [(BUNDLE, True)]
-    other, _, its_stores = holdings_of(tree, "two:2")
+    other, _, its_stores = ownership_of(tree, "two:2")
     its_stores.may_open.set()
     assert (await other.take(BUNDLE)).broker_id == "two:2"
     assert (await mine.take(BUNDLE)).broker_id == "two:2"
@@ -72,7 +72,7 @@ async def test_a_connection_that_is_lost_while_a_bundle_is_taken():
     service answers again.
     """
     tree = MemoryTree()
-    mine, session, stores = holdings_of(tree, "one:1")
+    mine, session, stores = ownership_of(tree, "one:1")
     taking = asyncio.create_task(mine.take(BUNDLE))
     await stores.is_opening.wait()
     session.cut()
@@ -89,7 +89,7 @@ async def test_a_connection_that_is_lost_while_a_bundle_is_taken():
 async def test_a_bundle_that_is_taken_in_peace():
     """With its session a broker serves what it took."""
     tree = MemoryTree()
-    mine, _, stores = holdings_of(tree, "one:1")
+    mine, _, stores = ownership_of(tree, "one:1")
     stores.may_open.set()
     await mine.take(BUNDLE)
     assert mine.owns(BUNDLE)
@@ -101,7 +101,7 @@ async def test_a_lookup_whose_client_vanishes(is_over):
     its store is not left open and unknown. A broker that ends meanwhile gives it away.
     """
     tree = MemoryTree()
-    mine, _, stores = holdings_of(tree, "one:1")
+    mine, _, stores = ownership_of(tree, "one:1")
     taking = asyncio.create_task(mine.take(BUNDLE))
     await stores.is_opening.wait()
     taking.cancel()
