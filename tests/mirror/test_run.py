@@ -12,7 +12,7 @@ import pytest
 
 from pulsemark.broker import Broker, BrokerThread
 from pulsemark.client import RequestRefusedError
-from pulsemark.ledger import FolderReader, LocalStore, Position, StoreOptions
+from pulsemark.ledger import EARLIEST, EntryKind, FolderReader, LocalStore, Position, StoreOptions
 from pulsemark.metadata import StamperChain, peek
 from pulsemark.metadata.source_stamp import MIRROR_PRODUCER_PREFIX
 from pulsemark.mirror import (
@@ -120,6 +120,34 @@ def test_folder_to_folder(tmp_path: Path, mirror: Mirror) -> None:
     assert [copy.message_count for copy in copies] == [1, 1, 1, 0, 0, 2, 1]
     assert [copy.index for copy in copies] == [0, 1, 2, 2, 2, 4, 5]
     assert [stamp.index for stamp in stamps_of(tmp_path / "b") if stamp] == [0, 1, 2, 2, 2, 4, 6]
+
+
+@pytest.mark.parametrize("shows_indexes", [True, False])
+@pytest.mark.parametrize("each_time", [True, False])
+def test_control_entries_of_a_source_broker_are_no_gap(
+    tmp_path: Path, target: BrokerThread, mirror: Mirror, shows_indexes: bool, each_time: bool
+) -> None:
+    """A restart of the source begins a leader epoch: its entry takes an index and is not copied."""
+    settings = {
+        "data_dir": tmp_path / "source",
+        "leader_epochs_enabled": True,
+        "exposing_broker_entry_metadata_to_client_enabled": shows_indexes,
+    }
+    entries = 0
+    lines: list[str] = []
+    for life in range(3):
+        with running_broker(**settings) as source:
+            publish(source, range(life * 10, life * 10 + 10))
+            if each_time or life == 2:
+                done = mirror(source.service_url, target.service_url)
+                entries, lines = entries + done.entries, lines + done.lines
+                done = mirror(source.service_url, target.service_url)
+                entries, lines = entries + done.entries, lines + done.lines
+    with FolderReader(tmp_path / "source") as reader:
+        kinds = [entry.kind for entry in reader.log(TOPIC).read(EARLIEST)]
+    assert kinds.count(EntryKind.CONTROL) >= 2
+    assert (entries, lines) == (30, [])
+    assert bodies_of(target.data_dir) == bodies_of(tmp_path / "source")
 
 
 def test_a_broker_serves_a_mirrored_folder(tmp_path: Path, mirror: Mirror) -> None:

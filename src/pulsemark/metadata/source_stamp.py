@@ -43,8 +43,10 @@ MIRROR_PROPERTY = "pulsemark.mirror.source-cluster"
 #: mirrors gives this name; so the mirror knows that the broker does.
 MIRROR_PRODUCER_PREFIX = "pulsemark.mirror."
 #: The property with which a mirror's consumer asks for entries as they are stored: record sets of
-#: Kafka's clients are not converted for it.
+#: Kafka's clients are not converted for it. With the value `WITH_CONTROL` it is told of the
+#: broker's control entries, too, each as a prefix without a body.
 STORED_PROPERTY = "pulsemark.mirror.stored-entries"
+WITH_CONTROL = "with-control"
 CLUSTER_SIZE_MAX_BYTES = 255
 _ENTRY_ID_BITS = 28
 _LEDGER_ID_BITS = 63 - _ENTRY_ID_BITS
@@ -61,6 +63,7 @@ RECORD_SET_FIELDS = frozenset(
     BrokerEntryMetadata.DESCRIPTOR.fields_by_name[name].number for name in _NAMES
 )
 """The fields' numbers."""
+CONTROL_FIELDS = frozenset({BrokerEntryMetadata.DESCRIPTOR.fields_by_name["entry_kind"].number})
 _FIELDS = frozenset(
     BrokerEntryMetadata.DESCRIPTOR.fields_by_name[name].number
     for name in (

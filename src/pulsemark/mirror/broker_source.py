@@ -31,8 +31,14 @@ from ..metadata import (
     split,
     strip,
 )
-from ..metadata.source_stamp import STORED_PROPERTY, SourceStamp, record_set_tags_of
+from ..metadata.source_stamp import (
+    STORED_PROPERTY,
+    WITH_CONTROL,
+    SourceStamp,
+    record_set_tags_of,
+)
 from ..proto import pulsar_api_pb2 as pb
+from ..proto.broker_entry_pb2 import CONTROL
 from ..wire import EARLIEST, MessageId
 from .entries import Gap, Place, Resume, SourceEntry
 from .errors import KafkaEntryError, SourceBusyError, TopicMissingError
@@ -130,7 +136,7 @@ class BrokerTopic:
             source.subscription,
             earliest=True,
             consumer_name=source.subscription,
-            properties=AS_STORED,
+            properties={STORED_PROPERTY: WITH_CONTROL},
         )
         self._bytes_read = 0
         self._messages_read = 0
@@ -249,7 +255,10 @@ class BrokerTopic:
         try:
             prefix, body = split(message.headers_and_payload)
             tags = record_set_tags_of(prefix)
-            if tags is not None:
+            is_control = prefix is not None and prefix.entry_kind == CONTROL
+            if is_control:
+                stated, schema_version = 1, b""
+            elif tags is not None:
                 stated, schema_version = tags.message_count, b""
             elif is_record_set(message.headers_and_payload):
                 raise unknown_format(self._topic, place)
@@ -268,7 +277,7 @@ class BrokerTopic:
         self._messages_read += max(count, 1)
         self._bytes_read += len(message.headers_and_payload)
         stamp = SourceStamp(self._cluster, *place, index, time_ms, tags)
-        return SourceEntry(stamp, count, body, schema_version)
+        return SourceEntry(stamp, count, None if is_control else body, schema_version)
 
     def _count(self, stated: int, index: int | None) -> int:
         """How many messages an entry has: not more than it took indexes, whatever its header says.

@@ -33,9 +33,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from ...compaction.compacted_log import CompactedLog
-from ...ledger import Entry, Position
+from ...ledger import Entry, EntryKind, Position
 from ...metadata import BrokerEntryMetadata, Buffer, client_prefix, pack, peek
-from ...metadata.source_stamp import RECORD_SET_FIELDS, STORED_PROPERTY, record_set_tags_of
+from ...metadata.source_stamp import (
+    CONTROL_FIELDS,
+    RECORD_SET_FIELDS,
+    STORED_PROPERTY,
+    WITH_CONTROL,
+    record_set_tags_of,
+)
+from ...proto.broker_entry_pb2 import CONTROL
 from ...proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta
 from ...wire import commands
 from .sticky_keys import murmur3_32
@@ -187,6 +194,11 @@ class Consumer:
         #: When it acknowledged something, and when it granted permits; 0: never.
         self.last_acked_ms = self.last_consumed_ms = self.last_flow_ms = 0
 
+    @property
+    def wants_control(self) -> bool:
+        """Whether it is told of control entries, too."""
+        return self.properties.get(STORED_PROPERTY) == WITH_CONTROL
+
     def frame(
         self, entry: Entry, redelivery_count: int, ack_set: Sequence[int] = ()
     ) -> list[Buffer]:
@@ -194,7 +206,9 @@ class Consumer:
         ledger_id, entry_id = entry.position
         subscription = self.subscription
         parts: list[Buffer] = [entry.body]
-        if self.wants_stored and record_set_tags_of(peek(entry.prefix)) is not None:
+        if entry.kind is EntryKind.CONTROL:
+            parts = [self._control_prefix(entry)]
+        elif self.wants_stored and record_set_tags_of(peek(entry.prefix)) is not None:
             parts.insert(0, self._record_set_prefix(entry))
         elif self.connection.exposes_entry_metadata and entry.prefix_size_bytes:
             delivered = frozenset() if subscription is None else subscription.topic.delivered_fields
@@ -237,6 +251,12 @@ class Consumer:
         assert tags is not None
         tags.write(metadata)
         return pack(metadata)
+
+    def _control_prefix(self, entry: Entry) -> bytes:
+        """All that a mirror needs to know of a control entry: that it is one."""
+        if self.connection.exposes_entry_metadata:
+            return client_prefix(entry.prefix, CONTROL_FIELDS)
+        return pack(BrokerEntryMetadata(entry_kind=CONTROL))
 
     def count_sent(self, messages: int, size_bytes: int, entries: int, now_ms: int) -> None:
         """Entries were sent together: take their `messages` off the permits, and count them."""

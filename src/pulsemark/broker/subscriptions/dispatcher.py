@@ -437,7 +437,15 @@ class SingleActiveDispatcher(Dispatcher):
         return self._wanted_ranges is not None
 
     def is_wanted(self, entry: Entry) -> bool:
-        """Whether an entry is not acknowledged, and its key one of those that are wanted."""
+        """Whether an entry is not acknowledged, and its key one of those that are wanted.
+
+        A mirror gets control entries, too: else it would take their indexes for lost messages.
+        """
+        active = self.active
+        if entry.kind is EntryKind.CONTROL and active is not None and active.wants_control:
+            is_new = not self.cursor.is_acked(entry.position)
+            self.cursor.ack(entry.position)
+            return is_new
         if not super().is_wanted(entry):
             return False
         ranges = self._wanted_ranges
