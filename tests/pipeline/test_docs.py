@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from pulsemark.pipeline import options
-from pulsemark.pipeline.audit import AUDIT_COLUMNS
+from pulsemark.pipeline.audit import AUDIT_COLUMNS, CLOCK_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS, ENTRY_COLUMNS
 from pulsemark.pipeline.errors import OptionError
 from pulsemark.pipeline.options import DEFAULT_MAX_UNCOMPRESSED_BYTES, STREAM_OPTIONS, ReadOptions
@@ -78,4 +78,4 @@ def test_the_audit_s_columns_are_the_documented_ones() -> None:
     text = DOCUMENT[DOCUMENT.index("## The audit") : DOCUMENT.index("### Another tier")]
     first_cells = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
     names = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
-    assert tuple(names) == AUDIT_COLUMNS
+    assert tuple(names) == (*AUDIT_COLUMNS, *CLOCK_COLUMNS)
