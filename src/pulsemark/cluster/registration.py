@@ -25,6 +25,8 @@ from ..coordination import (
 if TYPE_CHECKING:
     from ..broker.services import Services
 
+log = logging.getLogger(__name__)
+
 
 # The numbers that brokers have in Kafka's protocol.
 #
@@ -73,8 +75,6 @@ LOOK_S = 0.1
 OTHER_BROKER = "another broker runs that advertises the same address"
 
 NO_GRPC = GrpcPlace("", "")
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ from ..ledger.local.io.folder import make_folder_durably
 from .errors import WorkersError
 from .worker import WorkerSpec
 
+log = logging.getLogger(__name__)
+
 # The data folder of several workers.
 #
 #     workers.json          how many workers there are; it never changes
@@ -117,8 +119,6 @@ def _stored(facts: Path) -> int:
     except (ValueError, KeyError, TypeError) as error:
         raise WorkersError(f"{facts} is damaged: {error!r}") from error
 
-
-log = logging.getLogger(__name__)
 
 START_LIMIT_S = 60.0
 END_GRACE_S = 10.0

@@ -72,6 +72,8 @@ from .run import Run, RunHeader
 from .store_core import StoreCore, StoreOptions
 from .topic_log import ControlPositions, LogSnapshot, TopicLog
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class Tail:
@@ -1208,9 +1210,6 @@ class ManagedLedger(TopicLog):
         self._state.check()
         if self._closed:
             raise StoreClosedError(self.name)
-
-
-_log = logging.getLogger(__name__)
 
 
 def _mark(base: BrokerEntryMetadata) -> NewEntries:

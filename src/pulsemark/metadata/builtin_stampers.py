@@ -49,6 +49,8 @@ from .stamp_context import StampContext, Stamper
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
+_log = logging.getLogger(__name__)
+
 _FIELDS = BrokerEntryMetadata.DESCRIPTOR.fields_by_name
 _NUMBER = {name: field.number for name, field in _FIELDS.items()}
 ENTRY_POINT_GROUP = "pulsemark.stampers"
@@ -308,7 +310,6 @@ class BrokerStamper:
             metadata.broker_name = context.broker_name
 
 
-_log = logging.getLogger(__name__)
 STAMPERS: tuple[type, ...] = (
     BrokerTimeStamper,
     IndexStamper,

@@ -80,6 +80,8 @@ from ..topics.topic import Topic
 from ..topics.topic_watchers import TopicWatcher
 from .receipts import Receipts
 
+log = logging.getLogger(__name__)
+
 
 class Pause(enum.Flag):
     """Why a session does not read."""
@@ -474,8 +476,6 @@ class Gathering:
 def _nothing() -> None:
     """Replaces `take` after the connection has ended."""
 
-
-log = logging.getLogger(__name__)
 
 #: Memory of a request, parsed and with its task, as a multiple of its size on the wire.
 PARSED_SHARE = 4

@@ -71,6 +71,8 @@ from ..topics.registry import Topics
 
 __all__ = ["NEEDS", "admitting", "forwarding_of", "make_seek_server", "refused_topic"]
 
+log = logging.getLogger(__name__)
+
 
 def make_seek_server(services: Services, host: str, *, has_others: bool = False) -> SeekServer:
     """A seek server over the broker's topics, not started yet. Raises ConfigError.
@@ -304,8 +306,6 @@ def _roots(config: SecurityConfig) -> bytes | None:
     found = [Path(file).read_bytes() for file in files if file is not None]
     return b"\n".join(found) if found else None
 
-
-log = logging.getLogger(__name__)
 
 _READ = topic("PEEK_MESSAGES")
 #: What each call needs. Others, such as reflection, need only a role.

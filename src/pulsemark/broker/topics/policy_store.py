@@ -73,6 +73,8 @@ __all__ = [
     "stored_policies",
 ]
 
+log = logging.getLogger(__name__)
+
 TOPIC_POLICY_KIND = "topic-policy"
 
 _NO_POLICIES: Mapping[str, Any] = {}
@@ -240,9 +242,6 @@ def _with(settings: dict[str, Any], policy: str, value: Any) -> dict[str, Any]:
     if value is not None:
         changed[policy] = value
     return changed
-
-
-log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=256)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TOPIC_KIND", "Refreshing", "unload"]
 
+log = logging.getLogger(__name__)
+
 TOPIC_KIND = "topic"
 """Kind of the values, by full name, that say which topics a cluster has."""
 
@@ -76,9 +78,6 @@ class Refreshing:
             self._topics.names.discard(full)
         else:
             self._topics.names.add(full)
-
-
-log = logging.getLogger(__name__)
 
 
 async def unload(

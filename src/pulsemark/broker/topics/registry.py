@@ -70,6 +70,8 @@ __all__ = [
     "partitions_created",
 ]
 
+log = logging.getLogger(__name__)
+
 RunBlocking = Callable[..., Awaitable[Any]]
 DeletionHook = Callable[[TopicName], Awaitable[None]]
 
@@ -424,8 +426,6 @@ class Topics:
             await self.turns.work(topic.disconnect())
             await topic.producers.settled()
 
-
-log = logging.getLogger(__name__)
 
 MAX_AT_ONCE = 1_000
 

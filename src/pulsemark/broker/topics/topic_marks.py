@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LeaderEpochs", "TopicMarks", "leader_name"]
 
+log = logging.getLogger(__name__)
+
 EPOCH_KIND = "topic-epoch"
 TERMINATED_KIND = "terminated-topic"
 
@@ -160,8 +162,6 @@ class TopicMarks:
 
         await self._writer.in_turn(turn)
 
-
-log = logging.getLogger(__name__)
 
 TOPICS_AT_ONCE = 64
 MAX_NAME_CHARACTERS = 60

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .loop_thread import LoopThread
     from .owned_tree import OwnedTree
 
+_log = logging.getLogger(__name__)
+
 
 # Making runs ready to be written to: their ledgers are created, and are in their topics' lists.
 
@@ -119,7 +121,6 @@ class Readying:
 
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ from ..store_state import StoreState, holds, is_of_handler
 from .batch import Batch, Beginning, Bell, Commit, Group, Owner, Pending, show
 from .read_throttle import ReadThrottle
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -141,8 +143,6 @@ class Unsynced:
         owners, self._owners = self._owners, {}
         return owners.values()
 
-
-_log = logging.getLogger(__name__)
 
 CALLBACKS_TIMEOUT_S = 30.0
 """How long a store that is closed waits for callbacks that do not return."""

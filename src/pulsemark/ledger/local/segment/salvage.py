@@ -39,6 +39,8 @@ from .segment_format import (
     unpack_segment_header,
 )
 
+_log = logging.getLogger(__name__)
+
 
 def read_beginning(files: Files, path: Path) -> bytes:
     """The first bytes of a segment's file, enough for any header. Raises OSError."""
@@ -108,8 +110,6 @@ def may_be_half_written(beginning: bytes) -> bool:
     size = header_size_field(beginning)
     return size is None or len(beginning) < size <= SEGMENT_HEADER_LIMIT
 
-
-_log = logging.getLogger(__name__)
 
 Identity = tuple[str, int]
 """Name and id of a topic."""

@@ -72,6 +72,8 @@ from ..io.files import Buffer, Files, read_file, write_file_durably
 from ..io.folder import SegmentId
 from .record_format import RecordKey
 
+_log = logging.getLogger(__name__)
+
 SEGMENT_MAGIC = b"PMKSEGM\n"
 SEGMENT_VERSION = 2
 KNOWN_FEATURES = 0
@@ -262,7 +264,6 @@ CUT_MAGIC = b"PMKCUT\r\n"
 CUT_VERSION = 1
 _CUT = struct.Struct("<8sHHIQQQQII")
 CUT_SIZE = _CUT.size + _U32.size
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
