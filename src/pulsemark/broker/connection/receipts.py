@@ -121,7 +121,7 @@ class Run:
         counters.messages_in += messages
         counters.bytes_in += size_bytes
         counters.write_latency_ms.add(latency_ms, entries)
-        if min(sizes_bytes) == max(sizes_bytes):
+        if sizes_bytes.count(sizes_bytes[0]) == entries:
             counters.entry_size_bytes.add(sizes_bytes[0], entries)
         else:
             for each_bytes, times in Counter(sizes_bytes).items():

@@ -270,16 +270,7 @@ class Liveness:
 
     def silence(self, now_s: float) -> Silence:
         """What to do now. A caller that gets PING must send it: it counts as sent."""
-        if self._pinged_at_s is not None and self._pinged_at_s <= self.received_at_s:
-            self._pinged_at_s = None
-        interval_ms = self._config.keep_alive_interval_ms
-        if self._pinged_at_s is not None:
-            is_dead = (now_s - self._pinged_at_s) * 1000 >= interval_ms
-            return Silence.DEAD if is_dead else Silence.FINE
-        if (now_s - self.received_at_s) * 1000 < interval_ms:
-            return Silence.FINE
-        self._pinged_at_s = now_s
-        return Silence.PING
+        return self._silence(now_s, None, is_dead=True)
 
     def silence_unread(self, now_s: float, confirmed_bytes: int | None) -> Silence:
         """What to do now about a client that is not read, so that no PONG of it is seen.
@@ -288,13 +279,18 @@ class Liveness:
         wait there, after bytes for which the broker's system has no room. `confirmed_bytes` is what
         it has confirmed until now; None: that is not known. A caller that gets PING must send it.
         """
+        is_dead = confirmed_bytes is not None and confirmed_bytes == self._confirmed_bytes
+        return self._silence(now_s, confirmed_bytes, is_dead=is_dead)
+
+    def _silence(self, now_s: float, confirmed_bytes: int | None, *, is_dead: bool) -> Silence:
+        """`is_dead`: whether a client that has let a PING wait for an interval has ended."""
         pinged_at_s = self._pinged_at_s
         since_s, was_pinged = self.received_at_s, False
         if pinged_at_s is not None and pinged_at_s > since_s:
             since_s, was_pinged = pinged_at_s, True
         if (now_s - since_s) * 1000 < self._config.keep_alive_interval_ms:
             return Silence.FINE
-        if was_pinged and confirmed_bytes is not None and confirmed_bytes == self._confirmed_bytes:
+        if was_pinged and is_dead:
             return Silence.DEAD
         self._pinged_at_s, self._confirmed_bytes = now_s, confirmed_bytes
         return Silence.PING
@@ -1134,20 +1130,19 @@ class Session(Members, asyncio.BufferedProtocol, Generic[S]):
                 self.close_because("the client does not read its data")
         else:
             silence = times.silence_unread(now_s, bytes_confirmed(self._transport))
-            if silence is Silence.PING:
-                self.write(commands.PING)
-            elif silence is Silence.DEAD:
-                self.close_because("its system took no PING")
+            self._ping_or_close(silence, "its system took no PING")
 
     def _check_silence(self, now_s: float) -> None:
         if now_s - self._liveness.received_at_s >= QUIET_S and self.connection.allocated_bytes:
             self.connection.release()
             self._count_input(progressed=False)
-        silence = self._liveness.silence(now_s)
+        self._ping_or_close(self._liveness.silence(now_s), "no answer to a PING")
+
+    def _ping_or_close(self, silence: Silence, why: str) -> None:
         if silence is Silence.PING:
             self.write(commands.PING)
         elif silence is Silence.DEAD:
-            self.close_because("no answer to a PING")
+            self.close_because(why)
 
     async def is_alive(self) -> bool:
         """PING the client. Without an answer in time, close the connection and return False."""

@@ -481,6 +481,8 @@ class JournalFile:
 
     path: Path
     header: JournalHeader
+    is_emptied: bool
+    """It has only its header: its blocks were freed while an older journal was kept."""
     end: int | None
     """How much of it counts, by a later journal's header; None: up to the last whole block."""
 
@@ -507,7 +509,7 @@ def replay(
     report = ReplayReport(last_id=max(found, default=0))
     chain = _chain(found)
     for number, journal in enumerate(chain):
-        is_after_freed = _is_gone(chain[: number + 1]) or _is_empty(files, journal)
+        is_after_freed = journal.is_emptied or _is_gone(chain[: number + 1])
         if journal.header.sync_interval_ms == 0 or is_after_freed:
             report.segment_ends.clear()
         for block in journal_blocks(files, journal):
@@ -530,15 +532,6 @@ def _is_gone(chain: list[JournalFile]) -> bool:
     return named != (chain[-2].header.journal_id if len(chain) > 1 else 0)
 
 
-def _is_empty(files: Files, journal: JournalFile) -> bool:
-    """Whether it has only its header: its blocks were freed while an older journal was kept."""
-    fd = files.open(journal.path, os.O_RDONLY)
-    try:
-        return files.size(fd) <= JOURNAL_HEADER_SIZE
-    finally:
-        files.close(fd)
-
-
 def journals(files: Files, folder: Path) -> list[JournalFile]:
     """The journals that count, oldest first. Raises UnsupportedVersionError."""
     return _chain(_headers(files, folder))
@@ -546,12 +539,12 @@ def journals(files: Files, folder: Path) -> list[JournalFile]:
 
 def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]:
     """Every block that counts in a journal, in order, and the place of every damaged one."""
+    if journal.is_emptied:
+        return
     path, key, end = journal.path, journal.header.block_key, journal.end
     fd = files.open(path, os.O_RDONLY)
     try:
-        size = files.size(fd)
-        if end is not None and size > JOURNAL_HEADER_SIZE:
-            size = end
+        size = files.size(fd) if end is None else end
         at = JOURNAL_HEADER_SIZE
         while at < size:
             groups = _block_at(files, fd, key, at, size)
@@ -571,21 +564,23 @@ def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]
         files.close(fd)
 
 
-def _headers(files: Files, folder: Path) -> dict[int, tuple[Path, JournalHeader]]:
+def _headers(files: Files, folder: Path) -> dict[int, tuple[Path, JournalHeader, bool]]:
+    """By id each journal's path, its header, and whether it has only that."""
     found = {}
     for slot in list_journal_slots(files, folder):
         path = journal_path(folder, slot)
         fd = files.open(path, os.O_RDONLY)
         try:
             header = unpack_journal_header(read_up_to(files, fd, JOURNAL_HEADER_SIZE, 0), path)
+            is_emptied = files.size(fd) <= JOURNAL_HEADER_SIZE
         finally:
             files.close(fd)
         if header is not None:
-            found[header.journal_id] = path, header
+            found[header.journal_id] = path, header, is_emptied
     return found
 
 
-def _chain(found: dict[int, tuple[Path, JournalHeader]]) -> list[JournalFile]:
+def _chain(found: dict[int, tuple[Path, JournalHeader, bool]]) -> list[JournalFile]:
     """The journals that count, oldest first.
 
     A journal that is not in the chain had no durable block, because a later one took its place.
