@@ -166,7 +166,7 @@ class ServiceTopics:
         return self._logs
 
     def losses(self) -> Iterable[DataLossError]:
-        """Messages that are lost behind the end of topics. Lost topics are not known."""
+        """Messages that are lost after the end of topics. Lost topics are not known."""
         for topic, log in self._logs.items():
             if log.ends.lost_after is not None:
                 yield DataLossError(topic, log.next_index, None, log.ends.lost_after)
