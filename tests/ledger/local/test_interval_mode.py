@@ -175,6 +175,54 @@ def test_a_kept_journal_does_not_cut_off_what_later_ones_had(memory_folder, end,
     simulated.close()
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_failed_write_leaves_nothing_unsynced(memory_folder, goes_on):
+    """What a journal had before a write of it failed is synced with the rest."""
+    simulated = SimulatedStore(
+        memory_folder / "data", survival="none", options=options(60_000), threaded=True
+    )
+    files = simulated.files()
+    store = simulated.open(files)
+    topic, other = (store.open_topic(name) for name in ORDERS[:2])
+    for _ in range(3):
+        topic.append(b"kept").commit.wait(10)
+    files.fail("pwritev", error=errno.EIO, path_part=".journal")
+    refused = other.append(b"refused")
+    settle(store)
+    assert refused.error is not None
+    if goes_on:  # in another file
+        other.append(b"new").commit.wait(10)
+    store.sync_acknowledged()
+    simulated.power_off()
+    store = simulated.open()
+    assert len(positions_of(store.open_topic(ORDERS[0]))) == 3
+    assert len(positions_of(store.open_topic(ORDERS[1]))) == goes_on
+    simulated.close()
+
+
+def test_failed_sync_of_a_left_journal_is_told(memory_folder):
+    """A journal that is left after a failed write, and whose sync fails, counts as not synced."""
+    simulated = SimulatedStore(
+        memory_folder / "data", survival="none", options=options(60_000), threaded=True
+    )
+    files = simulated.files()
+    store = simulated.open(files)
+    topic, other = (store.open_topic(name) for name in ORDERS[:2])
+    for _ in range(2):
+        topic.append(b"kept").commit.wait(10)
+    files.fail("pwritev", error=errno.EIO, path_part=".journal")
+    files.fail("fdatasync", error=errno.EIO, path_part=".journal")
+    other.append(b"refused")
+    settle(store)
+    with pytest.raises(OSError, match="could not be synced"):
+        store.sync_acknowledged()
+    store.checkpoint()  # it syncs the segments
+    store.sync_acknowledged()
+    simulated.power_off()
+    assert len(positions_of(simulated.open().open_topic(ORDERS[0]))) == 2
+    simulated.close()
+
+
 def subscriptions_after_a_power_cut(simulated, topic):
     """The places of all subscriptions, as a new process finds them."""
     simulated.power_off()

@@ -9,10 +9,11 @@ Files are used in turn under growing journal ids and are not cut when freed, and
 filled with zeros before small blocks are written: overwriting in place needs no write to the file
 system's own journal, which is most of an fdatasync's price.
 
-After a failed write or sync the file is closed and never synced again, only removed. The block's
-head is overwritten, so that a crash does not bring back what was refused. The journal goes on in
-another file, whose header says how much of the previous one counts. The same happens
-after a write that an exception ended half way, because its result is not known.
+After a failed write or sync the file is closed and, after a failed sync, never synced again, only
+removed. The block's head is overwritten, so that a crash does not bring back what was refused. The
+journal goes on in another file, whose header says how much of the previous one counts: so blocks
+that were not synced yet are synced before, and if that fails, the next `sync` says so. The same
+happens after a write that an exception ended half way, because its result is not known.
 
 **Its bytes**
 
@@ -229,7 +230,9 @@ class _OpenJournal:
     """Where the last block begins."""
     synced: bool = True
     is_broken: bool = False
-    """A write or sync began and did not succeed: the file is never synced again."""
+    """A write or sync began and did not succeed: the file gets no more blocks."""
+    sync_error: OSError | None = None
+    """Why a sync failed: the file is never synced again."""
 
 
 _ZEROS = bytes(256 * 1024)
@@ -254,6 +257,8 @@ class Journal:
         self._failed: set[int] = set()
         """Slots whose file must not be synced again."""
         self._open: _OpenJournal | None = None
+        self._lost: OSError | None = None
+        """Why blocks of a file that was left could not be synced, until `sync` has raised it."""
         self.is_syncing = False
         """Whether the thread that writes is waiting for the disk."""
 
@@ -289,7 +294,7 @@ class Journal:
                 write_all(self._files, journal.fd, block, 0 if journal.header else start)
             if sync:
                 self.is_syncing = True
-                self._files.fdatasync(journal.fd)
+                self._sync(journal)
         finally:
             self.is_syncing = False
         # No call from here on, so that no exception can come in between.
@@ -340,15 +345,23 @@ class Journal:
         """Make the blocks written without a sync durable. After an OSError they may be lost."""
         self.close_broken()
         journal = self._open
-        if journal is None or journal.synced:
-            return
-        journal.is_broken = True
+        if journal is not None and not journal.synced:
+            journal.is_broken = True
+            try:
+                self._sync(journal)
+                journal.synced, journal.is_broken = True, False
+            except OSError:
+                self._leave(journal)
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
+
+    def _sync(self, journal: _OpenJournal) -> None:
         try:
             self._files.fdatasync(journal.fd)
-        except OSError:
-            self._leave(journal)
+        except OSError as error:
+            journal.sync_error = error
             raise
-        journal.synced, journal.is_broken = True, False
 
     def rotate(self) -> int:
         """End the current file; returns the highest journal id that ended."""
@@ -380,6 +393,8 @@ class Journal:
             # What failed is refused, but may be in the file: a crash must not bring it back.
             with suppress(OSError):  # then the next journal's header alone says so
                 write_all(self._files, journal.fd, [bytes(BLOCK_HEADER_SIZE)], journal.end)
+            if not journal.synced:
+                self._sync_left(journal)
         self._close(journal.fd)
         if journal.is_broken:
             self._failed.add(journal.slot)
@@ -389,6 +404,13 @@ class Journal:
             with suppress(OSError):  # it has no blocks; if it cannot be removed now, it is later
                 self._remove(journal.slot)
                 del self._in_use[journal.slot]
+
+    def _sync_left(self, journal: _OpenJournal) -> None:
+        """Sync a file before it is left: the next one's header says that its blocks are durable."""
+        if journal.sync_error is None:
+            with suppress(OSError):  # which `sync_error` is then
+                self._sync(journal)
+        self._lost = journal.sync_error or self._lost
 
     def _close(self, fd: int) -> None:
         with suppress(OSError):  # it is closed all the same, and what counts is synced
