@@ -10,6 +10,7 @@ import asyncio
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ...coordination import (
     ConnectionLossError,
@@ -103,7 +104,8 @@ class IdsAhead:
         # An error of some earlier time says nothing about now.
         if ahead is None or self._count != count or (ahead.done() and ahead.exception()):
             ahead = self._ask(count)
-        wait((ahead, self._late), return_when=FIRST_COMPLETED)
+        either: list[Future[Any]] = [ahead, self._late]
+        wait(either, return_when=FIRST_COMPLETED)
         if not ahead.done():
             raise CatalogError(self._root, "no new ledger ids yet: ZooKeeper does not answer")
         first = ahead.result()
