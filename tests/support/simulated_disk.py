@@ -34,7 +34,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from ..ledger.local.io.files import Buffer, OsFiles
+from pulsemark.ledger.local.io.files import Buffer, OsFiles
 
 PIECE_BYTES = 512
 """The unit that a disk is expected to write completely or not at all."""
@@ -163,7 +163,7 @@ class SimulatedDisk:
     """
 
     def __init__(self, seed: int = 0, *, survival: Survival = "some") -> None:
-        self.random = Random(seed)  # noqa: S311 - the same seed must give the same results
+        self.random = Random(seed)
         self.survival: Survival = survival
         self.on_end: list[Callable[[], None]] = []
         """Called when all processes are ended, by a kill or a power cut."""
