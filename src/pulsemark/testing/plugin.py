@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[PulsarBroker]:
     """A broker shared by all tests of the session."""
-    from .running import running_broker
+    from .broker import running_broker
 
     wanted = (getattr(item, "fixturenames", ()) for item in request.session.items)
     kafka_port = 0 if any(KAFKA_FIXTURE in names for names in wanted) else None
@@ -65,7 +65,7 @@ def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[PulsarBroker]:
 @pytest.fixture
 def pulsemark_broker(pytestconfig: pytest.Config) -> Iterator[PulsarBroker]:
     """A new broker for this test."""
-    from .running import running_broker
+    from .broker import running_broker
 
     with running_broker(storage=pytestconfig.getini("pulsemark_storage")) as broker:
         yield broker

@@ -19,7 +19,7 @@ from pulsemark.ledger.bookkeeper.client.errors import (
 from pulsemark.ledger.bookkeeper.client.frames import READ_ENTRY, WRITE_LAC
 from pulsemark.ledger.bookkeeper.client.writer import LedgerWriter
 from pulsemark.proto.bookkeeper_wire_pb2 import Request
-from pulsemark.testing.bookkeeper.cluster import OPTIONS, Cluster, in_cluster
+from tests.support.bookkeeper_cluster import OPTIONS, Cluster, in_cluster
 
 
 async def written(cluster: Cluster, count: int, size: int = 10, **sizes: Any) -> LedgerWriter:
