@@ -523,9 +523,7 @@ class ShownEntries:
         converted = self._result(place, len(entry.body), entry.message_count, make)
         return Shown(converted.parts, converted_sets=1)
 
-    def _hole(
-        self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str
-    ) -> Shown:
+    def _hole(self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str) -> Shown:
         """Offsets that consumers jump over."""
         log.info(
             "%s: the entry at offset %d is left out for Kafka's consumers: %s",

@@ -65,7 +65,7 @@ def test_kafkas_clients_are_counted_where_they_are_served():
 
 @pytest.mark.parametrize("of_topics", [True, False])
 def test_versions_of_kafkas_clients_are_counted_for_each_topic(of_topics):
-    """By version of Produce and Fetch, as they are and converted; as sums without topics' series."""
+    """By version of Produce and Fetch, as is and converted; as sums without topics' series."""
     name = "pulsemark_kafka_topic_sets_total"
     options = {"expose_topic_level_metrics_in_prometheus": of_topics}
     with running_broker(kafka_port=0, **options) as broker:

@@ -86,7 +86,7 @@ def compaction_figures(topic: Topic) -> tuple[float, ...] | None:
 #: What a client's request versions are, from which an operator sees when a newer format is safe.
 KAFKA_SETS = (
     "pulsemark_kafka_topic_sets_total",
-    "Record sets of Kafka's clients, by version of Produce or Fetch, and whether they were converted",
+    "Record sets by version of Produce or Fetch, and whether they were converted",
 )
 
 #: Shown as zero for the cluster while there is no topic, since readiness checks need them.
