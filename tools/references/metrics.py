@@ -42,7 +42,7 @@ LABELS = """
 | `subscription` | the subscription's name |
 | `consumer_name`, `consumer_id` | the consumer's name, and its number in its connection |
 | `producer_name`, `producer_id` | the producer's name, and its number in its connection |
-| `request`, `version`, `handling` | a request of Kafka's; whether sets went `as_is` or `converted` |
+| `request`, `version`, `handling` | a request of Kafka's; whether sets go `as_is` or `converted` |
 | `broker`, `metric` | the broker's host, and what Pulsar calls the figure |
 | `tag_...` | a tag of `audit_tags`, each in its own label; the rest series has `rest="true"` |
 """
