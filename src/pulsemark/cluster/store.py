@@ -50,7 +50,7 @@ class BundleStores(Stores):
         """As of this process' bookies."""
         from ..ledger.bookkeeper.client.entries import bad_copies
 
-        return bad_copies()
+        return bad_copies.counts()
 
 
 class OneStore(Stores):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pulsemark.ledger.bookkeeper.client import entries as entries_module
-from pulsemark.ledger.bookkeeper.client.entries import bad_copies
+from pulsemark.ledger.bookkeeper.client import reader as reader_module
+from pulsemark.ledger.bookkeeper.client.entries import BadCopies
 from pulsemark.ledger.bookkeeper.client.errors import (
     DigestMismatchError,
     EntryMissingError,
@@ -60,7 +61,9 @@ def test_a_bookie_that_rots_is_named(
     """Each damaged copy of a bookie, and each that it cannot read, is counted; its first one of a
     ledger is logged with bookie and ledger. What it does not have is no damage.
     """
-    monkeypatch.setattr(entries_module, "_named", set())
+    noted = BadCopies()
+    monkeypatch.setattr(reader_module, "bad_copies", noted)
+    monkeypatch.setattr(entries_module, "bad_copies", noted)
 
     async def main(cluster: Cluster) -> None:
         writer = await written(cluster, 30)
@@ -69,16 +72,15 @@ def test_a_bookie_that_rots_is_named(
         for entry_id, body in rotten.ledgers[ledger].entries.items():
             rotten.ledgers[ledger].entries[entry_id] = body[:-1] + b"!"
         broken.refuse = lambda request: 501 if request.header.operation == READ_ENTRY else None
-        counts = bad_copies()
         reader = await cluster.client().open_ledger(ledger)
         assert len(await reader.read(0, 29)) == 30
         without.ledgers[ledger].entries.clear()
         with pytest.raises(DigestMismatchError):
             await reader.read(0, 29)
-        grown = {name: count - counts.get(name, 0) for name, count in bad_copies().items()}
-        assert grown[rotten.name] >= 30
-        assert grown[broken.name] >= 30
-        assert not grown.get(without.name)
+        counts = noted.counts()
+        assert counts[rotten.name] >= 30
+        assert counts[broken.name] >= 30
+        assert without.name not in counts
         for name in (rotten.name, broken.name):
             lines = [
                 line for line in caplog.messages if name in line and f"ledger {ledger}" in line

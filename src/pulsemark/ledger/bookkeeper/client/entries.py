@@ -158,7 +158,7 @@ def unpack_entry(
 
     def damaged(reason: str) -> DigestMismatchError:
         error = DigestMismatchError(reason, ledger_id=ledger_id, entry_id=entry_id, bookie=bookie)
-        note_if_bad(error)
+        bad_copies.note(error)
         return error
 
     start = HEADER.size + digest.size_bytes
@@ -193,7 +193,7 @@ def unpack_last_confirmed(
 
     def damaged(reason: str) -> DigestMismatchError:
         error = DigestMismatchError(reason, ledger_id=ledger_id, bookie=bookie)
-        note_if_bad(error)
+        bad_copies.note(error)
         return error
 
     if len(body) < size or digest.compute((body[: _EXPLICIT.size],)) != body[_EXPLICIT.size : size]:
@@ -208,37 +208,46 @@ def unpack_last_confirmed(
 # bookie's copy, so that nobody else would notice that a disk rots.
 
 
-_MAX_NAMED = 10_000
-_lock = threading.Lock()
-_bad_copies: Counter[str] = Counter()
-_named: set[tuple[str, int | None]] = set()
+MAX_LOGGED = 10_000
+"""Pairs of bookie and ledger whose damage is logged; later ones are only counted."""
 
 
-def bad_copies() -> dict[str, int]:
-    """How many damaged or unreadable copies each bookie had for this process."""
-    with _lock:
-        return dict(_bad_copies)
+class BadCopies:
+    """Counts by bookie. Safe between threads: each store has a loop of its own."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._logged: set[tuple[str, int | None]] = set()
 
-def note_if_bad(error: BookKeeperError) -> None:
-    """Count an error of a read that says that a bookie's copy is damaged.
+    def counts(self) -> dict[str, int]:
+        """How many damaged or unreadable copies each bookie had."""
+        with self._lock:
+            return dict(self._counts)
 
-    It is logged once for each bookie and ledger.
-    """
-    is_bad = isinstance(error, DigestMismatchError) or (
-        isinstance(error, BookieRefusedError) and error.status == STATUS_IO_ERROR
-    )
-    if not is_bad or error.bookie is None:
-        return
-    named = error.bookie, error.ledger_id
-    with _lock:
-        _bad_copies[error.bookie] += 1
-        is_first = named not in _named and len(_named) < _MAX_NAMED
-        if is_first:
-            _named.add(named)
-    if is_first:
-        log.error(
-            "bookie %s has a damaged copy of ledger %s: %s. Copies of other bookies are read; "
-            "more of this bookie and ledger are counted, not logged",
-            *(error.bookie, error.ledger_id, error),
+    def note(self, error: BookKeeperError) -> None:
+        """Count an error of a read, if it says that a bookie's copy is damaged.
+
+        The first one of each bookie and ledger is logged.
+        """
+        is_bad = isinstance(error, DigestMismatchError) or (
+            isinstance(error, BookieRefusedError) and error.status == STATUS_IO_ERROR
         )
+        if not is_bad or error.bookie is None:
+            return
+        pair = error.bookie, error.ledger_id
+        with self._lock:
+            self._counts[error.bookie] += 1
+            is_first = pair not in self._logged and len(self._logged) < MAX_LOGGED
+            if is_first:
+                self._logged.add(pair)
+        if is_first:
+            log.error(
+                "bookie %s has a damaged copy of ledger %s: %s. Copies of other bookies are read; "
+                "more of this bookie and ledger are counted, not logged",
+                *(error.bookie, error.ledger_id, error),
+            )
+
+
+bad_copies = BadCopies()
+"""Those of this process."""

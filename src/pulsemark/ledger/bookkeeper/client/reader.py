@@ -12,8 +12,8 @@ from .entries import (
     NO_ENTRY,
     Digest,
     LedgerEntry,
+    bad_copies,
     digest_of,
-    note_if_bad,
     unpack_entry,
     unpack_last_confirmed,
 )
@@ -221,7 +221,7 @@ class EntryReads:
             return
         try:
             if isinstance(answer, BookKeeperError):
-                note_if_bad(answer)
+                bad_copies.note(answer)
                 raise answer
             one.entry = unpack_entry(
                 self._digest,

@@ -15,9 +15,9 @@ from .entries import (
     NO_ENTRY,
     Digest,
     LedgerEntry,
+    bad_copies,
     digest_of,
     master_key,
-    note_if_bad,
     unpack_entry,
 )
 from .errors import (
@@ -132,7 +132,7 @@ class _Recovery:
             place, answer = await answers.get()
             try:
                 if isinstance(answer, BookKeeperError):
-                    note_if_bad(answer)
+                    bad_copies.note(answer)
                     raise answer
                 entry = unpack_entry(
                     self._digest,
@@ -185,7 +185,7 @@ class _Recovery:
             place, answer = await answers.get()
             try:
                 if isinstance(answer, BookKeeperError):
-                    note_if_bad(answer)
+                    bad_copies.note(answer)
                     raise answer
                 entry = unpack_entry(
                     self._digest,
