@@ -207,6 +207,20 @@ def test_a_module_gives_a_name_once() -> None:
     assert twice == {}
 
 
+def test_only_packages_list_their_names() -> None:
+    """`__all__` is in a package's `__init__` alone; a module's public names have no underscore."""
+    listing = [
+        name
+        for name, path in modules_of(PACKAGE).items()
+        if path.name != "__init__.py" and "__all__" in _top_level_names(_tree(path))
+    ]
+    assert listing == []
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def _top_level_names(module: ast.Module) -> Iterator[str]:
     """The names that a module's own statements bind, without those of overloads."""
     for node in module.body:
