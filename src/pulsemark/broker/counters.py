@@ -62,6 +62,8 @@ class TopicCounters:
     failed_entries: int = 0
     write_latency_ms: Histogram = field(default_factory=lambda: Histogram(WRITE_LATENCY_LIMITS_MS))
     entry_size_bytes: Histogram = field(default_factory=lambda: Histogram(ENTRY_SIZE_LIMITS_BYTES))
+    #: Kafka's record sets, by the kind of request, its version, and whether they were converted.
+    kafka_sets: dict[tuple[str, int, bool], int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
