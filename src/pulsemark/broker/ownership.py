@@ -16,8 +16,6 @@ from .errors import RefusedError
 if TYPE_CHECKING:
     from ..wire import TopicName
 
-__all__ = ["Cluster", "Found", "GrpcPlace", "KafkaPlace", "NotOwnedError"]
-
 
 class NotOwnedError(RefusedError):
     """This broker does not serve the topic: the client has to look it up again."""

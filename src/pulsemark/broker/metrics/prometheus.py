@@ -38,8 +38,6 @@ from .topic_rows import (
     row_of,
 )
 
-__all__ = ["CONTENT_TYPE", "current_page", "render"]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 PART_BYTES = 1024 * 1024
