@@ -15,8 +15,6 @@ from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import make_folder_durably
 from .errors import OptionError
 
-__all__ = ["run_lock", "sync_folder", "sync_written", "write_durably"]
-
 
 @contextlib.contextmanager
 def run_lock(
