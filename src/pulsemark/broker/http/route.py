@@ -1,11 +1,18 @@
-"""A row of the table of routes: one method of one path, with everything that is known of it."""
+"""A route: one method of one path, with everything that is known of it.
+
+Each module of the interface has its `routes`. A handler stands below the routes that lead to it:
+
+    @routes.get(f"{TOPIC}/stats", needs.topic("GET_STATS"))
+    async def stats(request: Request, path: TopicPath) -> Response:
+        ...
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..security.needs import Need, Scope
 from .bodies import Kind
@@ -19,6 +26,7 @@ __all__ = [
     "TOPIC",
     "Handler",
     "Route",
+    "Routes",
     "TopicPath",
 ]
 
@@ -153,3 +161,33 @@ class Route:
             elif part != segment:
                 return None
         return tuple(values)
+
+
+H = TypeVar("H", bound=Handler)
+
+
+class Routes(list[Route]):
+    """The routes of one module. Their arguments are those of `Route`."""
+
+    def get(self, path: str, permission: Need, body: Kind | None = None) -> Callable[[H], H]:
+        """The decorated handler answers GET."""
+        return self._to("GET", path, permission, body)
+
+    def post(self, path: str, permission: Need, body: Kind | None = None) -> Callable[[H], H]:
+        """The decorated handler answers POST."""
+        return self._to("POST", path, permission, body)
+
+    def put(self, path: str, permission: Need, body: Kind | None = None) -> Callable[[H], H]:
+        """The decorated handler answers PUT."""
+        return self._to("PUT", path, permission, body)
+
+    def delete(self, path: str, permission: Need, body: Kind | None = None) -> Callable[[H], H]:
+        """The decorated handler answers DELETE."""
+        return self._to("DELETE", path, permission, body)
+
+    def _to(self, method: str, path: str, permission: Need, body: Kind | None) -> Callable[[H], H]:
+        def add(handler: H) -> H:
+            self.append(Route(method, path, permission, body, handler))
+            return handler
+
+        return add

@@ -51,18 +51,18 @@ from .route import Route
 __all__ = ["ROUTES", "answer", "authorize"]
 
 ROUTES: tuple[Route, ...] = (
-    *audit.ROUTES,
-    *backlogs.ROUTES,
-    *brokers.ROUTES,
-    *namespaces.ROUTES,
-    *non_persistent.ROUTES,
-    *permissions.ROUTES,
-    *policies.ROUTES,
-    *schemas.ROUTES,
-    *stored_messages.ROUTES,
-    *subscriptions.ROUTES,
-    *topics.ROUTES,
-    *web_page.ROUTES,
+    *audit.routes,
+    *backlogs.routes,
+    *brokers.routes,
+    *namespaces.routes,
+    *non_persistent.routes,
+    *permissions.routes,
+    *policies.routes,
+    *schemas.routes,
+    *stored_messages.routes,
+    *subscriptions.routes,
+    *topics.routes,
+    *web_page.routes,
 )
 
 #: The HTTP status of a `RefusedError`, by its code.
