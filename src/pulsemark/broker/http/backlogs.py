@@ -13,7 +13,6 @@ from ...ledger import EARLIEST, LATEST, Position
 from ...ledger.would_block import when_read
 from ..cleaning.trimming import ask_to_expire
 from ..metrics.stats import bytes_from
-from ..policies.policy import PolicyValueError
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
     MESSAGE_AGE,
@@ -26,7 +25,6 @@ from ..policies.pulsar_policies import (
 from ..security import needs
 from ..storage import durable
 from ..subscriptions.subscription import Subscription
-from . import bodies
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (
     after,
@@ -78,7 +76,7 @@ async def skip(request: Request, path: TopicPath, name: str, count: str) -> Resp
     return Response()
 
 
-@routes.post(f"{SUBSCRIPTION}/analyzeBacklog", needs.topic("CONSUME"), bodies.PLACE)
+@routes.post(f"{SUBSCRIPTION}/analyzeBacklog", needs.topic("CONSUME"))
 async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Response:
     """Count what a subscription has not acknowledged.
 
@@ -255,7 +253,7 @@ async def _expire(request: Request, subscription: Subscription, ttl_s: int) -> b
     return await ask_to_expire(subscription, last, first_time_known=True)
 
 
-@routes.post(f"{SUBSCRIPTION}/expireMessages", needs.topic("EXPIRE_MESSAGES"), bodies.PLACE)
+@routes.post(f"{SUBSCRIPTION}/expireMessages", needs.topic("EXPIRE_MESSAGES"))
 async def expire_up_to(request: Request, path: TopicPath, name: str) -> Response:
     """Expire a subscription's messages up to and including the message id in the body."""
     position, partition_index = _message_id(request.json())
@@ -285,7 +283,7 @@ def _message_id(body: Any) -> tuple[Position, int]:
     return position, partition_index
 
 
-@routes.put(f"{TOPIC}/backlogSize", needs.topic("GET_BACKLOG_SIZE"), bodies.MESSAGE_ID)
+@routes.put(f"{TOPIC}/backlogSize", needs.topic("GET_BACKLOG_SIZE"))
 async def backlog_size(request: Request, path: TopicPath) -> Response:
     """The bytes of the entries after the message id in the body."""
     what = "calculate backlog size is not allowed for partitioned-topic"
@@ -309,11 +307,7 @@ async def of_namespace(request: Request, tenant: str, name: str) -> Response:
     return Response.of_json(levels.of_namespace(namespace) or {})
 
 
-@routes.post(
-    f"{NAMESPACE}/backlogQuota",
-    needs.namespace_policy("BACKLOG", "WRITE"),
-    bodies.SETTINGS["backlogQuota"],
-)
+@routes.post(f"{NAMESPACE}/backlogQuota", needs.namespace_policy("BACKLOG", "WRITE"))
 async def set_for_namespace(request: Request, tenant: str, name: str) -> Response:
     """Set one of a namespace's quotas."""
     namespace = policy_namespace(request, tenant, name, BACKLOG_QUOTAS)
@@ -351,9 +345,7 @@ async def of_topic(request: Request, path: TopicPath) -> Response:
     return Response.of_json(levels.of_topic(name, is_global=request.flag("isGlobal")) or {})
 
 
-@routes.post(
-    f"{TOPIC}/backlogQuota", needs.topic_policy("BACKLOG", "WRITE"), bodies.SETTINGS["backlogQuota"]
-)
+@routes.post(f"{TOPIC}/backlogQuota", needs.topic_policy("BACKLOG", "WRITE"))
 async def set_for_topic(request: Request, path: TopicPath) -> Response:
     """Set one of a topic's quotas; an empty body removes it."""
     name = policy_topic(request, path)
@@ -388,11 +380,7 @@ def _kind(request: Request) -> str:
 
 
 def _quota(request: Request, owner: str) -> Any:
-    body = request.json()
-    try:
-        return read_quota(body, owner)
-    except PolicyValueError as error:
-        raise HttpError(error.status, str(error)) from error
+    return read_quota(request.json(), owner)
 
 
 def _check(quota: Any, retention: Any, level: str) -> None:

@@ -16,7 +16,6 @@ from ..security import needs
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
-from . import bodies
 from .messages import HttpError, Request, Response
 from .names import namespace_name, topics_in_bundle, why_absent
 from .route import Route, Routes, TopicPath
@@ -46,7 +45,7 @@ def _open(request: Request, path: TopicPath) -> NonPersistentTopic:
     return found
 
 
-@routes.put(TOPIC, needs.namespace("CREATE_TOPIC"), bodies.TEXTS)
+@routes.put(TOPIC, needs.namespace("CREATE_TOPIC"))
 async def create(request: Request, path: TopicPath) -> Response:
     """Create a topic without partitions; it exists until the broker ends."""
     name = _name(request, path)
@@ -143,7 +142,7 @@ async def subscriptions(request: Request, path: TopicPath) -> Response:
     return Response.of_json(sorted({one for part in parts for one in part.subscriptions}))
 
 
-@routes.put(SUBSCRIPTION, needs.topic("SUBSCRIBE"), bodies.PLACE)
+@routes.put(SUBSCRIPTION, needs.topic("SUBSCRIBE"))
 async def create_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Not possible: a subscription of a non-persistent topic begins with its first consumer."""
     reason = "Create subscription on non-persistent topic can only be done through client"
@@ -172,7 +171,7 @@ async def reset_cursor(request: Request, path: TopicPath, name: str, time: str) 
     return Response()
 
 
-@routes.post(f"{SUBSCRIPTION}/analyzeBacklog", needs.topic("CONSUME"), bodies.PLACE)
+@routes.post(f"{SUBSCRIPTION}/analyzeBacklog", needs.topic("CONSUME"))
 @routes.get(f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"))
 async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Response:
     """Refused: nothing is stored."""
@@ -242,4 +241,4 @@ STORED = (
 
 for _method, _path, _operation, _status, _check in STORED:
     _needed = needs.topic(_operation, all_subscriptions="all_subscription" in _path)
-    routes.append(Route(_method, _path, _needed, None, _refused(_status, _check)))
+    routes.append(Route(_method, _path, _needed, _refused(_status, _check)))

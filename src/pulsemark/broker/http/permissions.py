@@ -25,7 +25,6 @@ from ..security.permissions import (
     part_of,
     revoke_subscription,
 )
-from . import bodies
 from .messages import HttpError, Request, Response
 from .names import check_new_namespace, check_topics_namespace, existing_namespace, plain_topic
 from .route import Routes, TopicPath
@@ -44,17 +43,7 @@ def _actions(request: Request) -> list[str]:
     value = request.json()
     if value is None:
         raise HttpError(400, "Actions should not be null")
-    try:
-        return check_actions(value)
-    except InvalidPermissionError as error:
-        raise HttpError(400, str(error)) from error
-
-
-def _role(role: str) -> str:
-    try:
-        return check_role(role)
-    except InvalidPermissionError as error:
-        raise HttpError(400, str(error)) from error
+    return check_actions(value)
 
 
 async def _change(request: Request, namespace: str, change: Any) -> Response:
@@ -75,13 +64,13 @@ async def of_namespace(request: Request, tenant: str, name: str) -> Response:
     return Response.of_json(part_of(policies, NAMESPACE))
 
 
-@routes.post(f"{IN_NAMESPACE}/{{role}}", needs.namespace("GRANT_PERMISSION"), bodies.ACTIONS)
+@routes.post(f"{IN_NAMESPACE}/{{role}}", needs.namespace("GRANT_PERMISSION"))
 async def grant_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Give a role exactly the actions in the body."""
     namespace, actions = check_new_namespace(tenant, name), _actions(request)
     if namespace not in request.services.topics.namespaces:
         raise HttpError(404, "Topic's namespace does not exist")
-    role = _role(role)
+    check_role(role)
     return await _change(request, namespace, lambda old: grant_namespace(old, role, actions))
 
 
@@ -107,11 +96,7 @@ async def of_subscriptions(request: Request, tenant: str, name: str) -> Response
     return Response.of_json(part_of(policies, SUBSCRIPTION))
 
 
-@routes.post(
-    f"{IN_NAMESPACE}/subscription/{{subscription}}",
-    needs.namespace("GRANT_PERMISSION"),
-    bodies.LIST,
-)
+@routes.post(f"{IN_NAMESPACE}/subscription/{{subscription}}", needs.namespace("GRANT_PERMISSION"))
 async def grant_on_subscription(
     request: Request, tenant: str, name: str, subscription: str
 ) -> Response:
@@ -119,11 +104,8 @@ async def grant_on_subscription(
     if request.json() is None:
         raise HttpError(400, "Roles should not be null")
     namespace = existing_namespace(request, tenant, name)
-    try:
-        roles = check_roles(request.json())
-    except InvalidPermissionError as error:
-        raise HttpError(400, str(error)) from error
-    subscription = _role(subscription)
+    roles = check_roles(request.json())
+    check_role(subscription)
     return await _change(
         request, namespace, lambda old: grant_subscription(old, subscription, roles)
     )
@@ -163,13 +145,13 @@ def _permitted_topic(request: Request, path: TopicPath) -> TopicName:
     return name
 
 
-@routes.post(f"{ON_TOPIC}/{{role}}", needs.tenant_admin(), bodies.ACTIONS)
+@routes.post(f"{ON_TOPIC}/{{role}}", needs.tenant_admin())
 async def grant_on_topic(request: Request, path: TopicPath, role: str) -> Response:
     """Give a role exactly the actions in the body on a topic, with all its partitions."""
     name = _permitted_topic(request, path)
     if request.json() is None:  # As in Pulsar: nothing is granted.
         return Response()
-    return await _set_on_topic(request, name, _role(role), _actions(request))
+    return await _set_on_topic(request, name, check_role(role), _actions(request))
 
 
 @routes.delete(f"{ON_TOPIC}/{{role}}", needs.tenant_admin())

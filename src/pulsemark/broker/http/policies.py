@@ -20,7 +20,7 @@ from ...wire import TopicName
 from ..handlers.checks import check_name
 from ..metrics.internal_stats import stored_index
 from ..policies.catalogue import POLICIES
-from ..policies.policy import InvalidValueError, Levels, Place, Policy, PolicyValueError
+from ..policies.policy import InvalidValueError, Levels, Place, Policy
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
     PROPERTIES,
@@ -35,9 +35,7 @@ from ..policies.pulsar_policies import (
 from ..security import needs
 from ..topics.entry_formats import KAFKA_POLICY
 from ..topics.entry_formats import set_entry_format as change_entry_format
-from . import bodies
-from .bodies import EMPTY
-from .messages import JSON_TYPE, HttpError, Request, Response
+from .messages import EMPTY, JSON_TYPE, HttpError, Request, Response
 from .names import (
     check_new_namespace,
     check_topics_namespace,
@@ -205,8 +203,6 @@ async def _read(request: Request, policy: Policy, place: Place, value: Any) -> A
             policy.check(stored, request.services.config, place is policy.topic)
     except InvalidValueError as error:
         raise HttpError(error.status, place.negative or error.reason) from error
-    except PolicyValueError as error:
-        raise HttpError(error.status, str(error)) from error
     return None if stored is None else _levels(request, policy).parse(stored)
 
 
@@ -216,44 +212,6 @@ def _answer(levels: Levels[Any], place: Place, value: Any) -> Response:
     if value is not None:
         return Response.of_json(levels.show(value))
     return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
-
-
-#: By the names of policies: what Pulsar calls the right to read or write them.
-RIGHTS = {
-    "autoSubscriptionCreation": "AUTO_SUBSCRIPTION_CREATION",
-    "autoTopicCreation": "AUTO_TOPIC_CREATION",
-    "brokerEntryMetadata": "ENTRY_METADATA",
-    "compactionThreshold": "COMPACTION",
-    "deduplication": "DEDUPLICATION",
-    "deduplicationSnapshotInterval": "DEDUPLICATION_SNAPSHOT",
-    "delayedDelivery": "DELAYED_DELIVERY",
-    "dispatchRate": "RATE",
-    "encryptionRequired": "ENCRYPTION",
-    "inactiveTopicPolicies": "INACTIVE_TOPIC",
-    "isAllowAutoUpdateSchema": "SCHEMA_COMPATIBILITY_STRATEGY",
-    "leaderEpochs": "LEADER_EPOCHS",
-    "maxConsumersPerSubscription": "MAX_CONSUMERS",
-    "maxConsumersPerTopic": "MAX_CONSUMERS",
-    "maxMessageSize": "MAX_MESSAGE_SIZE",
-    "maxProducersPerTopic": "MAX_PRODUCERS",
-    "maxSubscriptionsPerTopic": "MAX_SUBSCRIPTIONS",
-    "maxTopicsPerNamespace": "MAX_TOPICS",
-    "maxUnackedMessagesPerConsumer": "MAX_UNACKED",
-    "maxUnackedMessagesPerSubscription": "MAX_UNACKED",
-    "messageTTL": "TTL",
-    "mirrorSources": "MIRROR_SOURCES",
-    "publishRate": "RATE",
-    "replication": "REPLICATION",
-    "retention": "RETENTION",
-    "schemaAutoUpdateCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
-    "schemaCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
-    "schemaValidationEnforced": "SCHEMA_COMPATIBILITY_STRATEGY",
-    "subscribeRate": "RATE",
-    "subscriptionAuthMode": "SUBSCRIPTION_AUTH_MODE",
-    "subscriptionDispatchRate": "RATE",
-    "subscriptionExpirationTime": "SUBSCRIPTION_EXPIRATION_TIME",
-    "subscriptionTypesEnabled": "SUBSCRIPTION_AUTH_MODE",
-}
 
 
 ON_NAMESPACE = (of_namespace, set_for_namespace, unset_for_namespace)
@@ -270,10 +228,9 @@ def _add_routes(policy: Policy) -> None:
             continue
         path = f"{base}/{place.path}"
         show, change, remove = (partial(handler, policy, place) for handler in handlers)
-        read, write = (right(RIGHTS[policy.name], operation) for operation in ("READ", "WRITE"))
-        body = None if place.query else bodies.SETTINGS.get(place.path)
+        read, write = (right(policy.right, operation) for operation in ("READ", "WRITE"))
         routes.get(path, read)(show)
-        routes.append(Route(place.method, path, write, body, change))
+        routes.append(Route(place.method, path, write, change))
         # Without this route the path is that of a bundle to be deleted, as in Pulsar.
         if place.is_removable:
             routes.delete(path, write)(remove)
@@ -303,18 +260,14 @@ async def rate_of(request: Request, path: TopicPath, subscription: str) -> Respo
     return Response(200)
 
 
-@routes.post(RATE, needs.topic_policy("RATE", "WRITE"), bodies.SETTINGS["dispatchRate"])
+@routes.post(RATE, needs.topic_policy("RATE", "WRITE"))
 async def set_rate(request: Request, path: TopicPath, subscription: str) -> Response:
     """Set the dispatch rate of a subscription; an empty body changes nothing."""
     name, value = policy_topic(request, path), request.json()
     check_name("subscription's name", subscription)
     if value is None:
         return Response()
-    try:
-        rate = read_dispatch_rate(value)
-    except PolicyValueError as error:
-        raise HttpError(error.status, str(error)) from error
-    await _revise(request, name, subscription, rate)
+    await _revise(request, name, subscription, read_dispatch_rate(value))
     return Response()
 
 
@@ -427,7 +380,7 @@ async def properties_of_namespace(request: Request, tenant: str, name: str) -> R
     return Response.of_json(_of_namespace(request, _with_properties(request, tenant, name)))
 
 
-@routes.put(f"{NAMESPACE}/properties", needs.tenant_admin(), bodies.TEXTS)
+@routes.put(f"{NAMESPACE}/properties", needs.tenant_admin())
 async def add_to_namespace(request: Request, tenant: str, name: str) -> Response:
     """Add properties to a namespace, or replace some."""
     namespace = policy_namespace(request, tenant, name, PROPERTIES)
@@ -496,7 +449,7 @@ def text_properties(value: object) -> dict[str, str]:
     return found
 
 
-@routes.put(f"{TOPIC}/properties", needs.topic("UPDATE_METADATA"), bodies.TEXTS)
+@routes.put(f"{TOPIC}/properties", needs.topic("UPDATE_METADATA"))
 async def add_to_topic(request: Request, path: TopicPath) -> Response:
     """Add properties to a topic, or replace some."""
     if not request.json():  # As in Pulsar: without properties the topic is not looked for.
@@ -535,10 +488,7 @@ def _given(request: Request) -> Any:
 
 
 def _checked(value: Any) -> Any:
-    try:
-        return read_properties(value) or None
-    except PolicyValueError as error:
-        raise HttpError(error.status, str(error)) from error
+    return read_properties(value) or None
 
 
 def _text(value: str | None) -> Response:

@@ -15,7 +15,6 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..security.needs import Need, Scope
-from .bodies import Kind
 from .messages import Request, Response
 
 __all__ = [
@@ -73,7 +72,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Method, path template, permission, kind of body and handler.
+    """Method, path template, permission and handler.
 
     The handler gets the request and the values of the template's names, in order; those that name
     a topic are one `TopicPath`, with the path's domain; a path without one is a stored topic's.
@@ -83,8 +82,6 @@ class Route:
     path: str
     #: What it needs of its client: checked before the handler runs.
     permission: Need
-    #: The kind of JSON that its body has: checked before the handler runs. None: any, or no body.
-    body: Kind | None
     handler: Handler
     _parts: tuple[str, ...] = field(init=False, default=())
 
@@ -169,25 +166,25 @@ H = TypeVar("H", bound=Handler)
 class Routes(list[Route]):
     """The routes of one module. Their arguments are those of `Route`."""
 
-    def get(self, path: str, permission: Need, body: Kind | None = None) -> Callable[[H], H]:
+    def get(self, path: str, permission: Need) -> Callable[[H], H]:
         """The decorated handler answers GET."""
-        return self._to("GET", path, permission, body)
+        return self._to("GET", path, permission)
 
-    def post(self, path: str, permission: Need, body: Kind | None = None) -> Callable[[H], H]:
+    def post(self, path: str, permission: Need) -> Callable[[H], H]:
         """The decorated handler answers POST."""
-        return self._to("POST", path, permission, body)
+        return self._to("POST", path, permission)
 
-    def put(self, path: str, permission: Need, body: Kind | None = None) -> Callable[[H], H]:
+    def put(self, path: str, permission: Need) -> Callable[[H], H]:
         """The decorated handler answers PUT."""
-        return self._to("PUT", path, permission, body)
+        return self._to("PUT", path, permission)
 
-    def delete(self, path: str, permission: Need, body: Kind | None = None) -> Callable[[H], H]:
+    def delete(self, path: str, permission: Need) -> Callable[[H], H]:
         """The decorated handler answers DELETE."""
-        return self._to("DELETE", path, permission, body)
+        return self._to("DELETE", path, permission)
 
-    def _to(self, method: str, path: str, permission: Need, body: Kind | None) -> Callable[[H], H]:
+    def _to(self, method: str, path: str, permission: Need) -> Callable[[H], H]:
         def add(handler: H) -> H:
-            self.append(Route(method, path, permission, body, handler))
+            self.append(Route(method, path, permission, handler))
             return handler
 
         return add

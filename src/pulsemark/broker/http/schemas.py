@@ -22,9 +22,9 @@ from ..topics.schema_definitions import (
     stored_data,
 )
 from ..topics.schemas import SchemaVersion, version_bytes
-from . import bodies
 from .messages import HTML_TYPE, HttpError, Request, Response, error_page, html_page
 from .names import long_value
+from .policies import text_properties
 from .route import Routes, TopicPath
 
 __all__ = ["routes"]
@@ -86,7 +86,7 @@ async def metadata(request: Request, path: TopicPath) -> Response:
     return Response.of_json({"index": rows, "info": rows[-1]})
 
 
-@routes.post(f"{BASE}/schema", needs.topic("PRODUCE"), bodies.SCHEMA)
+@routes.post(f"{BASE}/schema", needs.topic("PRODUCE"))
 async def register(request: Request, path: TopicPath) -> Response:
     """Register the schema of the body, and answer with its version."""
     name = _name(path)
@@ -115,7 +115,7 @@ async def delete(request: Request, path: TopicPath) -> Response:
     return Response.of_json({"version": number})
 
 
-@routes.post(f"{BASE}/compatibility", needs.topic("GET_METADATA"), bodies.SCHEMA)
+@routes.post(f"{BASE}/compatibility", needs.topic("GET_METADATA"))
 async def compatibility(request: Request, path: TopicPath) -> Response:
     """Whether the schema of the body could be registered now."""
     name, services = _name(path), request.services
@@ -136,7 +136,7 @@ async def compatibility(request: Request, path: TopicPath) -> Response:
     return Response.of_json(answer, 202)
 
 
-@routes.post(f"{BASE}/version", needs.topic("GET_METADATA"), bodies.SCHEMA)
+@routes.post(f"{BASE}/version", needs.topic("GET_METADATA"))
 async def version_of(request: Request, path: TopicPath) -> Response:
     """The version of the schema of the body; -1 if the topic does not have it."""
     name = _name(path)
@@ -162,12 +162,16 @@ def _check_tenant(request: Request, tenant: str) -> None:
 def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
     """The schema of the body: {"type": ..., "schema": ..., "properties": {...}}.
 
-    The body's types have been checked (`bodies`).
+    Raises `HttpError` 400, `InvalidSchemaError`.
     """
-    body = request.json()
+    body = request.json_object()
     if body is None:
         raise HttpError(400, NO_PAYLOAD)
-    text, kind, properties = body.get("schema"), body.get("type"), body.get("properties") or {}
+    text, kind, properties = (
+        body.get("schema"),
+        body.get("type"),
+        text_properties(body.get("properties")),
+    )
     if kind is None and (checks_type_first or text is not None):
         raise HttpError(400, "type is missing")
     if text is None:

@@ -16,7 +16,6 @@ from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import is_replicated, mark_replicated
 from ..topics.registry import creates
 from ..topics.topic import Topic
-from . import bodies
 from .messages import HttpError, Request, Response
 from .names import (
     after,
@@ -46,7 +45,7 @@ async def list_subscriptions(request: Request, path: TopicPath) -> Response:
     return await Response.of_long_json(names, request.services.topics.turns)
 
 
-@routes.put(SUBSCRIPTION, needs.topic("SUBSCRIBE"), bodies.PLACE)
+@routes.put(SUBSCRIPTION, needs.topic("SUBSCRIBE"))
 async def create_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Create a subscription at the message id in the body; without a body at the end.
 
@@ -118,7 +117,7 @@ async def reset_to_time(request: Request, path: TopicPath, name: str, time: str)
     return Response()
 
 
-@routes.post(f"{SUBSCRIPTION}/resetcursor", needs.topic("RESET_CURSOR"), bodies.PLACE)
+@routes.post(f"{SUBSCRIPTION}/resetcursor", needs.topic("RESET_CURSOR"))
 async def reset_to_position(request: Request, path: TopicPath, name: str) -> Response:
     """Move a subscription to the message id in the body; with `excluded` to the one after it."""
     what = "Reset-cursor at position is not allowed for partitioned-topic"
@@ -139,7 +138,7 @@ async def properties(request: Request, path: TopicPath, name: str) -> Response:
     return Response.of_json({key: v for one in found for key, v in one.properties.items()})
 
 
-@routes.put(f"{SUBSCRIPTION}/properties", needs.topic("SUBSCRIBE"), bodies.TEXTS)
+@routes.put(f"{SUBSCRIPTION}/properties", needs.topic("SUBSCRIBE"))
 async def set_properties(request: Request, path: TopicPath, name: str) -> Response:
     """Replace a subscription's properties."""
     given = _properties_in(request.json())
@@ -162,7 +161,7 @@ async def replicated(request: Request, path: TopicPath, name: str) -> Response:
     return Response.of_json({one.topic.name: is_replicated(one) for one in found})
 
 
-@routes.post(REPLICATED, needs.topic("SET_REPLICATED_SUBSCRIPTION_STATUS"), bodies.BOOLEAN)
+@routes.post(REPLICATED, needs.topic("SET_REPLICATED_SUBSCRIPTION_STATUS"))
 async def set_replicated(request: Request, path: TopicPath, name: str) -> Response:
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
     wanted = boolean("replicated", request.json())

@@ -13,7 +13,7 @@ from ...wire import TopicName
 from ..errors import RefusedError
 from ..metrics.internal_stats import internal_stats, managed_ledger_info
 from ..metrics.stats import Pieces, StatsOptions, sum_of_partitions, topic_stats
-from ..policies.policy import UnreadableValueError, integer
+from ..policies.policy import integer
 from ..policies.pulsar_policies import PROPERTIES
 from ..security import needs
 from ..topics.registry import (
@@ -25,9 +25,7 @@ from ..topics.registry import (
     partitions_created,
 )
 from ..topics.topic import Topic, TopicInUseError
-from . import bodies
-from .bodies import EMPTY, METADATA_TYPE
-from .messages import JSON_TYPE, HttpError, Request, Response
+from .messages import EMPTY, JSON_TYPE, HttpError, Request, Response
 from .names import (
     boundaries_of,
     bundle_of,
@@ -61,6 +59,8 @@ __all__ = [
 ]
 
 routes = Routes()
+#: The content type of a number of partitions with properties.
+METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
 LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 
@@ -76,7 +76,7 @@ async def list_topics(request: Request, domain: str, tenant: str, namespace: str
     return await Response.of_long_json(shown, request.services.topics.turns)
 
 
-@routes.put(TOPIC, needs.namespace("CREATE_TOPIC"), bodies.TEXTS)
+@routes.put(TOPIC, needs.namespace("CREATE_TOPIC"))
 async def create_topic(request: Request, path: TopicPath) -> Response:
     """Create a topic without partitions; the body may have properties."""
     topics = request.services.topics
@@ -165,7 +165,7 @@ async def _create_if_absent(request: Request, name: TopicName) -> None:
         await topics.create_partitioned(name, count)
 
 
-@routes.put(f"{TOPIC}/partitions", needs.topic_policy("PARTITION", "WRITE"), bodies.INT)
+@routes.put(f"{TOPIC}/partitions", needs.topic_policy("PARTITION", "WRITE"))
 async def create_partitioned(request: Request, path: TopicPath) -> Response:
     """Create a partitioned topic; the body is the number of partitions."""
     topics = request.services.topics
@@ -188,14 +188,14 @@ async def create_partitioned(request: Request, path: TopicPath) -> Response:
 def _metadata(request: Request) -> tuple[int, dict[str, str]]:
     """The body: a number of partitions, or an object with it and with properties."""
     if request.headers.get("content-type", "").startswith(METADATA_TYPE):
-        body = request.json()
-        if not isinstance(body, dict):
-            raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
-        return _int(body.get("partitions", 0)), text_properties(body.get("properties"))
+        body = request.json_object() or {}
+        return integer("partitions", body.get("partitions", 0)), text_properties(
+            body.get("properties")
+        )
     return _count(request), {}
 
 
-@routes.post(f"{TOPIC}/partitions", needs.topic_policy("PARTITION", "WRITE"), bodies.INT)
+@routes.post(f"{TOPIC}/partitions", needs.topic_policy("PARTITION", "WRITE"))
 async def update_partitions(request: Request, path: TopicPath) -> Response:
     """Add partitions."""
     topics = request.services.topics
@@ -263,14 +263,7 @@ async def list_partitioned(request: Request, domain: str, tenant: str, namespace
 def _count(request: Request) -> int:
     if not request.body.strip():
         raise HttpError(400, EMPTY, text_type=JSON_TYPE)
-    return _int(request.json())
-
-
-def _int(value: object) -> int:
-    try:
-        return integer("partitions", value)
-    except UnreadableValueError as error:
-        raise HttpError(400, str(error), text_type="text/plain") from error
+    return integer("partitions", request.json())
 
 
 def _check_count(request: Request, count: int) -> None:
