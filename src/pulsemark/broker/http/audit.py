@@ -19,8 +19,6 @@ from .messages import HttpError, Request, Response
 from .names import open_one_log
 from .route import TOPIC, Routes, TopicPath
 
-__all__ = ["routes"]
-
 routes = Routes()
 
 

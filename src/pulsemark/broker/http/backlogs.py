@@ -43,8 +43,6 @@ from .names import (
 from .policies import policy_namespace, policy_topic
 from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Routes, TopicPath
 
-__all__ = ["routes"]
-
 routes = Routes()
 
 

@@ -37,9 +37,6 @@ from .route import BUNDLE, NAMESPACE, Routes
 if TYPE_CHECKING:
     from ..ownership import Cluster
 
-
-__all__ = ["routes"]
-
 routes = Routes()
 ONE = "/admin/v2/tenants/{tenant}"
 

@@ -17,11 +17,9 @@ from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from .messages import HttpError, Request, Response
-from .names import namespace_name, topics_in_bundle, why_absent
+from .names import check_no_partition, namespace_name, topics_in_bundle, why_absent
 from .route import Route, Routes, TopicPath
-from .topics import NOT_PARTITIONED, check_no_partition, stats_options
-
-__all__ = ["routes"]
+from .topics import NOT_PARTITIONED, stats_options
 
 routes = Routes()
 DOMAIN = "non-persistent"

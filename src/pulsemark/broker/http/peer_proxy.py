@@ -26,13 +26,6 @@ from .route import Route
 if TYPE_CHECKING:
     from .route import Route
 
-__all__ = [
-    "check_unused_elsewhere",
-    "elsewhere",
-    "found_topic",
-    "redirect",
-    "send_on",
-]
 
 CALL_TIMEOUT_S = 30.0
 MAX_HOPS = 5

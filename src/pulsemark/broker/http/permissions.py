@@ -29,8 +29,6 @@ from .messages import HttpError, Request, Response
 from .names import check_new_namespace, check_topics_namespace, existing_namespace, plain_topic
 from .route import Routes, TopicPath
 
-__all__ = ["routes"]
-
 routes = Routes()
 NAMESPACES = "/admin/v2/namespaces/{tenant}/{namespace}"
 IN_NAMESPACE = f"{NAMESPACES}/permissions"

@@ -48,8 +48,6 @@ from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
 if TYPE_CHECKING:
     from ..topics.registry import Topics
 
-__all__ = ["policy_namespace", "policy_topic", "properties_of", "routes", "text_properties"]
-
 routes = Routes()
 RATE = f"{TOPIC}/{{subscription}}/dispatchRate"
 ENTRY_FORMAT = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/entryFormat"

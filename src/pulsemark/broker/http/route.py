@@ -17,18 +17,6 @@ from typing import NamedTuple, TypeVar
 from ..security.needs import Need, Scope
 from .messages import Request, Response
 
-__all__ = [
-    "BUNDLE",
-    "DOMAINS",
-    "NAMESPACE",
-    "SUBSCRIPTION",
-    "TOPIC",
-    "Handler",
-    "Route",
-    "Routes",
-    "TopicPath",
-]
-
 #: Where the paths of most routes begin.
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 BUNDLE = f"{NAMESPACE}/{{bundle}}"

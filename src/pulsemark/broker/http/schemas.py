@@ -27,8 +27,6 @@ from .names import long_value
 from .policies import text_properties
 from .route import Routes, TopicPath
 
-__all__ = ["routes"]
-
 routes = Routes()
 BASE = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 

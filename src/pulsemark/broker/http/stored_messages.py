@@ -41,8 +41,6 @@ from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import check_topics_namespace, int_value, long_value, open_one_log, open_topic
 from .route import TOPIC, Routes, TopicPath
 
-__all__ = ["routes"]
-
 routes = Routes()
 ENTRY = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}"
 

@@ -31,8 +31,6 @@ from .names import (
 from .policies import text_properties
 from .route import SUBSCRIPTION, TOPIC, Routes, TopicPath
 
-__all__ = ["routes"]
-
 routes = Routes()
 REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
 

@@ -50,14 +50,6 @@ if TYPE_CHECKING:
     from ..ownership import Found
     from ..services import Services
 
-
-__all__ = [
-    "NOT_PARTITIONED",
-    "check_no_partition",
-    "routes",
-    "stats_options",
-]
-
 routes = Routes()
 #: The content type of a number of partitions with properties.
 METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
