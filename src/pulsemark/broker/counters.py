@@ -20,23 +20,6 @@ from typing import Protocol
 
 from .storage import CacheFigures
 
-__all__ = [
-    "ENTRY_SIZE_LIMITS_BYTES",
-    "WRITE_LATENCY_LIMITS_MS",
-    "CacheFigures",
-    "CacheMeter",
-    "CompactionFigures",
-    "CompactionStatus",
-    "DropMeter",
-    "Flow",
-    "Flows",
-    "Histogram",
-    "RateMeter",
-    "Rates",
-    "TopicCleaning",
-    "TopicCounters",
-]
-
 #: Upper bounds of Pulsar's storage write latency buckets; one more bucket has larger values.
 WRITE_LATENCY_LIMITS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
 #: Upper bounds of Pulsar's entry size buckets; one more bucket has larger values.

@@ -15,27 +15,6 @@ from ..ledger import ManagedLedger, Position
 from .records import Work
 from .sasl import Claim
 
-__all__ = [
-    "NO_NODE",
-    "AccessPort",
-    "AdmissionPort",
-    "Admitted",
-    "Alone",
-    "Budget",
-    "ClusterPort",
-    "Counters",
-    "Figures",
-    "KafkaOptions",
-    "Memory",
-    "Node",
-    "OpenTopic",
-    "Ports",
-    "Publisher",
-    "TopicsPort",
-    "Turns",
-    "reachable",
-]
-
 
 class Counters(Protocol):
     """A topic's counts, as the broker's statistics show them."""

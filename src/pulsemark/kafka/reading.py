@@ -53,8 +53,6 @@ from .records import (
 )
 from .records.layout import MAX_MAGIC, stored_magic
 
-__all__ = ["Asked", "Conversions", "NeedsThreadError", "PartitionsReader", "Read", "ShownEntries"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

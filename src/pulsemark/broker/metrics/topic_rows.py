@@ -326,8 +326,6 @@ T = TypeVar("T", int, float)
 #: The counts of a histogram's buckets, and the sum of its values.
 Buckets: TypeAlias = tuple[list[int], float]
 
-__all__ = ["NamespaceRows", "TopicRow", "families_of_rows", "number_of", "row_of"]
-
 LATENCY_BUCKETS = [
     *(f"le_{limit:g}".replace(".", "_") for limit in WRITE_LATENCY_LIMITS_MS),
     "overflow",

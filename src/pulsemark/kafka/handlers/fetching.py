@@ -33,8 +33,6 @@ from ..protocol import RECORDS_MARK, Request
 from ..reading import Asked, PartitionsReader, Read, ShownEntries
 from ..records import max_magic_of
 
-__all__ = ["AT_ONCE_PARTITIONS", "HANDLERS", "FetchWork"]
-
 log = logging.getLogger(__name__)
 
 INT_MAX = 2**31 - 1

@@ -41,8 +41,6 @@ from ..records import (
 from ..records.layout import LEAST_SIZE_BYTES, LOG_OVERHEAD_BYTES
 from ..topic_settings import is_name
 
-__all__ = ["AT_ONCE_PARTS", "HANDLERS", "Part", "Publish"]
-
 log = logging.getLogger(__name__)
 
 ACKS = (-1, 0, 1)
