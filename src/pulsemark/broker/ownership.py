@@ -108,6 +108,9 @@ class Cluster(Protocol):
     def problems(self) -> list[str]:
         """What keeps other brokers of the same command from serving, a sentence each."""
 
+    def bad_copies(self) -> dict[str, int]:
+        """How many damaged copies of entries each bookie has sent to this broker."""
+
     def follow(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of what this broker owns."""
 
