@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -234,14 +235,15 @@ def test_a_second_compaction_leaves_the_first_alone(
     topics = [folder.topic(f"t{number}") for number in range(4)]
     for topic in topics:
         fill(topic, folder, seed=5, entries=10)
-    target, written = tmp_path / "o[1]", CompactReader._written
+    target, read = tmp_path / "o[1]", CompactReader.read
 
-    def beside(*arguments: Any) -> Any:
-        with pytest.raises(OptionError, match="another compaction"):
-            compact_to_table(folder.in_process(), folder.path, target)
-        return written(*arguments)
+    def beside(reader: CompactReader, partition: Any) -> Iterator[Any]:
+        for written in read(reader, partition):
+            with pytest.raises(OptionError, match="another compaction"):
+                compact_to_table(folder.in_process(), folder.path, target)
+            yield written
 
-    monkeypatch.setattr(CompactReader, "_written", beside)
+    monkeypatch.setattr(CompactReader, "read", beside)
     assert len(compact_to_table(folder.in_process(), folder.path, target)) == 4
     assert {row["__topic"] for row in rows_of(target)} == {topic.name for topic in topics}
     assert not [path.name for path in target.iterdir() if path.suffix != ".parquet"]
