@@ -107,6 +107,9 @@ class Cluster(Protocol):
     async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
         """Where a broker's seek service is; None: no such broker runs. Raises RefusedError."""
 
+    def problems(self) -> list[str]:
+        """What keeps other brokers of the same command from serving, a sentence each."""
+
     def follow(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of what this broker owns."""
 

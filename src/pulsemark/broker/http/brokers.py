@@ -72,8 +72,11 @@ async def leader(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """Check that the disk accepts writes, with a write to the catalog."""
-    key = "health" if request.services.cluster is None else f"health {_address(request)}"
+    """Check that the disk accepts writes, with a write to the catalog, and that all workers run."""
+    cluster = request.services.cluster
+    key = "health" if cluster is None else f"health {_address(request)}"
+    if cluster is not None and (problems := cluster.problems()):
+        raise HttpError(503, "; ".join(problems))
     try:
         await request.services.topics.catalog_writer.put("broker", key, b"ok")
     except (OSError, LedgerError) as error:

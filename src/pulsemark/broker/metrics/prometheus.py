@@ -301,6 +301,8 @@ def broker_figures(services: Services) -> Iterator[Figure]:
     )
     health = 1 if services.storage.is_healthy else 0
     yield "pulsar_health", "1: well", {**broker, "metric": "broker_health"}, health
+    away = 0 if services.cluster is None else len(services.cluster.problems())
+    yield "pulsemark_workers_away", "Other workers that hang or do not run", {}, away
     version = {"version": SERVER_VERSION, "commit": ""}
     yield "pulsar_version_info", "The broker's version", version, 1
     for metric in _PROCESS.collect():
