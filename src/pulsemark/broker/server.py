@@ -102,7 +102,8 @@ class Broker:
 
     #: How it reaches its data folder; None: the operating system. The test kit's broker sets it.
     files: Files | None = None
-    #: What answers requests below `TEST_PATH`; None: nothing is there. The test kit's broker sets it.
+    #: What answers requests below `http.connection.TEST_PATH`; None: nothing is there. The test
+    #: kit's broker sets it.
     test_controls: Answer | None = None
 
     def __init__(

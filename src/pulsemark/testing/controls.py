@@ -3,7 +3,7 @@
     GET    /pulsemark/test                    what there is
     GET    /pulsemark/test/clock              {"now_ms": ..., "now": "2026-03-01T14:05:00Z"}
     PUT    /pulsemark/test/clock              {"now_ms": N} or {"now": "..."}
-    POST   /pulsemark/test/clock/advance      {"days", "hours", "minutes", "seconds", "by_ms"}: added up
+    POST   /pulsemark/test/clock/advance      {"days", "hours", "minutes", "seconds", "by_ms"}
     GET    /pulsemark/test/faults             those that are installed, with how often they struck
     POST   /pulsemark/test/faults             {"fault": "failing_sends", "topic": ..., "times": ...}
     DELETE /pulsemark/test/faults             all of them
@@ -11,12 +11,13 @@
     DELETE /pulsemark/test/connections        break all connections of clients
     POST   /pulsemark/test/fence?topic=T      take a topic from its producers
     GET    /pulsemark/test/messages?topic=T   what was published; ?value=, key=: those that fit
-    POST   /pulsemark/test/assertions         {"topic", "value", "key", "properties", "count", "timeout_ms"}
+    POST   /pulsemark/test/assertions         {"topic", "value", "key", "properties", "count"}
     POST   /pulsemark/test/reset              forget topics, groups and faults; the machine's time
     POST   /pulsemark/test/kill               end the process as kill -9 does
 
 An answer to a change of the clock comes when everything that is then due is done. A wrong option is
-answered with 400 and {"reason": ...}, an assertion that fails with 417 and what the topic has.
+answered with 400 and {"reason": ...}, an assertion that fails with 417 and what the topic has; with
+"timeout_ms" an assertion waits so long until it holds.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ import base64
 import hmac
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import MISSING, fields
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from ..broker import Broker
@@ -36,6 +37,7 @@ from ..wire import InvalidTopicNameError, TopicName
 from .broker import before_clock_moves, clock_moved, messages_of_topic
 from .clock import SettableClock
 from .faults import (
+    TEST_PATH,
     Crashing,
     DelayingSends,
     FailingDisk,
@@ -49,11 +51,12 @@ from .faults import (
 )
 from .inspection import StoredMessage, fitting, shown_last
 
-__all__ = ["FAULTS", "TestControls", "fault_of"]
+__all__ = ["TestControls", "fault_of"]
 
-PATH = "/pulsemark/test"
 POLL_S = 0.02
 MAX_TIMEOUT_MS = 60_000
+#: The end of the year 9998.
+MAX_TIME_MS = 253_370_764_799_999
 STEPS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000, "by_ms": 1}
 #: The kind of JSON of each option of a fault.
 KINDS: dict[str, tuple[type, ...]] = {
@@ -64,30 +67,16 @@ Handler = Callable[..., Awaitable[Response]]
 
 
 def fault_kinds() -> dict[str, type[Fault]]:
-    """The faults by the names of the methods of `Faults`. Kafka's need kafka-python."""
-    found: dict[str, type[Fault]] = {
-        "crashing": Crashing,
-        "delaying_sends": DelayingSends,
-        "failing_disk": FailingDisk,
-        "failing_sends": FailingSends,
-        "losing_receipts": LosingReceipts,
-        "pausing_delivery": PausingDelivery,
-        "refusing_connections": RefusingConnections,
-    }
-    try:
+    """The faults by name. Kafka's need kafka-python."""
+    found: list[type[Fault]] = [
+        Crashing, DelayingSends, FailingDisk, FailingSends, LosingReceipts, PausingDelivery,
+        RefusingConnections,
+    ]  # fmt: skip
+    with suppress(ImportError):
         from .kafka_faults import FailingKafka, LosingKafkaAnswers
-    except ImportError:
-        return found
-    return found | {"failing_kafka": FailingKafka, "losing_kafka_answers": LosingKafkaAnswers}
 
-
-def options_of(kind: type[Fault]) -> dict[str, Any]:
-    """The options of a fault, with their defaults."""
-    return {
-        each.name: None if each.default is MISSING else each.default
-        for each in fields(kind)
-        if each.init and not each.name.startswith("_")
-    }
+        found += [FailingKafka, LosingKafkaAnswers]
+    return {kind.name: kind for kind in found}
 
 
 def fault_of(wanted: dict[str, Any]) -> Fault:
@@ -97,7 +86,7 @@ def fault_of(wanted: dict[str, Any]) -> Fault:
     name = options.pop("fault", None)
     if name not in kinds:
         raise ValueError(f"fault={name!r}: must be one of {', '.join(sorted(kinds))}")
-    known = options_of(kinds[name])
+    known = kinds[name].options()
     for option, value in options.items():
         if option not in known:
             raise ValueError(f"{name} has no option {option!r}; it has {', '.join(known)}")
@@ -140,7 +129,7 @@ class TestControls:
         }
 
     async def __call__(self, request: Request) -> Response:
-        """Answer a request below `PATH`. Raises HttpError."""
+        """Answer a request below `TEST_PATH`. Raises HttpError."""
         if self._token is not None:
             given = request.headers.get("authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(given.encode(), self._token.encode()):
@@ -153,17 +142,19 @@ class TestControls:
         if handler is None:
             methods = [method for method, known in self._routes if known == path]
             if methods:
-                raise HttpError(405, f"{PATH}/{path} has {', '.join(methods)}")
-            raise HttpError(404, f"{PATH}/{path}: there is no such route; GET {PATH} lists them")
+                raise HttpError(405, f"{TEST_PATH}/{path} has {', '.join(methods)}")
+            raise HttpError(
+                404, f"{TEST_PATH}/{path}: there is no such route; GET {TEST_PATH} lists them"
+            )
         try:
             return await handler(request)
         except (ValueError, TypeError, OverflowError, InvalidTopicNameError) as error:
             raise HttpError(400, str(error)) from error
 
     async def _get_all(self, _: Request) -> Response:
-        routes = [f"{method} {PATH}/{path}".rstrip("/") for method, path in self._routes]
-        faults = {name: options_of(kind) for name, kind in fault_kinds().items()}
-        routes.append(f"DELETE {PATH}/faults/ID")
+        routes = [f"{method} {TEST_PATH}/{path}".rstrip("/") for method, path in self._routes]
+        faults = {name: kind.options() for name, kind in fault_kinds().items()}
+        routes.append(f"DELETE {TEST_PATH}/faults/ID")
         return Response.of_json({"routes": sorted(routes), "faults": faults})
 
     # -- clock ----------------------------------------------------------------------------------
@@ -185,23 +176,31 @@ class TestControls:
     async def _set_clock(self, request: Request) -> Response:
         given = _object(request, {"now_ms": int, "now": str})
         if len(given) != 1:
-            raise ValueError("the body must have now_ms (milliseconds since 1970) or now (ISO 8601)")
+            raise ValueError(
+                "the body must have now_ms (milliseconds since 1970) or now (ISO 8601)"
+            )
         now = given.get("now_ms")
         if now is None:
             now = datetime.fromisoformat(given["now"])
-        return await self._moved(lambda: self._clock.set(now))
+            if now.tzinfo is None:
+                raise ValueError(f"now={given['now']!r}: has no time zone, such as Z")
+        now_ms = now if isinstance(now, int) else round(now.timestamp() * 1000)
+        return await self._moved(lambda: now_ms)
 
     async def _advance(self, request: Request) -> Response:
         given = _object(request, dict.fromkeys(STEPS, (int, float)))
         if not given:
             raise ValueError(f"the body must have one or more of {', '.join(STEPS)}")
         step_ms = round(sum(value * STEPS[unit] for unit, value in given.items()))
-        return await self._moved(lambda: self._clock.advance(by_ms=step_ms))
+        return await self._moved(lambda: self._clock.now_ms() + step_ms)
 
-    async def _moved(self, move: Callable[[], object]) -> Response:
+    async def _moved(self, to_ms: Callable[[], int]) -> Response:
         async with self._moving:
             await before_clock_moves(self._broker.services)
-            move()
+            now_ms = to_ms()
+            if not 0 <= now_ms <= MAX_TIME_MS:
+                raise ValueError(f"{now_ms} ms since 1970: must be from 0 to {MAX_TIME_MS}")
+            self._clock.set(now_ms)
             await clock_moved(self._broker.services)
         return self._time()
 
@@ -272,18 +271,21 @@ class TestControls:
         await self._remove_all(request)
         self._broker.drop_connections()
         await forget_all(self._broker)
-        return await self._moved(lambda: self._clock.set(time.time_ns() // 1_000_000))
+        return await self._moved(lambda: time.time_ns() // 1_000_000)
 
 
 async def forget_all(broker: Broker) -> None:
     """Delete all topics, with their subscriptions, and the offsets of Kafka's groups."""
     topics, kafka = broker.services.topics, broker.services.kafka
-    for text in tuple(topics.partitioned.names()):
-        await topics.delete_partitioned(TopicName.parse(text), force=True)
+    for namespace in tuple(topics.namespaces):
+        for text in topics.partitioned.in_namespace(namespace):
+            await topics.delete_partitioned(TopicName.parse(text), force=True)
     for text in tuple(topics.names.snapshot()):
         await topics.delete(TopicName.parse(text), force=True)
     if kafka is not None:
-        await asyncio.gather(*(kafka.offsets.dropping(name, None) for name in kafka.offsets.groups()))
+        await asyncio.gather(
+            *(kafka.offsets.dropping(name, None) for name in kafka.offsets.groups())
+        )
 
 
 def _object(request: Request, kinds: dict[str, Any] | None) -> dict[str, Any]:
@@ -309,10 +311,8 @@ def _topic(request: Request) -> str:
 
 
 def _shown(number: int, fault: Fault) -> dict[str, Any]:
-    name = next(name for name, kind in fault_kinds().items() if type(fault) is kind)
     counts = {each: getattr(fault, each) for each in ("calls", "hits") if hasattr(fault, each)}
-    options = {each: getattr(fault, each) for each in options_of(type(fault))}
-    return {"id": number, "fault": name, **options, **counts}
+    return {"id": number, **fault.to_json(), **counts}
 
 
 def _message(stored: StoredMessage) -> dict[str, Any]:

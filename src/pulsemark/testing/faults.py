@@ -16,21 +16,22 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import random
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
 
 from ..broker import Broker, BrokerConfig
 from ..broker.handlers import handle_command, handle_sends, handle_unsupported
 from ..broker.services import Services, Session
 from ..ledger import MemoryFolder
 from ..metadata.partition_names import partition_of
-from ..proto.pulsar_api_pb2 import ServerError
+from ..proto.pulsar_api_pb2 import ProducerAccessMode, ServerError
 from ..wire import Sends, TopicName, commands
 from .faulty_files import FaultyFiles
 
@@ -52,6 +53,8 @@ __all__ = [
     "Some",
 ]
 
+#: Where the routes of `controls` are.
+TEST_PATH = "/pulsemark/test"
 DiskError = Literal["EIO", "ENOSPC"]
 WRITES = ("pwritev", "fdatasync", "fsync")
 
@@ -60,16 +63,34 @@ WRITES = ("pwritev", "fdatasync", "fsync")
 class Fault:
     """Something that goes wrong while it is installed. Its fields are its options."""
 
+    name: ClassVar[str]
+    """That of the method of `Faults`."""
+
     def begin(self, broker: FaultyBroker) -> None:
         """It was installed. On the broker's loop, as `end`."""
 
     def end(self, broker: FaultyBroker) -> None:
         """It was removed."""
 
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """The names of its options, with their defaults."""
+        return {
+            each.name: None if each.default is MISSING else each.default
+            for each in fields(cls)
+            if each.init and not each.name.startswith("_")
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """As `controls.fault_of` takes it."""
+        return {"fault": self.name, **{each: getattr(self, each) for each in self.options()}}
+
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class RefusingConnections(Fault):
     """All connections break, and each new one. HTTP goes on."""
+
+    name = "refusing_connections"
 
     def begin(self, broker: FaultyBroker) -> None:
         """Break those that exist."""
@@ -79,6 +100,8 @@ class RefusingConnections(Fault):
 @dataclass(eq=False, slots=True, kw_only=True)
 class DelayingSends(Fault):
     """What clients publish is handled later."""
+
+    name = "delaying_sends"
 
     delay_ms: int | None = None
     """None: when the fault is removed."""
@@ -105,6 +128,8 @@ class DelayingSends(Fault):
 class PausingDelivery(Fault):
     """Consumers of open subscriptions get nothing."""
 
+    name = "pausing_delivery"
+
     topic: str | None = None
     """None: of all topics."""
     subscription: str | None = None
@@ -129,6 +154,8 @@ class PausingDelivery(Fault):
 @dataclass(eq=False, slots=True, kw_only=True)
 class FailingDisk(Fault):
     """Writes and syncs of entries fail."""
+
+    name = "failing_disk"
 
     error: str = "EIO"
 
@@ -187,7 +214,7 @@ class Some(Fault):
         self.calls += 1
         if self.calls < self.on_call or (self.times is not None and self.hits >= self.times):
             return False
-        if self.probability < 1 and random.random() >= self.probability:
+        if self.probability < 1 and random.random() >= self.probability:  # noqa: S311 - a fault
             return False
         self.hits += 1
         return True
@@ -196,6 +223,8 @@ class Some(Fault):
 @dataclass(eq=False, slots=True, kw_only=True)
 class FailingSends(Some):
     """Messages are answered with SEND_ERROR and not stored."""
+
+    name = "failing_sends"
 
     error: str = "PersistenceError"
     """The name of a `ServerError`."""
@@ -209,6 +238,8 @@ class FailingSends(Some):
 class LosingReceipts(Some):
     """Messages are stored, and then the connection breaks without a receipt."""
 
+    name = "losing_receipts"
+
     lost: set[tuple[str, str, bytes]] = field(default_factory=set, init=False)
     """Topic, producer and bytes of messages whose receipt was lost. When they are sent again,
     their receipt arrives: a client whose every receipt is lost sends for ever."""
@@ -220,6 +251,8 @@ POINTS = ("before_append", "after_append")
 @dataclass(eq=False, slots=True, kw_only=True)
 class Crashing(Some):
     """The broker's process ends as by kill -9, while it publishes a message. Only over HTTP."""
+
+    name = "crashing"
 
     point: str = "after_append"
     """`before_append`: nothing of the message is stored. `after_append`: it is durable, and its
@@ -504,7 +537,7 @@ class FaultySession(Session):
 
     def _refusal(self, event: Sends, name: str) -> bytes:
         """A SEND_ERROR after which the client gives the message up."""
-        error = cast("int", ServerError.Value(name))
+        error: int = ServerError.Value(name)
         sequence_id = event.sequence_ids[0]
         for client, final in FINAL_ERRORS.items():
             if self.client_version.startswith(client):
@@ -536,6 +569,9 @@ FAULTY_COMMANDS = FaultyCommands()
 
 F = TypeVar("F", bound=Fault)
 
+#: A number is given once in a process: a fault that ended with its broker is not taken for another.
+NUMBERS = itertools.count(1)
+
 
 class FaultyBroker(Broker):
     """A broker of the test kit."""
@@ -547,17 +583,16 @@ class FaultyBroker(Broker):
         super().__init__(config)
         #: The faults that are installed, by number.
         self.installed: dict[int, Fault] = {}
-        self._installed_count = 0
         self.files: FaultyFiles | None = None
         if self.config.storage == "files":
             self.files = FaultyFiles()
 
     def install(self, fault: Fault) -> int:
         """Let it go wrong from now on; its number."""
-        self._installed_count += 1
+        number = next(NUMBERS)
         fault.begin(self)
-        self.installed[self._installed_count] = fault
-        return self._installed_count
+        self.installed[number] = fault
+        return number
 
     def remove(self, number: int) -> None:
         """End a fault, if it is installed."""
@@ -577,6 +612,10 @@ class FaultyBroker(Broker):
             session.abort()
         return len(sessions)
 
+    async def fence_producers(self, topic: str) -> None:
+        """Take a topic from its producers."""
+        await self.run_blocking(_fence, self.service_url, str(full_name(topic)))
+
     def make_session(self) -> Session:
         """A connection that obeys the faults."""
         return FaultySession(self.services, self)
@@ -587,9 +626,24 @@ class FaultyBroker(Broker):
 
         return faulty_handlers(self, super().kafka_handlers())
 
+    async def close(self) -> None:
+        """Close it; then its disk is healed: what is in memory goes on in the next broker."""
+        try:
+            await super().close()
+        finally:
+            for fault in self.active(FailingDisk):
+                fault.end(self)
+
     async def kill(self) -> None:
         """End as a crash looks to clients: no answer, no goodbye; then give the store back."""
         self.drop_connections()
         for connection in tuple(self.services.http_connections):
             connection.close()
         await self.close()
+
+
+def _fence(service_url: str, topic: str) -> None:
+    from .raw_client import RawClient
+
+    with RawClient.from_url(service_url) as client:
+        client.create_producer(topic, access_mode=ProducerAccessMode.ExclusiveWithFencing)

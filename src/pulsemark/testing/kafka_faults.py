@@ -6,11 +6,11 @@ partition, has the error. So it works for all requests whose answers have errors
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import kafka.errors
 
@@ -33,17 +33,20 @@ if TYPE_CHECKING:
 __all__ = ["FAILING_APIS", "FailingKafka", "LosingKafkaAnswers", "faulty_handlers", "refusal"]
 
 #: The errors of Kafka's protocol by name.
-ERRORS = {
+ERRORS: dict[str, int] = {
     each.message: each.errno
-    for each in vars(kafka.errors).values()
-    if isinstance(each, type) and isinstance(getattr(each, "errno", None), int)
-} | {code.name: int(code) for code in Code}
+    for each in cast("dict[str, Any]", vars(kafka.errors)).values()
+    if isinstance(getattr(each, "errno", None), int)
+}
+ERRORS |= {code.name: int(code) for code in Code}
 del ERRORS["NONE"]
 
 #: Where an answer repeats what a request names under another name.
 REPEATED = {
     "responses": ("topic_data", "topics"),
+    "results": ("topics",),
     "partition_responses": ("partition_data",),
+    "partitions": ("partition_indexes",),
     "partition_index": ("index", "partition"),
     "index": ("partition",),
     "topic": ("name",),
@@ -84,6 +87,8 @@ class KafkaFault(Some):
 class FailingKafka(KafkaFault):
     """Requests are answered with an error, and nothing else is done for them."""
 
+    name = "failing_kafka"
+
     error: str = "UNKNOWN_SERVER_ERROR"
     """The error's name in Kafka's protocol."""
 
@@ -95,6 +100,8 @@ class FailingKafka(KafkaFault):
 @dataclass(eq=False, slots=True, kw_only=True)
 class LosingKafkaAnswers(KafkaFault):
     """What requests ask for is done, and the connection breaks in place of the answer."""
+
+    name = "losing_kafka_answers"
 
 
 def topics_of(body: Any) -> Iterator[str]:
@@ -112,6 +119,8 @@ def refusal(request: Request, code: int) -> Any:
 
 
 def _alike(kind: Any, asked: Any, code: int) -> Any:
+    if isinstance(asked, int):
+        asked = SimpleNamespace(partition_index=asked)
     values: dict[str, Any] = {}
     for name, field in kind.fields.items():
         sources = (name, *REPEATED.get(name, ()))
@@ -119,12 +128,26 @@ def _alike(kind: Any, asked: Any, code: int) -> Any:
         if field.is_struct_array():
             items = getattr(asked, found) if found else ()
             inner = field.data_class
-            values[name] = [_alike(inner, each, code) for each in items if "error_code" in str(inner.fields)]
+            values[name] = [_alike(inner, each, code) for each in items if _has_error(inner)]
         elif found and name != "error_code":
             values[name] = getattr(asked, found)
     if "error_code" in kind.fields and not any(isinstance(v, list) and v for v in values.values()):
         values["error_code"] = code
     return kind(**values)
+
+
+def _has_error(kind: Any) -> bool:
+    """Whether a part of an answer has errors, itself or in its own parts."""
+    return "error_code" in kind.fields or any(
+        each.is_struct_array() and _has_error(each.data_class) for each in kind.fields.values()
+    )
+
+
+def _has_error(kind: Any) -> bool:
+    """Whether a part of an answer has errors, itself or in its own parts."""
+    return "error_code" in kind.fields or any(
+        each.is_struct_array() and _has_error(each.data_class) for each in kind.fields.values()
+    )
 
 
 class _Silent:

@@ -25,7 +25,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ...kafka.endpoint import Endpoint
+from ...kafka.endpoint import Endpoint, Handler
 from ...kafka.errors import Code, KafkaError
 from ...kafka.ports import Budget, InputMemory, KafkaOptions, OutputMemory, Ports
 from ...kafka.topic_settings import FORMAT_VERSION, SETTINGS, is_name
@@ -165,9 +165,7 @@ class KafkaServer:
         """Where clients reach this broker, for the other brokers of a cluster."""
         return KafkaPlace(0, host, self.port, self.port_tls)
 
-    async def open(
-        self, services: Services, host: str, handlers: Mapping[int, Handler]
-    ) -> None:
+    async def open(self, services: Services, host: str, handlers: Mapping[int, Handler]) -> None:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
         ports = cast("Ports", BrokerPorts(services))
         await cast("BrokerPorts", ports).topics.load()
