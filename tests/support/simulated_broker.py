@@ -230,7 +230,7 @@ class SimulatedClient:
             self._answered(body)
 
     def _pong(self) -> None:
-        self._waiting += commands.pong()
+        self._waiting += commands.PONG
         self.deliver()
 
     def _answered(self, body: Any) -> None:

@@ -74,8 +74,6 @@ if TYPE_CHECKING:
     from .http.connection import Answer
     from .kafka.ports import KafkaServer
 
-__all__ = ["Broker", "Membership", "make_services"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -102,8 +100,8 @@ class Broker:
 
     #: How it reaches its data folder; None: the operating system. The test kit's broker sets it.
     files: Files | None = None
-    #: What answers requests below `http.connection.TEST_PATH`; None: nothing is there. The test
-    #: kit's broker sets it.
+    #: What answers requests below /pulsemark/test; None: nothing is there. The test kit's broker
+    #: sets it.
     test_controls: Answer | None = None
 
     def __init__(

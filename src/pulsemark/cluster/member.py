@@ -210,6 +210,9 @@ class ClusterMember(Membership, Cluster):
     def problems(self) -> list[str]:
         return list(self.placement.problems().values())
 
+    def bad_copies(self) -> dict[str, int]:
+        return self._stores.bad_copies()
+
     def follow(self, changed: Callable[[], None]) -> None:
         self.ownership.on_change.append(changed)
 

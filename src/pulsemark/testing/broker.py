@@ -33,8 +33,6 @@ from .inspection import BrokerLife, Inspection, StoredMessage, messages_in
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
 
-__all__ = ["PulsarBroker", "PulsarTestCase", "before_clock_moves", "clock_moved", "running_broker"]
-
 T = TypeVar("T")
 
 #: As `BrokerThread` names its thread.

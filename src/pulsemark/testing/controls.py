@@ -51,8 +51,6 @@ from .faults import (
 )
 from .inspection import StoredMessage, fitting, shown_last
 
-__all__ = ["TestControls", "fault_of"]
-
 POLL_S = 0.02
 MAX_TIMEOUT_MS = 60_000
 #: The end of the year 9998.

@@ -38,20 +38,6 @@ from .faulty_files import FaultyFiles
 if TYPE_CHECKING:
     from ..kafka.endpoint import Handler
 
-__all__ = [
-    "Crashing",
-    "DelayingSends",
-    "FailingDisk",
-    "FailingSends",
-    "Fault",
-    "FaultHost",
-    "Faults",
-    "FaultyBroker",
-    "LosingReceipts",
-    "PausingDelivery",
-    "RefusingConnections",
-    "Some",
-]
 
 #: Where the routes of `controls` are.
 TEST_PATH = "/pulsemark/test"

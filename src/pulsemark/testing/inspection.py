@@ -27,8 +27,6 @@ from ..wire import TopicName
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
 
-__all__ = ["BrokerLife", "Inspection", "StoredMessage", "messages_in"]
-
 ENTRIES_AT_ONCE = 1000
 POLL_S = 0.02
 #: The largest record set that is shown, decompressed.

@@ -30,8 +30,6 @@ from .faults import (
 if TYPE_CHECKING:
     from .faults import FaultyBroker
 
-__all__ = ["FAILING_APIS", "FailingKafka", "LosingKafkaAnswers", "faulty_handlers", "refusal"]
-
 #: The errors of Kafka's protocol by name.
 ERRORS: dict[str, int] = {
     each.message: each.errno

@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from ..client.admin import AdminClient
     from .broker import PulsarBroker
 
-__all__ = [
-    "kafka_bootstrap_servers",
-    "pulsar_admin",
-    "pulsar_broker",
-    "pulsar_client",
-    "pulsar_namespace",
-    "pulsar_topic",
-    "pulsemark_broker",
-]
-
 KAFKA_FIXTURE = "kafka_bootstrap_servers"
 
 

@@ -30,8 +30,6 @@ from .inspection import BrokerLife, Inspection, StoredMessage, messages_in
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
 
-__all__ = ["BrokerProcess", "BrokerProcessError"]
-
 STOP_TIMEOUT_S = 30.0
 
 

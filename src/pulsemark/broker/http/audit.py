@@ -19,8 +19,6 @@ from .messages import HttpError, Request, Response
 from .names import open_one_log
 from .route import TOPIC, Route, TopicPath
 
-__all__ = ["ROUTES"]
-
 
 async def get_audit(request: Request, path: TopicPath) -> Response:
     """The rows of the broker, of another tier, or of all tiers."""

@@ -45,8 +45,6 @@ from .names import (
 from .policies import policy_namespace, policy_topic
 from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Route, TopicPath
 
-__all__ = ["ROUTES"]
-
 
 async def skip_all(request: Request, path: TopicPath, name: str) -> Response:
     """Acknowledge all entries in the topic."""

@@ -14,8 +14,6 @@ from typing import Any
 
 from .messages import JSON_TYPE, HttpError, Request
 
-__all__ = ["EMPTY", "METADATA_TYPE", "Kind", "check_body"]
-
 EMPTY = "The request entity cannot be empty."
 #: The content type of a number of partitions with properties.
 METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"

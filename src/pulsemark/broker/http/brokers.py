@@ -23,8 +23,6 @@ from .messages import HttpError, Request, Response, accepts_gzip
 from .names import boundaries_of, bundle_of
 from .route import Route
 
-__all__ = ["ROUTES"]
-
 METRICS_PAGE = f"{__package__.rpartition('.')[0]}.metrics.prometheus"
 #: A bundle without isolation policy, as Pulsar shows it.
 OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}

@@ -38,12 +38,9 @@ from .routing import answer
 if TYPE_CHECKING:
     from ..services import Services
 
-__all__ = ["TEST_PATH", "Answer", "HttpConnection"]
 
 Answer = Callable[[Request], Awaitable[Response]]
 """Answers a request. Raises `HttpError`."""
-#: Below it are the controls of a broker for tests, for which its own credentials do not count.
-TEST_PATH = "/pulsemark/test"
 
 log = logging.getLogger(__name__)
 MAX_HEADER_BYTES = 64 * 1024
@@ -233,7 +230,9 @@ class HttpConnection(asyncio.Protocol):
     async def _work(self, head: h11.Request, body: bytes) -> None:
         target, headers = origin_form(head.target.decode("ascii")), headers_of(head)
         try:
-            controls = self._test_controls if target.startswith(TEST_PATH) else None
+            # The broker's own credentials do not count for the controls of tests.
+            is_control = target.startswith("/pulsemark/test")
+            controls = self._test_controls if is_control else None
             principal = UNAUTHENTICATED
             if controls is None:
                 principal = await principal_of(self._services, target, headers, self._certificate)

@@ -24,23 +24,6 @@ if TYPE_CHECKING:
     from ..metrics.stats import Pieces
     from ..services import Services
 
-__all__ = [
-    "HTML_TYPE",
-    "JSON_CLASSES",
-    "JSON_TYPE",
-    "HttpError",
-    "Request",
-    "Response",
-    "UnservedError",
-    "accepts_gzip",
-    "accepts_json",
-    "allow_header",
-    "error_page",
-    "has_json_body",
-    "html_page",
-    "options",
-]
-
 BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 #: Members of a JSON object or list that are written in one piece.
 SMALL_MEMBERS = 50

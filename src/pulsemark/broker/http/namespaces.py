@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from ..ownership import Cluster
 
 
-__all__ = ["ROUTES"]
-
-
 async def namespaces(request: Request, tenant_name: str) -> Response:
     """A tenant's namespaces."""
     if tenant_name not in request.services.topics.namespaces.tenants:

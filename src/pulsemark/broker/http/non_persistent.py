@@ -18,11 +18,9 @@ from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from . import bodies
 from .messages import HttpError, Request, Response
-from .names import namespace_name, topics_in_bundle, why_absent
+from .names import check_no_partition, namespace_name, topics_in_bundle, why_absent
 from .route import Route, TopicPath
-from .topics import NOT_PARTITIONED, check_no_partition, stats_options
-
-__all__ = ["ROUTES"]
+from .topics import NOT_PARTITIONED, stats_options
 
 DOMAIN = "non-persistent"
 

@@ -29,16 +29,6 @@ from .route import Route
 if TYPE_CHECKING:
     from .route import Route
 
-__all__ = [
-    "CallFailedError",
-    "call_broker",
-    "check_unused_elsewhere",
-    "elsewhere",
-    "found_topic",
-    "redirect",
-    "send_on",
-]
-
 CALL_TIMEOUT_S = 30.0
 MAX_HOPS = 5
 

@@ -30,8 +30,6 @@ from .messages import HttpError, Request, Response
 from .names import check_new_namespace, check_topics_namespace, existing_namespace, plain_topic
 from .route import Route, TopicPath
 
-__all__ = ["ROUTES"]
-
 Policies = dict[str, Any]
 
 

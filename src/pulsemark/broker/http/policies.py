@@ -50,8 +50,6 @@ from .route import NAMESPACE, TOPIC, Route, TopicPath
 if TYPE_CHECKING:
     from ..topics.registry import Topics
 
-__all__ = ["ROUTES", "policy_namespace", "policy_topic", "properties_of", "text_properties"]
-
 TOO_SMALL = (
     "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
     "and retry"

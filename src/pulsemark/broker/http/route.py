@@ -11,17 +11,6 @@ from ..security.needs import Need, Scope
 from .bodies import Kind
 from .messages import Request, Response
 
-__all__ = [
-    "BUNDLE",
-    "DOMAINS",
-    "NAMESPACE",
-    "SUBSCRIPTION",
-    "TOPIC",
-    "Handler",
-    "Route",
-    "TopicPath",
-]
-
 #: Where the paths of most routes begin.
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 BUNDLE = f"{NAMESPACE}/{{bundle}}"

@@ -48,8 +48,6 @@ from .messages import (
 from .peer_proxy import elsewhere
 from .route import Route
 
-__all__ = ["ROUTES", "answer", "authorize"]
-
 ROUTES: tuple[Route, ...] = (
     *audit.ROUTES,
     *backlogs.ROUTES,

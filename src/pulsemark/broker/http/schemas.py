@@ -27,8 +27,6 @@ from .messages import HTML_TYPE, HttpError, Request, Response, error_page, html_
 from .names import long_value
 from .route import Route, TopicPath
 
-__all__ = ["ROUTES"]
-
 #: Pulsar's messages about fields that are not there, on which its own code fails.
 NO_PAYLOAD = (
     'Cannot invoke "org.apache.pulsar.common.protocol.schema.PostSchemaPayload.getType()" because '

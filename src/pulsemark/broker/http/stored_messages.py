@@ -41,8 +41,6 @@ from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import check_topics_namespace, int_value, long_value, open_one_log, open_topic
 from .route import TOPIC, Route, TopicPath
 
-__all__ = ["ROUTES"]
-
 #: A payload that says it is larger is not decompressed.
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 #: Fields of the metadata that Pulsar shows as they are, with their headers, in Pulsar's order.

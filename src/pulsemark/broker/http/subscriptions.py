@@ -32,8 +32,6 @@ from .names import (
 from .policies import text_properties
 from .route import SUBSCRIPTION, TOPIC, Route, TopicPath
 
-__all__ = ["ROUTES"]
-
 
 async def list_subscriptions(request: Request, path: TopicPath) -> Response:
     """The names of the topic's subscriptions; for a partitioned topic each name once."""

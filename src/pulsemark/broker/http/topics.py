@@ -53,14 +53,6 @@ if TYPE_CHECKING:
     from ..services import Services
 
 
-__all__ = [
-    "NOT_PARTITIONED",
-    "ROUTES",
-    "check_no_partition",
-    "stats_options",
-]
-
-
 async def list_topics(request: Request, domain: str, tenant: str, namespace: str) -> Response:
     """The namespace's topics of one domain, with each partition; `bundle` chooses some of them."""
     full = namespace_name(request, tenant, namespace)

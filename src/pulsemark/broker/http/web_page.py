@@ -41,8 +41,6 @@ from .messages import HttpError, Request, Response
 from .names import open_one_log
 from .route import TOPIC, Route, TopicPath
 
-__all__ = ["ROUTES"]
-
 PAGE_TYPE = "text/html; charset=utf-8"
 
 

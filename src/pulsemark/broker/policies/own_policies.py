@@ -26,20 +26,6 @@ from ...metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
 from ...wire import TopicName
 from .policy import Levels, Place, Policy, PolicyValueError
 
-__all__ = [
-    "EPOCHS",
-    "MIRRORS",
-    "POLICY_NAME",
-    "STAMPS",
-    "InvalidEpochPolicyError",
-    "InvalidPolicyError",
-    "InvalidSourcesError",
-    "MirrorPolicies",
-    "StampPolicy",
-    "check_leader_epochs",
-    "check_sources",
-]
-
 MIRROR_SOURCES = "mirrorSources"
 MAX_SOURCES = 100
 

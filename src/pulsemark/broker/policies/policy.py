@@ -20,28 +20,6 @@ from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import BrokerError
 
-__all__ = [
-    "INT_MAX",
-    "LONG_MAX",
-    "InvalidValueError",
-    "Levels",
-    "Place",
-    "Policies",
-    "Policy",
-    "PolicyValueError",
-    "UnreadableValueError",
-    "any_of",
-    "boolean",
-    "decimal",
-    "fields",
-    "integer",
-    "long_integer",
-    "names",
-    "not_negative",
-    "number",
-]
-
-
 # Reads the values of policies from JSON, as Pulsar reads them.
 #
 # A number may be text, a fraction is cut off, null is 0, and unknown fields of an object are
