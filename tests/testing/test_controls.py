@@ -15,10 +15,9 @@ from urllib.request import Request, urlopen
 import pulsar
 import pytest
 
-from pulsemark.client.errors import AdminError, UnreachableError
+from pulsemark.client import AdminError, ConnectionLostError, SendRefusedError, UnreachableError
 from pulsemark.testing import BrokerProcess, BrokerProcessError, RawClient
 from pulsemark.testing.faults import TEST_PATH
-from pulsemark.testing.raw_client import ConnectionLostError, SendRefusedError
 
 TOPIC = "persistent://public/default/orders"
 

@@ -36,7 +36,7 @@ def values(broker):
 
 def filled(kind, version):
     """A request with one item in each of its lists."""
-    values = {}
+    values: dict[str, object] = {}
     for name, field in kind.fields.items():
         if field.is_struct_array() and field.for_version_q(version):
             values[name] = [filled(field.data_class, version)]

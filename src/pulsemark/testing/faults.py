@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from ..broker import Broker, BrokerConfig
 from ..broker.handlers import handle_command, handle_sends, handle_unsupported
@@ -270,6 +270,15 @@ def is_meant(asked: str | None, topic: str) -> bool:
     return asked is None or full_name(asked) in (topic, partition_of(topic)[0])
 
 
+class Which(TypedDict, total=False):
+    """Options of a fault of some requests; see `Some`."""
+
+    times: int | None
+    on_call: int
+    probability: float
+    client: str | None
+
+
 class FaultHost(Protocol):
     """A broker that a test disturbs, in this process or in another one."""
 
@@ -322,7 +331,7 @@ class Faults:
 
     @contextmanager
     def failing_sends(
-        self, topic: str | None = None, *, error: str = "PersistenceError", **which: Any
+        self, topic: str | None = None, *, error: str = "PersistenceError", **which: Unpack[Which]
     ) -> Iterator[None]:
         """Answer messages with SEND_ERROR, and store none of them.
 
@@ -344,7 +353,7 @@ class Faults:
             yield
 
     @contextmanager
-    def losing_receipts(self, topic: str | None = None, **which: Any) -> Iterator[None]:
+    def losing_receipts(self, topic: str | None = None, **which: Unpack[Which]) -> Iterator[None]:
         """Store messages, and break the connection before the receipt.
 
         The client sends such a message again, and then its receipt arrives. So it is stored twice,
@@ -379,7 +388,7 @@ class Faults:
 
     @contextmanager
     def failing_kafka(
-        self, api: str, topic: str | None = None, *, error: str, **which: Any
+        self, api: str, topic: str | None = None, *, error: str, **which: Unpack[Which]
     ) -> Iterator[None]:
         """Answer requests of Kafka's clients with an error, and do nothing else for them.
 
@@ -399,7 +408,7 @@ class Faults:
 
     @contextmanager
     def losing_kafka_answers(
-        self, api: str, topic: str | None = None, **which: Any
+        self, api: str, topic: str | None = None, **which: Unpack[Which]
     ) -> Iterator[None]:
         """Do what requests of Kafka's clients ask for, and break the connection in place of the
         answer. Arguments as `failing_kafka`.
