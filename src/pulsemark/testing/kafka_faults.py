@@ -141,13 +141,6 @@ def _has_error(kind: Any) -> bool:
     )
 
 
-def _has_error(kind: Any) -> bool:
-    """Whether a part of an answer has errors, itself or in its own parts."""
-    return "error_code" in kind.fields or any(
-        each.is_struct_array() and _has_error(each.data_class) for each in kind.fields.values()
-    )
-
-
 class _Silent:
     """A session whose client gets no answer: it breaks, or the process ends, at that moment."""
 
