@@ -173,7 +173,7 @@ def test_a_new_segments_block_whose_sync_fails_takes_nothing_else_with_it(memory
 
 @pytest.mark.parametrize("failing", [".log", "00000001.journal"])
 def test_a_store_stops_whose_journal_and_segments_cannot_be_synced(memory_folder, failing):
-    """Both copies are in doubt: nothing more is promised or removed, and after a kill all is there."""
+    """Both copies are in doubt: nothing more is promised or removed; after a kill all is there."""
     simulated, files, topic = with_unsynced_entries(memory_folder)
     store = topic.store
     files.fail("fdatasync", path_part=failing, times=None)
