@@ -112,3 +112,12 @@ def is_on_loop():
     except RuntimeError:
         return False
     return True
+
+
+def set_of_keys(records, magic, codec):
+    """A record set of keys and values."""
+    builder = MemoryRecordsBuilder(magic=magic, compression_type=codec, batch_size=1 << 24)
+    for key, value in records:
+        builder.append(timestamp=1_000, key=key, value=value)
+    builder.close()
+    return bytes(builder.buffer())

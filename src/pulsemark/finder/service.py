@@ -32,8 +32,8 @@ from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .forwarding import ForwardedError, Forwarding
 from .messages import AppendControl, appended_message, control_request, history_message
-from .search import Finder
-from .stream import ReadPlan, StreamSlots, entry_responses
+from .search import AnyFinder, finder_of
+from .stream import ReadForm, ReadPlan, StreamSlots, entry_responses
 
 if TYPE_CHECKING:
     from ..audit.report import Report
@@ -68,6 +68,12 @@ class TopicSource(Protocol):
         """The topic's log, by its full name.
 
         Raises TopicNotFoundError, or NotPossibleError if the topic does not store entries.
+        """
+
+    def read_log(self, topic: str) -> TopicLog | ReadForm:
+        """What is read and searched: the log, or the compacted form that is the topic's log.
+
+        Raises as `log`.
         """
 
     def ends(self, topic: str) -> LogEnds:
@@ -203,7 +209,9 @@ class SeekServicer:
                         async for answer in answers:
                             await slot.write(answer)
                     return
-            responses = await self._run(lambda _: entry_responses(self._source.log(topic), plan))
+            responses = await self._run(
+                lambda _: entry_responses(self._source.read_log(topic), plan)
+            )
             while (response := await self._run(lambda _: next(responses, None))) is not None:
                 await slot.write(response)
 
@@ -261,8 +269,9 @@ class SeekServicer:
         except ValueError as error:
             raise InvalidFieldError("topic", str(error)) from error
 
-    async def _search(self, topic: str, ask: Callable[[Finder], Answer]) -> Answer:
-        return await self._run(lambda check: ask(Finder(self._source.log(topic), check=check)))
+    async def _search(self, topic: str, ask: Callable[[AnyFinder], Answer]) -> Answer:
+        read_log = self._source.read_log
+        return await self._run(lambda check: ask(finder_of(read_log(topic), check=check)))
 
     async def _run(self, work: Callable[[Callable[[], None]], Answer]) -> Answer:
         """Do blocking work on a thread. If the call ends early, `check` raises on the thread."""
@@ -294,12 +303,14 @@ class SeekServicer:
                 )
             case "position":
                 wanted = messages.place(request.position, "position")
-                place, end = await self._run(lambda _: _existing(self._source.log(topic), wanted))
+                place, end = await self._run(
+                    lambda _: _existing(self._source.read_log(topic), wanted)
+                )
                 return pb.ResetCursorResponse(position=rpc.position_message(place), end=end)
         raise InvalidFieldError("target", "one of time_ms, index, position must be set")
 
 
-def _existing(log: TopicLog, wanted: Position) -> tuple[Position, bool]:
+def _existing(log: TopicLog | ReadForm, wanted: Position) -> tuple[Position, bool]:
     """The first existing entry at or after a position, or the end and True."""
     place = log.next_position(Position(wanted.ledger_id, wanted.entry_id - 1))
     return place, place == log.end_position
