@@ -33,6 +33,7 @@ from pulsemark.maintenance.findings import Severity
 from pulsemark.maintenance.verify import verify_folder
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, payload_of
 from pulsemark.testing.clock import SettableClock
+from pulsemark.testing.faulty_files import FaultyFiles
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 
@@ -155,7 +156,9 @@ def test_the_times_of_many_cleanings_are_few(topic, clock):
     state = cleaner_state(topic)
     assert state is not None
     assert len(state.runs) <= cleaner.MAX_RUNS + 1
-    assert state.runs[-1][0] == current_view(topic).horizon
+    view = current_view(topic)
+    assert view is not None
+    assert state.runs[-1][0] == view.horizon
     assert list(state.runs) == sorted(state.runs)
 
 
@@ -307,7 +310,7 @@ OPTIONS = StoreOptions(
 )
 
 
-def prepared(simulated: SimulatedStore, files: object) -> ManagedLedger:
+def prepared(simulated: SimulatedStore, files: FaultyFiles) -> ManagedLedger:
     """A topic that was cleaned once and freed, with newer entries."""
     topic = opened(simulated.open(files))
     put(topic, *(f"k{number % 7}" for number in range(30)), value=b"old")
@@ -352,8 +355,8 @@ def test_ended_at_any_call(tmp_path, end):
         assert found in (before, after)
         seen.add((found == after, topic.first_index == freed))
         simulated.close()
-        found = verify_folder(simulated.folder, files=simulated.files())
-        assert [finding for finding in found if finding.severity >= Severity.DAMAGE] == []
+        findings = verify_folder(simulated.folder, files=simulated.files())
+        assert [finding for finding in findings if finding.severity >= Severity.DAMAGE] == []
         topic = opened(simulated.open())
         clean(topic, AT_ONCE, NOW_MS)
         free(topic, AT_ONCE, NOW_MS)

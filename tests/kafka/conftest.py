@@ -16,7 +16,7 @@ from pulsemark.kafka import reading
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
-_numbers = itertools.count()
+numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def _time_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def topic() -> str:
     """A topic that no other test uses."""
-    return f"t{next(_numbers)}"
+    return f"t{next(numbers)}"
 
 
 @pytest.fixture

@@ -21,8 +21,7 @@ from pulsemark.ledger.position import EARLIEST
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
-from .conftest import _numbers as numbers
-from .conftest import create, set_of_keys
+from .conftest import create, numbers, set_of_keys
 
 WAIT_S = 60
 FORMATS = {0: "0.9.0", 1: "0.10.0", 2: "3.0"}
@@ -57,7 +56,7 @@ def clean(broker: Any, topic: str) -> None:
     before = figures.succeeded
 
     async def ask(_: Any) -> bool:
-        return cleaning.compact(partition)
+        return bool(cleaning.compact(partition))
 
     broker.call(ask)
     while figures.succeeded == before:
@@ -74,7 +73,7 @@ def clean(broker: Any, topic: str) -> None:
 def read_on(raw: RawKafka, topic: str, magic: int, start: int = 0) -> tuple[list[Row], list[int]]:
     """What a consumer that goes on as clients do gets, and the offsets that it asks for."""
     rows: list[Row] = []
-    asked = []
+    asked: list[int] = []
     offset = start
     while True:
         answer = raw.fetch(topic, offset, version=VERSIONS[magic], max_bytes=400)
@@ -203,7 +202,7 @@ def offset_at(raw: RawKafka, topic: str, time_ms: int) -> int:
 
 
 @pytest.fixture
-def cleaned(kafka_broker, raw, topic) -> str:
+def cleaned(kafka_broker, raw, topic):
     """Offsets 0 to 59 in sets of six, of which keys k0 to k4 left 50 to 54, and the last set."""
     create(raw, topic, cleanup_policy="compact", file_delete_delay_ms="0")
     for number in range(10):
@@ -277,7 +276,7 @@ def test_librdkafka_reads_to_the_end(kafka_broker, cleaned):
         if message is None:
             continue
         if message.error() is not None:
-            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+            assert "EOF" in str(message.error())
             break
         offsets.append(message.offset())
     consumer.close()

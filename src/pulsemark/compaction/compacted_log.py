@@ -17,6 +17,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from ..ledger.entry import Entry
+from ..ledger.epochs import EpochHistory
 from ..ledger.errors import CorruptEntryError
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_log import TopicLog
@@ -82,6 +83,10 @@ class CompactedLog:
             before, view = view, self._current()
             if view is before:
                 return answer
+
+    def epoch_history(self) -> EpochHistory:
+        """As `TopicLog.epoch_history`: the epochs of what is left of the log."""
+        return self.log.epoch_history()
 
     def give_way(self) -> None:
         """As `TopicLog.give_way`."""

@@ -470,8 +470,6 @@ class FolderSource:
         self._logs.put(topic, log)
         return cast("TopicLog", log)
 
-    read_log = log
-
     def ends(self, topic: str) -> LogEnds:
         """Where the topic ends, by all that the folder's files say. Raises TopicNotFoundError."""
         reader, log, folder = self._reader, self.log(topic), self._folder

@@ -64,16 +64,10 @@ InvalidFieldError, or NotPossibleError if no audit is kept."""
 class TopicSource(Protocol):
     """Where the service finds topics. Called on worker threads, several at a time; may block."""
 
-    def log(self, topic: str) -> TopicLog:
-        """The topic's log, by its full name.
+    def log(self, topic: str) -> TopicLog | ReadForm:
+        """The topic's log, by its full name; the compacted form, if that is its log.
 
         Raises TopicNotFoundError, or NotPossibleError if the topic does not store entries.
-        """
-
-    def read_log(self, topic: str) -> TopicLog | ReadForm:
-        """What is read and searched: the log, or the compacted form that is the topic's log.
-
-        Raises as `log`.
         """
 
     def ends(self, topic: str) -> LogEnds:
@@ -209,9 +203,7 @@ class SeekServicer:
                         async for answer in answers:
                             await slot.write(answer)
                     return
-            responses = await self._run(
-                lambda _: entry_responses(self._source.read_log(topic), plan)
-            )
+            responses = await self._run(lambda _: entry_responses(self._source.log(topic), plan))
             while (response := await self._run(lambda _: next(responses, None))) is not None:
                 await slot.write(response)
 
@@ -270,8 +262,8 @@ class SeekServicer:
             raise InvalidFieldError("topic", str(error)) from error
 
     async def _search(self, topic: str, ask: Callable[[AnyFinder], Answer]) -> Answer:
-        read_log = self._source.read_log
-        return await self._run(lambda check: ask(finder_of(read_log(topic), check=check)))
+        log = self._source.log
+        return await self._run(lambda check: ask(finder_of(log(topic), check=check)))
 
     async def _run(self, work: Callable[[Callable[[], None]], Answer]) -> Answer:
         """Do blocking work on a thread. If the call ends early, `check` raises on the thread."""
@@ -303,9 +295,7 @@ class SeekServicer:
                 )
             case "position":
                 wanted = messages.place(request.position, "position")
-                place, end = await self._run(
-                    lambda _: _existing(self._source.read_log(topic), wanted)
-                )
+                place, end = await self._run(lambda _: _existing(self._source.log(topic), wanted))
                 return pb.ResetCursorResponse(position=rpc.position_message(place), end=end)
         raise InvalidFieldError("target", "one of time_ms, index, position must be set")
 

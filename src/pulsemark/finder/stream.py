@@ -35,6 +35,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from ..ledger import CorruptEntryError, Entry, EntryKind, IoCount, Position, RecordHead, TopicLog
+from ..ledger.epochs import EpochHistory
 from ..ledger.run import DamagedRecordError
 from ..proto import seek_pb2 as pb
 from .errors import ServerFullError, StreamStalledError
@@ -92,6 +93,9 @@ class ReadForm(SearchedForm, Protocol):
 
     def read(self, start: Position, *, max_entries: int = ..., max_bytes: int = ...) -> list[Entry]:
         """Entries from the first one at or after ``start``."""
+
+    def epoch_history(self) -> EpochHistory:
+        """As `TopicLog.epoch_history`."""
 
     def give_way(self) -> None:
         """Pause for more urgent work."""

@@ -223,11 +223,7 @@ class _BrokerTopics:
         self._topics = topics
         self._loop = loop
 
-    def log(self, topic: str) -> TopicLog:
-        """The topic's log. Raises TopicNotFoundError."""
-        return self._opened(topic).ledger
-
-    def read_log(self, topic: str) -> TopicLog | CompactedLog:
+    def log(self, topic: str) -> TopicLog | CompactedLog:
         """What is read as the topic's log. Raises TopicNotFoundError."""
         return self._opened(topic).read_log
 
@@ -248,8 +244,7 @@ class _BrokerTopics:
 
         Raises TopicNotFoundError.
         """
-        log = self.log(topic)
-        catalog = self._topics.catalog
+        log, catalog = self._opened(topic).ledger, self._topics.catalog
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
             return LogEnds(log.next_index)
         return ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
