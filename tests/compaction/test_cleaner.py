@@ -35,7 +35,7 @@ from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, pa
 from pulsemark.testing.clock import SettableClock
 from pulsemark.testing.faulty_files import FaultyFiles
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
+from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
 TOPIC = "persistent://public/default/prices"
 NOW_MS = 1_000_000_000

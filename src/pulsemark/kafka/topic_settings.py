@@ -16,8 +16,6 @@ from ..metadata.partition_names import partition_of
 from .errors import Code, KafkaError
 from .records import MAX_BATCH_BYTES, EntryRules, TombstoneStage
 
-__all__ = ["SETTINGS", "Setting", "check_settings", "is_name", "rules_of"]
-
 CLEANUP_POLICY = "cleanup.policy"
 DELETE_RETENTION_MS = "delete.retention.ms"
 DIRTY_RATIO = "min.cleanable.dirty.ratio"

@@ -45,18 +45,6 @@ from ..topics.topic import Topic
 if TYPE_CHECKING:
     from ...compaction.cleaner import CleanerRules
 
-__all__ = [
-    "Removable",
-    "ask_to_expire",
-    "due_position",
-    "expire",
-    "expire_topic",
-    "free",
-    "removable",
-    "trim",
-    "truncate",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Removable:

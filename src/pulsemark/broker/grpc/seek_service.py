@@ -71,8 +71,6 @@ from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.registry import Topics
 from ..topics.topic import Topic
 
-__all__ = ["NEEDS", "admitting", "forwarding_of", "make_seek_server", "refused_topic"]
-
 log = logging.getLogger(__name__)
 
 

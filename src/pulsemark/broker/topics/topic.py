@@ -55,9 +55,6 @@ from .producers import TopicProducers
 if TYPE_CHECKING:
     from ...compaction.cleaner import CleanerRules
 
-__all__ = ["SubscribeLimits", "Topic", "TopicInUseError"]
-
-
 log = logging.getLogger(__name__)
 
 #: Consumers whose subscribing is counted for a topic; those that subscribed last are kept.

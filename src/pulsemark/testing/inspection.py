@@ -1,13 +1,21 @@
-"""What tests ask of a broker: its messages and backlogs, and assertions with useful failures."""
+"""What every broker of the kit has: its messages, backlogs and assertions, and its life.
+
+`Inspection` asks for what is stored; its failing assertions show what is there. `BrokerLife` starts
+a broker again, closes it, and removes its temporary folder.
+"""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from ..client.errors import AdminError
 from ..ledger import EARLIEST, Entry, EntryKind, Position, TopicLog
@@ -18,8 +26,6 @@ from ..wire import TopicName
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
-
-__all__ = ["Looking", "StoredMessage", "messages_in"]
 
 ENTRIES_AT_ONCE = 1000
 POLL_S = 0.02
@@ -112,7 +118,36 @@ def _for_pulsar(entry: Entry) -> bytes | memoryview:
     )
 
 
-class Looking(ABC):
+def fitting(
+    messages: Iterable[StoredMessage],
+    value: bytes | str | None = None,
+    key: str | None = None,
+    properties: dict[str, str] | None = None,
+    where: Callable[[StoredMessage], bool] | None = None,
+) -> list[StoredMessage]:
+    """The messages that are like this; None is any. See `Inspection.assert_published`."""
+    wanted = value.encode() if isinstance(value, str) else value
+    return [
+        each
+        for each in messages
+        if (wanted is None or each.value == wanted)
+        and (key is None or each.key == key)
+        and (properties or {}).items() <= each.properties.items()
+        and (where is None or where(each))
+    ]
+
+
+def shown_last(found: list[StoredMessage]) -> str:
+    """The last messages of a topic, for a failed assertion."""
+    if not found:
+        return "the topic has no messages"
+    shown: Iterable[StoredMessage] = found[-SHOWN_MESSAGES:]
+    which = f"the last of its {len(found)} messages" if len(found) > 1 else "its one message"
+    lines = [f"{which} (index, broker time, value):"]
+    return "\n".join([*lines, *(f"  {each}" for each in shown)])
+
+
+class Inspection(ABC):
     """Questions and assertions. A broker of the kit adds what they are asked of."""
 
     @property
@@ -214,20 +249,12 @@ class Looking(ABC):
         Raises:
             AssertionError: with the topic's last messages.
         """
-        wanted = value.encode() if isinstance(value, str) else value
-        fitting = [
-            each
-            for each in self.messages(topic)
-            if (wanted is None or each.value == wanted)
-            and (key is None or each.key == key)
-            and (properties or {}).items() <= each.properties.items()
-            and (where is None or where(each))
-        ]
-        if (count is None and fitting) or len(fitting) == count:
-            return fitting
+        found = fitting(self.messages(topic), value, key, properties, where)
+        if (count is None and found) or len(found) == count:
+            return found
         asked = {"value": value, "key": key, "properties": properties, "where": where}
         like = ", ".join(f"{name}={what!r}" for name, what in asked.items() if what is not None)
-        expected = "no message" if count is None else f"{len(fitting)} messages, not {count},"
+        expected = "no message" if count is None else f"{len(found)} messages, not {count},"
         raise AssertionError(
             f"{topic!r} has {expected} with {like or 'anything'}\n{self._last(topic)}"
         )
@@ -237,12 +264,7 @@ class Looking(ABC):
         if not found and not self._logs_of(topic):
             others = ", ".join(sorted(self._topic_names())[:SHOWN_TOPICS]) or "no topics"
             return f"the topic does not exist; the broker has {others}"
-        if not found:
-            return "the topic has no messages"
-        shown: Iterable[StoredMessage] = found[-SHOWN_MESSAGES:]
-        which = f"the last of its {len(found)} messages" if len(found) > 1 else "its one message"
-        lines = [f"{which} (index, broker time, value):"]
-        return "\n".join([*lines, *(f"  {each}" for each in shown)])
+        return shown_last(found)
 
 
 def _wait_until(is_reached: Callable[[], bool], timeout_s: float) -> bool:
@@ -257,3 +279,63 @@ def _wait_until(is_reached: Callable[[], bool], timeout_s: float) -> bool:
 def _shown(value: bytes) -> str:
     cut = value[:SHOWN_BYTES]
     return repr(cut) + (f"... ({len(value)} bytes)" if len(value) > len(cut) else "")
+
+
+class BrokerLife(ABC):
+    """Starting again, closing, and the temporary folder."""
+
+    _temporary: TemporaryDirectory[str] | None = None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start, and return when the broker serves."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop in order; the data is kept."""
+
+    def restart(self) -> None:
+        """Stop in order and start again, on the same ports and with the same data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop in order, and remove a temporary data folder. A second call does nothing."""
+        try:
+            self.stop()
+        finally:
+            self._remove_folder()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _temporary_folder(self) -> Iterator[Path]:
+        """The temporary folder during a start: made by the first one, and gone if that fails."""
+        is_new = self._temporary is None
+        if self._temporary is None:
+            self._temporary = TemporaryDirectory(prefix="pulsemark-", ignore_cleanup_errors=True)
+        try:
+            yield Path(self._temporary.name)
+        except BaseException:
+            if is_new:
+                self._remove_folder()
+            raise
+
+    def _remove_folder(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
