@@ -1,7 +1,7 @@
 """Applications in Go, Java and Node.js are tested with the broker as docs/other-languages.md says.
 
-The tests use no network: what Go, Maven and npm need has to be in their caches. The guide's commands,
-run once, bring it there.
+The tests use no network: what Go, Maven and npm need has to be in their caches. The guide's
+commands, run once, bring it there.
 """
 
 from __future__ import annotations
