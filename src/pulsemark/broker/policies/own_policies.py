@@ -52,6 +52,7 @@ def check_sources(value: Any) -> list[str]:
 
 MIRRORS = Policy(
     name=MIRROR_SOURCES,
+    right="MIRROR_SOURCES",
     key=MIRROR_SOURCES,
     what="the clusters from which mirrors may publish",
     read=check_sources,
@@ -91,6 +92,7 @@ def check_leader_epochs(value: Any) -> bool:
 
 EPOCHS = Policy(
     name=LEADER_EPOCHS,
+    right="LEADER_EPOCHS",
     key=LEADER_EPOCHS,
     what="whether a leader epoch begins when a broker takes a topic over",
     read=check_leader_epochs,
@@ -233,6 +235,7 @@ def _read(value: Any) -> Any:
 
 STAMPS = Policy(
     name=POLICY_NAME,
+    right="ENTRY_METADATA",
     key=POLICY_NAME,
     what="the stampers of the entries, and the stamps that consumers get",
     read=_read,

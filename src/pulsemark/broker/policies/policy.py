@@ -209,6 +209,8 @@ class Policy:
 
     #: Its name in messages, in `pulsemark policies` and in the documentation.
     name: str
+    #: What Pulsar calls the right to read or write it; "": it has routes of its own.
+    right: str = ""
     #: Its name in Pulsar's namespace policies, and in our catalog.
     key: str
     #: What it decides, in one sentence for the documentation.
