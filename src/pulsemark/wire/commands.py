@@ -570,8 +570,9 @@ def subscribe(
         keySharedMeta=key_shared_meta,
         subscription_properties=_key_values(subscription_properties),
         consumer_epoch=consumer_epoch,
-        force_topic_creation=None if create_topic else False,
     )
+    if not create_topic:
+        body.force_topic_creation = False
     return frame(_T.SUBSCRIBE, body)
 
 
