@@ -21,10 +21,10 @@ from ..finder import Found, SearchMethod
 from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
 from ..ledger import LedgerError, Position
 from .brokers import DEFAULT_ADMIN_URL, add_access, add_request_timeout, seek_service
-from .errors import CliError
-from .options import add_data_dir, add_json, full_topic, grpc_target, json_line
+from .options import add_data_dir, add_json, full_topic, grpc_target, parse_time, show_time
+from .output import json_line
+from .parsing import CliError
 from .stores import add_store, entries_page, from_broker, names_in, reader_of
-from .times import parse_time, show_time
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
