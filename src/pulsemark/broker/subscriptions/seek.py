@@ -94,10 +94,9 @@ class SeekTarget:
         The search runs in the executor, not on the event loop: it may read from the disk, and it
         scans entries without stamps. ``compacted``: search in the topic's compacted form.
         """
-        from ...compaction.finder import CompactedFinder
-        from ...finder import Finder
+        from ...finder.search import finder_of
 
-        finder = Finder(topic.ledger) if compacted is None else CompactedFinder(compacted)
+        finder = finder_of(topic.ledger if compacted is None else compacted)
         try:
             found = await run_blocking(finder.by_time, time_ms)
         except LedgerError as error:
