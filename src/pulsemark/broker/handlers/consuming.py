@@ -127,7 +127,8 @@ async def _open_consumer(
 async def _add_consumer(
     session: Session, command: CommandSubscribe, opened: Consumer, topic: Topic, generation: int
 ) -> None:
-    if command.read_compacted:
+    opened.compacted = topic.cleaned
+    if command.read_compacted and opened.compacted is None:
         opened.compacted = await _compacted_form(session, topic)
     start = await _rolled_back_start(session, topic, command, opened.compacted)
     if opened.compacted is not None:

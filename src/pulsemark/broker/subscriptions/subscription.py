@@ -99,11 +99,13 @@ class Subscription:
         return self.log if isinstance(self.log, CompactedLog) else None
 
     def read_as(self, compacted: CompactedLog | None) -> ManagedLedger | CompactedLog:
-        """From now on read the compacted form, with the cursor in it; None: the log."""
-        log = self.topic.ledger if compacted is None else compacted
-        if (compacted is None) != (self.compacted is None):
+        """From now on read the compacted form, with the cursor in it; None: the topic's log."""
+        log = self.topic.read_log if compacted is None else compacted
+        if isinstance(log, CompactedLog) != (self.compacted is not None):
             self.log = log
             self.cursor.follow(log)
+            if self.dispatcher is not None:
+                self.dispatcher.log = log
         return self.log
 
     @property
