@@ -98,8 +98,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(may be empty), and keep the counts; see docs/audit.md",
     )
     parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
+    _add_test_controls(parser)
     _add_logs(parser)
     add_json(parser)
+
+
+def _add_test_controls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--test-controls",
+        nargs="?",
+        const="loopback",
+        choices=("loopback", "everywhere"),
+        help="for tests only: let HTTP move the clock, make faults and delete everything, below "
+        "/pulsemark/test; on loopback only, or wherever the broker listens (default: no)",
+    )
+    parser.add_argument(
+        "--test-controls-token-file",
+        type=Path,
+        metavar="PATH",
+        help="file with the token that these requests must have (needed with authentication)",
+    )
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:
@@ -180,6 +198,8 @@ def run(args: argparse.Namespace) -> int:
     config = _config(args)
     set_up_logs(config.log_level, config.log_format)
     try:
+        if args.workers is not None and args.test_controls is not None:
+            raise CliError("--test-controls is for one broker, not for --workers")
         if args.workers is not None:
             return _run_workers(args, config)
         membership = _membership_of(args, config)
@@ -300,7 +320,10 @@ async def _serve(
     # Set before the broker starts: a signal during the start must stop it in an orderly way too.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with Broker(config, membership) as broker, Collector(lambda: broker.services.is_idle):
+    async with (
+        make_broker(config, membership, args) as broker,
+        Collector(lambda: broker.services.is_idle),
+    ):
         if not (is_loopback(config.host) or config.security.authentication_enabled):
             print(
                 f"pulsemark: warning: all who can reach {config.host} may use this broker: "
@@ -310,6 +333,45 @@ async def _serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, broker, args)
         _announce(broker, as_json=args.json)
         await stop.wait()
+
+
+def make_broker(
+    config: BrokerConfig, membership: Membership | None, args: argparse.Namespace
+) -> Broker:
+    """The broker; with `--test-controls` one with a clock that moves, and faults."""
+    token_file = args.test_controls_token_file
+    if args.test_controls is None:
+        if token_file is not None:
+            raise CliError("--test-controls-token-file needs --test-controls")
+        return Broker(config, membership)
+    if membership is not None:
+        raise CliError("--test-controls is for one broker, not for --store or --workers")
+    if config.security.authentication_enabled and token_file is None:
+        raise CliError("with authentication, --test-controls needs --test-controls-token-file")
+    if args.test_controls == "loopback" and not is_loopback(config.host):
+        raise CliError(
+            f"--test-controls would be open to all who can reach {config.host}; "
+            "if you want that, write --test-controls everywhere"
+        )
+    if config.http_port is None and config.security.http_tls_port is None:
+        raise CliError("--test-controls needs an HTTP port")
+    from ..testing.clock import SettableClock
+    from ..testing.controls import TestControls
+    from ..testing.faults import FaultyBroker
+
+    token = None if token_file is None else _token(token_file)
+    broker = FaultyBroker(replace(config, clock=SettableClock(running=True)))
+    broker.test_controls = TestControls(broker, token)
+    text = "pulsemark: warning: TEST CONTROLS ARE ON: HTTP below /pulsemark/test moves the clock, "
+    print(f"{text}makes faults and deletes everything; never in production", file=sys.stderr)
+    return broker
+
+
+def _token(path: Path) -> str:
+    token = path.read_text(encoding="utf-8").strip()
+    if not token:
+        raise CliError(f"{path}: the file with the test controls' token is empty")
+    return token
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:

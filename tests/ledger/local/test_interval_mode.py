@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreOptions
+from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreFailedError, StoreOptions
 from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = [f"persistent://public/default/orders-{number}" for number in range(3)]
@@ -125,23 +125,68 @@ def test_what_a_failed_write_stored_is_synced_within_the_interval(memory_folder)
     simulated.close()
 
 
-def test_failed_sync_of_the_interval_fences(memory_folder):
-    """A sync that fails after the acknowledgement ends the ledgers; what follows is durable."""
-    simulated = SimulatedStore(memory_folder / "data", options=options(60_000), threaded=True)
+def with_unsynced_entries(memory_folder, survival="none"):
+    """A store whose journal's next sync fails, after two entries of which one was synced."""
+    simulated = SimulatedStore(
+        memory_folder / "data", survival=survival, options=options(60_000), threaded=True
+    )
     files = simulated.files()
-    store = simulated.open(files)
-    topic = store.open_topic(ORDERS[0])
-    first = topic.append(b"first")
-    first.commit.wait(10)
-    topic.append(b"second").commit.wait(10)
+    topic = simulated.open(files).open_topic(ORDERS[0])
+    for _ in range(2):  # a segment's first block is synced at once, even in this mode
+        topic.append(b"x").commit.wait(10)
     files.fail("fdatasync", path_part="journal")
-    store.checkpoint()
-    third = topic.append(b"third")
-    third.commit.wait(10)
-    assert third.position.ledger_id > first.position.ledger_id
+    return simulated, files, topic
+
+
+@pytest.mark.parametrize("entries_after", [0, 1, 3])
+@pytest.mark.parametrize("survival", ["none", "some", "all"])
+def test_what_a_failed_sync_lost_is_synced_in_the_segments(memory_folder, survival, entries_after):
+    """The journal's sync fails: what it was to make durable is durable when the call returns."""
+    simulated, files, topic = with_unsynced_entries(memory_folder, survival)
+    first = topic.first_position
+    topic.store.sync_acknowledged()
+    for _ in range(entries_after):
+        assert topic.append(b"x").position.ledger_id == first.ledger_id
+        settle(topic.store)
+    assert files.violations == []
+    simulated.power_off()
+    left = positions_of(simulated.open().open_topic(ORDERS[0]))
+    assert 2 + min(entries_after, 1) <= len(left) <= 2 + entries_after
+    assert left == [Position(first.ledger_id, number) for number in range(len(left))]
+    simulated.close()
+
+
+def test_a_new_segments_block_whose_sync_fails_takes_nothing_else_with_it(memory_folder):
+    """A segment's first block is refused; what the journal had before is synced elsewhere."""
+    simulated, files, topic = with_unsynced_entries(memory_folder)
+    refused = topic.store.open_topic(ORDERS[1]).append(b"refused")
+    settle(topic.store)
+    assert refused.error is not None
+    topic.store.sync_acknowledged()
+    simulated.power_off()
+    store = simulated.open()
+    assert len(positions_of(store.open_topic(ORDERS[0]))) == 2
+    assert positions_of(store.open_topic(ORDERS[1])) == []
     assert files.violations == []
     simulated.close()
-    assert simulated.open().open_topic(ORDERS[0]).next_index == 3
+
+
+@pytest.mark.parametrize("failing", [".log", "00000001.journal"])
+def test_a_store_stops_whose_journal_and_segments_cannot_be_synced(memory_folder, failing):
+    """Both copies are in doubt: nothing more is promised or removed; after a kill all is there."""
+    simulated, files, topic = with_unsynced_entries(memory_folder)
+    store = topic.store
+    files.fail("fdatasync", path_part=failing, times=None)
+    with pytest.raises(StoreFailedError):
+        topic.truncate_head(topic.end_position)
+    with pytest.raises(StoreFailedError):
+        topic.append(b"more")
+    with pytest.raises(StoreFailedError):
+        store.checkpoint()
+    files.heal()
+    simulated.kill()
+    assert files.violations == []
+    assert len(positions_of(simulated.open().open_topic(ORDERS[0]))) == 2
     simulated.close()
 
 
@@ -200,26 +245,18 @@ def test_a_failed_write_leaves_nothing_unsynced(memory_folder, goes_on):
     simulated.close()
 
 
-def test_failed_sync_of_a_left_journal_is_told(memory_folder):
-    """A journal that is left after a failed write, and whose sync fails, counts as not synced."""
-    simulated = SimulatedStore(
-        memory_folder / "data", survival="none", options=options(60_000), threaded=True
-    )
-    files = simulated.files()
-    store = simulated.open(files)
-    topic, other = (store.open_topic(name) for name in ORDERS[:2])
-    for _ in range(2):
-        topic.append(b"kept").commit.wait(10)
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_failed_write_and_a_failed_sync_leave_nothing_unsynced(memory_folder, goes_on):
+    """After a failed write the journal cannot be synced either: the segments are."""
+    simulated, files, topic = with_unsynced_entries(memory_folder)
     files.fail("pwritev", error=errno.EIO, path_part=".journal")
-    files.fail("fdatasync", error=errno.EIO, path_part=".journal")
-    other.append(b"refused")
-    settle(store)
-    with pytest.raises(OSError, match="could not be synced"):
-        store.sync_acknowledged()
-    store.checkpoint()  # it syncs the segments
-    store.sync_acknowledged()
+    topic.store.open_topic(ORDERS[1]).append(b"refused")
+    settle(topic.store)
+    if goes_on:
+        topic.append(b"first of its journal").commit.wait(10)
+    topic.store.sync_acknowledged()
     simulated.power_off()
-    assert len(positions_of(simulated.open().open_topic(ORDERS[0]))) == 2
+    assert len(positions_of(simulated.open().open_topic(ORDERS[0]))) == 2 + goes_on
     simulated.close()
 
 
@@ -259,29 +296,6 @@ def test_compaction_keeps_subscriptions_that_were_durable_before(memory_folder):
         time.sleep(0.01)
     left = subscriptions_after_a_power_cut(simulated, ORDERS[0])
     assert len(left) == 150
-    simulated.close()
-
-
-def test_nothing_is_removed_after_a_sync_failed_until_a_checkpoint(memory_folder):
-    """What was acknowledged and could not be synced may be lost: what it replaces must stay."""
-    simulated = SimulatedStore(
-        memory_folder / "data", survival="none", options=options(60_000, 100_000), threaded=True
-    )
-    files = simulated.files()
-    store, topic = with_old_subscriptions(simulated, files, 3)
-    for _ in range(2):  # a segment's first block is synced at once, even in this mode
-        topic.append(b"new").commit.wait(10)
-    files.fail("fdatasync", path_part="journal")
-    with pytest.raises(OSError, match="could not be synced"):
-        topic.truncate_head(topic.end_position)
-    with pytest.raises(OSError, match="could not be synced"):
-        store.delete_topic(ORDERS[0])
-    assert topic.first_index == 0
-    store.checkpoint()
-    assert topic.truncate_head(topic.end_position) == 5
-    assert files.violations == []
-    simulated.power_off()
-    assert simulated.open().open_topic(ORDERS[0]).next_index == 5
     simulated.close()
 
 

@@ -322,6 +322,32 @@ async def message_id_at(request: Request, path: TopicPath, time: str) -> Respons
     )
 
 
+@routes.get(f"{TOPIC}/getMessageIdByIndex", needs.topic("PEEK_MESSAGES"))
+async def message_id_by_index(request: Request, path: TopicPath) -> Response:
+    """The id of the message with `index`, with its place in its batch (PIP-415); 404: none has it.
+
+    Raises `HttpError`.
+    """
+    from ...finder import Finder, IndexOutOfRangeError
+
+    index = long_value(request.query.get("index", ""))
+    what = "Get message ID by index on a partitioned topic is not allowed, use a partition"
+    opened = await open_one_log(request, path, what=what)
+    try:
+        found = await request.services.run_blocking(Finder(opened.ledger).by_index, index)
+    except IndexOutOfRangeError as error:
+        raise HttpError(404, f"Message not found for index {index}: {error}") from error
+    return Response.of_json(
+        {
+            "ledgerId": found.position.ledger_id,
+            "entryId": found.position.entry_id,
+            "partitionIndex": opened.partition_index,
+            "batchIndex": found.batch_index if found.message_count > 1 else -1,
+            "batchSize": found.message_count if found.message_count > 1 else 0,
+        }
+    )
+
+
 @routes.get(f"{TOPIC}/lastMessageId", needs.topic("PEEK_MESSAGES"))
 async def last_message_id(request: Request, path: TopicPath) -> Response:
     """The last message's id."""

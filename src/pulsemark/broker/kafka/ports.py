@@ -25,9 +25,8 @@ import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ...kafka.endpoint import Endpoint
+from ...kafka.endpoint import Endpoint, Handler
 from ...kafka.errors import Code, KafkaError
-from ...kafka.handlers import HANDLERS
 from ...kafka.ports import Budget, InputMemory, KafkaOptions, OutputMemory, Ports
 from ...kafka.topic_settings import FORMAT_VERSION, SETTINGS, is_name
 from ...ledger import LedgerError, ManagedLedger, Position
@@ -155,11 +154,11 @@ class KafkaServer:
         """Where clients reach this broker, for the other brokers of a cluster."""
         return KafkaPlace(0, host, self.port, self.port_tls)
 
-    async def open(self, services: Services, host: str) -> None:
+    async def open(self, services: Services, host: str, handlers: Mapping[int, Handler]) -> None:
         """Read what the endpoint has stored. Raises LedgerError, OSError."""
         ports = cast("Ports", BrokerPorts(services))
         await cast("BrokerPorts", ports).topics.load()
-        endpoint = Endpoint(ports, kafka_options(self._config, host), HANDLERS)
+        endpoint = Endpoint(ports, kafka_options(self._config, host), handlers)
         await endpoint.start()
         services.kafka = self._endpoint = endpoint
 
