@@ -13,8 +13,7 @@ from .broker_source import BrokerSource
 from .broker_target import BrokerTarget
 from .entries import Source, Target
 from .errors import NoTopicsError, PlaceError, TopicMissingError
-from .folder_source import FolderSource
-from .folder_target import FolderTarget
+from .folders import FolderSource, FolderTarget
 
 # Which topics are mirrored: a list of names, or patterns.
 #
@@ -44,19 +43,25 @@ class Selection:
                 except re.error as error:
                     raise InvalidTopicNameError(name, f"not a pattern: {error}") from error
 
-    def find(self, source: Source, target: Target) -> list[str]:
+    def find(self, source: Source, target: Target, *, must_exist: bool = True) -> list[str]:
         """Full names of the topics to mirror, each partition by itself, in order.
 
-        The numbers of partitions of partitioned topics are compared with the target's. Raises
-        NoTopicsError, TopicMissingError, PartitionCountError.
+        The numbers of partitions of partitioned topics are compared with the target's.
+        `must_exist` False: names of topics that do not exist are left out. Raises NoTopicsError,
+        TopicMissingError, PartitionCountError.
         """
         parsed = [TopicName.parse(name) for name in self.names]
         there = source.topics(sorted({name.namespace for name in parsed}))
         found: dict[str, None] = {}
         for name in parsed:
             for topic in self._matching(name, there):
-                for each in self._parts(TopicName.parse(topic), source, target, there):
-                    found[each] = None
+                try:
+                    parts = self._parts(TopicName.parse(topic), source, target, there)
+                except TopicMissingError:
+                    if must_exist:
+                        raise
+                    continue
+                found.update(dict.fromkeys(parts))
         if not found:
             raise NoTopicsError(source.place, self.names)
         return list(found)
