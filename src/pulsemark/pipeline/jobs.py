@@ -102,26 +102,22 @@ def run_job(
             _print(rows, given, out, show)
         if problem is not None:
             raise problem
-    except _FAILURES as error:
-        print(f"{prog} {name}: {error}", file=err)
-        return EXIT_FAILED
-    except (PipelineError, LedgerError) as error:
-        shown_error = _by_flag(error, parser) if isinstance(error, OptionError) else error
-        print(f"{prog} {name}: {shown_error}", file=err)
-        return EXIT_BAD_INPUT
     except BrokenPipeError:
         raise
-    except OSError as error:
-        print(f"{prog} {name}: {error}", file=err)
-        return EXIT_FAILED
+    except (PipelineError, LedgerError, OSError) as error:
+        print(f"{prog} {name}: {_by_flag(error, parser)}", file=err)
+        is_input = isinstance(error, PipelineError | LedgerError)
+        return EXIT_BAD_INPUT if is_input and not isinstance(error, _FAILURES) else EXIT_FAILED
     return EXIT_OK
 
 
 _FLAGS = {"path": "--data-dir", "topics": "--topic"}
 
 
-def _by_flag(error: OptionError, parser: argparse.ArgumentParser) -> OptionError:
+def _by_flag(error: Exception, parser: argparse.ArgumentParser) -> Exception:
     """The error with the option's name on the command line: endingTime is --ending-time there."""
+    if not isinstance(error, OptionError):
+        return error
     words = re.sub("(?<=[a-z])(?=[A-Z])", "-", error.option).lower()
     for flag in (_FLAGS.get(error.option), f"--{words}", f"--against-{words}"):
         if flag is not None and re.search(rf"^  {flag}\b(?!-)", parser.format_help(), re.MULTILINE):
