@@ -117,6 +117,9 @@ def test_counts_of_every_form(tmp_path: Path, form: str) -> None:
     assert kind_of(path) == "counts"
     counts = read_counts(path, 60_000, None)
     assert counts.by_topic == COUNTED
+    if path.is_file():
+        path.write_text("\ufeff" + path.read_text())  # as spreadsheets write it
+        assert read_counts(path, 60_000, None).by_topic == COUNTED
     assert counts.tier == "billing"
 
 
@@ -124,6 +127,9 @@ def test_counts_of_every_form(tmp_path: Path, form: str) -> None:
     ("text", "message"),
     [
         ("[", "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
+        ('[{"topic": "a", "bucket_start_ms": 0, "count": 1.7}]', "row 1 .*'1.7'"),
+        ('[{"topic": "a", "bucket_start_ms": 0, "count": 99999999999999999999}]', "has the count"),
         ('[{"topic": "a", "count": 1}]', "row 1 lacks 'bucket_start'"),
         ('[{"bucket_start_ms": 0, "count": 1}]', "row 1 lacks 'topic'"),
         ('[{"topic": "a", "bucket_start_ms": 0}]', "row 1 lacks 'count'"),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Unpack
 from ..maintenance.verify import sizes_of_topics
 from .arguments import Range, checked_options
 from .options import ReadOptions, opened_store, select_topics
+from .plan import divided
 from .session import require_spark
 
 if TYPE_CHECKING:
@@ -65,16 +66,6 @@ def verify(
     is_whole = topics is None and options.store is None
     whole: list[list[str]] = [[]] if is_whole else []
     return reader.option(TASKS_OPTION, json.dumps([*whole, *tasks])).load()
-
-
-def divided(sizes: dict[str, int], count: int) -> list[list[str]]:
-    """The topics in at most ``count`` tasks of about the same size."""
-    tasks: list[tuple[int, list[str]]] = [(0, []) for _ in range(max(1, count))]
-    for topic in sorted(sizes, key=lambda topic: -sizes[topic]):
-        number = min(range(len(tasks)), key=lambda number: tasks[number][0])
-        size, names = tasks[number]
-        tasks[number] = (size + sizes[topic] + 1, [*names, topic])
-    return [names for _, names in tasks if names]
 
 
 def control_entries(

@@ -442,3 +442,13 @@ def packed(work: Iterable[T], part_of: Callable[[T], Slice]) -> list[list[T]]:
         tasks[-1].append(each)
         rows += count
     return tasks
+
+
+def divided(sizes: Mapping[T, int], count: int) -> list[list[T]]:
+    """The work in at most ``count`` tasks of about the same size; each piece costs 1 more."""
+    tasks: list[tuple[int, list[T]]] = [(0, []) for _ in range(max(1, count))]
+    for each in sorted(sizes, key=lambda each: -sizes[each]):
+        number = min(range(len(tasks)), key=lambda number: tasks[number][0])
+        size, work = tasks[number]
+        tasks[number] = (size + sizes[each] + 1, [*work, each])
+    return [work for _, work in tasks if work]

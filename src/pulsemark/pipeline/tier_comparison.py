@@ -34,7 +34,7 @@ from .offload import DeltaTarget
 from .offload.manifest import MANIFEST_FOLDER, topic_folder
 from .offload.places import LocalPlace, Place, place_of
 from .offload.table import OffloadTable, ParquetFolder
-from .options import ReadOptions, full_topic_name, select_topics
+from .options import MAX_INDEX, ReadOptions, full_topic_name, select_topics
 from .session import require_spark
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ def read_counts(place: str | os.PathLike[str], bucket_ms: int, topic: str | None
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
                 raise OptionError(OPTION, str(place), f"row {number} {what}") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError, csv.Error) as error:
         reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         raise OptionError(OPTION, str(place), reason) from error
     return counts
@@ -313,7 +313,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
         for part in sorted(path.glob("part-*.csv")):
             yield from _rows(part)
         return
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     if path.suffix == ".csv":
         yield from csv.DictReader(text.splitlines())
         return
@@ -339,8 +339,8 @@ def _add(counts: Counts, row: Mapping[str, Any], bucket_ms: int, topic: str | No
         raise KeyError("bucket_start")
     if start_ms % bucket_ms or (end_ms is not None and end_ms - start_ms != bucket_ms):
         raise ValueError(f"is of another bucket than one of {bucket_ms} ms")
-    count = int(row["count"]) - int(row.get("doubled") or 0)
-    if count < 0:
+    count = int(str(row["count"])) - int(str(row.get("doubled") or 0))
+    if not 0 <= count <= MAX_INDEX:
         raise ValueError(f"has the count {row['count']}")
     buckets = counts.by_topic.setdefault(full_topic_name(str(name)), {})
     buckets[start_ms] = buckets.get(start_ms, 0) + count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pulsemark.ledger import FolderReader
 from pulsemark.metadata import read_message_metadata
 from pulsemark.pipeline.errors import JobFailedError, OptionError, ReplayError
 from pulsemark.pipeline.replay import ReplayMessage
+from pulsemark.pipeline.replay.checkpoint import Checkpoint
 from pulsemark.testing.raw_messages import BatchMember
 
 T = "persistent://public/default/"
@@ -299,15 +301,15 @@ def test_a_target_that_lost_what_was_replayed(
     folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
 ) -> None:
     """A topic that was deleted between two runs is not filled from the middle on."""
-    import json
-
     topic = folder.topic("a")
     for number in range(10):
         topic.single(b"%d" % number)
     kit.replayed(folder.path, target.service_url, tmp_path / "cp")
-    progress = json.loads((tmp_path / "cp" / "progress-0.json").read_text())
-    progress |= {"done": False, "next_index": 5, "last": [10**6, 0]}
-    (tmp_path / "cp" / "progress-0.json").write_text(json.dumps(progress))
+    checkpoint = Checkpoint(tmp_path / "cp")
+    plan = checkpoint.load()
+    assert plan is not None
+    progress = checkpoint.progress(0, plan.parts[0])
+    checkpoint.save(0, progress.with_fields(done=False, next_index=5, last=(10**6, 0)))
     import urllib.request
 
     request = urllib.request.Request(
@@ -322,14 +324,13 @@ def test_a_source_topic_that_was_created_again(
     folder: Any, target: BrokerThread, kit: Any, tmp_path: Path
 ) -> None:
     """Its messages are others, though their indexes are the same."""
-    import json
-
     topic = folder.topic("a")
     topic.single(b"x")
     kit.replayed(folder.path, target.service_url, tmp_path / "cp")
-    plan = json.loads((tmp_path / "cp" / "plan.json").read_text())
-    plan["parts"][0]["log_id"] += 1
-    (tmp_path / "cp" / "plan.json").write_text(json.dumps(plan))
+    plan = Checkpoint(tmp_path / "cp").load()
+    assert plan is not None
+    parts = (replace(plan.parts[0], log_id=plan.parts[0].log_id + 1),)
+    Checkpoint(tmp_path / "cp").begin(replace(plan, parts=parts))
     (tmp_path / "cp" / "progress-0.json").unlink()
     with pytest.raises(ReplayError, match="was deleted in the source and created again"):
         kit.replayed(folder.path, target.service_url, tmp_path / "cp")

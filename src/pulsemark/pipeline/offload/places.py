@@ -51,12 +51,8 @@ class Place(Protocol):
     def has_locks(self) -> bool:
         """Whether a lock on a file of it keeps other runs out."""
 
-    def write(self, path: str, fill: Callable[[IO[bytes]], _T], *, keep: bool = False) -> _T:
-        """Write a whole file; durable when it returns. ``keep``: an existing file stays.
-
-        Raises:
-            FileExistsError: the file exists, and ``keep`` is set.
-        """
+    def write(self, path: str, fill: Callable[[IO[bytes]], _T]) -> _T:
+        """Write a whole file; durable when it returns."""
 
     def open(self, path: str) -> pa.NativeFile:
         """A file for reading. Raises FileNotFoundError."""
@@ -87,9 +83,9 @@ def read_bytes(place: Place, path: str) -> bytes:
         return bytes(file.read())
 
 
-def write_bytes(place: Place, path: str, data: bytes, *, keep: bool = False) -> None:
+def write_bytes(place: Place, path: str, data: bytes) -> None:
     """Write a whole file; see `Place.write`."""
-    place.write(path, lambda file: file.write(data), keep=keep)
+    place.write(path, lambda file: file.write(data))
 
 
 def file_checksum(place: Place, path: str) -> tuple[int, int]:
@@ -113,7 +109,7 @@ class LocalPlace:
         self.folder = folder
         self.uri = folder.as_uri()
 
-    def write(self, path: str, fill: Callable[[IO[bytes]], _T], *, keep: bool = False) -> _T:
+    def write(self, path: str, fill: Callable[[IO[bytes]], _T]) -> _T:
         """See `Place`."""
         import pyarrow as pa
 
@@ -126,10 +122,7 @@ class LocalPlace:
                 with pa.OSFile(str(temporary), "wb") as sink:
                     result = fill(cast("IO[bytes]", sink))
                 os.fsync(file.fileno())
-            if keep:
-                os.link(temporary, final)
-            else:
-                temporary.replace(final)
+            temporary.replace(final)
         finally:
             temporary.unlink(missing_ok=True)
         sync_folder(final.parent)
@@ -219,13 +212,11 @@ class RemotePlace:
     def _full(self, path: str) -> str:
         return f"{self._path}/{path}"
 
-    def write(self, path: str, fill: Callable[[IO[bytes]], _T], *, keep: bool = False) -> _T:
-        """See `Place`. With ``keep``, a file that appears meanwhile is not noticed."""
+    def write(self, path: str, fill: Callable[[IO[bytes]], _T]) -> _T:
+        """See `Place`."""
         from pyarrow import fs
 
         full = self._full(path)
-        if keep and self._fs.get_file_info(full).type != fs.FileType.NotFound:
-            raise FileExistsError(full)
         if not isinstance(self._fs, fs.S3FileSystem | fs.GcsFileSystem):
             self._fs.create_dir(str(PurePosixPath(full).parent), recursive=True)
         stream: Any = self._fs.open_output_stream(full)

@@ -20,7 +20,7 @@ from ..arguments import Range, check_folder, checked_options
 from ..errors import DataLossError, JobFailedError, OptionError, ReplayError
 from ..marks import loss_since, mark_of
 from ..options import Bound, BoundKind, ReadOptions
-from ..plan import Selected, Slice, entry_of, report, selected, slice_of
+from ..plan import Selected, Slice, divided, entry_of, report, selected, slice_of
 from ..session import require_spark
 from .checkpoint import Checkpoint, Part, Progress, ReplayPlan
 from .options import ReplayOptions, name_of, packed, service_of, settings_of, target_topic_of
@@ -257,16 +257,6 @@ def _content(
         "options": asdict(options.with_fields(function=None, token=None)),
         "function": None if options.function is None else packed(options.function),
     }
-
-
-def divided(left: dict[int, int], count: int) -> list[list[int]]:
-    """The parts in at most ``count`` tasks of about as many messages."""
-    tasks: list[tuple[int, list[int]]] = [(0, []) for _ in range(max(1, count))]
-    for number in sorted(left, key=lambda number: -left[number]):
-        place = min(range(len(tasks)), key=lambda place: tasks[place][0])
-        messages, numbers = tasks[place]
-        tasks[place] = (messages + left[number], [*numbers, number])
-    return [numbers for _, numbers in tasks if numbers]
 
 
 def _check_whole_entries(part: Slice, first_of: int, next_of: int) -> None:
