@@ -19,12 +19,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ..audit.report import Report
-from ..ledger import EpochHistory, Position
+from ..ledger import EpochHistory, LedgerExtent, Position
 from ..maintenance.expected import LogEnds
 from ..proto import seek_pb2 as pb
 from ..proto.broker_entry_pb2 import ControlType
 from . import messages, requests, rpc
 from .errors import SeekCallError
+from .following import StoreState, state_of_answer
 from .messages import (
     ControlAppended,
     ControlRequest,
@@ -33,6 +34,7 @@ from .messages import (
     appended_of,
     ends_of_answer,
     history_of,
+    ledgers_of,
     request_message,
 )
 from .requests import CursorPlace, SeekStubs
@@ -182,6 +184,26 @@ class SeekClient(SeekStubs):
         `ledger.common_point` compares the epochs of two logs.
         """
         return history_of(self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s))
+
+    def history(
+        self, topic: str, *, timeout_s: float | None = None
+    ) -> tuple[EpochHistory, tuple[LedgerExtent, ...]]:
+        """A topic's epochs, and its ledgers: for `ledger.common_point` and `ledger.common_end`."""
+        answer = self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s)
+        return history_of(answer), ledgers_of(answer)
+
+    def follow_state(
+        self, known_digest: bytes = b"", *, timeout_s: float | None = None
+    ) -> StoreState:
+        """What a follower needs beside the entries. Raises NotPossibleError."""
+        requests.refuse_on_a_loop("follow_state")
+        request = pb.FollowStateRequest(known_digest=known_digest)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            answer = self._started(self._follow_state, request, limit_s)
+            return state_of_answer(answer, known_digest)
+        except grpc.RpcError as error:
+            raise requests.raised(error) from error
 
     def ends(self, topic: str, *, timeout_s: float | None = None) -> LogEnds:
         """Where a topic ends, and why messages before its first or after its last one are lost."""

@@ -246,9 +246,8 @@ class SeekStubs:
         self._append_control = self._unary("AppendControl")
         self._epochs = self._unary("Epochs")
         self._audit = self._unary("Audit")
-        self._read_entries = self._channel.unary_stream(
-            rpc.path("ReadEntries"), **rpc.client_codec("ReadEntries")
-        )
+        self._read_entries = self._stream("ReadEntries")
+        self._follow_state = self._stream("FollowState")
 
     def _open_channel(self, target: str, tls: ClientTls | None) -> Any:
         options = channel_options(tls)
@@ -269,3 +268,6 @@ class SeekStubs:
 
     def _unary(self, method: str) -> Any:
         return self._channel.unary_unary(rpc.path(method), **rpc.client_codec(method))
+
+    def _stream(self, method: str) -> Any:
+        return self._channel.unary_stream(rpc.path(method), **rpc.client_codec(method))

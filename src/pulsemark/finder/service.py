@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import grpc
 
-from ..ledger import EARLIEST, Position, TopicLog
+from ..ledger import EARLIEST, EpochHistory, LedgerExtent, Position, TopicLog
 from ..proto import seek_pb2 as pb
 from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
+from .following import StoreState, state_messages
 from .forwarding import ForwardedError, Forwarding
 from .messages import AppendControl, appended_message, control_request, history_message
 from .search import Finder
@@ -59,6 +60,10 @@ consumers with it. Raises SubscriptionNotFoundError, CursorBusyError or NotPossi
 AuditReport = Callable[[str, "Sequence[str]", int | None, int | None], Awaitable["Report"]]
 """The audit of a topic, by tags, in buckets between two times. Raises TopicNotFoundError,
 InvalidFieldError, or NotPossibleError if no audit is kept."""
+
+
+FollowState = Callable[[], StoreState]
+"""What a follower asks for. Called on worker threads; may block."""
 
 
 class TopicSource(Protocol):
@@ -132,6 +137,7 @@ class SeekServicer:
         append_control: AppendControl | None = None,
         may_append: bool = False,
         audit: AuditReport | None = None,
+        follow_state: FollowState | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
         """``may_append``: callers that have come this far may use AppendControl.
@@ -149,6 +155,7 @@ class SeekServicer:
         self._append_control = append_control
         self._may_append = may_append
         self._audit = audit
+        self._follow_state = follow_state
         self.forwarding = forwarding
 
     async def seek_by_time(
@@ -236,9 +243,22 @@ class SeekServicer:
         """Where each leader epoch begins (Epochs)."""
         topic = self.topic(request.topic)
         source = self._source
-        return history_message(
-            *await self._run(lambda _: (source.log(topic).epoch_history(), source.ends(topic)))
-        )
+
+        def found() -> tuple[EpochHistory, LogEnds, tuple[LedgerExtent, ...]]:
+            log = source.log(topic)
+            return log.epoch_history(), source.ends(topic), log.ledger_extents()
+
+        return history_message(*await self._run(lambda _: found()))
+
+    async def follow_state(self, request: pb.FollowStateRequest, context: CallContext) -> None:
+        """What a follower needs beside the entries (FollowState)."""
+        state = self._follow_state
+        if state is None:
+            raise NotPossibleError("only a broker that has a whole data folder can be followed")
+        with self._streams.open(context) as slot:
+            found = await self._run(lambda _: state())
+            for message in state_messages(found, request.known_digest):
+                await slot.write(message)
 
     async def audit(self, request: pb.AuditRequest, context: CallContext) -> pb.AuditResponse:
         """What the broker counted of a topic (Audit)."""
@@ -323,9 +343,12 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
         )
         for name, call in unary.items()
     }
-    handlers["ReadEntries"] = grpc.unary_stream_rpc_method_handler(
-        _with_status(servicer.read_entries), **rpc.server_codec("ReadEntries")
-    )
+    streams: dict[str, Callable[[Any, CallContext], Awaitable[None]]]
+    streams = {"ReadEntries": servicer.read_entries, "FollowState": servicer.follow_state}
+    for name, stream in streams.items():
+        handlers[name] = grpc.unary_stream_rpc_method_handler(
+            _with_status(stream), **rpc.server_codec(name)
+        )
     return grpc.method_handlers_generic_handler(rpc.SERVICE_NAME, handlers)
 
 

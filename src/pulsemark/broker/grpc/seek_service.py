@@ -32,10 +32,11 @@ from ...finder.errors import (
     ServerUnavailableError,
     SubscriptionNotFoundError,
 )
+from ...finder.following import GROUPS_LOG, StoreState, state_of
 from ...finder.forwarding import Forwarding, Owner
 from ...finder.messages import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ...finder.server import Admit, Caller, CallRefusedError, SeekServer, ServerOptions, ServerTls
-from ...finder.service import AuditReport
+from ...finder.service import AuditReport, FollowState
 from ...ledger import (
     Appended,
     LedgerError,
@@ -45,9 +46,12 @@ from ...ledger import (
     TopicLog,
     TopicNotFoundError,
 )
+from ...ledger.cursors.cursor_store import CursorStore
 from ...ledger.local.catalog import Catalog
+from ...ledger.topic_store import INTERNAL_TOPIC_PREFIX
 from ...maintenance.expected import LogEnds, ends_of, lost_head
 from ...metadata import StampError
+from ...proto.cursor_pb2 import CursorRecord
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..configuration.config import BrokerConfig
@@ -62,7 +66,7 @@ from ..security.authentication import (
     check_roles,
 )
 from ..security.authorization import Authorizer, Target
-from ..security.needs import AUTHENTICATED, Need, topic
+from ..security.needs import AUTHENTICATED, Need, broker, topic
 from ..security.tls import make_context
 from ..services import Services
 from ..storage import stored
@@ -106,10 +110,11 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
             max_streams=services.config.max_grpc_streams,
             control_token=_control_token(services.config),
         ),
-        normalise=lambda name: str(TopicName.parse(name)),
+        normalise=_full_name,
         reset_cursor=reset_cursor,
         append_control=_appending_control(services),
         audit=_audit_of(services),
+        follow_state=_state_of(services, has_others=has_others),
         admit=(
             None
             if services.authenticator is None
@@ -117,6 +122,10 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
         ),
         forwarding=forwarding_of(services) if has_others else None,
     )
+
+
+def _full_name(name: str) -> str:
+    return name if name == GROUPS_LOG else str(TopicName.parse(name))
 
 
 def _tls(config: SecurityConfig) -> ServerTls:
@@ -214,6 +223,48 @@ def _audit_of(services: Services) -> AuditReport:
     return audit
 
 
+def _state_of(services: Services, *, has_others: bool) -> FollowState | None:
+    """What a follower of the broker's data folder asks for; None: it has no folder of its own."""
+    topics, loop = services.topics, asyncio.get_running_loop()
+    catalog = topics.catalog
+    if (
+        has_others
+        or not isinstance(catalog, Catalog)
+        or not isinstance(topics.cursors, CursorStore)
+    ):
+        return None
+    cursor_store = topics.cursors
+
+    async def snapshots() -> list[CursorRecord]:
+        found: list[CursorRecord] = []
+        await topics.turns.work(map(found.append, cursor_store.snapshots()))
+        return found
+
+    def logs() -> dict[str, TopicLog]:
+        opened: dict[str, TopicLog] = {
+            name: topic.ledger for name, topic in topics.open_topics.copy().items()
+        }
+        if GROUPS_LOG in catalog.topics():
+            opened[GROUPS_LOG] = _internal_log(topics, loop)
+        return opened
+
+    def state() -> StoreState:
+        return state_of(
+            catalog.topics,
+            logs,
+            catalog.items,
+            lambda: asyncio.run_coroutine_threadsafe(snapshots(), loop).result(),
+            catalog.next_ledger_id,
+        )
+
+    return state
+
+
+def _internal_log(topics: Topics, loop: asyncio.AbstractEventLoop) -> TopicLog:
+    name = GROUPS_LOG.removeprefix(INTERNAL_TOPIC_PREFIX)
+    return asyncio.run_coroutine_threadsafe(topics.open_internal(name), loop).result()
+
+
 class _BrokerTopics:
     """`TopicSource` over the broker's topics; called on the service's worker threads."""
 
@@ -223,6 +274,10 @@ class _BrokerTopics:
 
     def log(self, topic: str) -> TopicLog:
         """The topic's log. Raises TopicNotFoundError."""
+        if topic == GROUPS_LOG:
+            if topic not in self._topics.catalog.topics():
+                raise TopicNotFoundError(topic)
+            return _internal_log(self._topics, self._loop)
         known = self._topics.open_topics.get(topic)
         if known is not None:  # the usual case: no call to the event loop is needed
             return known.ledger
@@ -315,6 +370,7 @@ NEEDS: Mapping[str, Need] = {
     "Range": _READ,
     "ReadEntries": _READ,
     "Epochs": _READ,
+    "FollowState": broker("FOLLOW"),
     "Audit": topic("GET_STATS"),
     "ResetCursor": topic("RESET_CURSOR"),
     # It begins leader epochs, so it is for the tenant's administrators.
