@@ -229,7 +229,7 @@ class Round:
             self._side.name, broker.service_url, broker.http_url, broker.process.pid,
             self._home, figures=figures,
         )  # fmt: skip
-        compare_pulsar.perf(self._home, side, name, self._topic(f"perf-{name}"), 14)
+        compare_pulsar.produce(self._home, side, name, self._topic(f"perf-{name}"), 14)
         self._side.note(f"perf {name}", figures[f"perf {name}"][0])
 
 

@@ -76,7 +76,7 @@ class Consumer(PublishingConnection):
             if buffer[at + _TYPE_AT] == _MESSAGE:
                 frames.append(bytes(buffer[at : at + 64]))
             elif buffer[at + _TYPE_AT] == _PING:
-                self.send(commands.pong())
+                self.send(commands.PONG)
             else:
                 raise PublishError(f"the broker sent {bytes(buffer[at : at + 200])!r}")
             at = end

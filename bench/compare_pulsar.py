@@ -59,9 +59,18 @@ PERF = {
     "large": ["-s", "131072", "-db", "-r", "5000", "-o", "200"],
     "topics": ["-s", "100", "-db", "-r", "200000", "-t", "1000"],
 }
+#: The loads whose topics pulsar-perf reads again, for so many subscriptions that it stays busy.
+CONSUMED = ("unbatched", "batched")
+SUBSCRIPTIONS = 8
 CLIENT = ("window_1", "unbatched", "batched", "large", "catch_up_batched", "catch_up_large")
 RATES = (15_000, 3_000)
-JOBS = [*(f"perf-{name}" for name in PERF), "client", "search", "cpu"]
+JOBS = [
+    *(f"perf-{name}" for name in PERF),
+    *(f"consume-{name}" for name in CONSUMED),
+    "client",
+    "search",
+    "cpu",
+]
 WARM_UP_S = 10.0
 LARGE_MB = 131_072 / 1e6
 
@@ -90,6 +99,10 @@ ROWS = {
     "cpu batched": Row("broker's CPU a message, batching", " us", False),
     "cpu large": Row("broker's CPU a message, 128 KiB", " us", False),
     "cpu topics": Row("broker's CPU a message, 1,000 topics", " us", False),
+    "consume unbatched": Row("pulsar-perf consume 100 B, no batching", "/s", True, 1),
+    "consume batched": Row("pulsar-perf consume 100 B, batches", "/s", True, 1),
+    "cpu consume unbatched": Row("broker's CPU a delivery, no batching", " us", False),
+    "cpu consume batched": Row("broker's CPU a delivery, batches", " us", False),
     "window_1": Row("Python client: durable send, window 1, p50", " ms", False, 5),
     "unbatched": Row("Python client: produce 100 B, no batching", "/s"),
     "batched": Row("Python client: produce 100 B, batching", "/s"),
@@ -103,8 +116,10 @@ ROWS = {
     "rate 15000": Row("broker's CPU a message, 100 B unbatched, 15,000/s", " us", False, 2),
     "rate 3000": Row("broker's CPU a message, 100 B unbatched, 3,000/s", " us", False, 2),
 }
-PRODUCED = re.compile(r"Throughput produced: *(\d+) msg --- *([\d.]+) *msg/s")
-AGGREGATED = re.compile(r"Aggregated throughput stats --- *(\d+) records sent --- *([\d.]+) msg/s")
+WARMED_UP = re.compile(r"Throughput (?:produced|received): *(\d+) msg")
+AGGREGATED = re.compile(
+    r"Aggregated throughput stats --- *(\d+) records (?:sent|received) --- *([\d.]+) msg/s"
+)
 
 
 @dataclass
@@ -202,27 +217,51 @@ class LoadFailedError(Exception):
     """A load ended without a figure."""
 
 
-def perf(home: Path, side: Side, name: str, topic: str, seconds: float) -> tuple[int, int]:
-    """One run of pulsar-perf; returns two moments in which it was sending for sure."""
-    options = [*PERF[name], "-time", str(int(seconds))]
-    before_s, began_ms = side.cpu_s(), int(time.time() * 1000)
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run of pulsar-perf did: messages, rate after the warm-up, broker's CPU a message."""
+
+    messages: int
+    rate: float
+    cpu_us: float
+
+
+def perf(home: Path, side: Side, job: str, topic: str, options: list[str], seconds: float) -> Run:
+    """Run a job of pulsar-perf for some seconds."""
+    before_s = side.cpu_s()
+    command = [str(home / "bin" / "pulsar-perf"), job, "-u", side.service_url, *options]
     try:
         done = subprocess.run(
-            [home / "bin" / "pulsar-perf", "produce", "-u", side.service_url, *options, topic],
+            [*command, "-time", str(int(seconds)), topic],
             check=False, capture_output=True, text=True, timeout=seconds + 120,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise LoadFailedError(f"pulsar-perf did not end: {error}") from error
-    warm, total = PRODUCED.search(done.stdout), AGGREGATED.search(done.stdout)
+    warm, total = WARMED_UP.search(done.stdout), AGGREGATED.search(done.stdout)
     if warm is None or total is None or not float(total[2]):
         raise LoadFailedError(f"pulsar-perf said no rate: {done.stdout[-500:]}{done.stderr[-500:]}")
     count = int(total[1])
     measured_s = count / float(total[2]) - WARM_UP_S
     rate = (count - int(warm[1])) / measured_s
-    side.note(f"perf {name}", rate * LARGE_MB if name == "large" else rate)
-    side.note(f"cpu {name}", (side.cpu_s() - before_s) / count * 1e6)
-    # It sends for all the seconds, but the JVM has to start before.
-    return began_ms + 5_000, began_ms + int(seconds * 1000)
+    return Run(count, rate, (side.cpu_s() - before_s) / count * 1e6)
+
+
+def produce(home: Path, side: Side, name: str, topic: str, seconds: float) -> Run:
+    """Fill a topic."""
+    run = perf(home, side, "produce", topic, PERF[name], seconds)
+    side.note(f"perf {name}", run.rate * LARGE_MB if name == "large" else run.rate)
+    side.note(f"cpu {name}", run.cpu_us)
+    return run
+
+
+def consume(home: Path, side: Side, name: str, topic: str, stored: int, seconds: float) -> None:
+    """Read a filled topic from its begin, for some subscriptions at once."""
+    options = ["-sp", "Earliest", "-ns", str(SUBSCRIPTIONS)]
+    run = perf(home, side, "consume", topic, options, seconds)
+    if run.messages >= stored * SUBSCRIPTIONS:
+        raise LoadFailedError("pulsar-perf had read all messages before its time was over")
+    side.note(f"consume {name}", run.rate)
+    side.note(f"cpu consume {name}", run.cpu_us)
 
 
 def search(side: Side, jobs: ClientJobs, topic: str, first_ms: int, last_ms: int) -> None:
@@ -259,8 +298,13 @@ def one_round(home: Path, side: Side, number: int, only: list[str], seconds: flo
     for name in PERF:
         if f"perf-{name}" not in only:
             continue
+        began_ms = int(time.time() * 1000)
         try:
-            first_ms, last_ms = perf(home, side, name, f"{topic}-{name}", seconds)
+            filled = produce(home, side, name, f"{topic}-{name}", seconds)
+            # It sends for all the seconds, but the JVM has to start before.
+            first_ms, last_ms = began_ms + 5_000, began_ms + int(seconds * 1000)
+            if f"consume-{name}" in only:
+                consume(home, side, name, f"{topic}-{name}", filled.messages, seconds)
         except LoadFailedError as error:
             print(f"round {number} of {side.name}, {name}: {error}", file=sys.stderr)
             continue
@@ -306,6 +350,9 @@ def main() -> None:
         parser.error(f"--seconds must be above {WARM_UP_S:g}: so long pulsar-perf warms up")
     if "search" in arguments.only and "perf-unbatched" not in arguments.only:
         parser.error("search needs perf-unbatched, which fills the topic")
+    for name in CONSUMED:
+        if f"consume-{name}" in arguments.only and f"perf-{name}" not in arguments.only:
+            parser.error(f"consume-{name} needs perf-{name}, which fills the topic")
     began_s = time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))

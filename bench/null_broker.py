@@ -93,7 +93,7 @@ class NullSession(asyncio.BufferedProtocol):
             self._deliver(body.consumer_id)
             return b""
         if kind == _T.PING:
-            return commands.pong()
+            return commands.PONG
         if kind == _T.CLOSE_CONSUMER:
             self._permits.pop(body.consumer_id, None)
         return commands.success(body.request_id) if hasattr(body, "request_id") else b""

@@ -137,7 +137,7 @@ class PublishingConnection:
                     return command
                 if command.type != _PING:
                     raise PublishError(f"the broker answered {str(command)[:300]}")
-                self.send(commands.pong())
+                self.send(commands.PONG)
             self._receive()
 
     def _frames(self) -> Iterator[bytes]:
@@ -169,7 +169,7 @@ class PublishingConnection:
             if buffer[at + _TYPE_AT] == _RECEIPT:
                 count += 1
             elif buffer[at + _TYPE_AT] == _PING:
-                self.send(commands.pong())
+                self.send(commands.PONG)
             else:
                 raise PublishError(f"a SEND was answered with {bytes(buffer[at : at + 200])!r}")
             at += size

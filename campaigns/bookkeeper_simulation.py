@@ -17,7 +17,7 @@ import sys
 import time
 
 from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
-from pulsemark.testing.bookkeeper.history import Outcome, run_history
+from tests.support.bookkeeper_history import Outcome, run_history
 
 CONTROLS = {
     "fence": RecoveryRules(fence=False),

@@ -47,9 +47,10 @@ import jwt
 from fuzz_commands import SUBSCRIPTIONS, TOPICS, Sender, http_request
 from monitored_broker import MonitoredBroker
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RawClientError, RequestRefusedError
+from pulsemark.testing.raw_client import RawClientError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import Command, Connection, Message, MessageId, ProtocolError, Role, commands
 

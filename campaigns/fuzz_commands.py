@@ -238,8 +238,8 @@ class Sender:
             lambda: commands.get_schema(topic, request),
             lambda: commands.get_or_create_schema(topic, request, pb.Schema(
                 name="s", schema_data=random.randbytes(20), type=pb.Schema.Json)),
-            commands.ping,
-            commands.pong,
+            lambda: commands.PING,
+            lambda: commands.PONG,
         ]  # fmt: skip
         return random.choice(choices)()
 

@@ -71,7 +71,7 @@ def corpus() -> dict[Role, list[bytes]]:
             commands.producer_success(2, "p"),
             commands.get_last_message_id_response(3, MessageId(1, 2), MessageId(1, 1)),
             commands.close_consumer(4),
-            commands.ping(),
+            commands.PING,
         ],
     }
 

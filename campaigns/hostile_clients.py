@@ -37,11 +37,11 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 from monitored_broker import MonitoredBroker
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.kafka.records.batch import BatchFields, build
 from pulsemark.kafka.records.record import Record, Work
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import commands

@@ -245,7 +245,7 @@ class Answering:
         self._thread.start()
 
     def _run(self) -> None:
-        pong = commands.pong()
+        pong = commands.PONG
         while not self._over:
             for number, _ in self._poll.poll(0.1):
                 if self._links[number].recv(4096):

@@ -22,11 +22,6 @@ def test_every_name_is_handed_on(name: str) -> None:
         assert name in package.__all__
 
 
-def test_names_are_listed_once() -> None:
-    """`__all__` and the table of homes name the same."""
-    assert sorted(pulsemark.__all__) == sorted(["__version__", *pulsemark._PACKAGE_OF])
-
-
 def test_unknown_names_are_no_attributes() -> None:
     """A name that does not exist is refused as Python refuses it."""
     with pytest.raises(AttributeError, match="frobnicate"):

@@ -158,7 +158,7 @@ class RawConnection:
             name = pb.BaseCommand.Type.Name(event.type)
             if name == "PING":
                 if self.answers_pings:
-                    self.write(commands.pong())
+                    self.write(commands.PONG)
                 return
             self._answered(name, event.body)
             found.append({name: normalizer.command(event.body)})

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import pulsar
 
-from pulsemark.testing.raw_client import ConnectionLostError, RawClient
+from pulsemark.client import ConnectionLostError
+from pulsemark.testing.raw_client import RawClient
 from pulsemark.testing.raw_messages import unbatched_message
 
 from .truth import Key, Truth, make_payload, now_ms

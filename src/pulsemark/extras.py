@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["install_command"]
-
 
 def install_command(extra: str) -> str:
     """The command that installs an extra. It names a checkout: pulsemark is on no package index."""

@@ -13,8 +13,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["DoubtfulCommitError", "transaction"]
-
 _UNMARKED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
 """The write failed: the mark is written last, so it is not in the file."""
 

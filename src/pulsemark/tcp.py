@@ -11,8 +11,6 @@ import socket
 import sys
 from typing import Any
 
-__all__ = ["bytes_confirmed", "has_ended", "keep_alive"]
-
 #: States of TCP (tcp_states.h): the client has reset the connection, or sent its last byte.
 CLOSED, CLOSE_WAIT = 7, 8
 #: The size of the system's tcp_info up to tcpi_bytes_acked, and where that is.

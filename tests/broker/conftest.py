@@ -16,8 +16,8 @@ import pulsar
 import pytest
 
 from pulsemark.broker import Broker, BrokerThread
+from pulsemark.client import RawConsumer, RawMessage
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RawConsumer, RawMessage
 
 _numbers = itertools.count()
 

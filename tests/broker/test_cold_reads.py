@@ -19,6 +19,7 @@ import kafka
 import pytest
 
 from pulsemark.broker import BrokerThread
+from pulsemark.client import RawMessage
 from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import StoreOptions, TopicStore
 from pulsemark.ledger.bookkeeper.loop_thread import LoopThread
@@ -27,7 +28,6 @@ from pulsemark.ledger.store_core import StoreSetup
 from pulsemark.metadata import SystemClock, payload_of
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RawMessage
 from pulsemark.wire import MessageId
 from tests.support.memory_bookies import MemoryBookies
 

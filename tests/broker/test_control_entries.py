@@ -12,6 +12,7 @@ import pulsar
 import pytest
 
 from pulsemark.broker import BrokerThread, ConfigError
+from pulsemark.client import RawMessage
 from pulsemark.finder import (
     InvalidFieldError,
     NotPossibleError,
@@ -31,7 +32,6 @@ from pulsemark.proto.broker_entry_pb2 import (
 )
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RawMessage
 
 TOKEN = "correct-horse"
 TYPES = [

@@ -26,7 +26,7 @@ from pulsemark.client.errors import ClientError
 from pulsemark.finder import rpc
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.wire.encoding import frame
+from pulsemark.wire.commands import frame
 from tests.broker.handlers.test_command_matrix import body_of as command_of
 from tests.broker.http.test_route_matrix import body_of, path_of
 from tests.support.secured import rest

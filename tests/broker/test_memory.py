@@ -21,9 +21,9 @@ from pulsemark.broker.memory import (
     KeptMemory,
     OutputMemory,
 )
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, Schema, ServerError
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import commands
 

@@ -15,6 +15,7 @@ import pytest
 
 from pulsemark.broker.policies.own_policies import StampPolicy
 from pulsemark.cli import main
+from pulsemark.client import SendRefusedError
 from pulsemark.finder import SearchMethod, SeekClient
 from pulsemark.metadata import (
     BrokerEntryMetadata,
@@ -26,7 +27,6 @@ from pulsemark.metadata import (
 )
 from pulsemark.proto.pulsar_api_pb2 import FeatureFlags
 from pulsemark.testing import RawClient, SettableClock, running_broker
-from pulsemark.testing.raw_client import SendRefusedError
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
 
 START_MS = 1_700_000_000_000

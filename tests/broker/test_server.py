@@ -15,10 +15,10 @@ import pytest
 
 from pulsemark.broker import Broker, BrokerConfig, BrokerStateError, BrokerThread, ConfigError
 from pulsemark.broker.errors import PortInUseError
+from pulsemark.client import ConnectionLostError
 from pulsemark.ledger import FolderLockedError, ForeignFolderError
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import ConnectionLostError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import Connection, Role, commands
 

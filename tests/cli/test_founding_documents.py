@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-
-from pulsemark.broker import BrokerThread
-from pulsemark.testing import RawClient, running_broker
 
 Command = Any
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "pulsemark"
 DOCS = ROOT / "docs"
 TEXT = (DOCS / "founding-documents.md").read_text(encoding="utf-8")
-TOPIC = "persistent://public/default/orders"
 ADMIN_URL = "http://127.0.0.1:8080"
-GRPC = "127.0.0.1:6680"
+WAIT_S = 60
 STATEMENTS = {"A": 32, "B": 22, "C": 8, "D": 46}
 STATES = {"works", "part", "not yet", "declined"}
 ID, STATE, WHERE, TEST, TRY = 0, 2, 3, 4, 5
@@ -135,63 +134,183 @@ def test_its_links_lead_somewhere() -> None:
         assert not anchor or anchor in anchors(DOCS / page), f"{page}#{anchor}"
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
-    """A broker as the page describes it, with some messages in the topic."""
-    folder = tmp_path_factory.mktemp("here") / "pulsemark-data"
-    with (
-        running_broker(data_dir=folder, grpc_port=0) as running,
-        RawClient.from_url(running.service_url) as client,
-    ):
-        producer = client.create_producer(TOPIC, properties={"region": "eu"})
-        for number in range(3):
-            producer.send(b"order %d" % number, key=f"k{number}")
-        client.subscribe(TOPIC, "shop", earliest=True).close()
-        yield running
+class Shown(NamedTuple):
+    """What a command has to print, by the words it begins with."""
+
+    command: str
+    patterns: tuple[str, ...]
 
 
-def ask(broker: BrokerThread, method: str, url: str) -> int:
-    """The status of the answer to a request of the page."""
-    assert url.startswith(ADMIN_URL), url
-    request = urllib.request.Request(url.replace(ADMIN_URL, broker.http_url), method=method)
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return int(answer.status)
+ENTRIES = (
+    r"2:0 +0 +1 data .*message_count=1 has_keys=True raw_size_bytes=4 region=eu producer_name=",
+    r"2:0 .*producer_name=\S+ send_time_ms=\d+ broker_name=\S+",
+    r"3:0 +1 +1 control .*control_type=CONTROL_LEADER_CHANGE",
+    r"3:2 +3 +1 data .*source_format=SOURCE_KAFKA_MAGIC_2 relative_offset_honoured=True ",
+    r"3:2 .*has_keys=True raw_size_bytes=\d{3} producer_name=kafka-python",
+)
+PLACE = (r"position +2:0\n", r"index +0\n", r"time +\d{4}-")
+CONTROL = (r"3:0 +1 \S+ +1 leader-change +other", r"3:1 +2 \S+ +1 checkpoint +17")
+KAFKA_SETS = r"pulsemark_kafka_topic_sets_total\{.*orders.*request="
+SHOWN = (
+    Shown("dump orders --data-dir pulsemark-data --json", (
+        r'"index":0,.*"broker_timestamp_ms":\d{13},.*"prefix":\{"broker_timestamp":\d{13}',
+        r'"prefix_size_bytes":\d{2},.*"application_tags":\{"region":"eu"\}',
+    )),
+    Shown("dump orders --data-dir pulsemark-data --control", CONTROL),
+    Shown("dump orders --data-dir pulsemark-data", ENTRIES),
+    Shown("dump orders --data-dir copied", (
+        r"1:0 .*source_index=0 ", r"1:1 .*source_index=3 ",
+    )),
+    Shown("control list", CONTROL),
+    Shown("control epochs", (r" 0 +0 +1 +2:0 -", r" 1 +1 +4 +3:0 other")),
+    Shown("audit", (r"broker +standalone-\S+ +1 +0 ", r"broker +kafka-python-\S+ +1 +0 ")),
+    Shown("mirror", (r"entries: 2, messages: 2,.* headers parsed: 1, payloads opened: 0",)),
+    Shown("verify", (r"^1 topic, .* 2 messages, 2 control entries, .*: (clean|1 note)$",)),
+    Shown("seek", PLACE),
+    Shown("policies get orders brokerEntryMetadata --applied", (
+        "^broker-time,index,property-tags:region$", "^delivered: application_tags$",
+    )),
+    Shown("policies get public/default entryFormat", (r"^message\.format\.version=0\.10\.0$",)),
+    Shown("GET stamp", (
+        r'"index":0,"messageCount":1,"appendTime":\d{13},"brokerTimestamp":\d{13},.*"region":"eu"',
+    )),
+    Shown("GET epochs", (r'"epoch":1,"firstIndex":1,"ledgerId":3,"entryId":0', r'"nextIndex":4')),
+    Shown("GET metrics", (
+        r"pulsemark_message_headers_parsed_total\{.*\} [1-9]",
+        r"pulsemark_kafka_sets_in_place\{.*\} 1\n",
+        r"pulsemark_kafka_compressions\{.*\} 0\n",
+        r"pulsemark_kafka_decompressions\{.*\} 1\n",
+        KAFKA_SETS + r'"produce",version="8",handling="as_is"\} 1\n',
+        KAFKA_SETS + r'"fetch",version="11",handling="as_is"\} 1\n',
+        r"pulsemark_cleaning_rounds_total\{.*\} [1-9]",
+    )),
+    Shown("GET compaction", (r'"status":"SUCCESS"',)),
+)  # fmt: skip
 
 
-def run(pulsemark: Command, broker: BrokerThread, words: list[str]) -> None:
-    """One command of the page, in the folder of the page."""
+class Here:
+    """The broker of the page, in a folder of its own, and its commands with its addresses."""
+
+    def __init__(self, pulsemark: Command, folder: Path) -> None:
+        self._pulsemark = pulsemark
+        shell, program = (
+            re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+            for language in ("sh", "python")
+        )
+        (folder / "token").write_text("secret")
+        _, start = shell[0].splitlines()
+        assert shell[0].startswith("echo secret > token\n")
+        words = [re.sub(r"\A(6680|9092)\Z", "0", word) for word in shlex.split(start)[1:]]
+        ports = ["--port", "0", "--http-port", "0", "--json"]
+        command = [sys.executable, "-m", "pulsemark", *words, *ports]
+        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self._urls: dict[str, str] = json.loads(self.process.stdout.readline())
+        for line in shell[1].splitlines():
+            assert self.run(shlex.split(line)), line
+        exec(self._at_home(program[0]), {})
+
+    def _at_home(self, text: str) -> str:
+        for address, name in (
+            ("http://127.0.0.1:8080", "http_url"),
+            ("127.0.0.1:6680", "grpc_url"),
+            ("127.0.0.1:9092", "kafka_url"),
+        ):
+            text = text.replace(address, self._urls[name])
+        return text
+
+    def run(self, words: list[str]) -> str:
+        """What a command prints. One that changes a policy is asked for what it changed."""
+        arguments = [self._at_home(word) for word in words[1:]]
+        if not {"--url", "--data-dir"} & set(arguments):
+            if arguments[0] in ("policies", "topics", "subscriptions", "seek"):
+                arguments += ["--url", self._urls["http_url"]]
+            elif arguments[0] == "produce":
+                arguments += ["--url", self._urls["service_url"]]
+        ran = self._pulsemark(*arguments)
+        assert (ran.status, ran.err) == (0, ""), words
+        if words[1] == "policies" and words[2] != "get":
+            return self.run(["pulsemark", "policies", "get", *words[3:5]])
+        return str(ran.out)
+
+    def ask(self, method: str, url: str) -> str:
+        """The answer to a request of the page."""
+        assert url.startswith(ADMIN_URL), url
+        request = urllib.request.Request(self._at_home(url), method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.status in (200, 204)
+            return str(answer.read().decode())
+
+    def close(self) -> None:
+        """End the broker."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=60)
+
+
+@pytest.fixture
+def here(pulsemark: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
+    """The set-up of the page."""
+    monkeypatch.chdir(tmp_path)
+    made = Here(pulsemark, tmp_path)
+    yield made
+    made.close()
+
+
+def values_of(words: list[str]) -> list[str]:
+    """What a policy shows after it was set with these words."""
+    at = 5
+    given = words[at:]
+    if words[2] == "unset":
+        return ["not set"]
+    if given in (["--enable"], ["--off"]):
+        return [{"--enable": "on", "--off": "off"}[given[0]]]
+    if words[4] == "retention":
+        return ["time: 10080 minutes", f"size: {given[-1]} MB"]
+    return [word for word in given if not word.startswith("--")]
+
+
+def missing(command: str, words: list[str], printed: str) -> list[str]:
+    """What a command had to print and did not; every command has something to print."""
+    patterns = next((one.patterns for one in SHOWN if command.startswith(one.command)), None)
+    if patterns is None:
+        assert command.startswith(("policies set", "policies unset", "PUT", "POST")), command
+        patterns = tuple(map(re.escape, values_of(words))) if words[0] == "pulsemark" else ()
+    return [each for each in patterns if not re.search(each, printed, re.MULTILINE)]
+
+
+def check(here: Here, words: list[str]) -> None:
+    """One command of the page: it works, and prints what it is there for."""
     program, *arguments = words
-    if program == "curl":
-        _, method, url = arguments
-        assert ask(broker, method, url) in (200, 204)
-    elif program == "pytest":
+    if program == "pytest":
         assert is_test(arguments[0]), arguments
     elif program == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         assert re.search(rf"^{arguments[0]}:", makefile, re.MULTILINE), arguments
     elif program == "python":
         assert (ROOT / arguments[0]).is_file(), arguments
+    elif program == "curl":
+        _, method, url = arguments
+        command = f"{method} {url.rsplit('/', 1)[1]}"
+        until_s = time.monotonic() + WAIT_S
+        # What runs beside the requests, as a compaction, ends later.
+        while lacks := missing(command, words, answer := here.ask(method, url)):
+            assert time.monotonic() < until_s, (words, lacks, answer)
+            time.sleep(0.05)
     elif arguments[0] == "pipeline":
         # A Spark session takes long; tests/cli/test_pipeline.py runs the jobs.
-        assert pulsemark(*arguments[:2], "--help").status == 0
-    elif arguments[0] == "policies":
-        ran = pulsemark(*arguments, "--admin-url", broker.http_url)
-        assert (ran.status, ran.err) == (0, ""), words
+        assert "usage: pulsemark pipeline" in here.run([*words[:3], "--help"])
     else:
-        ran = pulsemark(*(broker.grpc_url if word == GRPC else word for word in arguments))
-        assert (ran.status, ran.err) == (0, ""), words
+        printed = here.run(words)
+        assert missing(" ".join(arguments), words, printed) == [], (words, printed)
 
 
-def test_its_commands_run(
-    pulsemark: Command, broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_commands_show_what_they_are_there_for(here: Here) -> None:
     """In their order, as a user types them; what other tests run is there to be run."""
-    assert broker.data_dir is not None
-    monkeypatch.chdir(broker.data_dir.parent)
     found = [shlex.split(command) for command in commands()]
     assert {words[0] for words in found} <= PROGRAMS
     for words in found:
-        run(pulsemark, broker, words)
+        check(here, words)
+    assert "shop" in here.run(["pulsemark", "subscriptions", "list", "orders"])
 
 
 @pytest.mark.parametrize(

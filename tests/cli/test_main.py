@@ -5,18 +5,43 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from pulsemark.cli import COMMANDS, GROUPS, main
 
+from .conftest import Folder
+
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """--version prints the installed version and ends well."""
+    """--version prints the installed versions, also of the package for checksums, and ends well."""
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"pulsemark {version('pulsemark')}\n"
+    installed = f"pulsemark {version('pulsemark')}, checksums by crc32c {version('crc32c')}\n"
+    assert capsys.readouterr().out == installed
+
+
+def test_where_only_crcmod_is_installed_everything_works(folder: Folder, tmp_path: Path) -> None:
+    """It is named by --version; what either package wrote is sound for the other one."""
+    program = (
+        "import sys; sys.modules['crc32c'] = None; from pulsemark.cli import main;"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+
+    def ran(*arguments: object) -> str:
+        command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", program]
+        return subprocess.run(
+            [*command, *map(str, arguments)],
+            capture_output=True, text=True, check=True, timeout=200,
+        ).stdout  # fmt: skip
+
+    copied = tmp_path / "copied"
+    assert ran("--version").endswith(f"checksums by crcmod {version('crcmod')}\n")
+    assert ran("verify", folder.path).endswith(": clean\n")
+    assert "entries: 10," in ran("mirror", folder.path, copied, "--topics", "orders", "--once")
+    assert main(["verify", str(copied)]) == 0
 
 
 def test_overview_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

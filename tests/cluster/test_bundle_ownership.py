@@ -34,6 +34,10 @@ class Stores:
         """Note it."""
         self.closed.append((bundle, is_lost))
 
+    def bad_copies(self):
+        """None."""
+        return {}
+
 
 def ownership_of(tree, name):
     """What one broker owns, its session, and its stores."""

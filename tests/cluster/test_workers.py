@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 
 import psutil
 import pulsar
@@ -70,6 +71,12 @@ def workers(tmp_path):
     process = getattr(made, "process", None)
     if process is not None and process.poll() is None:
         made.end()
+
+
+def page(facts):
+    """The metrics of a worker."""
+    with urllib.request.urlopen(f"{facts['http_url']}/metrics", timeout=LIMIT_S) as answer:
+        return answer.read().decode()
 
 
 class At:
@@ -226,8 +233,8 @@ def test_workers_end_with_their_supervisor(workers, eventually):
 
 
 def test_a_worker_that_hangs(workers, rest, eventually):
-    """A stopped worker is noticed: no lookup leads to it, it is killed and restarted, and its
-    topics are there again.
+    """A stopped worker is noticed: no lookup leads to it, health and metrics of the others say so,
+    it is killed and restarted, and its topics are there again. One that goes on is left alone.
     """
     ready = workers("--workers", "2")
     first, second = ready["workers"]
@@ -237,13 +244,24 @@ def test_a_worker_that_hangs(workers, rest, eventually):
     client.close()
     hung = [topic for topic in TOPICS if owner(rest, first, topic) == second["service_url"]]
     path = f"/lookup/v2/topic/{hung[0].replace('://', '/')}"
+    health = "/admin/v2/brokers/health"
     os.kill(second["pid"], signal.SIGSTOP)
     eventually(lambda: rest(At(first), "GET", path)[0] == 503, "the lookup is refused")
+    os.kill(second["pid"], signal.SIGCONT)
+    eventually(lambda: rest(At(first), "GET", path)[0] == 200, "the worker is heard again")
+    assert rest(At(first), "GET", health)[0] == 200
+    assert psutil.pid_exists(second["pid"])
+    os.kill(second["pid"], signal.SIGSTOP)
+    eventually(lambda: rest(At(first), "GET", path)[0] == 503, "the lookup is refused")
+    status, answer = rest(At(first), "GET", health)
+    assert (status, "worker 1 of 2 has said nothing for 2 s" in str(answer)) == (503, True), answer
+    assert 'pulsemark_workers_away{cluster="standalone"} 1' in page(first)
     eventually(lambda: not psutil.pid_exists(second["pid"]), "the worker is killed")
     eventually(lambda: rest(At(first), "GET", path)[0] == 200, "the worker runs again")
+    eventually(lambda: rest(At(first), "GET", health)[0] == 200, "all workers are well")
     client = pulsar.Client(ready["service_url"], operation_timeout_seconds=30)
     for topic in TOPICS:
         reader = client.create_reader(topic, pulsar.MessageId.earliest)
         assert reader.read_next(20_000).data() == topic.encode()
     client.close()
-    assert "has said nothing for 10 s" in workers.log.read_text()
+    assert "has said nothing for 5 s, and is killed" in workers.log.read_text()

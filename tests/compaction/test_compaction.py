@@ -63,7 +63,7 @@ from pulsemark.proto.broker_entry_pb2 import CONTROL_CHECKPOINT, SOURCE_KAFKA_MA
 from pulsemark.proto.pulsar_api_pb2 import CompressionType, EncryptionKeys, SingleMessageMetadata
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, seal, unbatched_message
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
+from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
 TOPIC = "persistent://public/default/prices"
 STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])

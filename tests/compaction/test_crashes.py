@@ -20,7 +20,7 @@ from pulsemark.ledger.store_core import StoreCore
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, payload_of
 from pulsemark.testing.faulty_files import FaultyFiles, Short
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
+from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
 TOPIC = "persistent://public/default/prices"
 OPTIONS = StoreOptions(

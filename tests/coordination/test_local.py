@@ -16,7 +16,7 @@ from pulsemark.coordination import (
     State,
 )
 from pulsemark.coordination.local import LocalCoordination
-from pulsemark.coordination.local_server import LocalServer
+from pulsemark.coordination.local_server import LocalServer, Silence
 from pulsemark.coordination.memory import DurableTree
 
 
@@ -100,13 +100,18 @@ async def test_the_end_of_the_server(tmp_path):
 
 
 async def test_a_process_that_hangs(tmp_path, processes):
-    """The session of a stopped process ends, and its ephemeral nodes go; the server names the
-    process. One that only waits keeps its session.
+    """The server names a process that is stopped, and says when it hears it again. After the
+    session's time the session ends, and its ephemeral nodes go. One that only waits keeps its own.
     """
     socket = Path(tempfile.mkdtemp()) / "socket"
     tree = DurableTree(tmp_path / "tree")
-    silent: asyncio.Queue[int] = asyncio.Queue()
-    server = LocalServer(tree, socket, on_silent=silent.put_nowait, session_timeout_ms=1_000)
+    told: asyncio.Queue[tuple[int, Silence]] = asyncio.Queue()
+    server = LocalServer(
+        tree,
+        socket,
+        on_silence=lambda pid, silence: told.put_nowait((pid, silence)),
+        session_timeout_ms=2_000,
+    )
     await server.start()
     idle = await LocalCoordination.connect(socket)
     await idle.create("/idle", ephemeral=True)
@@ -122,15 +127,21 @@ async def test_a_process_that_hangs(tmp_path, processes):
         str(socket),
     )
     assert await process.stdout.readline() == b"ready\n"
-    process.send_signal(signal.SIGSTOP)
     gone = asyncio.Event()
     await idle.watch("/hangs", gone.set)
     async with asyncio.timeout(60):
-        assert await silent.get() == process.pid
+        process.send_signal(signal.SIGSTOP)
+        assert await told.get() == (process.pid, Silence.BEGAN)
+        assert await idle.exists("/hangs") is not None
+        process.send_signal(signal.SIGCONT)
+        assert await told.get() == (process.pid, Silence.OVER)
+        process.send_signal(signal.SIGSTOP)
+        assert await told.get() == (process.pid, Silence.BEGAN)
+        assert await told.get() == (process.pid, Silence.TOO_LONG)
         await gone.wait()
     assert await idle.exists("/hangs") is None
     assert await idle.exists("/idle") is not None
-    assert silent.empty()
+    assert told.empty()
     await idle.close()
     await server.close()
     tree.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsemark.testing.simulated_store import SimulatedStore
+from tests.support.simulated_store import SimulatedStore
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from pulsemark.ledger import EARLIEST, Appended, Batch, Commit, FencedError, StoreOptions
 from pulsemark.ledger.writer import Tail, check_place
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 TOPIC = "persistent://public/default/t"
 OPTIONS = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)

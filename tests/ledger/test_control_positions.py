@@ -26,7 +26,7 @@ from pulsemark.ledger.store import CONTROL_NOTE_KIND
 from pulsemark.ledger.topic_log import MAX_NOTED_ENTRIES, ControlPositions
 from pulsemark.metadata import ControlError
 from pulsemark.proto.broker_entry_pb2 import CONTROL_CHECKPOINT, CONTROL_LEADER_CHANGE
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
+from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
 TOPIC = "persistent://public/default/orders"
 OPTIONS = StoreOptions(

@@ -16,7 +16,7 @@ from pulsemark.ledger import (
 )
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, StampingError, peek
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.testing.simulated_store import NEVER_MS
+from tests.support.simulated_store import NEVER_MS
 
 ORDERS = "persistent://public/default/orders"
 OPTIONS = StoreOptions(

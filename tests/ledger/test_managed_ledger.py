@@ -32,7 +32,7 @@ from pulsemark.metadata import (
 )
 from pulsemark.proto.broker_entry_pb2 import BrokerEntryMetadata
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.testing.simulated_store import SimulatedStore
+from tests.support.simulated_store import SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
 STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])

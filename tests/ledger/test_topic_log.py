@@ -16,7 +16,7 @@ from pulsemark.ledger import (
     TopicLog,
 )
 from pulsemark.ledger.local.io.folder import segment_path
-from pulsemark.testing.simulated_store import SimulatedStore
+from tests.support.simulated_store import SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
 

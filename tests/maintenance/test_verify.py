@@ -23,8 +23,9 @@ from pulsemark.ledger.local.io.files import OsFiles
 from pulsemark.ledger.local.segment.index_file import TRAILER_SIZE
 from pulsemark.maintenance import findings, verify
 from pulsemark.maintenance.findings import DamagedCatalog, DamagedEntries, Severity
-from pulsemark.maintenance.verify import Checked, verify_folder
+from pulsemark.maintenance.verify import verify_folder
 from pulsemark.maintenance.verify_catalog import read_catalog
+from pulsemark.maintenance.verify_topic import Checked
 from pulsemark.metadata import crc32c
 from pulsemark.testing.faulty_files import flipped
 from pulsemark.testing.raw_messages import unbatched_message

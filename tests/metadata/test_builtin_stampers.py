@@ -7,14 +7,23 @@ from pulsemark.metadata import (
     MessageMetadata,
     Sender,
     StamperChain,
+    StamperLoadError,
     StampingError,
     headers_parsed,
     pack_stamp,
     peek,
 )
-from pulsemark.metadata.builtin_stampers import BUILT_IN, STAMPERS
+from pulsemark.metadata.builtin_stampers import BUILT_IN, STAMPERS, load_stampers
+from pulsemark.metadata.compression import compress
+from pulsemark.metadata.message import pack_batch_member
 from pulsemark.proto.broker_entry_pb2 import CONTROL, SOURCE_KAFKA_MAGIC_2, SourceFormat
-from pulsemark.proto.pulsar_api_pb2 import LZ4, KeyValue
+from pulsemark.proto.pulsar_api_pb2 import (
+    LZ4,
+    ZLIB,
+    CompressionType,
+    KeyValue,
+    SingleMessageMetadata,
+)
 
 TOPIC = "persistent://public/default/letters"
 NOW_MS = 1_700_000_000_000
@@ -86,6 +95,38 @@ def test_time_and_index_stay_in_front():
 def test_has_keys(fields, known):
     """A key of either kind in the header counts; without one the field is left out."""
     assert stamped(["has-keys"], message(**fields)) == known
+
+
+def batch(*keys, codec=CompressionType.NONE, **fields):
+    """A batch whose messages have these keys, None for none; its header has no key."""
+    members = (
+        pack_batch_member(SingleMessageMetadata(partition_key=key), b"v" * 40) for key in keys
+    )
+    plain = b"".join(members)
+    fields = {"num_messages_in_batch": len(keys), "uncompressed_size": len(plain)} | fields
+    return message(compress(codec, plain), compression=codec, **fields)
+
+
+@pytest.mark.parametrize(
+    ("body", "known"),
+    [
+        (message(), {"has_keys": False}),
+        (message(partition_key="k"), {"has_keys": True}),
+        (batch(None, None, "k"), {"has_keys": True}),
+        (batch(None, "k", codec=ZLIB), {"has_keys": True}),
+        (batch(None, None, codec=LZ4), {"has_keys": False}),
+        (batch(None, "k", codec=ZLIB, uncompressed_size=9), {}),
+        (batch(None, "k", num_messages_in_batch=3), {"has_keys": True}),
+        (batch(None, num_messages_in_batch=3), {}),
+        (batch(*[None] * 4000, "k"), {}),
+        (batch(*[None] * 4000, "k", codec=ZLIB), {}),
+    ],
+)
+def test_keys_of_a_whole_batch(body, known):
+    """With `has-keys:any` one key of any message counts; what cannot be opened is not known."""
+    assert stamped(["has-keys:any"], body) == known
+    with pytest.raises(StamperLoadError, match="no argument but any"):
+        load_stampers(["has-keys:first"])
 
 
 @pytest.mark.parametrize(

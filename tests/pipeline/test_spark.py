@@ -16,13 +16,14 @@ import pulsar
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from kafka.record.memory_records import MemoryRecordsBuilder
 from pyspark.errors import AnalysisException, PythonException
 
 from pulsemark.finder import Finder
 from pulsemark.ledger import CorruptEntryError, EntryKind, FolderReader, TopicNotFoundError
 from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.maintenance.verify import verify_folder
-from pulsemark.metadata import StamperChain
+from pulsemark.metadata import BrokerEntryMetadata, Sender, StamperChain
 from pulsemark.pipeline import (
     AuditLabels,
     OptionError,
@@ -34,7 +35,7 @@ from pulsemark.pipeline import (
 )
 from pulsemark.pipeline.audit import AUDIT_COLUMNS, CLOCK_COLUMNS
 from pulsemark.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
-from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT
+from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_COMMIT, SourceFormat
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_messages import BatchMember, unbatched_message
 
@@ -533,6 +534,29 @@ def test_the_clock_errors_of_producers(spark: Any, folder: Any) -> None:
         assert row["clock_error_p50_ms"] == ordered[-(-len(leads) // 2) - 1]
         assert row["clock_error_p99_ms"] == sizes[-(-len(leads) * 99 // 100) - 1]
         assert row["clock_error_most_ms"] == sizes[-1]
+
+
+def test_the_clock_errors_of_kafkas_producers(spark: Any, folder: Any) -> None:
+    """By the stamp's send time; without it nothing is known, and the messages count as well."""
+    topic = folder.topic("a")
+    set_of_two = BrokerEntryMetadata(
+        message_count=2, source_format=SourceFormat.SOURCE_KAFKA_MAGIC_2
+    )
+    for name, stampers in (("told", ["producer", "send-time"]), ("untold", ["producer"])):
+        topic.ledger.stampers = StamperChain.from_names(["broker-time", "index", *stampers])
+        for lead_ms in (-7, 300, 40):
+            builder = MemoryRecordsBuilder(2, 0, 1 << 20)
+            for _ in range(2):
+                builder.append(folder.clock.now_ms() + lead_ms, b"k", b"v", [])
+            builder.close()
+            topic.ledger.append(
+                bytes(builder.buffer()), message_count=2, base=set_of_two, sender=Sender(name)
+            ).commit.wait(60)
+    rows = {
+        row["producer_name"]: (row["count"], *(row[column] for column in CLOCK_COLUMNS))
+        for row in audit(spark, folder.path, by="producer", clock_errors=True).collect()
+    }
+    assert rows == {"told": (6, 40, 300, 300), "untold": (6, None, None, None)}
 
 
 def test_a_folder_is_verified_in_parallel(spark: Any, folder: Any) -> None:

@@ -23,7 +23,7 @@ import jwt
 
 from pulsemark.broker import BrokerThread
 from pulsemark.broker.configuration.security_config import SecurityConfig
-from pulsemark.testing.running import running_broker
+from pulsemark.testing.broker import running_broker
 
 __all__ = ["SECRET", "RestAnswer", "rest", "secured_broker", "security", "set_up", "token_of"]
 

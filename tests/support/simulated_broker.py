@@ -28,8 +28,8 @@ from pulsemark.broker.services import Services, Session
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.proto import pulsar_api_pb2 as pb
-from pulsemark.testing.simulated_store import SimulatedStore
 from pulsemark.wire import Buffer, Command, Connection, Role, commands
+from tests.support.simulated_store import SimulatedStore
 
 from .simulated_loop import BlockingWork, SimulatedLoop
 
@@ -230,7 +230,7 @@ class SimulatedClient:
             self._answered(body)
 
     def _pong(self) -> None:
-        self._waiting += commands.pong()
+        self._waiting += commands.PONG
         self.deliver()
 
     def _answered(self, body: Any) -> None:

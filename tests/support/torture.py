@@ -46,9 +46,9 @@ from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.faulty_files import FaultyFiles, Short
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.testing.simulated_disk import Survival
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import ACKED, SEEN, StoreModel, is_expected
+from tests.support.simulated_disk import Survival
+from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 LIVES_PER_CYCLE = 4
 STEPS_PER_LIFE = 25

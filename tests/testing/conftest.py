@@ -75,7 +75,7 @@ class TinySession:
         self.reply(commands.connected("tiny", min(body.protocol_version, 21), 5 * 1024 * 1024))
 
     def on_ping(self, body: pb.CommandPing) -> None:
-        self.reply(commands.pong())
+        self.reply(commands.PONG)
 
     def on_pong(self, body: pb.CommandPong) -> None:
         self.broker.pongs.release()

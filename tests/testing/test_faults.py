@@ -8,8 +8,9 @@ import time
 import pulsar
 import pytest
 
+from pulsemark.client import ConnectionLostError, SendRefusedError
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import ConnectionLostError, RawTimeoutError, SendRefusedError
+from pulsemark.testing.raw_client import RawTimeoutError
 from pulsemark.testing.raw_messages import unbatched_message
 
 TOPIC = "persistent://public/default/orders"

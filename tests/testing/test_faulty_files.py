@@ -6,7 +6,7 @@ import pytest
 
 from pulsemark.ledger.local.io.files import Files, OsFiles, read_up_to, write_all
 from pulsemark.testing.faulty_files import OPERATIONS, FaultyFiles, Short
-from pulsemark.testing.simulated_disk import DiskProcess, SimulatedDisk
+from tests.support.simulated_disk import DiskProcess, SimulatedDisk
 
 
 @pytest.fixture

@@ -9,15 +9,10 @@ from typing import Any
 import pulsar
 import pytest
 
+from pulsemark.client import ConnectionLostError, RequestRefusedError, SendRefusedError
 from pulsemark.metadata import payload_of, read_message_metadata, split, verify_checksum
 from pulsemark.proto import pulsar_api_pb2 as pb
-from pulsemark.testing.raw_client import (
-    ConnectionLostError,
-    RawClient,
-    RawTimeoutError,
-    RequestRefusedError,
-    SendRefusedError,
-)
+from pulsemark.testing.raw_client import RawClient, RawTimeoutError
 from pulsemark.testing.raw_messages import (
     BatchMember,
     batched_message,
@@ -88,7 +83,7 @@ def test_no_listener_is_an_os_error() -> None:
 
 def test_pings_go_both_ways(tiny_broker: Any, client: RawClient) -> None:
     """ping() waits for PONG; the broker's PING is answered while the client waits."""
-    tiny_broker.sessions[0].reply(commands.ping())
+    tiny_broker.sessions[0].reply(commands.PING)
 
     client.ping()
     client.ping()
@@ -99,7 +94,7 @@ def test_pings_go_both_ways(tiny_broker: Any, client: RawClient) -> None:
 def test_pings_can_be_left_unanswered(tiny_broker: Any) -> None:
     """With answers_pings=False the broker's PING is there to be seen, and no PONG goes out."""
     with RawClient.from_url(tiny_broker.url, answers_pings=False) as raw_client:
-        tiny_broker.sessions[0].reply(commands.ping())
+        tiny_broker.sessions[0].reply(commands.PING)
 
         raw_client.wait_unsolicited(T.PING)
         raw_client.ping()

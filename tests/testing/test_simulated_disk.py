@@ -4,7 +4,7 @@ import os
 import pytest
 
 from pulsemark.ledger.local.io.files import write_file_durably
-from pulsemark.testing.simulated_disk import PIECE_BYTES, SimulatedDisk
+from tests.support.simulated_disk import PIECE_BYTES, SimulatedDisk
 
 
 @pytest.fixture

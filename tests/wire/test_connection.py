@@ -298,7 +298,7 @@ def test_extra_bytes_after_a_simple_command_are_tolerated() -> None:
     """Bytes after a command that has no payload are dropped, as Pulsar does."""
     frame = raw_frame(pb.BaseCommand(type=T.PING, ping=pb.CommandPing()).SerializeToString(), b"x")
 
-    found = events_of(frame + commands.pong())
+    found = events_of(frame + commands.PONG)
 
     assert [event.type for event in found] == [T.PING, T.PONG]
 
@@ -411,7 +411,7 @@ def test_the_sends_of_one_producer_in_a_read_are_one_event() -> None:
     frames = [(1, n) for n in range(RUN_MAX + 2)] + [(2, 5)] + [(1, 200), (1, 16_384)]
     stream = b"".join(b"".join(commands.send(who, n, b"body")) for who, n in frames)
     connection = open_connection()
-    connection.receive_data(stream + commands.ping() + b"".join(commands.send(1, 9, b"body")))
+    connection.receive_data(stream + commands.PING + b"".join(commands.send(1, 9, b"body")))
 
     found = [
         (event.producer_id, len(event)) if isinstance(event, Sends) else type(event)
@@ -446,7 +446,7 @@ def test_leaving_the_runs_loses_none() -> None:
 def test_pings_pass_before_the_handshake(role: Role) -> None:
     """PING and PONG are answered to strangers too."""
     connection = Connection(role)
-    connection.receive_data(commands.ping() + commands.pong() + HELLO[role])
+    connection.receive_data(commands.PING + commands.PONG + HELLO[role])
 
     assert [type_of(event) for event in connection.events()][:2] == [T.PING, T.PONG]
     assert connection.established
@@ -772,13 +772,13 @@ def test_the_events_before_a_violation_come_first() -> None:
 def test_a_dead_connection_stays_dead() -> None:
     """After a violation every door raises the same error."""
     connection = open_connection()
-    connection.receive_data(struct.pack(">I", 0) + commands.ping())
+    connection.receive_data(struct.pack(">I", 0) + commands.PING)
     with pytest.raises(FrameSizeError) as caught:
         list(connection.events())
 
     for door in (
         lambda: list(connection.events()),
-        lambda: connection.receive_data(commands.ping()),
+        lambda: connection.receive_data(commands.PING),
         connection.get_buffer,
     ):
         with pytest.raises(FrameSizeError) as again:

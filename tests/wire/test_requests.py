@@ -158,8 +158,8 @@ TABLE: list[tuple[bytes, int, dict[str, Any]]] = [
     (commands.get_or_create_schema("t", 1, SCHEMA), T.GET_OR_CREATE_SCHEMA, {
         "request_id": "1", "topic": "t", "schema": SCHEMA_DICT,
     }),
-    (commands.ping(), T.PING, {}),
-    (commands.pong(), T.PONG, {}),
+    (commands.PING, T.PING, {}),
+    (commands.PONG, T.PONG, {}),
 ]  # fmt: skip
 
 

@@ -8,6 +8,8 @@ import urllib.request
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+import kafka
+
 from pulsemark.testing import RawClient, running_broker
 
 __all__ = ["Metric", "metrics_of", "metrics_page", "scrape", "unit_of"]
@@ -40,6 +42,7 @@ LABELS = """
 | `subscription` | the subscription's name |
 | `consumer_name`, `consumer_id` | the consumer's name, and its number in its connection |
 | `producer_name`, `producer_id` | the producer's name, and its number in its connection |
+| `request`, `version`, `handling` | a request of Kafka's; whether sets go `as_is` or `converted` |
 | `broker`, `metric` | the broker's host, and what Pulsar calls the figure |
 | `tag_...` | a tag of `audit_tags`, each in its own label; the rest series has `rest="true"` |
 """
@@ -72,7 +75,8 @@ UNITS = (
     (r"health$|is_well$|blocked_on|version_info$", "0 or 1"),
     (r"entries_size$|entry_size_sum$|_bytes(_|$)|Size$|_size$|quota_limit$", "bytes"),
     (r"evictions$", "evictions"),
-    (r"entries|failed_publishes$|cache_hits_total$|cache_misses_total$", "entries"),
+    (r"entries|failed_publishes$|cache_hits_total$|cache_misses_total$|bad_copies", "entries"),
+    (r"workers_away$", "workers"),
     (r"audit_(missing|uncounted)$", "indexes"),
     (r"audit_(messages|out_of_order|left|dropped_messages)$", "messages"),
     (r"audit_rows$", "rows"),
@@ -87,7 +91,7 @@ UNITS = (
     (r"kafka_groups$", "groups"),
     (r"kafka_fetch_session_partitions$", "partitions"),
     (r"kafka_fetch_sessions", "fetch sessions"),
-    (r"kafka_sets|kafka_(de)?compressions$", "record sets"),
+    (r"kafka_(topic_)?sets|kafka_(de)?compressions$", "record sets"),
     (r"converted_records$", "records"),
     (r"compaction_(succeed|failed)_count$", "compactions"),
     (r"removed_event_count$|permits$|messages|Messages|back_log|backlog$|_msg_", "messages"),
@@ -127,6 +131,8 @@ def scrape() -> str:
         with RawClient(address.hostname or "", address.port or 0) as client:
             client.subscribe(topic, "billing")
             client.create_producer(topic, producer_name="shop").send(b"an order")
+            with kafka.KafkaProducer(bootstrap_servers=broker.kafka_url) as producer:
+                producer.send("payments", b"a payment").get(WAIT_S)
             broker.admin.request("PUT", "persistent/public/default/orders/compaction")
             deadline_s = time.monotonic() + WAIT_S
             while True:

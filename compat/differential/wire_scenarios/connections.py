@@ -11,9 +11,9 @@ from .common import message, scenario, send
 @scenario
 def handshake(broker: Recorder, topic: str) -> None:
     link = broker.connect(handshake=False)
-    link.say("ping before connect", commands.ping())
+    link.say("ping before connect", commands.PING)
     link.say("connect", commands.connect("comparison", protocol_version=19))
-    link.say("ping", commands.ping())
+    link.say("ping", commands.PING)
     link.say("second connect", commands.connect("comparison"))
 
 

@@ -55,7 +55,7 @@ def pipelined_commands(broker: Recorder, topic: str) -> None:
         send(1, 6, message(6)),
         commands.close_producer(1, link.next_request()),
     )
-    link.say("pings", commands.ping(), commands.ping(), commands.pong())
+    link.say("pings", commands.PING, commands.PING, commands.PONG)
 
 
 @scenario
@@ -77,7 +77,7 @@ def pipelined_seeks(broker: Recorder, topic: str) -> None:
     link.say("last id closed", commands.get_last_message_id(10, link.next_request()))
     link.say("redeliver closed", commands.redeliver_unacknowledged_messages(10))
     link.say("ack closed", commands.ack(10, [EARLIEST], request_id=link.next_request()))
-    link.say("ping", commands.ping())
+    link.say("ping", commands.PING)
 
 
 @scenario

@@ -39,8 +39,8 @@ def every_command(topic: str) -> dict[str, bytes]:
         "topics": commands.get_topics_of_namespace("public/absent", 16),
         "watch": commands.watch_topic_list("public/absent", 17, 1, "x.*"),
         "watch close": commands.watch_topic_list_close(18, 1),
-        "pong": commands.pong(),
-        "ping": commands.ping(),
+        "pong": commands.PONG,
+        "ping": commands.PING,
     }
 
 
@@ -100,7 +100,7 @@ def with_unknown_ids(broker: Recorder, topic: str) -> None:
             continue
         link = broker.connect()
         link.say(label, frame)
-        link.say("ping", commands.ping())
+        link.say("ping", commands.PING)
         link.close()
 
 
@@ -109,7 +109,7 @@ def commands_of_brokers(broker: Recorder, topic: str) -> None:
     for label, frame in answers_of_a_broker().items():
         link = broker.connect()
         link.say(label, frame)
-        link.say("ping", commands.ping())
+        link.say("ping", commands.PING)
         link.close()
 
 
@@ -145,7 +145,7 @@ def connect_fields(broker: Recorder, topic: str) -> None:
     for label, options in cases.items():
         link = broker.connect(handshake=False)
         link.say(label, commands.connect("c", **options))
-        link.say("ping", commands.ping())
+        link.say("ping", commands.PING)
         link.close()
     link = broker.connect(handshake=False)
     link.say("empty version", commands.connect(""))

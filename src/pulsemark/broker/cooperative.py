@@ -35,8 +35,6 @@ from weakref import WeakKeyDictionary
 from ..ledger import LedgerError
 from .errors import RefusedError
 
-__all__ = ["PIECE_IDS", "Background", "FairTurns", "LongWork", "Turns", "at_once"]
-
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)

@@ -20,23 +20,6 @@ from typing import Protocol
 
 from .storage import CacheFigures
 
-__all__ = [
-    "ENTRY_SIZE_LIMITS_BYTES",
-    "WRITE_LATENCY_LIMITS_MS",
-    "CacheFigures",
-    "CacheMeter",
-    "CompactionFigures",
-    "CompactionStatus",
-    "DropMeter",
-    "Flow",
-    "Flows",
-    "Histogram",
-    "RateMeter",
-    "Rates",
-    "TopicCleaning",
-    "TopicCounters",
-]
-
 #: Upper bounds of Pulsar's storage write latency buckets; one more bucket has larger values.
 WRITE_LATENCY_LIMITS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
 #: Upper bounds of Pulsar's entry size buckets; one more bucket has larger values.
@@ -79,6 +62,8 @@ class TopicCounters:
     failed_entries: int = 0
     write_latency_ms: Histogram = field(default_factory=lambda: Histogram(WRITE_LATENCY_LIMITS_MS))
     entry_size_bytes: Histogram = field(default_factory=lambda: Histogram(ENTRY_SIZE_LIMITS_BYTES))
+    #: Kafka's record sets, by the kind of request, its version, and whether they were converted.
+    kafka_sets: dict[tuple[str, int, bool], int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

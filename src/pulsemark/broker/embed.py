@@ -21,8 +21,6 @@ from .configuration.config import BrokerConfig
 from .errors import BrokerStateError, OwnLoopError
 from .server import Broker
 
-__all__ = ["BrokerThread", "new_event_loop"]
-
 T = TypeVar("T")
 
 

@@ -25,21 +25,6 @@ import errno
 
 from ..proto.pulsar_api_pb2 import ServerError
 
-__all__ = [
-    "BrokerError",
-    "BrokerStateError",
-    "CannotListenError",
-    "ConfigError",
-    "IncompatibleSchemaError",
-    "InvalidSchemaError",
-    "LimitReachedError",
-    "NoDataFolderError",
-    "OwnLoopError",
-    "PortInUseError",
-    "RefusedError",
-    "java_refusal",
-]
-
 
 class BrokerError(Exception):
     """Base of the errors that a broker raises to the program that runs it."""

@@ -25,8 +25,6 @@ import gc
 from collections.abc import Callable
 from typing import Any, Self
 
-__all__ = ["Collector"]
-
 INTERVAL_S = 1.0
 #: Allocations minus frees between two collections of generation 0.
 YOUNG_OBJECTS = 5_000

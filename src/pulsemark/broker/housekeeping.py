@@ -13,14 +13,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from .configuration.config import BrokerConfig
-from .counters import CacheFigures
 from .errors import RefusedError
 from .handlers.authenticating import check_credentials
 from .services import Session
-from .storage import durable
+from .storage import CacheFigures, durable
 from .topics.registry import Topics
-
-__all__ = ["Housekeeping", "store_cursors"]
 
 log = logging.getLogger(__name__)
 

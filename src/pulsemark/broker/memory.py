@@ -26,16 +26,6 @@ from typing import Protocol
 from ..proto.pulsar_api_pb2 import ServerError
 from .errors import RefusedError
 
-__all__ = [
-    "Account",
-    "Holder",
-    "InputMemory",
-    "KeptMemory",
-    "OutputMemory",
-    "PublishBudget",
-    "Reservation",
-]
-
 #: Unsent data that a connection may have while output memory is scarce.
 SHARE_BYTES = 64 * 1024
 #: How often all connections are measured, at most, to decide whether output memory is scarce.

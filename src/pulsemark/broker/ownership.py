@@ -16,8 +16,6 @@ from .errors import RefusedError
 if TYPE_CHECKING:
     from ..wire import TopicName
 
-__all__ = ["Cluster", "Found", "GrpcPlace", "KafkaPlace", "NotOwnedError"]
-
 
 class NotOwnedError(RefusedError):
     """This broker does not serve the topic: the client has to look it up again."""
@@ -106,6 +104,12 @@ class Cluster(Protocol):
 
     async def grpc_place(self, broker_id: str) -> GrpcPlace | None:
         """Where a broker's seek service is; None: no such broker runs. Raises RefusedError."""
+
+    def problems(self) -> list[str]:
+        """What keeps other brokers of the same command from serving, a sentence each."""
+
+    def bad_copies(self) -> dict[str, int]:
+        """How many damaged copies of entries each bookie has sent to this broker."""
 
     def follow(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of what this broker owns."""

@@ -72,8 +72,6 @@ if TYPE_CHECKING:
     from ..ledger.local.io.files import Files
     from .kafka.ports import KafkaServer
 
-__all__ = ["Broker", "Membership", "make_services"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

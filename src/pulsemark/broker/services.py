@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .topics.registry import Topics
     from .topics.schemas import Schemas
 
-__all__ = ["Services", "Session"]
-
 
 class Closable(Protocol):
     """A connection that can be closed."""

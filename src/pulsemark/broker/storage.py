@@ -38,19 +38,6 @@ from .errors import RefusedError
 if TYPE_CHECKING:
     from ..ledger.local.io.files import Files
 
-__all__ = [
-    "CacheFigures",
-    "ChangedCursors",
-    "Storage",
-    "StorageHealth",
-    "durable",
-    "executor_threads",
-    "needs_folder",
-    "open_store",
-    "opened",
-    "stored",
-]
-
 T = TypeVar("T")
 
 

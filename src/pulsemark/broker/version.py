@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["HTTP_SERVER", "SERVER_VERSION"]
-
 
 def _installed_version() -> str:
     try:

@@ -106,12 +106,15 @@ class Command(Protocol):
 
 
 class _Version(argparse.Action):
-    """Looks up the version only when `--version` is given."""
+    """Looks up the versions only when `--version` is given."""
 
     def __call__(self, *_: object) -> NoReturn:
-        from .. import __version__
+        from importlib.metadata import version
 
-        print(f"pulsemark {__version__}")
+        from .. import __version__
+        from ..metadata.crc import IMPLEMENTATION
+
+        print(f"pulsemark {__version__}, checksums by {IMPLEMENTATION} {version(IMPLEMENTATION)}")
         sys.exit(0)
 
 
@@ -134,7 +137,10 @@ def _parser(called: str | None) -> argparse.ArgumentParser:
         " the reader of the\noutput has closed it.",
     )
     parser.add_argument(
-        "--version", action=_Version, nargs=0, help="print the version of pulsemark and exit"
+        "--version",
+        action=_Version,
+        nargs=0,
+        help="print the versions of pulsemark and its checksums",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():

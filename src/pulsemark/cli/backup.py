@@ -54,7 +54,8 @@ def _size(folder: Path) -> int:
 
 def _damages(target: Path) -> list[str]:
     from ..maintenance.findings import Severity
-    from ..maintenance.verify import Checked, verify_folder
+    from ..maintenance.verify import verify_folder
+    from ..maintenance.verify_topic import Checked
 
     checked = Checked()
     with Progress(f"reading {target}", lambda: checked.size_bytes, total=lambda: _size(target)):

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 WORKER = re.compile(r"worker-\d+")
 """The name of one worker's folder."""
 
-__all__ = ["add_cluster", "membership_of", "run_workers"]
-
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""

@@ -12,9 +12,6 @@ from typing import Any, NoReturn
 
 from .errors import CliError
 
-__all__ = ["EXAMPLES", "Parser", "closest"]
-
-
 #: Options that say where a broker is, of commands and of others' tools.
 ADDRESSES = ("--url", "--service-url", "--admin-url", "--grpc", "--broker", "--grpc-url")
 

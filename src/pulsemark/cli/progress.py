@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.progress import Progress as RichProgress
 
-__all__ = ["ByteCount", "Progress", "size_text"]
-
 
 def size_text(size_bytes: float) -> str:
     """A size for people: 1.5 MiB."""

@@ -18,8 +18,6 @@ from .errors import CliError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["prepare_streams"]
-
 
 class _Output(io.FileIO):
     """Standard output. If it cannot be written, the error says that it is the output.

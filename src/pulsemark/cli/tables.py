@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 
-__all__ = [
-    "Table",
-    "error_console",
-    "output_console",
-    "print_done",
-    "print_rows",
-    "print_table",
-    "table_of",
-]
-
 _GAP = 2
 _FOLDED_FROM = 12
 """A column of text is never narrower, unless its values are."""

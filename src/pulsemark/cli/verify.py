@@ -15,7 +15,8 @@ from pathlib import Path
 
 from ..ledger import LedgerError
 from ..maintenance.findings import Finding, Severity
-from ..maintenance.verify import Checked, sizes_of_topics, verify_folder
+from ..maintenance.verify import sizes_of_topics, verify_folder
+from ..maintenance.verify_topic import Checked
 from .errors import CliError
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, counted, full_topic, json_line
 from .progress import Progress

@@ -21,8 +21,6 @@ from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, bui
 from ..wire import TopicName
 from .errors import AdminError, ServiceUrlError, UnreachableError
 
-__all__ = ["AdminClient"]
-
 TIMEOUT_S = 30.0
 
 

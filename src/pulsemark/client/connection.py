@@ -21,8 +21,6 @@ from .channels import ProducerChannel, RawConsumer, RawMessage
 from .errors import ConnectionLostError, RequestRefusedError, ServiceUrlError
 from .link import Link
 
-__all__ = ["BrokerConnection"]
-
 DEFAULT_TIMEOUT_S = 10.0
 CLIENT_VERSION = "pulsemark-client"
 _T = pb.BaseCommand.Type
@@ -145,7 +143,7 @@ class BrokerConnection:
 
     def ping(self, timeout_s: float | None = None) -> None:
         """Send PING and wait for PONG."""
-        self._link.write(commands.ping())
+        self._link.write(commands.PING)
         self.wait_unsolicited(_T.PONG, timeout_s)
 
     def write(self, *data: Buffer) -> None:
@@ -348,7 +346,7 @@ class BrokerConnection:
             self.connected = body
             return
         if kind == _T.PING and self.answers_pings:
-            self._link.write(commands.pong())
+            self._link.write(commands.PONG)
             return
         if kind == _T.CLOSE_PRODUCER and body.producer_id in self._producers:
             self._producers[body.producer_id].is_closed = True

@@ -58,8 +58,6 @@ from .errors import (
 )
 from .service import Service
 
-__all__ = ["DEFAULT_WINDOW", "DEFAULT_WINDOW_BYTES", "RawProducer"]
-
 DEFAULT_WINDOW = 1_000
 DEFAULT_WINDOW_BYTES = 16 * 1024 * 1024
 #: Room in a frame for the SEND command and a mirror's stamp.

@@ -32,8 +32,6 @@ from .channels import RawMessage
 from .errors import ConnectionLostError, WaitTimeoutError
 from .service import Service
 
-__all__ = ["RawEntry", "RawReader"]
-
 DEFAULT_TIMEOUT_S = 30.0
 PERMITS = 1_000
 _TICK_S = 1.0

@@ -21,8 +21,6 @@ from ..proto import pulsar_api_pb2 as pb
 from .connection import BrokerConnection
 from .errors import ClientError, ServiceUrlError, UnreachableError, WaitTimeoutError
 
-__all__ = ["Service", "authentication"]
-
 REDIRECTS_MAX = 20
 _SCHEMES = {"pulsar": 6650, "pulsar+ssl": 6651}
 _CONNECT = pb.CommandLookupTopicResponse.Connect

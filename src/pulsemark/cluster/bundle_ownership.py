@@ -49,6 +49,9 @@ class Stores(Protocol):
     async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
         """The bundle is not this broker's any more; `is_lost`: it is another one's already."""
 
+    def bad_copies(self) -> dict[str, int]:
+        """How many damaged copies of entries each bookie has sent."""
+
 
 CloseTopics = Callable[[str, bool], Awaitable[int]]
 """Closes the open topics of a bundle; the second argument says whether the bundle is lost."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..ledger.commit.group_commit import Notify
     from .bundle_ownership import Stores
 
-__all__ = ["bookkeeper_member", "worker_member"]
-
 BUNDLES_ROOT = "/pulsemark/bundles"
 """Below it each bundle's store has its nodes."""
 CACHES = 8

@@ -130,6 +130,8 @@ class ClusterMember(Membership, Cluster):
 
     async def find(self, name: TopicName, *, authoritative: bool) -> Found:
         bundle = self.bundle_of(name)
+        if problem := self.placement.problem_of(bundle):
+            raise RefusedError(ServerError.ServiceNotReady, problem)
         try:
             owner = await self._living_owner(bundle)
             if owner is not None and (owner is not self.me or self.ownership.owns(bundle)):
@@ -180,6 +182,8 @@ class ClusterMember(Membership, Cluster):
 
     async def likely_owner(self, name: TopicName) -> str | None:
         bundle = self.bundle_of(name)
+        if self.placement.problem_of(bundle):
+            return None
         with _as_refusal():
             owner = await self.ownership.owner(bundle)
             if owner is None:
@@ -202,6 +206,12 @@ class ClusterMember(Membership, Cluster):
         with _as_refusal():
             found = (await self.registration.brokers()).get(broker_id)
         return None if found is None else found.grpc
+
+    def problems(self) -> list[str]:
+        return list(self.placement.problems().values())
+
+    def bad_copies(self) -> dict[str, int]:
+        return self._stores.bad_copies()
 
     def follow(self, changed: Callable[[], None]) -> None:
         self.ownership.on_change.append(changed)

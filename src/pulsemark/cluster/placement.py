@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .member import ClusterMember
 
 SHED = "/pulsemark/shed"
+AWAY = "/pulsemark/away"
+"""Below it are the numbers of workers that hang or do not run, each with the reason."""
 PROMISED_S = 10.0
 """How long a bundle counts for the broker that the leader chose, until that has taken it."""
 
@@ -50,6 +52,12 @@ class Placement(Protocol):
 
     def may_take(self, bundle: str) -> bool:
         """Whether this broker may take a bundle over, if no other has it."""
+
+    def problem_of(self, bundle: str) -> str | None:
+        """Why no client should be sent to the owner of a bundle; None: nothing is known."""
+
+    def problems(self) -> dict[int, str]:
+        """What is wrong with other workers, by their numbers."""
 
 
 class Balanced:
@@ -102,6 +110,14 @@ class Balanced:
     def may_take(self, bundle: str) -> bool:
         """Any bundle."""
         return True
+
+    def problem_of(self, bundle: str) -> str | None:
+        """Not known here: the session of a broker that hangs ends."""
+        return None
+
+    def problems(self) -> dict[int, str]:
+        """None: there are no workers."""
+        return {}
 
     async def chosen(self, member: ClusterMember, bundle: str) -> Found:
         """The broker with the fewest bundles."""
@@ -171,12 +187,53 @@ class Fixed:
     def __init__(self, worker: int, workers: int) -> None:
         self.worker: int | None = worker
         self.workers = workers
+        self._away: dict[int, str] = {}
+        self._watch: Watch | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def start(self, member: ClusterMember) -> None:
-        """Nothing to do."""
+        """Follow which workers hang or do not run."""
+        session = member.session
+        with suppress(NodeExistsError):
+            await session.create(AWAY, make_parents=True)
+
+        def look() -> None:
+            if self._looking is not None:
+                self._looking.cancel()  # what it has read may be old
+            self._looking = asyncio.get_running_loop().create_task(self._look(session))
+
+        self._watch = await session.watch(AWAY, look, children=True)
+        await self._look(session)
+
+    async def _look(self, session: Coordination) -> None:
+        found = {}
+        try:
+            for name in await session.children(AWAY):
+                with suppress(NodeMissingError):
+                    found[int(name)] = (await session.get(f"{AWAY}/{name}")).data.decode()
+        except CoordinationError as error:
+            log.warning("it is not known which workers hang: %s", error)
+        else:
+            self._away = found
 
     async def stop(self) -> None:
-        """Nothing to do."""
+        """Follow the workers no more."""
+        if self._watch is not None:
+            self._watch.close()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def problem_of(self, bundle: str) -> str | None:
+        """That its worker hangs or does not run."""
+        return self.problems().get(worker_of(bundle, self.workers))
+
+    def problems(self) -> dict[int, str]:
+        """Workers that hang or do not run, as far as the supervisor knows."""
+        return {
+            number: f"worker {number} of {self.workers} {reason}"
+            for number, reason in self._away.items()
+            if number != self.worker
+        }
 
     async def candidate(self, member: ClusterMember, bundle: str, *, authoritative: bool) -> Found:
         """The bundle's worker. Raises RefusedError while that one does not run."""

@@ -46,6 +46,12 @@ class BundleStores(Stores):
         """Close the bundle's store."""
         await self._run_blocking(store.abandon if is_lost else store.close)
 
+    def bad_copies(self) -> dict[str, int]:
+        """As of this process' bookies."""
+        from ..ledger.bookkeeper.client.entries import bad_copies
+
+        return bad_copies.counts()
+
 
 class OneStore(Stores):
     """One store for all bundles of a worker. It stays open when a bundle is unloaded."""
@@ -69,6 +75,10 @@ class OneStore(Stores):
 
     async def close(self, bundle: str, store: TopicStore, *, is_lost: bool) -> None:
         """Nothing to do: `ClusterStore.close` closes it, and so does `finish`."""
+
+    def bad_copies(self) -> dict[str, int]:
+        """None: there are no bookies."""
+        return {}
 
 
 T = TypeVar("T")

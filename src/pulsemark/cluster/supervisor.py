@@ -14,6 +14,7 @@ import logging
 import os
 import pickle
 import shutil
+import sqlite3
 import sys
 import tempfile
 from dataclasses import replace
@@ -22,12 +23,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..broker import BrokerConfig
+from ..coordination import Create, Delete
 from ..coordination.local import SESSION_TIMEOUT_MS
-from ..coordination.local_server import LocalServer
-from ..coordination.memory import DurableTree
+from ..coordination.local_server import LOOKS, SILENT_LOOKS, LocalServer, Silence
+from ..coordination.memory import DurableTree, MemoryCoordination
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import make_folder_durably
 from .errors import WorkersError
+from .placement import AWAY
 from .worker import WorkerSpec
 
 log = logging.getLogger(__name__)
@@ -125,6 +128,8 @@ END_GRACE_S = 10.0
 RESTART_DELAYS_S = (0.1, 0.5, 2.0, 5.0)
 """Delays before the first restart, the second ...; after a minute without a failure the first."""
 STEADY_S = 60.0
+SILENT_S = SESSION_TIMEOUT_MS / 1000 * SILENT_LOOKS / LOOKS
+"""After this silence a worker counts as hanging."""
 
 
 class Supervisor:
@@ -141,6 +146,7 @@ class Supervisor:
         self._runtime: Path | None = None
         self._tree: DurableTree | None = None
         self._server: LocalServer | None = None
+        self._session: MemoryCoordination | None = None
         self._running: list[_Running] = []
         self._is_ending = False
 
@@ -169,8 +175,10 @@ class Supervisor:
         # Not in the data folder, whose path may be too long for a socket's.
         self._runtime = Path(tempfile.mkdtemp(prefix="pulsemark-workers-"))
         self._tree = DurableTree(self._folder.shared)
+        self._session = self._tree.session()
+        self._tree.make_parents(f"{AWAY}/0")
         self._server = LocalServer(
-            self._tree, self._runtime / "shared", on_silent=self._kill_hanging
+            self._tree, self._runtime / "shared", on_silence=self._heard_nothing
         )
         await self._server.start()
         self._running = [
@@ -180,10 +188,24 @@ class Supervisor:
         for running in self._running:
             running.watch()
 
-    def _kill_hanging(self, pid: int) -> None:
-        """A worker's process says nothing any more: kill it, so that it is restarted."""
+    def _heard_nothing(self, pid: int, silence: Silence) -> None:
         for running in self._running:
-            running.kill_hanging(pid)
+            if running.is_process(pid):
+                running.heard_nothing(silence)
+
+    def show(self, number: int, reason: str | None) -> None:
+        """Say to all workers why one of them cannot be asked; None: it can."""
+        assert self._tree is not None
+        assert self._session is not None
+        path = f"{AWAY}/{number}"
+        is_shown = self._tree.stat(path) is not None
+        if is_shown == (reason is not None):
+            return
+        change = Delete(path) if reason is None else Create(path, reason.encode(), True)
+        try:
+            self._tree.apply([change], self._session.session_id)
+        except sqlite3.Error:
+            log.exception("the workers could not be told about worker %d", number)
 
     def _config_of(self, number: int) -> BrokerConfig:
         config, security = self.config, self.config.security
@@ -269,6 +291,7 @@ class _Running:
             raise WorkersError(f"worker {self.number} ended at its start, with {code}: see the log")
         self.facts = json.loads(line)
         self._keep_ports()
+        self._supervisor.show(self.number, None)
 
     def _keep_ports(self) -> None:
         """The next process gets the same ports, so that clients find it again."""
@@ -301,6 +324,7 @@ class _Running:
             if self._is_ending:
                 return
             deaths = 0 if loop.time() - began_s > STEADY_S else deaths
+            self._supervisor.show(self.number, "has died, and is restarted")
             delay_s = RESTART_DELAYS_S[min(deaths, len(RESTART_DELAYS_S) - 1)]
             deaths += 1
             log.error(
@@ -315,15 +339,26 @@ class _Running:
             else:
                 log.warning("worker %d runs again", self.number)
 
-    def kill_hanging(self, pid: int) -> None:
-        """Kill the process if it has this id and runs. Its restart follows."""
+    def is_process(self, pid: int) -> bool:
+        """Whether this process has that id, and runs."""
         process = self._process
-        if process is not None and process.pid == pid and process.returncode is None:
-            log.error(
-                "worker %d (process %d) has said nothing for %d s, and is killed",
-                *(self.number, pid, SESSION_TIMEOUT_MS // 1000),
-            )
-            process.kill()
+        return process is not None and process.pid == pid and process.returncode is None
+
+    def heard_nothing(self, silence: Silence) -> None:
+        """The process hangs, or does no longer. Where that took too long, it is killed, and its
+        restart follows.
+        """
+        name = f"worker {self.number} (process {self._process.pid})" if self._process else ""
+        if silence is Silence.OVER:
+            log.warning("%s was heard again", name)
+            self._supervisor.show(self.number, None)
+        elif silence is Silence.BEGAN:
+            log.warning("%s has said nothing for %g s", name, SILENT_S)
+            self._supervisor.show(self.number, f"has said nothing for {SILENT_S:g} s")
+        elif self._process is not None:
+            limit_s = SESSION_TIMEOUT_MS / 1000
+            log.error("%s has said nothing for %g s, and is killed", name, limit_s)
+            self._process.kill()
 
     async def end(self, limit_s: float) -> None:
         """SIGTERM, and SIGKILL after a while."""

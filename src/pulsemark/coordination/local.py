@@ -85,8 +85,8 @@ def error_of(name: str, path: str, reason: str) -> errors.CoordinationError:
     return kind(path, reason)
 
 
-SESSION_TIMEOUT_MS = 10_000
-PINGS = 5
+SESSION_TIMEOUT_MS = 5_000
+PINGS = 10
 """So many pings are sent within a session's timeout."""
 
 

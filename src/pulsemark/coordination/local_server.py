@@ -12,6 +12,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,18 @@ from .protocol import Watch
 
 log = logging.getLogger(__name__)
 
-SILENT_LOOKS = 10
+LOOKS = 10
 """The server looks at its sessions so often within a session's timeout."""
+SILENT_LOOKS = 4
+"""After so many looks at which nothing was heard, a process counts as silent."""
+
+
+class Silence(Enum):
+    """What became of a process of which nothing was heard."""
+
+    BEGAN = "it says nothing"
+    OVER = "it was heard again"
+    TOO_LONG = "its session has ended"
 
 
 class LocalServer:
@@ -34,13 +45,13 @@ class LocalServer:
         tree: MemoryTree,
         socket: Path,
         *,
-        on_silent: Callable[[int], None] | None = None,
+        on_silence: Callable[[int, Silence], None] | None = None,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
     ) -> None:
-        """``on_silent``: called with the id of a process whose session ended because it hangs."""
+        """``on_silence``: called with the id of a process that hangs, or did."""
         self.tree = tree
         self.socket = socket
-        self._on_silent = on_silent
+        self._on_silence = on_silence
         self.session_timeout_ms = session_timeout_ms
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[Any], _Connection] = {}
@@ -72,6 +83,8 @@ class LocalServer:
             greeting = {"session": connection.session.session_id}
             writer.write(line_of({**greeting, "timeout_ms": self.session_timeout_ms}))
             while line := await reader.readline():
+                if connection.silent_looks > SILENT_LOOKS:
+                    self._tell(connection, Silence.OVER)
                 connection.silent_looks = 0
                 await connection.answer(json.loads(line))
         except (OSError, asyncio.CancelledError):
@@ -84,13 +97,18 @@ class LocalServer:
     async def _end_silent_sessions(self) -> None:
         """Counts looks, not time: what was sent while this process itself hung is read first."""
         while True:
-            await asyncio.sleep(self.session_timeout_ms / 1000 / SILENT_LOOKS)
+            await asyncio.sleep(self.session_timeout_ms / 1000 / LOOKS)
             for task, connection in tuple(self._connections.items()):
                 connection.silent_looks += 1
-                if connection.silent_looks > SILENT_LOOKS:
+                if connection.silent_looks == SILENT_LOOKS + 1:
+                    self._tell(connection, Silence.BEGAN)
+                elif connection.silent_looks == LOOKS + 1:
                     task.cancel()
-                    if self._on_silent is not None and connection.pid:
-                        self._on_silent(connection.pid)
+                    self._tell(connection, Silence.TOO_LONG)
+
+    def _tell(self, connection: _Connection, silence: Silence) -> None:
+        if self._on_silence is not None and connection.pid:
+            self._on_silence(connection.pid, silence)
 
 
 class _Connection:

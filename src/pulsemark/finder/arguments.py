@@ -10,8 +10,6 @@ import ipaddress
 import re
 from pathlib import Path
 
-__all__ = ["UNIT_MS", "TokenFileError", "is_loopback", "read_token", "relative_time_ms"]
-
 UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _RELATIVE = re.compile(r"([+-])((?:\d+(?:ms|[smhdw]))+)", re.ASCII)
 _STEP = re.compile(r"(\d+)(ms|[smhdw])", re.ASCII)

@@ -29,8 +29,6 @@ from . import rpc
 from .errors import InvalidFieldError, NotPossibleError, ServerUnavailableError
 from .requests import CHANNEL_OPTIONS
 
-__all__ = ["FindOwner", "ForwardedError", "Forwarding", "Owner"]
-
 HOPS_HEADER = "pulsemark-hops"
 AUTHORITATIVE_HEADER = "pulsemark-authoritative"
 #: What goes with a call: who its caller is.

@@ -28,8 +28,6 @@ from ..ledger.writer import rows_before
 from ..metadata import PrefixError, peek
 from ..metadata.source_stamp import SourceStamp, source_stamp_of
 
-__all__ = ["MAX_CLUSTERS", "MIRRORS_KIND", "MirrorPlaces", "TooManyMirrorsError"]
-
 MIRRORS_KIND = "mirrors"
 MAX_CLUSTERS = 1000
 _SLICE_ROWS = 256

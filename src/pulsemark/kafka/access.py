@@ -25,8 +25,6 @@ from typing import Any
 from .errors import Code, KafkaError
 from .ports import AccessPort
 
-__all__ = ["Access", "Operation"]
-
 #: Decisions that a connection remembers, and the longest name of which it does.
 MAX_REMEMBERED = 1_000
 MAX_NAME_LENGTH = 255

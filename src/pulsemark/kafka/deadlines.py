@@ -12,8 +12,6 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-__all__ = ["Deadline", "Deadlines"]
-
 log = logging.getLogger(__name__)
 
 #: Cancelled deadlines are dropped once the heap has doubled, but not below this size.

@@ -59,17 +59,6 @@ from .ports import Admitted, Alone, ClusterPort, Figures, KafkaOptions, Ports
 from .protocol import Connection, Memory, Request, decode_body, encode, splice
 from .reading import Conversions
 
-__all__ = [
-    "LINGER_S",
-    "MANY_PARTS",
-    "PART_BYTES",
-    "Endpoint",
-    "Handler",
-    "KafkaSession",
-    "one_part",
-    "parts_of",
-]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["Code", "KafkaError", "ProtocolError"]
-
 
 class Code(IntEnum):
     """The protocol's error codes that this endpoint answers with, by Kafka's names."""

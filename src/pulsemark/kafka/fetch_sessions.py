@@ -36,16 +36,6 @@ from typing import Any, NamedTuple
 from .errors import Code, KafkaError
 from .reading import Asked, Read
 
-__all__ = [
-    "NO_SESSION",
-    "FetchContext",
-    "FetchSession",
-    "FetchSessions",
-    "Key",
-    "UnsentRecords",
-    "Wanted",
-]
-
 NO_SESSION = 0
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 INT_MAX = 2**31 - 1

@@ -40,17 +40,6 @@ from .ports import OpenTopic, Ports, TopicsPort
 from .records import EntryRules
 from .topic_settings import rules_of
 
-__all__ = [
-    "BATCHES_KEPT",
-    "Batch",
-    "KafkaPartition",
-    "Partitions",
-    "ProducerIds",
-    "Sequences",
-    "Stored",
-    "read_sequences",
-]
-
 log = logging.getLogger(__name__)
 
 NO_EPOCH = -1

@@ -15,27 +15,6 @@ from ..ledger import ManagedLedger, Position
 from .records import Work
 from .sasl import Claim
 
-__all__ = [
-    "NO_NODE",
-    "AccessPort",
-    "AdmissionPort",
-    "Admitted",
-    "Alone",
-    "Budget",
-    "ClusterPort",
-    "Counters",
-    "Figures",
-    "KafkaOptions",
-    "Memory",
-    "Node",
-    "OpenTopic",
-    "Ports",
-    "Publisher",
-    "TopicsPort",
-    "Turns",
-    "reachable",
-]
-
 
 class Counters(Protocol):
     """A topic's counts, as the broker's statistics show them."""
@@ -43,6 +22,9 @@ class Counters(Protocol):
     messages_in: int
     bytes_in: int
     failed_entries: int
+    #: Record sets by the kind of request, its version, and whether they were converted. All of
+    #: them come from `kafka.protocol`, so a topic has at most two for each version.
+    kafka_sets: dict[tuple[str, int, bool], int]
 
 
 class OpenTopic(Protocol):
@@ -485,6 +467,19 @@ class Figures:
     decompressions: int = 0
     converted_records: int = 0
 
+    def produced(self, counters: Counters, version: int, *, in_place: bool) -> None:
+        """Count a set that was stored."""
+        self.sets_in += 1
+        self.sets_in_place += in_place
+        _count(counters, ("produce", version, not in_place), 1)
+
+    def fetched(self, counters: Counters, version: int, stored: int, converted: int) -> None:
+        """Count the sets of an answer: those sent as they are stored, and those converted."""
+        self.sets_out += stored
+        self.sets_converted += converted
+        _count(counters, ("fetch", version, False), stored)
+        _count(counters, ("fetch", version, True), converted)
+
     def add(self, work: Work) -> None:
         """Count what one set cost."""
         self.compressions += work.compressions
@@ -522,6 +517,11 @@ class Figures:
                 self.converted_records,
             ),
         )
+
+
+def _count(counters: Counters, use: tuple[str, int, bool], sets: int) -> None:
+    if sets:
+        counters.kafka_sets[use] = counters.kafka_sets.get(use, 0) + sets
 
 
 class Ports(Protocol):

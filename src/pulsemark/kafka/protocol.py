@@ -50,26 +50,6 @@ from kafka.protocol.api_header import RequestHeader
 from ..metadata import Buffer
 from .errors import ProtocolError
 
-__all__ = [
-    "APIS",
-    "API_VERSIONS",
-    "HIGHEST_FOR",
-    "LARGE_BYTES",
-    "PRODUCE",
-    "RAW_SASL",
-    "RECORDS_MARK",
-    "SASL_AUTHENTICATE",
-    "SASL_HANDSHAKE",
-    "Api",
-    "Connection",
-    "LargeFrame",
-    "Memory",
-    "Request",
-    "decode_body",
-    "encode",
-    "splice",
-]
-
 KIB = 1024
 PRODUCE, LIST_OFFSETS, API_VERSIONS = 0, 2, 18
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36

@@ -27,7 +27,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar, cast
+from typing import NamedTuple, ParamSpec, TypeVar, cast
 
 from ..ledger import Entry, EntryKind, LedgerError, Position
 from ..ledger.would_block import in_pieces
@@ -52,8 +52,6 @@ from .records import (
     read_pulsar,
 )
 from .records.layout import MAX_MAGIC, stored_magic
-
-__all__ = ["Asked", "Conversions", "NeedsThreadError", "PartitionsReader", "Read", "ShownEntries"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,6 +94,9 @@ class Read:
     first_offset: int = -1
     size_bytes: int = 0
     parts: list[Buffer] = field(default_factory=list)
+    #: Of these, record sets as they are stored, and sets that were converted for the client.
+    stored_sets: int = 0
+    converted_sets: int = 0
     #: The partition has more, which did not fit into the answer or its time.
     has_more: bool = False
 
@@ -299,13 +300,14 @@ class PartitionsReader:
         as_stored = self._shown.as_stored(partition)
         for entry in entries:
             may_be_whole = is_first and not read.size_bytes
-            parts = as_stored(entry, epoch_of)
+            parts, stored_sets, converted_sets = as_stored(entry, epoch_of), 1, 0
             is_cheap = parts is not None
             if parts is None:
                 epoch = epoch_of(entry)
-                parts = self._converted(partition, entry, epoch, asked.offset, first=may_be_whole)
-                if parts is None:
+                shown = self._converted(partition, entry, epoch, asked.offset, first=may_be_whole)
+                if shown is None:
                     return False
+                parts, stored_sets, converted_sets = shown
             size_bytes = sum(map(len, parts))
             is_whole = may_be_whole and self._sends_whole
             if read.size_bytes + size_bytes > limit_bytes and not is_whole:
@@ -315,6 +317,8 @@ class PartitionsReader:
                 return False
             read.parts += parts
             read.size_bytes += size_bytes
+            read.stored_sets += stored_sets
+            read.converted_sets += converted_sets
             if is_cheap and not self._is_piece():
                 continue
             if read.parts and self._check_time():
@@ -336,12 +340,12 @@ class PartitionsReader:
         fetch_offset: int,
         *,
         first: bool,
-    ) -> tuple[Buffer, ...] | None:
+    ) -> Shown | None:
         """An entry as the client gets it; None: it is large, and reading stops before it."""
         self._has_converted = self._has_converted or entry.kind is EntryKind.DATA
         time_ms = entry.time_ms if partition.rules().log_append_time else None
         try:
-            return self._shown.parts(partition, entry, epoch, fetch_offset, time_ms)
+            return self._shown.show(partition, entry, epoch, fetch_offset, time_ms)
         except NeedsThreadError as large:
             self.is_cut = True
             if first:
@@ -386,6 +390,17 @@ class NeedsThreadError(Exception):
         self.make = make
 
 
+class Shown(NamedTuple):
+    """An entry as a client gets it: its bytes, and whether that is a set as stored or another.
+
+    A control entry and a hole are neither.
+    """
+
+    parts: tuple[Buffer, ...]
+    stored_sets: int = 0
+    converted_sets: int = 0
+
+
 class ShownEntries:
     """Entries as the clients of one version of Fetch get them."""
 
@@ -402,11 +417,11 @@ class ShownEntries:
         """A function for the entries that the client gets as they are stored; None for others.
 
         It is given an entry and what says its leader epoch. It is for a partition's batches of
-        magic 2 and clients that understand them, and `parts` for everything else.
+        magic 2 and clients that understand them, and `show` for everything else.
         """
         if self._max_magic < MAX_MAGIC or partition.rules().log_append_time:
             return _none
-        figures, peeked = self._figures, peek
+        peeked = peek
 
         def shown(entry: Entry, epoch_of: Callable[[Entry], int]) -> tuple[Buffer, ...] | None:
             stored, at = entry.stored, entry.prefix_size_bytes
@@ -415,20 +430,18 @@ class ShownEntries:
             metadata = peeked(stored[:at])
             if metadata is None or magic_of(metadata.source_format) != MAX_MAGIC:
                 return None
-            parts = batch_as_stored(stored[at:], entry.first_index, epoch_of(entry))
-            figures.sets_out += parts is not None
-            return parts
+            return batch_as_stored(stored[at:], entry.first_index, epoch_of(entry))
 
         return shown
 
-    def parts(
+    def show(
         self,
         partition: KafkaPartition,
         entry: Entry,
         epoch: int,
         fetch_offset: int,
         broker_time_ms: int | None,
-    ) -> tuple[Buffer, ...]:
+    ) -> Shown:
         """What the client gets of an entry. Raises CodecError, NeedsThreadError.
 
         ``broker_time_ms`` is the entry's time if the topic shows the broker's time, else None.
@@ -437,7 +450,7 @@ class ShownEntries:
             metadata = peek(entry.prefix)
             kind = 0 if metadata is None else metadata.control_type
             batch = control_batch(entry.index, kind, entry.time_ms, self._max_magic, epoch)
-            return (batch,) if batch else ()
+            return Shown((batch,) if batch else ())
         metadata = peek(entry.prefix)
         if metadata is None or magic_of(metadata.source_format) is None:
             try:
@@ -451,11 +464,8 @@ class ShownEntries:
             raise
         except RecordSetError as error:
             return self._hole(partition, entry, epoch, str(error))
-        if stored_magic(stored.body) > self._max_magic:
-            self._figures.sets_converted += 1
-        else:
-            self._figures.sets_out += 1
-        return fetched.parts
+        is_converted = stored_magic(stored.body) > self._max_magic
+        return Shown(fetched.parts, not is_converted, is_converted)
 
     def _fetched(
         self, partition: KafkaPartition, entry: Entry, stored: StoredSet, fetch_offset: int
@@ -482,7 +492,7 @@ class ShownEntries:
         epoch: int,
         fetch_offset: int,
         broker_time_ms: int | None,
-    ) -> tuple[Buffer, ...]:
+    ) -> Shown:
         """A Pulsar entry as a record set. Raises UnconvertibleEntryError, NeedsThreadError."""
         prefix = peek(entry.prefix)
         tombstone = prefix is not None and prefix.tombstone
@@ -509,12 +519,9 @@ class ShownEntries:
         offset = max(fetch_offset, entry.first_index)
         place = partition, entry.position, offset, self._max_magic, broker_time_ms
         converted = self._result(place, len(entry.body), entry.message_count, make)
-        self._figures.sets_converted += 1
-        return converted.parts
+        return Shown(converted.parts, converted_sets=1)
 
-    def _hole(
-        self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str
-    ) -> tuple[Buffer, ...]:
+    def _hole(self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str) -> Shown:
         """Offsets that consumers jump over."""
         log.info(
             "%s: the entry at offset %d is left out for Kafka's consumers: %s",
@@ -523,7 +530,7 @@ class ShownEntries:
             reason,
         )
         batch = empty_batch(entry.first_index, entry.message_count, self._max_magic, epoch)
-        return (batch,) if batch else ()
+        return Shown((batch,) if batch else ())
 
     def _result(
         self, place: Place, size_bytes: int, records: int, make: Callable[[], Fetched]

@@ -14,18 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = [
-    "BASIC",
-    "OAUTHBEARER",
-    "PLAIN",
-    "TOKEN",
-    "TOKEN_REFUSED",
-    "Claim",
-    "RefusedTokenError",
-    "SaslError",
-    "parse_claim",
-]
-
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 #: Pulsar's methods by which the credentials are checked.
 TOKEN, BASIC = "token", "basic"

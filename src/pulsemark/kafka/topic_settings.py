@@ -17,8 +17,6 @@ from ..metadata.partition_names import partition_of
 from .errors import Code, KafkaError
 from .records import MAX_BATCH_BYTES, EntryRules, TombstoneStage
 
-__all__ = ["SETTINGS", "Setting", "check_settings", "is_name", "rules_of"]
-
 CLEANUP_POLICY = "cleanup.policy"
 FORMAT_VERSION = "message.format.version"
 MAX_MESSAGE_BYTES = "max.message.bytes"

@@ -15,8 +15,6 @@ from typing import ParamSpec, TypeVar
 
 from .errors import WouldBlockError
 
-__all__ = ["arrival", "in_pieces", "when_read"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

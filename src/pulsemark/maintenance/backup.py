@@ -68,24 +68,6 @@ from ..ledger.local.segment.segment_format import cut_path
 from ..metadata.crc import crc32c
 from .verify_catalog import CatalogContent, read_catalog
 
-__all__ = [
-    "MANIFEST_NAME",
-    "BackupDamagedError",
-    "BackupReport",
-    "Copy",
-    "Manifest",
-    "RestlessFolderError",
-    "RestoreReport",
-    "TargetError",
-    "back_up",
-    "copy_whole",
-    "fill_at_once",
-    "read_manifest",
-    "restore",
-    "sync_file",
-    "sync_folder",
-]
-
 _MAX_PASSES = 100
 _LEDGER_SUFFIXES = (".log", ".idx", ".cut")
 

@@ -54,16 +54,6 @@ from .verify_catalog import CatalogContent, read_catalog
 from .verify_journal import JournalContent, JournalOverlay, read_journal
 from .verify_topic import Checked, FolderView, TopicCheck
 
-__all__ = [
-    "Checked",
-    "sizes_of_topics",
-    "stray_files",
-    "verify_around_topics",
-    "verify_folder",
-    "verify_logs",
-    "verify_topics",
-]
-
 _REMOVED = "a segment that was removed; the next opening removes its file"
 
 

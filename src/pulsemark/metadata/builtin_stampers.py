@@ -6,7 +6,8 @@ name               field                   taken from
 broker-time        1 broker_timestamp      the broker's clock (PIP-70)
 index              2 index                 the topic's count of messages (PIP-70)
 message-count      100 message_count       the SEND command, from which the index grows
-has-keys           106 has_keys            the producer's header: partition key or ordering key
+has-keys           106 has_keys            the producer's header: a key of either kind; `:any`
+                                           looks into batches, too
 raw-size           107 raw_size_bytes      the producer's header: uncompressed size
 tombstone          108 tombstone           a property of the message
 property-tags      109 application_tags    properties of the message, else of the producer
@@ -15,8 +16,9 @@ send-time          111 send_time_ms        the producer's header: publish time, 
 broker             112 broker_name         what the broker advertises
 =================  ======================  ======================================================
 
-No stamper opens a payload. Stampers that need the producer's header ask the context for it. The
-context parses the header once for all stampers.
+No stamper opens a payload, but for `has-keys:any`, which looks for keys in a batch. Stampers that
+need the producer's header ask the context for it. The context parses the header once for all
+stampers.
 
 Control entries have no producer's header, nor have bodies in another format than Pulsar's. Fields
 that come from the header are then left out, which means "not known". If a body should have a header
@@ -40,9 +42,10 @@ from typing import TYPE_CHECKING
 
 from ..proto.broker_entry_pb2 import BrokerEntryMetadata, SourceFormat
 from ..proto.pulsar_api_pb2 import NONE, KeyValue, MessageMetadata
+from .compression import CompressionUnavailableError, DecompressionError, decompress
 from .crc import Buffer
-from .errors import StamperLoadError, UnknownStamperError
-from .message import payload_of
+from .errors import MessageFormatError, StamperLoadError, UnknownStamperError
+from .message import batch_members, compression_of, message_count_of, payload_of
 from .prefix import APPLICATION_TAGS_FIELD, add_application_tags
 from .stamp_context import StampContext, Stamper
 
@@ -95,25 +98,72 @@ class MessageCountStamper:
         metadata.message_count = context.message_count
 
 
+#: Of a batch that is larger when it is decompressed only the header is read.
+OPENED_BATCH_MAX_BYTES = 128 * 1024
+
+
 class HasKeysStamper:
-    """Field 106: the producer's header names a key.
+    """Field 106: a message of the entry has a key.
 
     A batch's header has a key if the client groups messages by key, or if it copies the first
     message's key. Keys that are only in the payload are not seen. So the field means "known to
     have keys"; if it is missing, nothing is known.
+
+    Args:
+        opens_batches: `has-keys:any` looks into a batch, up to its first message with a key. If no
+            message has one, the field is false. A batch that is encrypted, damaged, larger than
+            `OPENED_BATCH_MAX_BYTES` or of a codec that is not installed is taken by its header.
     """
 
-    __slots__ = ()
+    __slots__ = ("_opens_batches",)
     name = "has-keys"
     fields = frozenset({_NUMBER["has_keys"]})
     stamps_control = False
 
+    def __init__(self, *, opens_batches: bool = False) -> None:
+        self._opens_batches = opens_batches
+
+    @classmethod
+    def parse(cls, argument: str = "") -> HasKeysStamper:
+        """Make the stamper from a configuration's text: nothing, or "any".
+
+        Raises:
+            ValueError: it is another text.
+        """
+        if argument.strip() not in ("", "any"):
+            raise ValueError("takes no argument but any: has-keys:any")
+        return cls(opens_batches=bool(argument.strip()))
+
     def stamp(self, context: StampContext, metadata: BrokerEntryMetadata) -> None:
-        """Write `has_keys` if there is a key."""
-        if context.is_message:
-            message = context.message_metadata()
-            if message.HasField("partition_key") or message.HasField("ordering_key"):
-                metadata.has_keys = True
+        """Write `has_keys` if there is a key, or if it is known that there is none."""
+        if not context.is_message:
+            return
+        message = context.message_metadata()
+        if message.HasField("partition_key") or message.HasField("ordering_key"):
+            metadata.has_keys = True
+        elif self._opens_batches:
+            known = _has_keys_inside(message, context.body)
+            if known is not None:
+                metadata.has_keys = known
+
+
+def _has_keys_inside(message: MessageMetadata, body: Buffer) -> bool | None:
+    """Whether a message of a batch has a key; None: not known. The header has none."""
+    if not message.HasField("num_messages_in_batch"):
+        return False
+    payload = payload_of(body)
+    if message.encryption_keys or len(payload) > OPENED_BATCH_MAX_BYTES:
+        return None
+    try:
+        plain = decompress(
+            compression_of(message), payload, message.uncompressed_size, OPENED_BATCH_MAX_BYTES
+        )
+        headers = (each.header for each in batch_members(plain, message_count_of(message)))
+        return any(
+            each.HasField("partition_key") or each.HasField("ordering_key") for each in headers
+        )
+    except (DecompressionError, CompressionUnavailableError, MessageFormatError):
+        return None
 
 
 class RawSizeStamper:

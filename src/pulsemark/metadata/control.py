@@ -35,16 +35,6 @@ from .crc import Buffer
 from .errors import ControlError
 from .prefix import add_application_tags, application_tags, peek
 
-__all__ = [
-    "CONTROL_TYPES",
-    "MAX_CONTROL_NAME_BYTES",
-    "MAX_CONTROL_TAGS",
-    "MAX_CONTROL_TAG_BYTES",
-    "Control",
-    "control_metadata",
-    "control_of",
-]
-
 #: The types by the names that commands and tables use.
 CONTROL_TYPES: Mapping[str, ControlType] = {
     "txn-start": CONTROL_TXN_START,

@@ -2,8 +2,9 @@
 
 The crc32c package computes it in hardware, at some 20 GB/s and on any buffer. On a platform without
 a wheel of that package, crcmod is used instead. crcmod is correct but very slow, so a warning is
-given once, when this module is first imported. Both can continue a checksum from an earlier value,
-so parts in separate buffers need not be joined: `crc32c(b, crc32c(a)) == crc32c(a + b)`.
+given once, when this module is first imported. `IMPLEMENTATION` says which one it is. Both can
+continue a checksum from an earlier value, so parts in separate buffers need not be joined:
+`crc32c(b, crc32c(a)) == crc32c(a + b)`.
 
 `Buffer` is the type of the codecs' input: bytes in any of Python's three forms, contiguous and
 one-dimensional. Parts of it are returned as memoryviews that share its memory. No function in this
@@ -34,13 +35,13 @@ class Crc32c(Protocol):
         ...
 
 
-def _choose() -> Crc32c:
-    """The fastest implementation that is installed."""
+def _choose() -> tuple[str, Crc32c]:
+    """The fastest implementation that is installed, and the name of its package."""
     try:
         from crc32c import crc32c as native
     except ImportError:
-        return _fallback()
-    return native
+        return "crcmod", _fallback()
+    return "crc32c", native
 
 
 def _fallback() -> Crc32c:
@@ -57,5 +58,8 @@ def _fallback() -> Crc32c:
     return slow
 
 
+IMPLEMENTATION: str
+"""The package that computes the checksums: `crc32c`, or `crcmod`."""
 # The implementation itself: a wrapper would cost as much as the checksum of a small record.
-crc32c: Crc32c = _choose()
+crc32c: Crc32c
+IMPLEMENTATION, crc32c = _choose()

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["partition_name", "partition_of"]
-
 _NUMBER_MAX = 2**31 - 1
 # A topic's local name, after the last slash, is not empty.
 _PARTITION = re.compile(r"(.*[^/])-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)

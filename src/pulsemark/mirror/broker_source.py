@@ -43,8 +43,6 @@ from ..wire import EARLIEST, MessageId
 from .entries import Gap, Place, Resume, SourceEntry
 from .errors import KafkaEntryError, SourceBusyError, TopicMissingError
 
-__all__ = ["BrokerSource"]
-
 #: About so many bytes are on their way to the mirror, or wait in it, for each topic.
 READ_AHEAD_BYTES = 16 * 1024 * 1024
 PERMITS_MIN, PERMITS_MAX = 16, 50_000

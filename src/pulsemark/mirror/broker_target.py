@@ -38,9 +38,6 @@ from .errors import (
     TopicMissingError,
 )
 
-__all__ = ["BrokerTarget", "BrokerTopic", "PulsarTopic"]
-
-
 #: Refusals that pass: the topic moves, the connection of an earlier mirror is not gone yet, or the
 #: disk fails. What was refused is sent again after the topic was opened again.
 COME_AGAIN = (pb.ServiceNotReady, pb.ProducerBusy, pb.PersistenceError)

@@ -29,8 +29,6 @@ from ..wire import TopicName
 from .entries import Gap, Place, Resume, SourceEntry
 from .errors import OtherSourceError, TopicMissingError
 
-__all__ = ["FolderSource"]
-
 
 class FolderSource:
     """A data folder. Raises ForeignFolderError, UnsupportedVersionError."""

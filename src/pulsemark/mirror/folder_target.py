@@ -32,8 +32,6 @@ from ..wire import TopicName
 from .entries import Resume, SourceEntry
 from .errors import PartitionCountError, TargetNotEmptyError, TargetRefusedError
 
-__all__ = ["FolderTarget"]
-
 DEFAULT_NAMESPACE = "public/default"
 WINDOW_BYTES = 64 * 1024 * 1024
 WINDOW_ENTRIES = 10_000

@@ -16,9 +16,6 @@ from .errors import NoTopicsError, PlaceError, TopicMissingError
 from .folder_source import FolderSource
 from .folder_target import FolderTarget
 
-__all__ = ["Options", "Selection", "folder_of", "open_source", "open_target"]
-
-
 # Which topics are mirrored: a list of names, or patterns.
 #
 # As in Pulsar's tools a pattern is a topic's name whose local part is a regular expression, such as

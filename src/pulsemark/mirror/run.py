@@ -25,8 +25,6 @@ from .errors import LostError, NoTopicsError
 from .places import Selection
 from .topic_mirror import Report, TopicMirror
 
-__all__ = ["MirrorRun"]
-
 #: How long a turn without work waits for more, if no socket says that there is some.
 IDLE_S = 0.05
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 5.0

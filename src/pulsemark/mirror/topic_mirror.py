@@ -23,9 +23,6 @@ from .broker_target import PulsarTopic
 from .entries import Gap, Place, Resume, Source, SourceEntry, Target, TopicSource, TopicTarget
 from .errors import OtherSourceError, SchemaVersionError
 
-__all__ = ["Report", "TopicMirror", "Totals"]
-
-
 # What a mirror counts and says: progress, gaps, and the sum at the end.
 
 

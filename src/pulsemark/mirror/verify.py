@@ -21,8 +21,6 @@ from ..wire import EARLIEST, MessageId
 from .broker_source import AS_STORED, is_record_set, unknown_format
 from .places import Options, folder_of
 
-__all__ = ["Comparison", "compare"]
-
 READER = "pulsemark-mirror-verify"
 PERMITS = 100
 Key = tuple[int, int] | None

@@ -19,24 +19,6 @@ from .errors import OptionError
 from .options import ReadOptions, opened, select_topics
 from .plan import existing
 
-__all__ = [
-    "TOKEN_VARIABLE",
-    "Range",
-    "add_fail_on_data_loss",
-    "add_range",
-    "add_topic",
-    "add_topics",
-    "check_file",
-    "check_folder",
-    "check_range",
-    "checked_options",
-    "pairs",
-    "positive",
-    "range_of",
-    "rate",
-    "token_of",
-]
-
 
 class Range(TypedDict, total=False):
     """Which entries of the topics a job reads; by default all of them.

@@ -39,7 +39,8 @@ three ``missing`` columns are null then. The broker keeps the same rows (`pulsem
 With ``clock_errors``, rows by the producer also have the error of the producer's clock: of each
 message with a stamp, its publish time, by the producer's clock, minus its broker time (PIP-70). If
 the clocks agree, it is about minus the time on the way. The producer's name is then the one in its
-header.
+header. A Kafka record set has neither outside of its stamp: there the tags `producer_name` and
+`send_time_ms` say it, and without the latter nothing is known of the clock.
 
 =====================  ==========================================================================
 clock_error_p50_ms     the median; below 0: the clock is behind, or messages were on the way
@@ -174,14 +175,19 @@ def _clock_errors(spark: SparkSession, options: dict[str, str], bucket_ms: int) 
     from pyspark.sql import functions as f
 
     register(spark)
-    columns = "__topic,__producerName,__publishTime,__brokerPublishTime"
+    columns = "__topic,__producerName,__publishTime,__brokerPublishTime,__tags"
     reader = spark.read.format("pulsemark").options(**options, columns=columns)
     stored_ms = f.unix_millis("__brokerPublishTime")
-    error_ms = f.unix_millis("__publishTime") - stored_ms
+    # Of a record set the publish time is the broker's, unless the stamp has the producer's.
+    tags = f.col("__tags")
+    sent_ms = f.when(tags["source_format"].isNull(), f.unix_millis("__publishTime")).otherwise(
+        tags["send_time_ms"].cast("bigint")
+    )
+    error_ms = sent_ms - stored_ms
     rows = (
         reader.option("failOnDataLoss", "false")
         .load()
-        .where("__brokerPublishTime IS NOT NULL AND __publishTime IS NOT NULL")
+        .where(stored_ms.isNotNull() & sent_ms.isNotNull())
         .select(
             f.col("__topic").alias("topic"),
             f.timestamp_millis(stored_ms - f.pmod(stored_ms, f.lit(bucket_ms))).alias(

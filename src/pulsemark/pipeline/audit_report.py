@@ -21,8 +21,6 @@ from .errors import OptionError
 from .job_files import write_durably
 from .tier_comparison import TierComparison
 
-__all__ = ["page", "write_report"]
-
 MAX_BARS = 120
 MAX_ROWS = 500
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BASE = 960, 210, 72, 26, 160

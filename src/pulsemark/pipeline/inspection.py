@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-__all__ = ["control_entries", "verify"]
-
 _TASKS_PER_CORE = 4
 
 

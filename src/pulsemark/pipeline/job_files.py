@@ -13,8 +13,6 @@ from pathlib import Path
 
 from .errors import OptionError
 
-__all__ = ["run_lock", "sync_folder", "write_durably"]
-
 
 @contextlib.contextmanager
 def run_lock(

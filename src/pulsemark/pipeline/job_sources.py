@@ -35,7 +35,8 @@ from ..audit.counts import Group, Grouping
 from ..ledger import CorruptEntryError, EntryKind, Position
 from ..ledger.bookkeeper.address import StoreAddress, is_store_address
 from ..maintenance.findings import Finding
-from ..maintenance.verify import Checked, verify_around_topics, verify_logs, verify_topics
+from ..maintenance.verify import verify_around_topics, verify_logs, verify_topics
+from ..maintenance.verify_topic import Checked
 from ..metadata import Control, PrefixError, control_of, peek
 from .decode.entries import EntryTable
 from .decode.gather import gather, text

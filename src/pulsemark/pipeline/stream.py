@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from .value_form import ValueForm
 
-__all__ = ["LedgerStreamReader"]
-
 _log = logging.getLogger(__name__)
 
 Place = dict[str, Any]

@@ -43,21 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-__all__ = [
-    "Counts",
-    "Difference",
-    "TierComparison",
-    "TopicIndexes",
-    "compare_counts",
-    "compare_indexes",
-    "compare_tiers",
-    "kind_of",
-    "losses_of",
-    "read_counts",
-    "table_indexes",
-]
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Messages of one topic and bucket that the tiers do not both have."""

@@ -7,8 +7,6 @@
     RawClient          Pulsar's protocol frame by frame
     RawKafka           Kafka's protocol request by request
     FaultyFiles        file access that fails on request
-    SimulatedDisk      a disk that loses unsynced data when its power is cut
-    SimulatedStore     a store of ledgers on such a disk
     StoreModel         what a store must hold, to compare it with
 
 The pytest plugin is in `plugin`. Names are imported when they are first used, because pytest loads
@@ -22,18 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .broker import PulsarBroker as PulsarBroker
+    from .broker import PulsarTestCase as PulsarTestCase
+    from .broker import running_broker as running_broker
     from .clock import SettableClock as SettableClock
     from .faults import Faults as Faults
     from .faulty_files import FaultyFiles as FaultyFiles
-    from .looking import StoredMessage as StoredMessage
+    from .inspection import StoredMessage as StoredMessage
     from .process import BrokerProcess as BrokerProcess
     from .process import BrokerProcessError as BrokerProcessError
     from .raw_client import RawClient as RawClient
     from .raw_kafka import RawKafka as RawKafka
-    from .running import PulsarTestCase as PulsarTestCase
-    from .running import running_broker as running_broker
-    from .simulated_disk import SimulatedDisk as SimulatedDisk
-    from .simulated_store import SimulatedStore as SimulatedStore
     from .store_model import StoreModel as StoreModel
 
 _HOMES = {
@@ -42,33 +38,16 @@ _HOMES = {
     "Faults": "faults",
     "FaultyFiles": "faulty_files",
     "PulsarBroker": "broker",
-    "PulsarTestCase": "running",
+    "PulsarTestCase": "broker",
     "RawClient": "raw_client",
     "RawKafka": "raw_kafka",
     "SettableClock": "clock",
-    "SimulatedDisk": "simulated_disk",
-    "SimulatedStore": "simulated_store",
     "StoreModel": "store_model",
-    "StoredMessage": "looking",
-    "running_broker": "running",
+    "StoredMessage": "inspection",
+    "running_broker": "broker",
 }
 
-__all__ = [
-    "BrokerProcess",
-    "BrokerProcessError",
-    "Faults",
-    "FaultyFiles",
-    "PulsarBroker",
-    "PulsarTestCase",
-    "RawClient",
-    "RawKafka",
-    "SettableClock",
-    "SimulatedDisk",
-    "SimulatedStore",
-    "StoreModel",
-    "StoredMessage",
-    "running_broker",
-]
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - the table is the list
 
 
 def __getattr__(name: str) -> Any:

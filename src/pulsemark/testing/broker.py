@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import unittest
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..broker import Broker, BrokerConfig, BrokerThread
 from ..broker.errors import BrokerStateError
@@ -26,13 +27,10 @@ from ..ledger import MemoryFolder, TopicLog
 from ..wire import TopicName
 from .clock import SettableClock
 from .faults import Faults, FaultyBroker
-from .life import BrokerLife
-from .looking import Looking, StoredMessage, messages_in
+from .inspection import BrokerLife, Inspection, StoredMessage, messages_in
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
-
-__all__ = ["PulsarBroker", "before_clock_moves", "clock_moved"]
 
 T = TypeVar("T")
 
@@ -40,7 +38,7 @@ T = TypeVar("T")
 THREAD_NAME = "pulsemark-broker"
 
 
-class PulsarBroker(BrokerLife, BrokerThread, Looking):
+class PulsarBroker(BrokerLife, BrokerThread, Inspection):
     """A broker on free ports, in a thread of this process.
 
     It can be stopped and started again: its data, its ports and its clock stay the same. `close`,
@@ -144,7 +142,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Looking):
             if isinstance(clock, SettableClock) and self in clock.watchers:
                 clock.watchers.remove(self)
 
-    # -- looking --------------------------------------------------------------------------------
+    # -- inspection -----------------------------------------------------------------------------
 
     def messages(self, topic: str) -> list[StoredMessage]:
         """All messages of a topic, in order; of a partitioned topic by broker time.
@@ -248,3 +246,29 @@ def _deliver_due(topic: Topic) -> None:
         dispatcher = subscription.dispatcher
         if isinstance(dispatcher, SharedDispatcher):
             dispatcher.delayed.check_now()
+
+
+def running_broker(**settings: Any) -> PulsarBroker:
+    """A broker for a `with` block; see `PulsarBroker`.
+
+    Args:
+        settings: fields of `BrokerConfig`. Ports default to free ones, gRPC and Kafka to off.
+
+    Raises what starting a broker raises (see `Broker.start`), ConfigError for a wrong value, and
+    TypeError for a field that does not exist.
+    """
+    return PulsarBroker(**settings)
+
+
+class PulsarTestCase(unittest.TestCase):
+    """A test case with a broker, which all tests of the class share."""
+
+    #: Fields of `BrokerConfig`; a subclass sets its own.
+    broker_settings: ClassVar[dict[str, Any]] = {"storage": "memory"}
+    broker: ClassVar[PulsarBroker]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Start the broker."""
+        super().setUpClass()
+        cls.broker = cls.enterClassContext(running_broker(**cls.broker_settings))

@@ -22,8 +22,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-__all__ = ["A_TIME_MS", "ClockWatcher", "SettableClock"]
-
 #: A fixed time in 2023, for tests whose bytes must be the same in each run.
 A_TIME_MS = 1_700_000_000_000
 

@@ -27,8 +27,6 @@ from ..proto.pulsar_api_pb2 import ProducerAccessMode, ServerError
 from ..wire import Sends, TopicName, commands
 from .faulty_files import FaultyFiles
 
-__all__ = ["Faults", "FaultyBroker", "SendFault", "SendFaults"]
-
 T = TypeVar("T")
 
 #: Until it is released.

@@ -6,7 +6,7 @@
     LocalStore.open(folder, files=files)
 
 A failing call has the same effects as a real one. A failed write has written part of its bytes. A
-failed sync has dropped the data that was not on the disk (if the disk is a `SimulatedDisk`). An
+failed sync has dropped the data that was not on the disk (if the disk is `Lossy`). An
 interrupted call has done nothing. `Short` is not an error: the call does less than requested.
 
 After a failed sync that descriptor and that file must never be synced again, since the kernel would
@@ -36,10 +36,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from ..ledger.local.io.files import Buffer, Files, OsFiles
-from .simulated_disk import DiskProcess
 
 T = TypeVar("T")
 
@@ -74,6 +73,15 @@ class Short:
     """A read or write that does half of the request (at least one byte), without an error."""
 
 
+@runtime_checkable
+class Lossy(Protocol):
+    """Files that can drop what is not on the disk, as Linux does when a sync fails."""
+
+    def lose_unsynced(self, fd: int) -> None:
+        """Drop what was written to the file since its last sync."""
+        ...
+
+
 @dataclass(slots=True)
 class _Fault:
     """Beginning with call number ``first`` of an operation, ``times`` calls fail."""
@@ -94,8 +102,8 @@ class FaultyFiles:
     """A `Files` that calls another one, with faults.
 
     Args:
-        files: does the work; the real disk by default. A `SimulatedDisk().process()` also loses
-            data at a failed sync.
+        files: does the work; the real disk by default. A `Lossy` one also loses data at a
+            failed sync.
         syncs: False: fdatasync, fsync and sync_folder report success and do nothing. This is for
             control runs: a check of durability must report losses then.
 
@@ -153,7 +161,7 @@ class FaultyFiles:
         """Call ``action`` at the ``number``-th call of all operations.
 
         A write runs before ``action``; any other operation runs after it. This is made for
-        `SimulatedDisk.power_off`, after which the call and all later calls fail.
+        cutting the power of a simulated disk, after which the call and all later calls fail.
         """
         self._at_call[number] = action
 
@@ -275,7 +283,7 @@ class FaultyFiles:
             self._failed_fds.add(fd)
             if path is not None:
                 self._failed_paths.add(path)
-            if isinstance(self._files, DiskProcess):
+            if isinstance(self._files, Lossy):
                 self._files.lose_unsynced(fd)
             raise
 

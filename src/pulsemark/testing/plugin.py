@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from ..client.admin import AdminClient
     from .broker import PulsarBroker
 
-__all__ = [
-    "kafka_bootstrap_servers",
-    "pulsar_admin",
-    "pulsar_broker",
-    "pulsar_client",
-    "pulsar_namespace",
-    "pulsar_topic",
-    "pulsemark_broker",
-]
-
 KAFKA_FIXTURE = "kafka_bootstrap_servers"
 
 
@@ -53,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[PulsarBroker]:
     """A broker shared by all tests of the session."""
-    from .running import running_broker
+    from .broker import running_broker
 
     wanted = (getattr(item, "fixturenames", ()) for item in request.session.items)
     kafka_port = 0 if any(KAFKA_FIXTURE in names for names in wanted) else None
@@ -65,7 +55,7 @@ def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[PulsarBroker]:
 @pytest.fixture
 def pulsemark_broker(pytestconfig: pytest.Config) -> Iterator[PulsarBroker]:
     """A new broker for this test."""
-    from .running import running_broker
+    from .broker import running_broker
 
     with running_broker(storage=pytestconfig.getini("pulsemark_storage")) as broker:
         yield broker

@@ -21,13 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError, BrokerStateError
 from ..ledger import FolderReader
-from .life import BrokerLife
-from .looking import Looking, StoredMessage, messages_in
+from .inspection import BrokerLife, Inspection, StoredMessage, messages_in
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
-
-__all__ = ["BrokerProcess", "BrokerProcessError"]
 
 STOP_TIMEOUT_S = 30.0
 
@@ -41,7 +38,7 @@ class BrokerProcessError(BrokerError):
         self.output = output
 
 
-class BrokerProcess(BrokerLife, Looking):
+class BrokerProcess(BrokerLife, Inspection):
     """A broker as a process.
 
     Args:
@@ -170,7 +167,7 @@ class BrokerProcess(BrokerLife, Looking):
             self._process.wait()
             self._ended()
 
-    # -- looking --------------------------------------------------------------------------------
+    # -- inspection -----------------------------------------------------------------------------
 
     def messages(self, topic: str) -> list[StoredMessage]:
         """All messages of a topic, in order; of a partitioned topic by broker time.

@@ -20,31 +20,15 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from ..client.channels import ProducerChannel, RawConsumer, RawMessage, Receipt
+from ..client.channels import ProducerChannel, Receipt
 from ..client.connection import BrokerConnection
 from ..client.errors import (
     ClientError,
-    ConnectionLostError,
-    RequestRefusedError,
-    SendRefusedError,
     WaitTimeoutError,
 )
 from ..client.link import Link
 from ..wire import Buffer
 from .raw_messages import BatchMember, batched_message, unbatched_message
-
-__all__ = [
-    "ConnectionLostError",
-    "RawClient",
-    "RawClientError",
-    "RawConsumer",
-    "RawMessage",
-    "RawProducer",
-    "RawTimeoutError",
-    "Receipt",
-    "RequestRefusedError",
-    "SendRefusedError",
-]
 
 RawClientError = ClientError
 RawTimeoutError = WaitTimeoutError

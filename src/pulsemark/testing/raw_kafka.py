@@ -22,8 +22,6 @@ with importing_kafka():
     from kafka.protocol.consumer import FetchRequest
     from kafka.protocol.producer import ProduceRequest
 
-__all__ = ["RawKafka"]
-
 _SIZE = struct.Struct(">i")
 
 

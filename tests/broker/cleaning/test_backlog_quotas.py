@@ -9,9 +9,9 @@ import pytest
 
 from pulsemark.broker import BrokerThread
 from pulsemark.broker.policies.pulsar_policies import BACKLOG_QUOTAS, EVICT, HOLD, REFUSE
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from pulsemark.testing import RawClient, SettableClock, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
 
 TOPIC = "persistent://public/default/full"
 

@@ -10,11 +10,11 @@ from unittest.mock import patch
 import pulsar
 import pytest
 
+from pulsemark.client import RawMessage
 from pulsemark.compaction import compaction
 from pulsemark.compaction.keys import LatestPerKey
 from pulsemark.metadata import payload_of
 from pulsemark.testing import running_broker
-from pulsemark.testing.raw_client import RawMessage
 from pulsemark.testing.raw_messages import BatchMember
 from pulsemark.wire import MessageId
 

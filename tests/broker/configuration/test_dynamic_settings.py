@@ -8,8 +8,8 @@ import urllib.request
 
 import pytest
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
 
 
 def ask(broker, method, path=""):

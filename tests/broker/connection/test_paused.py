@@ -14,9 +14,9 @@ import pytest
 from pulsemark import tcp
 from pulsemark.broker.connection.session import Pause
 from pulsemark.broker.policies.pulsar_policies import PUBLISH_RATE
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import ProducerAccessMode
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import commands
 

@@ -10,9 +10,9 @@ import urllib.request
 
 import pytest
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import commands
 
@@ -190,7 +190,7 @@ def test_a_client_that_answers_stays(impatient):
     with RawClient.from_url(impatient.service_url, answers_pings=False) as client:
         for _ in range(2):
             client.wait_unsolicited(BaseCommand.PING)
-            client.write(commands.pong())
+            client.write(commands.PONG)
         client.ping()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pulsemark.client import ConnectionLostError, RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import (
     AuthData,
     BaseCommand,
@@ -11,7 +12,6 @@ from pulsemark.proto.pulsar_api_pb2 import (
     FeatureFlags,
 )
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import ConnectionLostError, RequestRefusedError
 from pulsemark.wire import commands
 
 NO_REQUEST_ID = 2**64 - 1

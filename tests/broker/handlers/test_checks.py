@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from pulsemark.client import RequestRefusedError, SendRefusedError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError, SendRefusedError
 
 _numbers = itertools.count()
 Shared, Failover = CommandSubscribe.Shared, CommandSubscribe.Failover

@@ -15,12 +15,12 @@ from pulsemark.broker import BrokerThread
 from pulsemark.broker.handlers import COMMANDS
 from pulsemark.broker.handlers.authorizing import COMMAND_NEEDS, check_complete
 from pulsemark.broker.security.needs import Need, Scope
+from pulsemark.client import RequestRefusedError
 from pulsemark.client.errors import ConnectionLostError, WaitTimeoutError
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import commands
-from pulsemark.wire.encoding import frame
+from pulsemark.wire.commands import frame
 from tests.support.attackers import (
     attacked_broker,
     forged,

@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.ledger.cursors.cursor import TOPIC_PROPERTIES_MAX_BYTES
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandAck, CommandSubscribe
 from pulsemark.testing import RawClient, SettableClock, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import EARLIEST, LATEST, MessageId, commands, pack_ack_set
 
 Shared = CommandSubscribe.Shared

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pulsemark.broker.topics.topic_watchers import topics_hash
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import CommandGetTopicsOfNamespace, CommandLookupTopicResponse
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import commands
 
 

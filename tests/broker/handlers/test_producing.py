@@ -7,10 +7,10 @@ import re
 import pytest
 
 from pulsemark.broker.handlers import producing
+from pulsemark.client import RequestRefusedError, SendRefusedError
 from pulsemark.metadata import BrokerEntryMetadata, pack
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandSend
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError, SendRefusedError
 from pulsemark.testing.raw_messages import unbatched_message, with_wrong_checksum
 from pulsemark.wire import commands
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pulsemark.client import RequestRefusedError, SendRefusedError
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RequestRefusedError, SendRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import commands
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pulsemark.broker.topics.topic_watchers import topics_hash
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import TopicName, commands
 from tests.support.secured import rest, secured_broker, set_up, token_of
 

@@ -59,13 +59,6 @@ def test_an_absent_namespace(ask: Ask, method: str, path: str, answer: tuple[int
     assert ask(method, f"{NS}/{path}") == answer
 
 
-def test_a_body_that_is_read_though_it_is_not_used(ask: Ask) -> None:
-    """A wrong one is an error, as in Pulsar."""
-    status, found = ask("PUT", f"{NS}/public/default/{BUNDLE}/split", b'"x"')
-    assert status == 400
-    assert found.startswith("the body must be a list")
-
-
 def test_a_lookup_with_a_listener_that_is_not_configured(ask: Ask) -> None:
     """The client gets the text that LOOKUP has for it, and no address of another listener."""
     path = "/lookup/v2/topic/persistent/public/default/x"

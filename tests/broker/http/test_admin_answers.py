@@ -243,16 +243,17 @@ def test_nothing_to_change_is_a_success(http, filled, method, path):
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "kind"),
+    ("path", "reason"),
     [
-        ("POST", "/subscription/s/analyzeBacklog", "an object"),
-        ("POST", "/s/dispatchRate", "an object"),
+        ("/subscription/s/analyzeBacklog", 'the body must be {"ledgerId": ..., "entryId": ...}'),
+        ("/s/dispatchRate", "dispatchRate: must be an object, not []"),
     ],
 )
-def test_a_list_is_no_value(http, filled, method, path, kind):
+def test_a_list_is_no_value(http, filled, path, reason):
     """The answer is 400 and names the kind that the route reads."""
-    answer = http(method, f"{filled}{path}", [])
-    assert (answer.status, answer.body.decode()) == (400, f"the body must be {kind}, not a list")
+    answer = http("POST", f"{filled}{path}", [])
+    assert answer.status == 400
+    assert reason.encode() in answer.body.replace(b"\\", b"")
 
 
 def test_tenants_and_namespaces_are_limited(http_of):

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerThread
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import commands
 from tests.support.secured import rest, secured_broker, set_up, token_of
 

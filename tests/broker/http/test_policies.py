@@ -208,3 +208,25 @@ def test_a_namespace_and_the_broker_have_defaults_for_new_topics() -> None:
         assert cli.main(["policies", "get", "public/default", "entryFormat", *admin]) == 0
         assert cli.main(["policies", "unset", "public/default", "entryFormat", *admin]) == 0
         assert formats("b", "c") == ["0.10.0", "0.9.0"]
+
+
+def test_a_default_producer_ends_when_its_topic_goes_back(both):
+    """Its sets have a producer's id, which formats 0 and 1 cannot carry: 43, as from Kafka 2.8."""
+
+    def send(producer):
+        return producer.send("goes-back", b"v").get(WAIT_S).offset
+
+    def switch(version):
+        assert asked(both, "goes-back", {"message.format.version": version})[0] == 204
+
+    with kafka.KafkaProducer(bootstrap_servers=both.kafka_url) as producer:
+        assert send(producer) == 0
+        switch("0.10.0")
+        with pytest.raises(kafka.errors.KafkaError, match="UnsupportedForMessageFormat"):
+            send(producer)
+        assert sent(both, "goes-back", b"v") == 1
+        switch("3.0")
+        with pytest.raises(kafka.errors.KafkaError):
+            send(producer)
+    with kafka.KafkaProducer(bootstrap_servers=both.kafka_url) as producer:
+        assert send(producer) == 2

@@ -211,7 +211,7 @@ def test_a_route_whose_path_does_not_name_what_it_is_about_fails_at_import() -> 
         ("/n/{tenant}/{namespace}/{topic}/subscription/{name}", needs.topic("CONSUME")),
     ):
         with pytest.raises(LookupError, match="must have the names"):
-            Route("GET", path, permission, None, handler)
+            Route("GET", path, permission, handler)
 
 
 def test_every_route_says_what_it_does() -> None:

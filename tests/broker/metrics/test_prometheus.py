@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import urllib.request
 
+import kafka
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -60,6 +61,44 @@ def test_kafkas_clients_are_counted_where_they_are_served():
     with running_broker() as broker:
         found, _ = samples(broker)
         assert not [name for name, _ in found if "kafka" in name]
+
+
+@pytest.mark.parametrize("of_topics", [True, False])
+def test_versions_of_kafkas_clients_are_counted_for_each_topic(of_topics):
+    """By version of Produce and Fetch, as is and converted; as sums without topics' series."""
+    name = "pulsemark_kafka_topic_sets_total"
+    options = {"expose_topic_level_metrics_in_prometheus": of_topics}
+    with running_broker(kafka_port=0, **options) as broker:
+        assert not [found for found, _ in samples(broker)[0] if found == name]
+        for topic in ("canary", "other"):
+            url = broker.kafka_url
+            with kafka.KafkaProducer(bootstrap_servers=url, api_version=(0, 10, 1)) as producer:
+                producer.send(topic, b"v").get(60)
+        for topic, version in (("canary", (0, 9)), ("canary", (0, 10, 0)), ("other", (2, 4))):
+            consumer = kafka.KafkaConsumer(
+                topic,
+                bootstrap_servers=url,
+                api_version=version,
+                auto_offset_reset="earliest",
+                consumer_timeout_ms=60_000,
+            )
+            assert next(consumer).value == b"v"
+            consumer.close()
+        found, _ = samples(broker)
+    got = {
+        tuple(dict(of).get(label, "") for label in ("topic", "request", "version", "handling")): n
+        for (which, of), n in found.items()
+        if which == name
+    }
+    here = "persistent://public/default/{}-partition-0" if of_topics else ""
+    canary, other = here.format("canary"), here.format("other")
+    assert got == {
+        (canary, "produce", "2", "converted"): 1 + (not of_topics),
+        (other, "produce", "2", "converted"): 1 + (not of_topics),
+        (canary, "fetch", "1", "converted"): 1,
+        (canary, "fetch", "2", "converted"): 1,
+        (other, "fetch", "11", "as_is"): 1,
+    }
 
 
 def test_figures_of_a_topic(topic):

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from pulsemark.broker import BrokerThread
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import commands
 from tests.support.attackers import attacked_broker, signed, state_of
 from tests.support.secured import rest, set_up

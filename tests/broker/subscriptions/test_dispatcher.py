@@ -9,10 +9,10 @@ import pytest
 from pulsemark.broker.storage import durable
 from pulsemark.broker.subscriptions.dispatcher import ROUND_ENTRIES
 from pulsemark.broker.subscriptions.sticky_keys import murmur3_32
+from pulsemark.client import RequestRefusedError
 from pulsemark.ledger import EntryKind, StoreOptions
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, KeySharedMeta, KeySharedMode
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import MessageId
 
 Exclusive = CommandSubscribe.Exclusive

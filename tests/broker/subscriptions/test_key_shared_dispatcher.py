@@ -19,9 +19,9 @@ from pulsemark.broker.subscriptions.sticky_keys import (
     murmur3_32,
     sticky_hash,
 )
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, IntRange, KeySharedMeta, KeySharedMode
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import MessageId
 

@@ -8,9 +8,9 @@ from typing import Any
 import pulsar
 import pytest
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, CommandSubscribe
 from pulsemark.testing import RawClient, SettableClock, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import EARLIEST, LATEST, Command, Connection, MessageId, Role, commands
 
 Shared = CommandSubscribe.Shared

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import ProducerAccessMode
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import commands
 

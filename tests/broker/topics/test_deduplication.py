@@ -27,6 +27,7 @@ from pulsemark.broker.topics.deduplication import (
     Snapshot,
     trim_all,
 )
+from pulsemark.client import Receipt, SendRefusedError
 from pulsemark.ledger import (
     EARLIEST,
     Appended,
@@ -42,7 +43,7 @@ from pulsemark.metadata.source_stamp import MIRROR_PROPERTY, SourceStamp
 from pulsemark.proto.pulsar_api_pb2 import CommandSend
 from pulsemark.testing import RawClient, SettableClock, running_broker
 from pulsemark.testing.faulty_files import FaultyFiles
-from pulsemark.testing.raw_client import RawProducer, Receipt, SendRefusedError
+from pulsemark.testing.raw_client import RawProducer
 from pulsemark.testing.raw_messages import unbatched_message
 
 DUPLICATE = (-1, -1)

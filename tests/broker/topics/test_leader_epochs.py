@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import Broker, BrokerThread
+from pulsemark.client import RequestRefusedError
 from pulsemark.ledger import CatalogError, FolderReader, MemoryFolder
 from pulsemark.ledger.store import CONTROL_NOTE_KIND
 from pulsemark.proto.pulsar_api_pb2 import ServerError
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 
 TOPIC = "persistent://public/default/orders"

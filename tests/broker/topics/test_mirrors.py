@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import Broker, BrokerThread
+from pulsemark.client import RequestRefusedError, SendRefusedError
 from pulsemark.ledger import StoreOptions
 from pulsemark.metadata import BrokerEntryMetadata, pack
 from pulsemark.metadata.source_stamp import (
@@ -19,7 +20,7 @@ from pulsemark.metadata.source_stamp import (
     source_stamp_of,
 )
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RawProducer, RequestRefusedError, SendRefusedError
+from pulsemark.testing.raw_client import RawProducer
 from pulsemark.testing.raw_messages import unbatched_message, with_wrong_checksum
 
 BODY = unbatched_message(b"x", publish_time_ms=1)

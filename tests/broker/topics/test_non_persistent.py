@@ -8,10 +8,10 @@ import urllib.request
 
 import pytest
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import ZSTD, CommandAck
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe as Sub
 from pulsemark.testing import RawClient
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 from pulsemark.wire import MessageId, commands
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.ledger import CatalogError, TopicStore
-from pulsemark.testing.raw_client import RequestRefusedError
 
 
 @pytest.mark.parametrize(

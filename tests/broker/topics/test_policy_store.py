@@ -13,6 +13,7 @@ from pulsemark.broker.policies.own_policies import (
     InvalidPolicyError,
     StampPolicy,
 )
+from pulsemark.client import SendRefusedError
 from pulsemark.ledger import EARLIEST, FolderReader
 from pulsemark.metadata import (
     BrokerTimeStamper,
@@ -22,7 +23,6 @@ from pulsemark.metadata import (
     peek,
 )
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import SendRefusedError
 from pulsemark.testing.raw_messages import unbatched_message
 
 NAMESPACE = "/admin/v2/namespaces/public/default/brokerEntryMetadata"

@@ -8,9 +8,10 @@ import threading
 import pulsar
 import pytest
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand, ProducerAccessMode
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RawTimeoutError, RequestRefusedError
+from pulsemark.testing.raw_client import RawTimeoutError
 from pulsemark.testing.raw_messages import unbatched_message
 
 Shared = ProducerAccessMode.Shared

@@ -12,9 +12,9 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String, StringSchema
 
+from pulsemark.client import RequestRefusedError
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, KeyValue, Schema
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError
 from pulsemark.wire import commands
 
 JSON_1 = Schema(

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from pulsemark.client import RequestRefusedError, SendRefusedError
 from pulsemark.ledger import CatalogError, TopicTerminatedError
 from pulsemark.proto.pulsar_api_pb2 import BaseCommand
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe as Sub
 from pulsemark.testing import RawClient, running_broker
-from pulsemark.testing.raw_client import RequestRefusedError, SendRefusedError
 
 END = BaseCommand.REACHED_END_OF_TOPIC
 

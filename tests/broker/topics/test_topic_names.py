@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.broker.topics.topic_names import TopicNames
-from pulsemark.testing.raw_client import RequestRefusedError
+from pulsemark.client import RequestRefusedError
 
 names = st.builds(
     "persistent://{}/{}".format,

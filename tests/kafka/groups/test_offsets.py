@@ -11,7 +11,7 @@ from pulsemark.kafka.errors import KafkaError
 from pulsemark.kafka.groups import offsets as module
 from pulsemark.kafka.groups.offsets import Committed, Offsets
 from pulsemark.ledger import FencedError, StoreOptions
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 
 async def run_blocking(function, *arguments):

@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import EARLIEST, CatalogError, FencedError, ManagedLedger, StoreClosedError
+from pulsemark.ledger.bookkeeper import ledger_ids
+from pulsemark.ledger.bookkeeper.ledger_ids import IdsAhead, LedgerIds
 from pulsemark.ledger.bookkeeper.loop_thread import LoopThread
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
 from pulsemark.ledger.store_core import StoreOptions, StoreSetup
@@ -120,6 +123,57 @@ def test_new_ledger_ids_hold_up_nothing(world: World) -> None:
         except CatalogError:
             assert left, "no ids, though ZooKeeper answers again"
             time.sleep(0.1)
+
+
+class Generator(LedgerIds):
+    """Gives ids from 0 on, or fails."""
+
+    def __init__(self) -> None:
+        self.next_id = 0
+        self.fails = False
+
+    async def reserve(self, count: int) -> int:
+        """As `LedgerIds.reserve`."""
+        await asyncio.sleep(0.001)
+        if self.fails:
+            raise CatalogError(Path("/ledgers"), "no ledger ids: ZooKeeper does not answer")
+        self.next_id += count
+        return self.next_id - count
+
+
+@pytest.fixture
+def thread() -> Iterator[LoopThread]:
+    """A loop, ended after the test."""
+    thread = LoopThread("test")
+    yield thread
+    thread.stop()
+
+
+def test_a_pause_of_this_process_is_no_silence_of_zookeeper(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids are waited for in turns of the loop, so one that was held up itself refuses nobody."""
+    monkeypatch.setattr(ledger_ids, "WAIT_S", 0.05)
+    ids = IdsAhead(thread, Generator(), Path("/one"))
+    for number in range(3):
+        thread.call(time.sleep, 0.3)
+        assert ids.reserve(10) == 10 * number
+
+
+def test_ids_that_could_not_be_had_in_advance_are_asked_for_again(thread: LoopThread) -> None:
+    """ZooKeeper answers again: no topic is refused because of its silence before."""
+    generator = Generator()
+    ids = IdsAhead(thread, generator, Path("/one"))
+    assert ids.reserve(10) == 0
+    assert ids.reserve(10) == 10
+    thread.run(asyncio.sleep(0.1))  # the next ones are there
+    generator.fails = True
+    assert ids.reserve(10) == 20
+    with pytest.raises(CatalogError, match="does not answer"):
+        ids.reserve(10)
+    generator.fails = False
+    thread.run(asyncio.sleep(0.1))  # what was asked for in advance has failed by now
+    assert ids.reserve(10) == 30
 
 
 def test_a_failed_ledger_holds_up_no_other_topic(world: World) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from pulsemark.ledger import EARLIEST, FencedError, LocalStore, StoreOptions
 from pulsemark.ledger.commit import group_commit
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import StoreModel
+from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = "persistent://public/default/orders"
 OPTIONS = StoreOptions(

@@ -20,7 +20,7 @@ from pulsemark.ledger import (
 from pulsemark.ledger.commit.batch import DONE
 from pulsemark.ledger.cursors import ack_state
 from pulsemark.ledger.cursors.cursor import Cursor
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = "persistent://public/default/orders"
 OPTIONS = StoreOptions(

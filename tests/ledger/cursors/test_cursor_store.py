@@ -14,7 +14,7 @@ from pulsemark.ledger import (
 )
 from pulsemark.ledger.cursors import cursor_store as cursor_store_module
 from pulsemark.ledger.cursors.cursor import packed_properties
-from pulsemark.testing.simulated_store import NEVER_MS, settle
+from tests.support.simulated_store import NEVER_MS, settle
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"

@@ -31,7 +31,7 @@ from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.clock import A_TIME_MS, SettableClock
 from pulsemark.testing.faulty_files import FaultyFiles, flipped
 from pulsemark.testing.raw_messages import unbatched_message
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = "persistent://public/default/orders"
 STAMPS = StamperChain([BrokerTimeStamper(), IndexStamper()])

@@ -18,8 +18,8 @@ from pulsemark.ledger import (
 )
 from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain
 from pulsemark.testing.faulty_files import Short
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
 from pulsemark.testing.store_model import StoreModel, is_expected
+from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"

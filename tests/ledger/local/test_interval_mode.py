@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreOptions
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore, settle
+from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = [f"persistent://public/default/orders-{number}" for number in range(3)]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreOptions, TopicNotFoundError
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
 from pulsemark.testing.store_model import StoreModel
+from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
 OPTIONS = StoreOptions(

@@ -16,8 +16,8 @@ from pulsemark.ledger import (
 from pulsemark.ledger.errors import CorruptCatalogError, ReservedTopicError
 from pulsemark.ledger.local.catalog import Catalog
 from pulsemark.ledger.local.io.folder import list_segments
-from pulsemark.testing.simulated_store import NEVER_MS, settle
 from pulsemark.testing.store_model import StoreModel
+from tests.support.simulated_store import NEVER_MS, settle
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"

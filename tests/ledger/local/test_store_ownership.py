@@ -20,7 +20,7 @@ from pulsemark.ledger import (
     StoreOptions,
 )
 from pulsemark.ledger.local.segment.segment import as_segment
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
+from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
 OPTIONS = StoreOptions(checkpoint_interval_ms=NEVER_MS, journal_size_bytes=NEVER_MS)

@@ -6,12 +6,8 @@ from itertools import count
 
 import pytest
 
-from pulsemark.testing.conformance import (
-    FileEngine,
-    LedgerStoreConformance,
-    MakeEngine,
-    MemoryEngine,
-)
+from pulsemark.testing.conformance import LedgerStoreConformance, MakeEngine
+from tests.support.engines import FileEngine, MemoryEngine
 
 
 class TestFiles(LedgerStoreConformance):

@@ -14,9 +14,10 @@ from pulsemark.ledger.memory.ledgers import MemoryLedgers
 from pulsemark.ledger.memory.run import MemoryRun
 from pulsemark.ledger.run import IoCount
 from pulsemark.ledger.topic_store import TopicStore
-from pulsemark.testing.conformance import LedgerStoreConformance, MemoryEngine
+from pulsemark.testing.conformance import LedgerStoreConformance
 from pulsemark.testing.conformance.base import SMALL
 from pulsemark.testing.conformance.model import play_histories
+from tests.support.engines import MemoryEngine
 
 SUITE = LedgerStoreConformance()
 

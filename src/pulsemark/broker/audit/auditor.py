@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from ..topics.registry import Topics
     from ..topics.topic import Topic
 
-__all__ = ["RECEIVED_KIND", "TRAIL_KIND", "Auditor", "Trails"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

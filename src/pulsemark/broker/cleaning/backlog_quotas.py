@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..topics.registry import Topics
     from ..topics.topic import Topic
 
-__all__ = ["BacklogQuotas", "Excess", "excess_of"]
-
 log = logging.getLogger(__name__)
 
 #: Of a size quota, so much is left by an eviction (Pulsar's reduction factor).

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ...compaction.compaction import CompactionReport
     from ..topics.topic import Topic
 
-__all__ = ["CompactionRuns", "CompactionStoppedError", "dirty_bytes"]
-
 log = logging.getLogger(__name__)
 
 

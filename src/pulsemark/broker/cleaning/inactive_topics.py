@@ -36,8 +36,6 @@ from .backlog_quotas import BacklogQuotas
 if TYPE_CHECKING:
     from ..topics.registry import Topics
 
-__all__ = ["Lifetimes"]
-
 log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000

@@ -38,18 +38,6 @@ from ..storage import durable
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 
-__all__ = [
-    "Removable",
-    "ask_to_expire",
-    "due_position",
-    "expire",
-    "expire_topic",
-    "removable",
-    "size_bytes",
-    "trim",
-    "truncate",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Removable:

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from ..topics.topic import Topic
     from .trimming import Removable
 
-__all__ = ["Cleaning"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -23,8 +23,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["Claims", "Lane", "Pace"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -10,8 +10,6 @@ from ..errors import ConfigError
 if TYPE_CHECKING:
     from ...ledger.bookkeeper.client import BookieTls
 
-__all__ = ["BOOKKEEPER", "BookKeeperConfig"]
-
 BOOKKEEPER = "bookkeeper"
 MAX_BOOKIES = 1_000
 MAX_REFRESH_S = 2**31 - 1

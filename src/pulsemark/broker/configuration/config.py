@@ -22,16 +22,6 @@ from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig
 from .security_config import SecurityConfig, check_no_nul
 
-__all__ = [
-    "CHOICES",
-    "LOWEST_OF_POLICIES",
-    "STORAGES",
-    "BrokerConfig",
-    "PolicyDefaults",
-    "check_storage",
-    "path_of",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyDefaults:

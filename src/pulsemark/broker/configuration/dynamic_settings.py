@@ -19,15 +19,6 @@ from .settings import SettingError, parse_settings
 if TYPE_CHECKING:
     from ...ledger.store import MetadataStore
 
-__all__ = [
-    "DYNAMIC_KIND",
-    "DYNAMIC_NAMES",
-    "RELOADABLE",
-    "DynamicSettings",
-    "changed_fields",
-    "stored_settings",
-]
-
 log = logging.getLogger(__name__)
 
 #: The settings of this broker that Apache Pulsar 4.0.8 can change while it runs, without

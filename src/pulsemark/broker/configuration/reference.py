@@ -19,8 +19,6 @@ from . import bookkeeper_config, config, security_config
 from .dynamic_settings import RELOADABLE
 from .settings import PARTS, all_settings
 
-__all__ = ["ENVIRONMENT_PREFIX", "SettingField", "meanings", "setting_fields", "settings_table"]
-
 _MODULES: tuple[ModuleType, ...] = (
     config,
     security_config,

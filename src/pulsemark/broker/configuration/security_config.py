@@ -15,8 +15,6 @@ from ..errors import ConfigError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-__all__ = ["AUTHENTICATION", "AUTHORIZATION", "PROVIDERS", "SecurityConfig", "installed"]
-
 _PULSARS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 #: Pulsar's providers that this broker has, too, and their methods.
 PROVIDERS = {f"{_PULSARS}Token": "token", f"{_PULSARS}Basic": "basic", f"{_PULSARS}Tls": "tls"}

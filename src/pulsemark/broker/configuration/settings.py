@@ -38,25 +38,6 @@ from .bookkeeper_config import BOOKKEEPER, BookKeeperConfig
 from .config import BrokerConfig
 from .security_config import AUTHENTICATION, AUTHORIZATION, PROVIDERS, SecurityConfig, installed
 
-__all__ = [
-    "BOOLEAN",
-    "HIDDEN",
-    "INTEGER",
-    "LIMITS",
-    "PATH_BEGINNINGS",
-    "PROTECTIONS",
-    "SECRETS",
-    "STAMPERS_KIND",
-    "FileSettings",
-    "SettingError",
-    "all_settings",
-    "parse_settings",
-    "pulsar_defaults",
-    "pulsar_settings",
-    "refusal",
-    "runtime_settings",
-]
-
 OUR_PREFIX = "pulsemark"
 MIB = 1024 * 1024
 

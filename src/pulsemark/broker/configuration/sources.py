@@ -47,21 +47,6 @@ from .settings import (
     pulsar_defaults,
 )
 
-__all__ = [
-    "CONFIG_VARIABLE",
-    "CheckedFile",
-    "ConfigFileError",
-    "Level",
-    "Loaded",
-    "PropertiesError",
-    "Remark",
-    "check_file",
-    "load",
-    "read_file",
-    "read_properties",
-    "take_environment",
-]
-
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 #: Variables of these names that are not settings of the broker.
 _OTHER_VARIABLES = frozenset(ENVIRONMENT_PREFIX + name for name in ("CONFIG", "TOKEN", "TLS_CA"))

@@ -29,16 +29,6 @@ from ..configuration.config import BrokerConfig
 from ..errors import CannotListenError, PortInUseError
 from ..security.tls import RenewedContext, make_context, make_http_context
 
-__all__ = [
-    "Handshakes",
-    "Listener",
-    "Listening",
-    "PerAddress",
-    "Tls",
-    "connections_affordable",
-    "url_host",
-]
-
 log = logging.getLogger(__name__)
 
 MakeProtocol = Callable[[], asyncio.BaseProtocol]

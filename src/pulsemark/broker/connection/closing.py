@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-__all__ = ["Ending", "Leaving", "Revoking", "wait_until"]
-
-
 class Leaving(Protocol):
     """A connection that is about to be closed."""
 

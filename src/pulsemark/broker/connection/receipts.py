@@ -33,8 +33,6 @@ from ..counters import TopicCounters
 from ..memory import PublishBudget
 from ..topics.producers import Producer
 
-__all__ = ["PublishingSession", "Receipts", "Run"]
-
 log = logging.getLogger(__name__)
 
 #: From here on a 64-bit number of the protocol is negative in Java.

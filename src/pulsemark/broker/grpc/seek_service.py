@@ -73,8 +73,6 @@ from ..storage import stored
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.registry import Topics
 
-__all__ = ["NEEDS", "admitting", "forwarding_of", "make_seek_server", "refused_topic"]
-
 log = logging.getLogger(__name__)
 
 

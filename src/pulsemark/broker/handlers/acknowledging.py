@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..services import Session
     from ..subscriptions.subscription import Subscription
 
-__all__ = ["COMMANDS"]
-
 log = logging.getLogger(__name__)
 
 

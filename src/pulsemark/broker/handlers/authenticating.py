@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from ..services import Session
 
 
-__all__ = ["COMMANDS", "check_credentials"]
-
 T = TypeVar("T")
 
 #: The data of Pulsar's challenge to send credentials again.

@@ -23,8 +23,6 @@ from ..security.needs import AUTHENTICATED, OPEN, OWN, Need, Scope, namespace, t
 if TYPE_CHECKING:
     from ..services import Session
 
-__all__ = ["COMMAND_NEEDS", "CommandNeed", "authorize", "check_again", "check_complete"]
-
 Answer = Callable[[int, ServerError, str], bytes]
 
 

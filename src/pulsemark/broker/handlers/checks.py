@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from ..topics.topic import Topic
 
 
-__all__ = [
-    "CommandTable",
-    "check_consumer",
-    "check_name",
-    "check_producer",
-    "check_properties",
-    "check_reading",
-    "consumer_state_bytes",
-    "last_stored",
-    "parse_topic",
-    "producer_state_bytes",
-]
-
 COMPACTED_READING = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
 PROPERTIES_SIZE_MAX_BYTES = 64 * 1024
 

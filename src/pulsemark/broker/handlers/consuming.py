@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from ..subscriptions.subscription import Subscription
     from ..topics.topic import Topic
 
-__all__ = ["COMMANDS"]
-
 log = logging.getLogger(__name__)
 
 

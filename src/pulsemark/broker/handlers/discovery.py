@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from ..services import Session
 
 
-__all__ = ["COMMANDS"]
-
 #: Longer patterns are left to the client (Pulsar: subscriptionPatternMaxLength).
 PATTERN_MAX_CHARACTERS = 50
 #: Names that are filtered in one piece.

@@ -59,17 +59,6 @@ if TYPE_CHECKING:
     from ..topics.topic import Topic
 
 
-__all__ = [
-    "COMMANDS",
-    "add_listener",
-    "append_mirrored",
-    "handle_sends",
-    "mirror_name",
-    "publish",
-    "start_mirror",
-    "unsubscribe_listener",
-]
-
 log = logging.getLogger(__name__)
 
 CHECKSUM_FAILED = "Checksum failed on the broker"

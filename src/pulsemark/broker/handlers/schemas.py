@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..services import Session
     from ..topics.topic import Topic
 
-__all__ = ["COMMANDS", "is_in_use", "schema_version_for"]
-
 VERSION_SIZE_BYTES = 8
 #: Pulsar's name of the error; clients show it to their users.
 #: What begins a refusal of other commands; Pulsar's answer to GET_SCHEMA has only the rest.

@@ -17,11 +17,12 @@ from ...audit.rows import ALL_TIERS, BROKER_TIER, MAX_TIME_MS, AuditRow, check_n
 from ..security import needs
 from .messages import HttpError, Request, Response
 from .names import open_one_log
-from .route import TOPIC, Route, TopicPath
+from .route import TOPIC, Routes, TopicPath
 
-__all__ = ["ROUTES"]
+routes = Routes()
 
 
+@routes.get(f"{TOPIC}/audit", needs.topic("GET_STATS"))
 async def get_audit(request: Request, path: TopicPath) -> Response:
     """The rows of the broker, of another tier, or of all tiers."""
     opened = await open_one_log(request, path, what="The audit")
@@ -53,6 +54,7 @@ def _shown(made: Report, rows: list[AuditRow]) -> Generator[None, None, Any]:
     return {**made.facts(), "rows": shown}
 
 
+@routes.post(f"{TOPIC}/audit", needs.topic("CONSUME"))
 async def post_audit(request: Request, path: TopicPath) -> Response:
     """Take the rows of another tier. They are on disk when this is answered."""
     opened = await open_one_log(request, path, what="The audit")
@@ -70,9 +72,3 @@ def _time(query: dict[str, str], name: str) -> int | None:
     if not (text.isascii() and text.isdigit() and int(text[:16]) <= MAX_TIME_MS):
         raise AuditInputError(name, text, "is not a time in milliseconds since 1970")
     return int(text[:16])
-
-
-ROUTES = (
-    Route("GET", f"{TOPIC}/audit", needs.topic("GET_STATS"), None, get_audit),
-    Route("POST", f"{TOPIC}/audit", needs.topic("CONSUME"), None, post_audit),
-)

@@ -44,8 +44,6 @@ from ..security.authentication import (
 from ..services import Services
 from .messages import JSON_TYPE, HttpError, Response
 
-__all__ = ["UnauthenticatedError", "check_origin", "principal_of", "unauthorized"]
-
 ORIGINAL_HEADER = "x-original-principal"
 OPEN_PATHS = ("status.html",)
 METRICS = "metrics"

@@ -13,7 +13,6 @@ from ...ledger import EARLIEST, LATEST, Position
 from ...ledger.would_block import when_read
 from ..cleaning.trimming import ask_to_expire
 from ..metrics.stats import bytes_from
-from ..policies.policy import PolicyValueError
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
     MESSAGE_AGE,
@@ -26,7 +25,6 @@ from ..policies.pulsar_policies import (
 from ..security import needs
 from ..storage import durable
 from ..subscriptions.subscription import Subscription
-from . import bodies
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (
     after,
@@ -43,11 +41,12 @@ from .names import (
     topics_in_bundle,
 )
 from .policies import policy_namespace, policy_topic
-from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Route, TopicPath
+from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Routes, TopicPath
 
-__all__ = ["ROUTES"]
+routes = Routes()
 
 
+@routes.post(f"{SUBSCRIPTION}/skip_all", needs.topic("SKIP"))
 async def skip_all(request: Request, path: TopicPath, name: str) -> Response:
     """Acknowledge all entries in the topic."""
     asked = existing_topic(request, path)
@@ -66,6 +65,7 @@ def _last_position(one: Subscription) -> Position | None:
     return one.log.last_position
 
 
+@routes.post(f"{SUBSCRIPTION}/skip/{{count}}", needs.topic("SKIP"))
 async def skip(request: Request, path: TopicPath, name: str, count: str) -> Response:
     """Acknowledge the next `count` entries."""
     what = "Skip messages on a partitioned topic is not allowed"
@@ -74,6 +74,7 @@ async def skip(request: Request, path: TopicPath, name: str, count: str) -> Resp
     return Response()
 
 
+@routes.post(f"{SUBSCRIPTION}/analyzeBacklog", needs.topic("CONSUME"))
 async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Response:
     """Count what a subscription has not acknowledged.
 
@@ -118,6 +119,8 @@ def _backlog(one: Subscription, body: Any) -> tuple[Position, int, int]:
 Action = Callable[[Subscription], Awaitable[None]]
 
 
+@routes.post(f"{NAMESPACE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"))
+@routes.post(f"{NAMESPACE}/clearBacklog/{{subscription}}", needs.namespace("CLEAR_BACKLOG"))
 async def clear(
     request: Request, tenant: str, name: str, subscription: str | None = None
 ) -> Response:
@@ -126,6 +129,8 @@ async def clear(
     return Response()
 
 
+@routes.post(f"{BUNDLE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"))
+@routes.post(f"{BUNDLE}/clearBacklog/{{subscription}}", needs.namespace("CLEAR_BACKLOG"))
 async def clear_bundle(
     request: Request, tenant: str, name: str, bundle: str, subscription: str | None = None
 ) -> Response:
@@ -135,6 +140,7 @@ async def clear_bundle(
     return Response()
 
 
+@routes.post(f"{NAMESPACE}/unsubscribe/{{subscription}}", needs.namespace("UNSUBSCRIBE"))
 async def unsubscribe(request: Request, tenant: str, name: str, subscription: str) -> Response:
     """Delete a subscription from all topics of a namespace."""
     _check_no_replicator(subscription)
@@ -144,6 +150,7 @@ async def unsubscribe(request: Request, tenant: str, name: str, subscription: st
     return Response()
 
 
+@routes.post(f"{BUNDLE}/unsubscribe/{{subscription}}", needs.namespace("UNSUBSCRIBE"))
 async def unsubscribe_bundle(
     request: Request, tenant: str, name: str, bundle: str, subscription: str
 ) -> Response:
@@ -202,6 +209,7 @@ WRONG_PARTITION = (
 )
 
 
+@routes.post(f"{SUBSCRIPTION}/expireMessages/{{seconds}}", needs.topic("EXPIRE_MESSAGES"))
 async def expire_by_age(request: Request, path: TopicPath, name: str, age: str) -> Response:
     """Expire a subscription's messages that are older than a number of seconds."""
     ttl_s = int_value(age)
@@ -219,6 +227,10 @@ async def expire_by_age(request: Request, path: TopicPath, name: str, age: str) 
     return Response()
 
 
+@routes.post(
+    f"{TOPIC}/all_subscription/expireMessages/{{seconds}}",
+    needs.topic("EXPIRE_MESSAGES", all_subscriptions=True),
+)
 async def expire_all_by_age(request: Request, path: TopicPath, age: str) -> Response:
     """Expire old messages of every subscription; 409 names the first one without an effect."""
     ttl_s = int_value(age)
@@ -239,6 +251,7 @@ async def _expire(request: Request, subscription: Subscription, ttl_s: int) -> b
     return await ask_to_expire(subscription, last, first_time_known=True)
 
 
+@routes.post(f"{SUBSCRIPTION}/expireMessages", needs.topic("EXPIRE_MESSAGES"))
 async def expire_up_to(request: Request, path: TopicPath, name: str) -> Response:
     """Expire a subscription's messages up to and including the message id in the body."""
     position, partition_index = _message_id(request.json())
@@ -268,6 +281,7 @@ def _message_id(body: Any) -> tuple[Position, int]:
     return position, partition_index
 
 
+@routes.put(f"{TOPIC}/backlogSize", needs.topic("GET_BACKLOG_SIZE"))
 async def backlog_size(request: Request, path: TopicPath) -> Response:
     """The bytes of the entries after the message id in the body."""
     what = "calculate backlog size is not allowed for partitioned-topic"
@@ -283,6 +297,7 @@ TOO_LARGE = (
 )
 
 
+@routes.get(f"{NAMESPACE}/backlogQuotaMap", needs.namespace_policy("BACKLOG", "READ"))
 async def of_namespace(request: Request, tenant: str, name: str) -> Response:
     """The quotas set for a namespace."""
     namespace = policy_namespace(request, tenant, name, BACKLOG_QUOTAS)
@@ -290,6 +305,7 @@ async def of_namespace(request: Request, tenant: str, name: str) -> Response:
     return Response.of_json(levels.of_namespace(namespace) or {})
 
 
+@routes.post(f"{NAMESPACE}/backlogQuota", needs.namespace_policy("BACKLOG", "WRITE"))
 async def set_for_namespace(request: Request, tenant: str, name: str) -> Response:
     """Set one of a namespace's quotas."""
     namespace = policy_namespace(request, tenant, name, BACKLOG_QUOTAS)
@@ -303,6 +319,7 @@ async def set_for_namespace(request: Request, tenant: str, name: str) -> Respons
     return Response()
 
 
+@routes.delete(f"{NAMESPACE}/backlogQuota", needs.namespace_policy("BACKLOG", "WRITE"))
 async def unset_for_namespace(request: Request, tenant: str, name: str) -> Response:
     """Remove one of a namespace's quotas."""
     if f"{tenant}/{name}" not in request.services.topics.namespaces:
@@ -313,6 +330,7 @@ async def unset_for_namespace(request: Request, tenant: str, name: str) -> Respo
     return Response()
 
 
+@routes.get(f"{TOPIC}/backlogQuotaMap", needs.topic_policy("BACKLOG", "READ"))
 async def of_topic(request: Request, path: TopicPath) -> Response:
     """The quotas set for a topic; with applied=true those that apply to it."""
     name = policy_topic(request, path)
@@ -325,6 +343,7 @@ async def of_topic(request: Request, path: TopicPath) -> Response:
     return Response.of_json(levels.of_topic(name, is_global=request.flag("isGlobal")) or {})
 
 
+@routes.post(f"{TOPIC}/backlogQuota", needs.topic_policy("BACKLOG", "WRITE"))
 async def set_for_topic(request: Request, path: TopicPath) -> Response:
     """Set one of a topic's quotas; an empty body removes it."""
     name = policy_topic(request, path)
@@ -341,6 +360,7 @@ async def set_for_topic(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.delete(f"{TOPIC}/backlogQuota", needs.topic_policy("BACKLOG", "WRITE"))
 async def unset_for_topic(request: Request, path: TopicPath) -> Response:
     """Remove one of a topic's quotas."""
     name = policy_topic(request, path)
@@ -358,11 +378,7 @@ def _kind(request: Request) -> str:
 
 
 def _quota(request: Request, owner: str) -> Any:
-    body = request.json()
-    try:
-        return read_quota(body, owner)
-    except PolicyValueError as error:
-        raise HttpError(error.status, str(error)) from error
+    return read_quota(request.json(), owner)
 
 
 def _check(quota: Any, retention: Any, level: str) -> None:
@@ -374,110 +390,3 @@ def _check(quota: Any, retention: Any, level: str) -> None:
 def _without(quotas: Any, kind: str) -> Any:
     left = {name: quota for name, quota in (quotas or {}).items() if name != kind}
     return left or None
-
-
-ROUTES = (
-    Route("POST", f"{SUBSCRIPTION}/skip_all", needs.topic("SKIP"), None, skip_all),
-    Route("POST", f"{SUBSCRIPTION}/skip/{{count}}", needs.topic("SKIP"), None, skip),
-    Route(
-        "POST",
-        f"{SUBSCRIPTION}/analyzeBacklog",
-        needs.topic("CONSUME"),
-        bodies.PLACE,
-        analyze_backlog,
-    ),
-    Route("POST", f"{NAMESPACE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"), None, clear),
-    Route(
-        "POST",
-        f"{NAMESPACE}/clearBacklog/{{subscription}}",
-        needs.namespace("CLEAR_BACKLOG"),
-        None,
-        clear,
-    ),
-    Route("POST", f"{BUNDLE}/clearBacklog", needs.namespace("CLEAR_BACKLOG"), None, clear_bundle),
-    Route(
-        "POST",
-        f"{BUNDLE}/clearBacklog/{{subscription}}",
-        needs.namespace("CLEAR_BACKLOG"),
-        None,
-        clear_bundle,
-    ),
-    Route(
-        "POST",
-        f"{NAMESPACE}/unsubscribe/{{subscription}}",
-        needs.namespace("UNSUBSCRIBE"),
-        None,
-        unsubscribe,
-    ),
-    Route(
-        "POST",
-        f"{BUNDLE}/unsubscribe/{{subscription}}",
-        needs.namespace("UNSUBSCRIBE"),
-        None,
-        unsubscribe_bundle,
-    ),
-    Route(
-        "POST",
-        f"{SUBSCRIPTION}/expireMessages/{{seconds}}",
-        needs.topic("EXPIRE_MESSAGES"),
-        None,
-        expire_by_age,
-    ),
-    Route(
-        "POST",
-        f"{SUBSCRIPTION}/expireMessages",
-        needs.topic("EXPIRE_MESSAGES"),
-        bodies.PLACE,
-        expire_up_to,
-    ),
-    Route(
-        "POST",
-        f"{TOPIC}/all_subscription/expireMessages/{{seconds}}",
-        needs.topic("EXPIRE_MESSAGES", all_subscriptions=True),
-        None,
-        expire_all_by_age,
-    ),
-    Route(
-        "PUT",
-        f"{TOPIC}/backlogSize",
-        needs.topic("GET_BACKLOG_SIZE"),
-        bodies.MESSAGE_ID,
-        backlog_size,
-    ),
-    Route(
-        "GET",
-        f"{NAMESPACE}/backlogQuotaMap",
-        needs.namespace_policy("BACKLOG", "READ"),
-        None,
-        of_namespace,
-    ),
-    Route(
-        "POST",
-        f"{NAMESPACE}/backlogQuota",
-        needs.namespace_policy("BACKLOG", "WRITE"),
-        bodies.SETTINGS["backlogQuota"],
-        set_for_namespace,
-    ),
-    Route(
-        "DELETE",
-        f"{NAMESPACE}/backlogQuota",
-        needs.namespace_policy("BACKLOG", "WRITE"),
-        None,
-        unset_for_namespace,
-    ),
-    Route("GET", f"{TOPIC}/backlogQuotaMap", needs.topic_policy("BACKLOG", "READ"), None, of_topic),
-    Route(
-        "POST",
-        f"{TOPIC}/backlogQuota",
-        needs.topic_policy("BACKLOG", "WRITE"),
-        bodies.SETTINGS["backlogQuota"],
-        set_for_topic,
-    ),
-    Route(
-        "DELETE",
-        f"{TOPIC}/backlogQuota",
-        needs.topic_policy("BACKLOG", "WRITE"),
-        None,
-        unset_for_topic,
-    ),
-)

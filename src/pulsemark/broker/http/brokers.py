@@ -21,15 +21,19 @@ from ..topics.topic import Topic
 from ..version import SERVER_VERSION
 from .messages import HttpError, Request, Response, accepts_gzip
 from .names import boundaries_of, bundle_of
-from .route import Route
+from .route import Routes
 
-__all__ = ["ROUTES"]
+routes = Routes()
+BROKERS = "/admin/v2/brokers"
+STATS = "/admin/v2/broker-stats"
 
 METRICS_PAGE = f"{__package__.rpartition('.')[0]}.metrics.prometheus"
 #: A bundle without isolation policy, as Pulsar shows it.
 OWNED = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 
 
+@routes.get(BROKERS, needs.broker("LIST_BROKERS"))
+@routes.get(f"{BROKERS}/{{cluster}}", needs.broker("LIST_BROKERS"))
 async def brokers(request: Request, name: str = "") -> Response:
     """The active brokers, whatever cluster is asked for; without a cluster only this one."""
     if request.services.cluster is not None:
@@ -37,6 +41,9 @@ async def brokers(request: Request, name: str = "") -> Response:
     return Response.of_json([_address(request)])
 
 
+@routes.get(
+    f"{BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces", needs.broker("LIST_OWNED_NAMESPACES")
+)
 async def owned_namespaces(request: Request, cluster: str, broker: str) -> Response:
     """The bundles that a broker serves; of a broker alone, those of its open topics."""
     if request.services.cluster is not None:
@@ -60,6 +67,7 @@ async def owned_namespaces(request: Request, cluster: str, broker: str) -> Respo
     return await Response.of_long_json(pieces(), topics.turns)
 
 
+@routes.get(f"{BROKERS}/leaderBroker", needs.broker("GET_LEADER_BROKER"))
 async def leader(request: Request) -> Response:
     """The leader among the brokers; without a cluster this one."""
     if request.services.cluster is not None:
@@ -71,9 +79,13 @@ async def leader(request: Request) -> Response:
     return Response.of_json({"serviceUrl": request.services.http_url, "brokerId": address})
 
 
+@routes.get(f"{BROKERS}/health", needs.broker("HEALTH_CHECK"))
 async def health(request: Request) -> Response:
-    """Check that the disk accepts writes, with a write to the catalog."""
-    key = "health" if request.services.cluster is None else f"health {_address(request)}"
+    """Check that the disk accepts writes, with a write to the catalog, and that all workers run."""
+    cluster = request.services.cluster
+    key = "health" if cluster is None else f"health {_address(request)}"
+    if cluster is not None and (problems := cluster.problems()):
+        raise HttpError(503, "; ".join(problems))
     try:
         await request.services.topics.catalog_writer.put("broker", key, b"ok")
     except (OSError, LedgerError) as error:
@@ -81,31 +93,39 @@ async def health(request: Request) -> Response:
     return Response.of_word("ok")
 
 
+@routes.get(f"{BROKERS}/ready", needs.AUTHENTICATED)
 async def ready(request: Request) -> Response:
     """Answer "ok": a broker that answers is ready."""
     return Response.of_word("ok")
 
 
+@routes.get(f"{BROKERS}/version", needs.AUTHENTICATED)
 async def version(request: Request) -> Response:
     """The broker's version."""
     return Response.of_word(SERVER_VERSION)
 
 
+@routes.get(f"{BROKERS}/configuration/runtime", needs.broker("LIST_RUNTIME_CONFIGURATIONS"))
 async def configuration(request: Request) -> Response:
     """The broker's settings, by their names in a configuration file."""
     return Response.of_json(runtime_settings(request.services.config))
 
 
+@routes.get(f"{BROKERS}/configuration", needs.broker("LIST_DYNAMIC_CONFIGURATIONS"))
 async def dynamic_names(request: Request) -> Response:
     """The names of settings that can be changed while the broker runs."""
     return Response.of_json(sorted(DYNAMIC_NAMES))
 
 
+@routes.get(f"{BROKERS}/configuration/values", needs.broker("LIST_DYNAMIC_CONFIGURATIONS"))
 async def dynamic_values(request: Request) -> Response:
     """The settings that were changed while the broker runs, with their values."""
     return Response.of_json(request.services.settings.changed)
 
 
+@routes.post(
+    f"{BROKERS}/configuration/{{name}}/{{value}}", needs.broker("UPDATE_DYNAMIC_CONFIGURATION")
+)
 async def change_setting(request: Request, name: str, value: str) -> Response:
     """Change a setting; the change is durable. As in Pulsar the value is a part of the path."""
     try:
@@ -115,6 +135,7 @@ async def change_setting(request: Request, name: str, value: str) -> Response:
     return Response(200)
 
 
+@routes.delete(f"{BROKERS}/configuration/{{name}}", needs.broker("DELETE_DYNAMIC_CONFIGURATION"))
 async def unset_setting(request: Request, name: str) -> Response:
     """Take back the change of a setting."""
     try:
@@ -124,6 +145,7 @@ async def unset_setting(request: Request, name: str) -> Response:
     return Response(200)
 
 
+@routes.get(f"{BROKERS}/internal-configuration", needs.broker("GET_INTERNAL_CONFIGURATION_DATA"))
 async def internal_configuration(request: Request) -> Response:
     """Where metadata are kept: in the broker's own catalog, which has no address."""
     names = (
@@ -135,17 +157,20 @@ async def internal_configuration(request: Request) -> Response:
     return Response.of_json({**dict.fromkeys(names, ""), "ledgersRootPath": "/ledgers"})
 
 
+@routes.get(f"{BROKERS}/backlog-quota-check", needs.broker("CHECK_BACKLOG_QUOTA"))
 async def backlog_quota_check(request: Request) -> Response:
     """Check the backlog quotas of all open topics now."""
     await request.services.lifetimes.backlogs.check_all()
     return Response()
 
 
+@routes.get("/status.html", needs.OPEN)
 async def status(request: Request) -> Response:
     """Answer "OK", for load balancers."""
     return Response.of_text("OK")
 
 
+@routes.get("/metrics", needs.OPEN)
 async def metrics(request: Request) -> Response:
     """The metrics in Prometheus' text format; gzipped for clients that accept it, as in Pulsar."""
     # Imported in a thread, with the first request: most brokers are never asked.
@@ -161,7 +186,6 @@ def _address(request: Request) -> str:
     return (services.http_url or services.http_url_tls).partition("://")[2]
 
 
-BROKERS = "/admin/v2/brokers"
 #: The fields of a topic in broker-stats, with their names in the topic's own stats.
 FIELDS = {
     "averageMsgSize": "averageMsgSize",
@@ -179,6 +203,7 @@ FIELDS = {
 Rows = dict[str, Any]
 
 
+@routes.get(f"{STATS}/topics", needs.SUPER_USER)
 async def topics_figures(request: Request) -> Response:
     """The figures of all open topics_figures, by namespace, bundle and domain."""
     opened = tuple(request.services.topics.open_topics.values())
@@ -215,6 +240,7 @@ def _row(topic: Topic) -> Generator[object, None, Rows]:
     }
 
 
+@routes.get(f"{STATS}/bookieops", needs.SUPER_USER)
 async def bookie_ops(request: Request) -> Response:
     """Operations that wait for bookies, by topic: none."""
     names = dict.fromkeys(
@@ -229,6 +255,7 @@ async def bookie_ops(request: Request) -> Response:
     return await Response.of_long_json(found, request.services.topics.turns)
 
 
+@routes.get(f"{STATS}/metrics", needs.SUPER_USER)
 async def namespace_metrics(request: Request) -> Response:
     """Figures of the whole broker, and of each namespace."""
     opened = tuple(request.services.topics.open_topics.values())
@@ -276,11 +303,13 @@ NAMESPACE_METRICS = (
 )
 
 
+@routes.get(f"{STATS}/mbeans", needs.SUPER_USER)
 async def mbeans(request: Request) -> Response:
     """The beans of the Java process: there is none."""
     return Response.of_json([])
 
 
+@routes.get(f"{STATS}/allocator-stats/{{allocator}}", needs.SUPER_USER)
 async def allocator(request: Request, name: str) -> Response:
     """The memory pool of the given name, `default` or `ml-cache`: without arenas."""
     if name not in ("default", "ml-cache"):
@@ -297,95 +326,13 @@ async def allocator(request: Request, name: str) -> Response:
     return Response.of_json({**dict.fromkeys(counts, 0), "directArenas": [], "heapArenas": []})
 
 
+@routes.get(f"{STATS}/load-report", needs.SUPER_USER)
 async def load_report(request: Request) -> Response:
     """The load that brokers report to each other: a broker alone reports none."""
     return Response()
 
 
+@routes.get(f"{STATS}/broker-resource-availability/{{tenant}}/{{namespace}}", needs.tenant_admin())
 async def availability(request: Request, tenant: str, namespace: str) -> Response:
     """Refused: there is no load manager."""
     raise HttpError(409, "This broker has no load manager and does not support this operation")
-
-
-STATS = "/admin/v2/broker-stats"
-
-
-ROUTES = (
-    Route("GET", BROKERS, needs.broker("LIST_BROKERS"), None, brokers),
-    Route("GET", f"{BROKERS}/{{cluster}}", needs.broker("LIST_BROKERS"), None, brokers),
-    Route(
-        "GET",
-        f"{BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
-        needs.broker("LIST_OWNED_NAMESPACES"),
-        None,
-        owned_namespaces,
-    ),
-    Route("GET", f"{BROKERS}/leaderBroker", needs.broker("GET_LEADER_BROKER"), None, leader),
-    Route("GET", f"{BROKERS}/health", needs.broker("HEALTH_CHECK"), None, health),
-    Route("GET", f"{BROKERS}/ready", needs.AUTHENTICATED, None, ready),
-    Route("GET", f"{BROKERS}/version", needs.AUTHENTICATED, None, version),
-    Route(
-        "GET",
-        f"{BROKERS}/configuration",
-        needs.broker("LIST_DYNAMIC_CONFIGURATIONS"),
-        None,
-        dynamic_names,
-    ),
-    Route(
-        "GET",
-        f"{BROKERS}/configuration/values",
-        needs.broker("LIST_DYNAMIC_CONFIGURATIONS"),
-        None,
-        dynamic_values,
-    ),
-    Route(
-        "GET",
-        f"{BROKERS}/configuration/runtime",
-        needs.broker("LIST_RUNTIME_CONFIGURATIONS"),
-        None,
-        configuration,
-    ),
-    Route(
-        "POST",
-        f"{BROKERS}/configuration/{{name}}/{{value}}",
-        needs.broker("UPDATE_DYNAMIC_CONFIGURATION"),
-        None,
-        change_setting,
-    ),
-    Route(
-        "DELETE",
-        f"{BROKERS}/configuration/{{name}}",
-        needs.broker("DELETE_DYNAMIC_CONFIGURATION"),
-        None,
-        unset_setting,
-    ),
-    Route(
-        "GET",
-        f"{BROKERS}/internal-configuration",
-        needs.broker("GET_INTERNAL_CONFIGURATION_DATA"),
-        None,
-        internal_configuration,
-    ),
-    Route(
-        "GET",
-        f"{BROKERS}/backlog-quota-check",
-        needs.broker("CHECK_BACKLOG_QUOTA"),
-        None,
-        backlog_quota_check,
-    ),
-    Route("GET", "/metrics", needs.OPEN, None, metrics),
-    Route("GET", "/status.html", needs.OPEN, None, status),
-    Route("GET", f"{STATS}/topics", needs.SUPER_USER, None, topics_figures),
-    Route("GET", f"{STATS}/bookieops", needs.SUPER_USER, None, bookie_ops),
-    Route("GET", f"{STATS}/metrics", needs.SUPER_USER, None, namespace_metrics),
-    Route("GET", f"{STATS}/mbeans", needs.SUPER_USER, None, mbeans),
-    Route("GET", f"{STATS}/allocator-stats/{{allocator}}", needs.SUPER_USER, None, allocator),
-    Route("GET", f"{STATS}/load-report", needs.SUPER_USER, None, load_report),
-    Route(
-        "GET",
-        f"{STATS}/broker-resource-availability/{{tenant}}/{{namespace}}",
-        needs.tenant_admin(),
-        None,
-        availability,
-    ),
-)

@@ -38,8 +38,6 @@ from .routing import answer
 if TYPE_CHECKING:
     from ..services import Services
 
-__all__ = ["HttpConnection"]
-
 log = logging.getLogger(__name__)
 MAX_HEADER_BYTES = 64 * 1024
 #: Above this much unsent data of an answer no further request is read.

@@ -24,22 +24,6 @@ if TYPE_CHECKING:
     from ..metrics.stats import Pieces
     from ..services import Services
 
-__all__ = [
-    "HTML_TYPE",
-    "JSON_CLASSES",
-    "JSON_TYPE",
-    "HttpError",
-    "Request",
-    "Response",
-    "UnservedError",
-    "accepts_gzip",
-    "accepts_json",
-    "allow_header",
-    "error_page",
-    "has_json_body",
-    "html_page",
-    "options",
-]
 
 BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 #: Members of a JSON object or list that are written in one piece.
@@ -50,6 +34,7 @@ JOINED_PARTS = 1_000
 SEPARATORS = (",", ":")
 JSON_TYPE = "application/json"
 #: The parts of the administration whose paths name topics.
+EMPTY = "The request entity cannot be empty."
 FORM_NAMES = ("persistent", "non-persistent", "schemas")
 PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 MAX_PHRASE_CHARACTERS = 1024
@@ -135,6 +120,13 @@ class Request:
             raise HttpError(
                 400, f"the body is not JSON: {error}", text_type="text/plain"
             ) from error
+
+    def json_object(self) -> dict[str, Any] | None:
+        """The same, of a body that must be an object."""
+        found = self.json()
+        if found is not None and not isinstance(found, dict):
+            raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
+        return found
 
 
 def _finite(text: str) -> float:

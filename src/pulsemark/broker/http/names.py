@@ -20,40 +20,6 @@ from ..topics.topic import Topic
 from .messages import HttpError, Request, UnservedError
 from .route import DOMAINS, TopicPath
 
-__all__ = [
-    "BUNDLES",
-    "DOMAINS",
-    "after",
-    "boundaries_of",
-    "bundle_of",
-    "bundles_of",
-    "check_bundle",
-    "check_new_namespace",
-    "check_no_partition",
-    "check_topics_namespace",
-    "existing_namespace",
-    "existing_topic",
-    "find_subscription",
-    "find_subscriptions",
-    "int_value",
-    "is_valid_name",
-    "long_value",
-    "namespace_name",
-    "open_logs",
-    "open_one_log",
-    "open_stored",
-    "open_topic",
-    "plain_topic",
-    "position_in",
-    "split",
-    "stored_topic",
-    "subscription_not_found",
-    "topic_name",
-    "topics_in_bundle",
-    "why_absent",
-    "with_count",
-]
-
 
 def topic_name(request: Request, path: TopicPath) -> TopicName:
     """The topic name in a path; its namespace must exist. Raises `HttpError`, `RefusedError`."""

@@ -11,15 +11,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..policies.catalogue import read_settings, shown_settings
-from ..policies.policy import PolicyValueError, names
+from ..policies.policy import names
 from ..security import needs
 from ..security.permissions import (
     AUTH_POLICIES,
-    InvalidPermissionError,
     check_auth_policies,
     check_roles,
 )
-from . import bodies
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (
     BUNDLES,
@@ -34,15 +32,16 @@ from .names import (
     with_count,
 )
 from .peer_proxy import redirect, send_on
-from .route import BUNDLE, NAMESPACE, Route
+from .route import BUNDLE, NAMESPACE, Routes
 
 if TYPE_CHECKING:
     from ..ownership import Cluster
 
+routes = Routes()
+ONE = "/admin/v2/tenants/{tenant}"
 
-__all__ = ["ROUTES"]
 
-
+@routes.get("/admin/v2/namespaces/{tenant}", needs.tenant("LIST_NAMESPACES"))
 async def namespaces(request: Request, tenant_name: str) -> Response:
     """A tenant's namespaces."""
     if tenant_name not in request.services.topics.namespaces.tenants:
@@ -50,6 +49,7 @@ async def namespaces(request: Request, tenant_name: str) -> Response:
     return Response.of_json(request.services.topics.namespaces.of(tenant_name))
 
 
+@routes.get(NAMESPACE, needs.namespace_policy("ALL", "READ"))
 async def namespace(request: Request, tenant_name: str, name: str) -> Response:
     """A namespace's policies."""
     full = namespace_name(request, tenant_name, name)
@@ -58,6 +58,7 @@ async def namespace(request: Request, tenant_name: str, name: str) -> Response:
     return Response.of_json({**shown, BUNDLES: bundles_of(boundaries_of(settings))})
 
 
+@routes.put(NAMESPACE, needs.tenant("CREATE_NAMESPACE"))
 async def create_namespace(request: Request, tenant_name: str, name: str) -> Response:
     """Create a namespace; the body may have policies."""
     settings = _settings(request)
@@ -68,15 +69,10 @@ async def create_namespace(request: Request, tenant_name: str, name: str) -> Res
     _check_room(request, tenant_name)
     if full in request.services.topics.namespaces:
         raise HttpError(409, "Namespace already exists")
-    try:
-        # In the executor, since a policy may import a plugin.
-        settings = await request.services.run_blocking(
-            read_settings, _checked_permissions(settings), request.services.config.cluster
-        )
-    except InvalidPermissionError as error:
-        raise HttpError(400, str(error)) from error
-    except PolicyValueError as error:
-        raise HttpError(error.status, str(error)) from error
+    # In the executor, since a policy may import a plugin.
+    settings = await request.services.run_blocking(
+        read_settings, _checked_permissions(settings), request.services.config.cluster
+    )
     if full in request.services.topics.namespaces:  # created meanwhile, perhaps at another broker
         raise HttpError(409, "Namespace already exists")
     await request.services.topics.namespaces.put(full, settings)
@@ -99,6 +95,7 @@ def _checked_permissions(settings: dict[str, Any]) -> dict[str, Any]:
     return checked
 
 
+@routes.delete(NAMESPACE, needs.tenant("DELETE_NAMESPACE"))
 async def delete_namespace(request: Request, tenant_name: str, name: str) -> Response:
     """Delete a namespace without topics; with force=true its topics, too, if settings allow it."""
     topics = request.services.topics
@@ -121,6 +118,7 @@ async def delete_namespace(request: Request, tenant_name: str, name: str) -> Res
     return Response()
 
 
+@routes.get(f"{NAMESPACE}/topics", needs.namespace("GET_TOPICS"))
 async def namespace_topics(request: Request, tenant_name: str, name: str) -> Response:
     """Every topic of a namespace, with each partition; `mode` chooses the domain."""
     names = request.services.topics.names_in(namespace_name(request, tenant_name, name))
@@ -138,9 +136,9 @@ def _check_clusters(request: Request, settings: dict[str, Any], tenant: str) -> 
 
     Raises `HttpError` 403, 412.
     """
-    clusters = settings.get("replication_clusters")
+    clusters = names("replication_clusters", settings.get("replication_clusters"))
     if clusters and clusters != [request.services.config.cluster]:
-        named = ", ".join(str(name) for name in clusters)
+        named = ", ".join(clusters)
         raise HttpError(
             403,
             f"Cluster [{named}] is not in the list of allowed clusters list for tenant [{tenant}]",
@@ -155,12 +153,7 @@ def _check_clusters(request: Request, settings: dict[str, Any], tenant: str) -> 
 
 
 def _settings(request: Request) -> dict[str, Any]:
-    settings = request.json()
-    if settings is None:
-        return {}
-    if not isinstance(settings, dict):
-        raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
-    return settings
+    return request.json_object() or {}
 
 
 ALGORITHMS = (
@@ -171,6 +164,7 @@ ALGORITHMS = (
 )
 
 
+@routes.get(f"{NAMESPACE}/bundles", needs.namespace("GET_BUNDLE"))
 async def bundles(request: Request, tenant: str, name: str) -> Response:
     """A namespace's bundles."""
     full = namespace_name(request, tenant, name)
@@ -185,6 +179,7 @@ def _with_bundles(request: Request, tenant: str, name: str) -> str:
     return full
 
 
+@routes.put(f"{BUNDLE}/split", needs.SUPER_USER)
 async def split_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Split a bundle in the middle."""
     full = _with_bundles(request, tenant, name)
@@ -202,6 +197,7 @@ async def split_bundle(request: Request, tenant: str, name: str, bundle: str) ->
     return Response()
 
 
+@routes.delete(BUNDLE, needs.namespace("DELETE_BUNDLE"))
 async def delete_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Answered if the bundle has no topics. Bundles cover all hashes, so it stays."""
     full = namespace_name(request, tenant, name)
@@ -210,6 +206,7 @@ async def delete_bundle(request: Request, tenant: str, name: str, bundle: str) -
     return Response()
 
 
+@routes.get(f"{BUNDLE}/topicHashPositions", needs.namespace_policy("PERSISTENCE", "READ"))
 async def topic_hashes(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """The hashes of the bundle's topics, or of those that `topics` names."""
     from zlib import crc32
@@ -229,6 +226,7 @@ async def topic_hashes(request: Request, tenant: str, name: str, bundle: str) ->
     )
 
 
+@routes.put(f"{NAMESPACE}/unload", needs.SUPER_USER)
 async def unload(request: Request, tenant: str, name: str) -> Response:
     """Disconnect all clients of a namespace; they reconnect by themselves."""
     full = _with_bundles(request, tenant, name)
@@ -252,6 +250,7 @@ async def _unload_bundles(request: Request, cluster: Cluster, namespace: str) ->
             await send_on(request, owner, "PUT", target)
 
 
+@routes.put(f"{BUNDLE}/unload", needs.SUPER_USER)
 async def unload_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Disconnect all clients of a bundle; they reconnect by themselves."""
     full = _with_bundles(request, tenant, name)
@@ -275,11 +274,13 @@ async def _disconnect(request: Request, names: list[str]) -> None:
             await topics.turns.work(opened.disconnect())
 
 
+@routes.get("/admin/v2/clusters", needs.AUTHENTICATED)
 async def clusters(request: Request) -> Response:
     """The name of this broker's cluster, in a list."""
     return Response.of_json([request.services.config.cluster])
 
 
+@routes.get("/admin/v2/clusters/{cluster}", needs.cluster("GET_CLUSTER"))
 async def cluster(request: Request, name: str) -> Response:
     """The URLs of this broker's cluster."""
     services = request.services
@@ -304,11 +305,13 @@ async def cluster(request: Request, name: str) -> Response:
     )
 
 
+@routes.get("/admin/v2/tenants", needs.tenants("LIST_TENANTS"))
 async def tenants(request: Request) -> Response:
     """All tenants."""
     return Response.of_json(sorted(request.services.topics.namespaces.tenants))
 
 
+@routes.get(ONE, needs.tenants("GET_TENANT"))
 async def tenant(request: Request, name: str) -> Response:
     """One tenant's administrators and clusters."""
     settings = request.services.topics.namespaces.tenants.get(name)
@@ -321,6 +324,7 @@ async def tenant(request: Request, name: str) -> Response:
     return Response.of_json({**shown, "allowedClusters": clusters})
 
 
+@routes.put(ONE, needs.tenants("CREATE_TENANT"))
 async def create_tenant(request: Request, name: str) -> Response:
     """Create a tenant."""
     if not is_valid_name(name):
@@ -335,6 +339,7 @@ async def create_tenant(request: Request, name: str) -> Response:
     return Response()
 
 
+@routes.post(ONE, needs.tenants("UPDATE_TENANT"))
 async def update_tenant(request: Request, name: str) -> Response:
     """Change a tenant's settings."""
     settings = _tenant_settings(request)
@@ -344,6 +349,7 @@ async def update_tenant(request: Request, name: str) -> Response:
     return Response()
 
 
+@routes.delete(ONE, needs.tenants("DELETE_TENANT"))
 async def delete_tenant(request: Request, name: str) -> Response:
     """Delete a tenant without namespaces."""
     topics = request.services.topics
@@ -359,7 +365,7 @@ async def delete_tenant(request: Request, name: str) -> Response:
 
 def _tenant_settings(request: Request) -> dict[str, Any]:
     """The settings in the body; unknown fields are left out. Raises `HttpError` 400, 412."""
-    body = request.json()
+    body = request.json_object()
     if body is None:
         raise HttpError(412, "TenantInfo is null")
     roles, clusters = _names(body, "adminRoles"), _names(body, "allowedClusters")
@@ -375,51 +381,9 @@ def _tenant_settings(request: Request) -> dict[str, Any]:
         raise HttpError(412, "AdminRoles contains whitespace in the beginning or end.")
     if roles is None:
         return {"allowedClusters": clusters}
-    try:
-        return {"adminRoles": check_roles(roles), "allowedClusters": clusters}
-    except InvalidPermissionError as error:
-        raise HttpError(400, f"adminRoles: {error}") from error
+    return {"adminRoles": check_roles(roles), "allowedClusters": clusters}
 
 
 def _names(body: dict[str, Any], field: str) -> list[str] | None:
     value = body.get(field)
     return None if value is None else sorted(set(names(field, value)))
-
-
-ONE = "/admin/v2/tenants/{tenant}"
-
-
-ROUTES = (
-    Route(
-        "GET", "/admin/v2/namespaces/{tenant}", needs.tenant("LIST_NAMESPACES"), None, namespaces
-    ),
-    Route("GET", NAMESPACE, needs.namespace_policy("ALL", "READ"), None, namespace),
-    Route(
-        "PUT",
-        NAMESPACE,
-        needs.tenant("CREATE_NAMESPACE"),
-        bodies.NAMESPACE_POLICIES,
-        create_namespace,
-    ),
-    Route("DELETE", NAMESPACE, needs.tenant("DELETE_NAMESPACE"), None, delete_namespace),
-    Route("GET", f"{NAMESPACE}/topics", needs.namespace("GET_TOPICS"), None, namespace_topics),
-    Route("GET", f"{NAMESPACE}/bundles", needs.namespace("GET_BUNDLE"), None, bundles),
-    Route("PUT", f"{BUNDLE}/split", needs.SUPER_USER, bodies.LONGS, split_bundle),
-    Route("DELETE", BUNDLE, needs.namespace("DELETE_BUNDLE"), None, delete_bundle),
-    Route(
-        "GET",
-        f"{BUNDLE}/topicHashPositions",
-        needs.namespace_policy("PERSISTENCE", "READ"),
-        None,
-        topic_hashes,
-    ),
-    Route("PUT", f"{NAMESPACE}/unload", needs.SUPER_USER, None, unload),
-    Route("PUT", f"{BUNDLE}/unload", needs.SUPER_USER, None, unload_bundle),
-    Route("GET", "/admin/v2/clusters", needs.AUTHENTICATED, None, clusters),
-    Route("GET", "/admin/v2/clusters/{cluster}", needs.cluster("GET_CLUSTER"), None, cluster),
-    Route("GET", "/admin/v2/tenants", needs.tenants("LIST_TENANTS"), None, tenants),
-    Route("GET", ONE, needs.tenants("GET_TENANT"), None, tenant),
-    Route("PUT", ONE, needs.tenants("CREATE_TENANT"), bodies.TENANT, create_tenant),
-    Route("POST", ONE, needs.tenants("UPDATE_TENANT"), bodies.TENANT, update_tenant),
-    Route("DELETE", ONE, needs.tenants("DELETE_TENANT"), None, delete_tenant),
-)

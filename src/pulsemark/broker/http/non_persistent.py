@@ -16,15 +16,17 @@ from ..security import needs
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
-from . import bodies
 from .messages import HttpError, Request, Response
-from .names import namespace_name, topics_in_bundle, why_absent
-from .route import Route, TopicPath
-from .topics import NOT_PARTITIONED, check_no_partition, stats_options
+from .names import check_no_partition, namespace_name, topics_in_bundle, why_absent
+from .route import Route, Routes, TopicPath
+from .topics import NOT_PARTITIONED, stats_options
 
-__all__ = ["ROUTES"]
-
+routes = Routes()
 DOMAIN = "non-persistent"
+TOPIC = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
+BUNDLE = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{bundle}}"
+SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
+REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
 
 
 def _name(request: Request, path: TopicPath) -> TopicName:
@@ -41,6 +43,7 @@ def _open(request: Request, path: TopicPath) -> NonPersistentTopic:
     return found
 
 
+@routes.put(TOPIC, needs.namespace("CREATE_TOPIC"))
 async def create(request: Request, path: TopicPath) -> Response:
     """Create a topic without partitions; it exists until the broker ends."""
     name = _name(request, path)
@@ -50,6 +53,7 @@ async def create(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.delete(TOPIC, needs.namespace("DELETE_TOPIC"))
 async def delete(request: Request, path: TopicPath) -> Response:
     """Delete a topic without producers and consumers; with force=true also one with some.
 
@@ -76,6 +80,7 @@ async def delete(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.get(BUNDLE, needs.namespace("GET_TOPICS"))
 async def in_bundle(request: Request, tenant: str, namespace: str, bundle: str) -> Response:
     """The namespace's open topics of one bundle."""
     full = namespace_name(request, tenant, namespace)
@@ -83,6 +88,7 @@ async def in_bundle(request: Request, tenant: str, namespace: str, bundle: str) 
     return Response.of_json([name for name in names if name.startswith(f"{DOMAIN}:")])
 
 
+@routes.put(f"{TOPIC}/unload", needs.topic("UNLOAD"))
 async def unload(request: Request, path: TopicPath) -> Response:
     """Disconnect all clients and forget the topic; its next use makes it again."""
     opened, topics = _open(request, path), request.services.topics
@@ -90,6 +96,7 @@ async def unload(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.get(f"{TOPIC}/stats", needs.topic("GET_STATS"))
 async def stats(request: Request, path: TopicPath) -> Response:
     """Counters, producers, subscriptions with what they dropped, and their consumers."""
     opened = _open(request, path)
@@ -98,6 +105,7 @@ async def stats(request: Request, path: TopicPath) -> Response:
     )
 
 
+@routes.get(f"{TOPIC}/internalStats", needs.topic("GET_STATS"))
 async def stats_internal(request: Request, path: TopicPath) -> Response:
     """The figures that persistent topics have, all zero: nothing is stored."""
     try:
@@ -107,6 +115,7 @@ async def stats_internal(request: Request, path: TopicPath) -> Response:
     return Response.of_json(internal_stats(opened))
 
 
+@routes.get(f"{TOPIC}/partitioned-stats", needs.topic("GET_STATS"))
 async def partitioned_stats(request: Request, path: TopicPath) -> Response:
     """The sum of the partitions' stats; with perPartition=true each partition's, too."""
     name, topics = _name(request, path), request.services.topics
@@ -120,6 +129,7 @@ async def partitioned_stats(request: Request, path: TopicPath) -> Response:
     return await Response.of_long_json(body, topics.turns)
 
 
+@routes.get(f"{TOPIC}/subscriptions", needs.topic("GET_SUBSCRIPTIONS"))
 async def subscriptions(request: Request, path: TopicPath) -> Response:
     """The names of the topic's subscriptions; for a partitioned topic each name once."""
     name, topics = _name(request, path), request.services.topics
@@ -130,12 +140,14 @@ async def subscriptions(request: Request, path: TopicPath) -> Response:
     return Response.of_json(sorted({one for part in parts for one in part.subscriptions}))
 
 
+@routes.put(SUBSCRIPTION, needs.topic("SUBSCRIBE"))
 async def create_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Not possible: a subscription of a non-persistent topic begins with its first consumer."""
     reason = "Create subscription on non-persistent topic can only be done through client"
     raise HttpError(400, reason)
 
 
+@routes.delete(SUBSCRIPTION, needs.topic("UNSUBSCRIBE"))
 async def delete_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Delete a subscription without consumers; with force=true also one with consumers."""
     if request.services.topics.partitions_of(_name(request, path)):
@@ -148,6 +160,7 @@ async def delete_subscription(request: Request, path: TopicPath, name: str) -> R
     return Response()
 
 
+@routes.post(f"{SUBSCRIPTION}/resetcursor/{{time}}", needs.topic("RESET_CURSOR"))
 async def reset_cursor(request: Request, path: TopicPath, name: str, time: str) -> Response:
     """A success without effect: nothing is stored."""
     partitions = _partitions(request, path)
@@ -156,6 +169,8 @@ async def reset_cursor(request: Request, path: TopicPath, name: str, time: str) 
     return Response()
 
 
+@routes.post(f"{SUBSCRIPTION}/analyzeBacklog", needs.topic("CONSUME"))
+@routes.get(f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"))
 async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Response:
     """Refused: nothing is stored."""
     opened = _open(request, path)
@@ -193,17 +208,13 @@ def _refused(status: int, check: Callable[[Request, TopicPath], object] | None) 
     return refuse
 
 
+@routes.post(f"{TOPIC}/terminate/partitions", needs.topic("TERMINATE"))
 async def terminate_partitions(request: Request, path: TopicPath) -> Response:
     """Not possible."""
     if not request.services.topics.partitions_of(_name(request, path)):
         raise HttpError(405, NOT_PARTITIONED)
     raise HttpError(406, f"{path} is not stored")
 
-
-TOPIC = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
-BUNDLE = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{bundle}}"
-SUBSCRIPTION = f"{TOPIC}/subscription/{{subscription}}"
-REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
 
 #: What is about stored messages: method, path, operation, Pulsar's status, and what raises
 #: 404 before that for an absent topic.
@@ -226,48 +237,6 @@ STORED = (
     ("POST", REPLICATED, "SET_REPLICATED_SUBSCRIPTION_STATUS", 405, None),
 )
 
-ROUTES = (
-    # These paths have as many segments as a topic's own one.
-    Route("PUT", TOPIC, needs.namespace("CREATE_TOPIC"), bodies.TEXTS, create),
-    Route("DELETE", TOPIC, needs.namespace("DELETE_TOPIC"), None, delete),
-    Route("PUT", f"{TOPIC}/unload", needs.topic("UNLOAD"), None, unload),
-    Route("GET", BUNDLE, needs.namespace("GET_TOPICS"), None, in_bundle),
-    Route("GET", f"{TOPIC}/stats", needs.topic("GET_STATS"), None, stats),
-    Route("GET", f"{TOPIC}/internalStats", needs.topic("GET_STATS"), None, stats_internal),
-    Route("GET", f"{TOPIC}/partitioned-stats", needs.topic("GET_STATS"), None, partitioned_stats),
-    Route("GET", f"{TOPIC}/subscriptions", needs.topic("GET_SUBSCRIPTIONS"), None, subscriptions),
-    Route("PUT", SUBSCRIPTION, needs.topic("SUBSCRIBE"), bodies.PLACE, create_subscription),
-    Route("DELETE", SUBSCRIPTION, needs.topic("UNSUBSCRIBE"), None, delete_subscription),
-    Route(
-        "POST",
-        f"{SUBSCRIPTION}/resetcursor/{{time}}",
-        needs.topic("RESET_CURSOR"),
-        None,
-        reset_cursor,
-    ),
-    Route(
-        "POST",
-        f"{SUBSCRIPTION}/analyzeBacklog",
-        needs.topic("CONSUME"),
-        bodies.PLACE,
-        analyze_backlog,
-    ),
-    Route("GET", f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"), None, analyze_backlog),
-    Route(
-        "POST",
-        f"{TOPIC}/terminate/partitions",
-        needs.topic("TERMINATE"),
-        None,
-        terminate_partitions,
-    ),
-    *(
-        Route(
-            method,
-            path,
-            needs.topic(operation, all_subscriptions="all_subscription" in path),
-            None,
-            _refused(status, check),
-        )
-        for method, path, operation, status, check in STORED
-    ),
-)
+for _method, _path, _operation, _status, _check in STORED:
+    _needed = needs.topic(_operation, all_subscriptions="all_subscription" in _path)
+    routes.append(Route(_method, _path, _needed, _refused(_status, _check)))

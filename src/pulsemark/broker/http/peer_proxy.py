@@ -11,12 +11,9 @@ import asyncio
 import json
 import os
 import ssl
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
-
-import h11
 
 from ...wire import TopicName
 from ..errors import RefusedError
@@ -29,109 +26,9 @@ from .route import Route
 if TYPE_CHECKING:
     from .route import Route
 
-__all__ = [
-    "CallFailedError",
-    "call_broker",
-    "check_unused_elsewhere",
-    "elsewhere",
-    "found_topic",
-    "redirect",
-    "send_on",
-]
 
 CALL_TIMEOUT_S = 30.0
 MAX_HOPS = 5
-
-
-class CallFailedError(Exception):
-    """Another broker refused the request, or did not answer (status 503)."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(f"{status} {reason}")
-        self.status = status
-        self.reason = reason
-
-
-async def call_broker(
-    found: Found,
-    method: str,
-    target: str,
-    body: bytes = b"",
-    *,
-    headers: Mapping[str, str] | None = None,
-    cafile: str | os.PathLike[str] | None = None,
-) -> bytes:
-    """The body of the answer. Redirects are followed. Raises CallFailedError.
-
-    `cafile`: what a broker with TLS only is checked by.
-    """
-    url = f"{found.http_url or found.http_url_tls}{target}"
-    sent = list((headers or {}).items())
-    for _ in range(MAX_HOPS):
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
-                status, location, answer = await _exchange(url, method, sent, body, cafile)
-        except (OSError, TimeoutError, h11.ProtocolError) as error:
-            raise CallFailedError(503, f"the broker at {url} does not answer: {error!r}") from error
-        if status != 307:
-            break
-        url = location
-    if status >= 300:
-        raise CallFailedError(status, _reason(answer))
-    return answer
-
-
-async def _exchange(
-    url: str,
-    method: str,
-    headers: list[tuple[str, str]],
-    body: bytes,
-    cafile: str | os.PathLike[str] | None,
-) -> tuple[int, str, bytes]:
-    parts = urlsplit(url)
-    tls = ssl.create_default_context(cafile=cafile) if parts.scheme == "https" else None
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=tls)
-    try:
-        connection = h11.Connection(h11.CLIENT)
-        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        head = [("host", parts.netloc), ("content-length", str(len(body))), *headers]
-        writer.write(
-            connection.send(h11.Request(method=method, target=target, headers=head))
-            + (connection.send(h11.Data(data=body)) if body else b"")
-            + connection.send(h11.EndOfMessage())
-        )
-        return await _answer(reader, connection)
-    finally:
-        writer.close()
-
-
-async def _answer(
-    reader: asyncio.StreamReader, connection: h11.Connection
-) -> tuple[int, str, bytes]:
-    status, location, answer = 0, "", bytearray()
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            connection.receive_data(await reader.read(65_536))
-        elif isinstance(event, h11.Response):
-            status = event.status_code
-            location = dict(event.headers).get(b"location", b"").decode()
-        elif isinstance(event, h11.Data):
-            answer += event.data
-        elif isinstance(event, h11.EndOfMessage):
-            return status, location, bytes(answer)
-        elif isinstance(event, h11.ConnectionClosed):
-            raise ConnectionError("the connection was closed before the answer's end")
-
-
-def _reason(answer: bytes) -> str:
-    try:
-        reason = json.loads(answer).get("reason", "")
-    except (ValueError, AttributeError):
-        reason = answer.decode(errors="replace")
-    return str(reason)
-
-
 #: Headers of a request that go with it to another broker.
 SENT_ON = ("authorization", "content-type")
 #: Statistics of partitions that are put together from those of each: their route's last segment.
@@ -311,11 +208,60 @@ async def send_on(
 ) -> bytes:
     """The body of another broker's answer, in the name of this request's client.
 
-    Raises `HttpError` with the answer's status and reason; 503 without an answer.
+    Redirects are followed. Raises `HttpError` with the answer's status and reason; 503 without an
+    answer.
     """
     kept = {name: value for name, value in request.headers.items() if name in SENT_ON}
+    # What a broker with TLS only is checked by.
     cafile = request.services.config.security.tls_certificate_file
+    url = f"{found.http_url or found.http_url_tls}{target}"
+    for _ in range(MAX_HOPS):
+        try:
+            # In a thread of asyncio's: those of the broker are not to wait for one another.
+            status, location, answer = await asyncio.to_thread(
+                _exchange, url, method, kept, body, cafile
+            )
+        except OSError as error:
+            raise HttpError(503, f"the broker at {url} does not answer: {error!r}") from error
+        if status != 307:
+            break
+        url = location
+    if status >= 300:
+        raise HttpError(status, _reason(answer))
+    return answer
+
+
+def _exchange(
+    url: str,
+    method: str,
+    headers: dict[str, str],
+    body: bytes,
+    cafile: str | os.PathLike[str] | None,
+) -> tuple[int, str, bytes]:
+    """Status, Location and body of the answer. Blocks. Raises OSError."""
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        tls = ssl.create_default_context(cafile=cafile)
+        connection: HTTPConnection = HTTPSConnection(
+            parts.netloc, timeout=CALL_TIMEOUT_S, context=tls
+        )
+    else:
+        connection = HTTPConnection(parts.netloc, timeout=CALL_TIMEOUT_S)
     try:
-        return await call_broker(found, method, target, body, headers=kept, cafile=cafile)
-    except CallFailedError as error:
-        raise HttpError(error.status, error.reason) from error
+        connection.request(method, f"{parts.path}?{parts.query}", body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers.get("location", ""), answer.read()
+    except HTTPException as error:
+        raise ConnectionError(f"no answer of HTTP: {error!r}") from error
+    finally:
+        connection.close()
+
+
+def _reason(answer: bytes) -> str:
+    try:
+        reason = json.loads(answer).get("reason", "")
+    except (ValueError, AttributeError):
+        reason = answer.decode(errors="replace")
+    return str(reason)

@@ -25,12 +25,14 @@ from ..security.permissions import (
     part_of,
     revoke_subscription,
 )
-from . import bodies
 from .messages import HttpError, Request, Response
 from .names import check_new_namespace, check_topics_namespace, existing_namespace, plain_topic
-from .route import Route, TopicPath
+from .route import Routes, TopicPath
 
-__all__ = ["ROUTES"]
+routes = Routes()
+NAMESPACES = "/admin/v2/namespaces/{tenant}/{namespace}"
+IN_NAMESPACE = f"{NAMESPACES}/permissions"
+ON_TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions"
 
 Policies = dict[str, Any]
 
@@ -39,17 +41,7 @@ def _actions(request: Request) -> list[str]:
     value = request.json()
     if value is None:
         raise HttpError(400, "Actions should not be null")
-    try:
-        return check_actions(value)
-    except InvalidPermissionError as error:
-        raise HttpError(400, str(error)) from error
-
-
-def _role(role: str) -> str:
-    try:
-        return check_role(role)
-    except InvalidPermissionError as error:
-        raise HttpError(400, str(error)) from error
+    return check_actions(value)
 
 
 async def _change(request: Request, namespace: str, change: Any) -> Response:
@@ -63,21 +55,24 @@ async def _change(request: Request, namespace: str, change: Any) -> Response:
 # -- namespaces -----------------------------------------------------------------------------------
 
 
+@routes.get(IN_NAMESPACE, needs.namespace("GET_PERMISSION"))
 async def of_namespace(request: Request, tenant: str, name: str) -> Response:
     """The actions of each role."""
     policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
     return Response.of_json(part_of(policies, NAMESPACE))
 
 
+@routes.post(f"{IN_NAMESPACE}/{{role}}", needs.namespace("GRANT_PERMISSION"))
 async def grant_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Give a role exactly the actions in the body."""
     namespace, actions = check_new_namespace(tenant, name), _actions(request)
     if namespace not in request.services.topics.namespaces:
         raise HttpError(404, "Topic's namespace does not exist")
-    role = _role(role)
+    check_role(role)
     return await _change(request, namespace, lambda old: grant_namespace(old, role, actions))
 
 
+@routes.delete(f"{IN_NAMESPACE}/{{role}}", needs.namespace("REVOKE_PERMISSION"))
 async def revoke_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Take all actions in the namespace from a role."""
     namespace = _revocable(request, tenant, name)
@@ -92,12 +87,14 @@ def _revocable(request: Request, tenant: str, name: str) -> str:
     return namespace
 
 
+@routes.get(f"{IN_NAMESPACE}/subscription", needs.namespace("GET_PERMISSION"))
 async def of_subscriptions(request: Request, tenant: str, name: str) -> Response:
     """The roles of each subscription that is restricted to some."""
     policies = request.services.topics.namespaces[existing_namespace(request, tenant, name)]
     return Response.of_json(part_of(policies, SUBSCRIPTION))
 
 
+@routes.post(f"{IN_NAMESPACE}/subscription/{{subscription}}", needs.namespace("GRANT_PERMISSION"))
 async def grant_on_subscription(
     request: Request, tenant: str, name: str, subscription: str
 ) -> Response:
@@ -105,16 +102,14 @@ async def grant_on_subscription(
     if request.json() is None:
         raise HttpError(400, "Roles should not be null")
     namespace = existing_namespace(request, tenant, name)
-    try:
-        roles = check_roles(request.json())
-    except InvalidPermissionError as error:
-        raise HttpError(400, str(error)) from error
-    subscription = _role(subscription)
+    roles = check_roles(request.json())
+    check_role(subscription)
     return await _change(
         request, namespace, lambda old: grant_subscription(old, subscription, roles)
     )
 
 
+@routes.delete(f"{IN_NAMESPACE}/{{subscription}}/{{role}}", needs.namespace("REVOKE_PERMISSION"))
 async def revoke_on_subscription(
     request: Request, tenant: str, name: str, subscription: str, role: str
 ) -> Response:
@@ -128,6 +123,7 @@ async def revoke_on_subscription(
 # -- topics ---------------------------------------------------------------------------------------
 
 
+@routes.get(ON_TOPIC, needs.tenant_admin())
 async def of_one_topic(request: Request, path: TopicPath) -> Response:
     """The actions of each role on a topic: its own and its namespace's."""
     name = _permitted_topic(request, path)
@@ -147,14 +143,16 @@ def _permitted_topic(request: Request, path: TopicPath) -> TopicName:
     return name
 
 
+@routes.post(f"{ON_TOPIC}/{{role}}", needs.tenant_admin())
 async def grant_on_topic(request: Request, path: TopicPath, role: str) -> Response:
     """Give a role exactly the actions in the body on a topic, with all its partitions."""
     name = _permitted_topic(request, path)
     if request.json() is None:  # As in Pulsar: nothing is granted.
         return Response()
-    return await _set_on_topic(request, name, _role(role), _actions(request))
+    return await _set_on_topic(request, name, check_role(role), _actions(request))
 
 
+@routes.delete(f"{ON_TOPIC}/{{role}}", needs.tenant_admin())
 async def revoke_on_topic(request: Request, path: TopicPath, role: str) -> Response:
     """Take the actions on a topic from a role; those in the namespace stay."""
     name = _permitted_topic(request, path)
@@ -167,50 +165,3 @@ async def _set_on_topic(
     return await _change(
         request, name.namespace, lambda old: grant_topic(old, str(name), role, actions)
     )
-
-
-NAMESPACES = "/admin/v2/namespaces/{tenant}/{namespace}"
-IN_NAMESPACE = f"{NAMESPACES}/permissions"
-ON_TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions"
-
-ROUTES = (
-    Route("GET", IN_NAMESPACE, needs.namespace("GET_PERMISSION"), None, of_namespace),
-    Route(
-        "GET",
-        f"{IN_NAMESPACE}/subscription",
-        needs.namespace("GET_PERMISSION"),
-        None,
-        of_subscriptions,
-    ),
-    Route(
-        "POST",
-        f"{IN_NAMESPACE}/subscription/{{subscription}}",
-        needs.namespace("GRANT_PERMISSION"),
-        bodies.LIST,
-        grant_on_subscription,
-    ),
-    Route(
-        "POST",
-        f"{IN_NAMESPACE}/{{role}}",
-        needs.namespace("GRANT_PERMISSION"),
-        bodies.ACTIONS,
-        grant_in_namespace,
-    ),
-    Route(
-        "DELETE",
-        f"{IN_NAMESPACE}/{{role}}",
-        needs.namespace("REVOKE_PERMISSION"),
-        None,
-        revoke_in_namespace,
-    ),
-    Route(
-        "DELETE",
-        f"{IN_NAMESPACE}/{{subscription}}/{{role}}",
-        needs.namespace("REVOKE_PERMISSION"),
-        None,
-        revoke_on_subscription,
-    ),
-    Route("GET", ON_TOPIC, needs.tenant_admin(), None, of_one_topic),
-    Route("POST", f"{ON_TOPIC}/{{role}}", needs.tenant_admin(), bodies.ACTIONS, grant_on_topic),
-    Route("DELETE", f"{ON_TOPIC}/{{role}}", needs.tenant_admin(), None, revoke_on_topic),
-)

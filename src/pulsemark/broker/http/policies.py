@@ -20,7 +20,7 @@ from ...wire import TopicName
 from ..handlers.checks import check_name
 from ..metrics.internal_stats import stored_index
 from ..policies.catalogue import POLICIES
-from ..policies.policy import InvalidValueError, Levels, Place, Policy, PolicyValueError
+from ..policies.policy import InvalidValueError, Levels, Place, Policy
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
     PROPERTIES,
@@ -35,9 +35,7 @@ from ..policies.pulsar_policies import (
 from ..security import needs
 from ..topics.entry_formats import KAFKA_POLICY
 from ..topics.entry_formats import set_entry_format as change_entry_format
-from . import bodies
-from .bodies import EMPTY
-from .messages import JSON_TYPE, HttpError, Request, Response
+from .messages import EMPTY, JSON_TYPE, HttpError, Request, Response
 from .names import (
     check_new_namespace,
     check_topics_namespace,
@@ -45,12 +43,14 @@ from .names import (
     int_value,
     plain_topic,
 )
-from .route import NAMESPACE, TOPIC, Route, TopicPath
+from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
 
 if TYPE_CHECKING:
     from ..topics.registry import Topics
 
-__all__ = ["ROUTES", "policy_namespace", "policy_topic", "properties_of", "text_properties"]
+routes = Routes()
+RATE = f"{TOPIC}/{{subscription}}/dispatchRate"
+ENTRY_FORMAT = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/entryFormat"
 
 TOO_SMALL = (
     "Retention Quota must exceed configured backlog quota for {}. Please increase retention quota "
@@ -201,8 +201,6 @@ async def _read(request: Request, policy: Policy, place: Place, value: Any) -> A
             policy.check(stored, request.services.config, place is policy.topic)
     except InvalidValueError as error:
         raise HttpError(error.status, place.negative or error.reason) from error
-    except PolicyValueError as error:
-        raise HttpError(error.status, str(error)) from error
     return None if stored is None else _levels(request, policy).parse(stored)
 
 
@@ -214,46 +212,11 @@ def _answer(levels: Levels[Any], place: Place, value: Any) -> Response:
     return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
 
 
-#: By the names of policies: what Pulsar calls the right to read or write them.
-RIGHTS = {
-    "autoSubscriptionCreation": "AUTO_SUBSCRIPTION_CREATION",
-    "autoTopicCreation": "AUTO_TOPIC_CREATION",
-    "brokerEntryMetadata": "ENTRY_METADATA",
-    "compactionThreshold": "COMPACTION",
-    "deduplication": "DEDUPLICATION",
-    "deduplicationSnapshotInterval": "DEDUPLICATION_SNAPSHOT",
-    "delayedDelivery": "DELAYED_DELIVERY",
-    "dispatchRate": "RATE",
-    "encryptionRequired": "ENCRYPTION",
-    "inactiveTopicPolicies": "INACTIVE_TOPIC",
-    "isAllowAutoUpdateSchema": "SCHEMA_COMPATIBILITY_STRATEGY",
-    "leaderEpochs": "LEADER_EPOCHS",
-    "maxConsumersPerSubscription": "MAX_CONSUMERS",
-    "maxConsumersPerTopic": "MAX_CONSUMERS",
-    "maxMessageSize": "MAX_MESSAGE_SIZE",
-    "maxProducersPerTopic": "MAX_PRODUCERS",
-    "maxSubscriptionsPerTopic": "MAX_SUBSCRIPTIONS",
-    "maxTopicsPerNamespace": "MAX_TOPICS",
-    "maxUnackedMessagesPerConsumer": "MAX_UNACKED",
-    "maxUnackedMessagesPerSubscription": "MAX_UNACKED",
-    "messageTTL": "TTL",
-    "mirrorSources": "MIRROR_SOURCES",
-    "publishRate": "RATE",
-    "replication": "REPLICATION",
-    "retention": "RETENTION",
-    "schemaAutoUpdateCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
-    "schemaCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
-    "schemaValidationEnforced": "SCHEMA_COMPATIBILITY_STRATEGY",
-    "subscribeRate": "RATE",
-    "subscriptionAuthMode": "SUBSCRIPTION_AUTH_MODE",
-    "subscriptionDispatchRate": "RATE",
-    "subscriptionExpirationTime": "SUBSCRIPTION_EXPIRATION_TIME",
-    "subscriptionTypesEnabled": "SUBSCRIPTION_AUTH_MODE",
-}
+ON_NAMESPACE = (of_namespace, set_for_namespace, unset_for_namespace)
+ON_TOPIC = (of_topic, set_for_topic, unset_for_topic)
 
 
-def _routes(policy: Policy) -> list[Route]:
-    routes = []
+def _add_routes(policy: Policy) -> None:
     levels = (
         (policy.namespace, NAMESPACE, needs.namespace_policy, ON_NAMESPACE),
         (policy.topic, TOPIC, needs.topic_policy, ON_TOPIC),
@@ -263,22 +226,22 @@ def _routes(policy: Policy) -> list[Route]:
             continue
         path = f"{base}/{place.path}"
         show, change, remove = (partial(handler, policy, place) for handler in handlers)
-        read, write = (right(RIGHTS[policy.name], operation) for operation in ("READ", "WRITE"))
-        body = None if place.query else bodies.SETTINGS.get(place.path)
-        routes.append(Route("GET", path, read, None, show))
-        routes.append(Route(place.method, path, write, body, change))
+        read, write = (right(policy.right, operation) for operation in ("READ", "WRITE"))
+        routes.get(path, read)(show)
+        routes.append(Route(place.method, path, write, change))
         # Without this route the path is that of a bundle to be deleted, as in Pulsar.
         if place.is_removable:
-            routes.append(Route("DELETE", path, write, None, remove))
-    return routes
+            routes.delete(path, write)(remove)
 
 
-ON_NAMESPACE = (of_namespace, set_for_namespace, unset_for_namespace)
-ON_TOPIC = (of_topic, set_for_topic, unset_for_topic)
+for _policy in POLICIES:
+    _add_routes(_policy)
+
 #: Rates for single subscriptions that one topic can have.
 MAX_SUBSCRIPTION_RATES = 1_000
 
 
+@routes.get(RATE, needs.topic_policy("RATE", "READ"))
 async def rate_of(request: Request, path: TopicPath, subscription: str) -> Response:
     """The dispatch rate set for a subscription; with applied=true the one that applies to it."""
     name, topics = policy_topic(request, path), request.services.topics
@@ -295,20 +258,18 @@ async def rate_of(request: Request, path: TopicPath, subscription: str) -> Respo
     return Response(200)
 
 
+@routes.post(RATE, needs.topic_policy("RATE", "WRITE"))
 async def set_rate(request: Request, path: TopicPath, subscription: str) -> Response:
     """Set the dispatch rate of a subscription; an empty body changes nothing."""
     name, value = policy_topic(request, path), request.json()
     check_name("subscription's name", subscription)
     if value is None:
         return Response()
-    try:
-        rate = read_dispatch_rate(value)
-    except PolicyValueError as error:
-        raise HttpError(error.status, str(error)) from error
-    await _revise(request, name, subscription, rate)
+    await _revise(request, name, subscription, read_dispatch_rate(value))
     return Response()
 
 
+@routes.delete(RATE, needs.topic_policy("RATE", "WRITE"))
 async def unset_rate(request: Request, path: TopicPath, subscription: str) -> Response:
     """Remove the dispatch rate of a subscription; the topic's applies again."""
     await _revise(request, policy_topic(request, path), subscription, None)
@@ -332,6 +293,7 @@ def _key(request: Request) -> str:
     return f"global:{SUBSCRIPTION_RATES}" if request.flag("isGlobal") else SUBSCRIPTION_RATES
 
 
+@routes.delete(f"{TOPIC}/policies", needs.namespace("DELETE_TOPIC"))
 async def delete_policies(request: Request, path: TopicPath) -> Response:
     """Remove all policies of a topic that Pulsar has, also with isGlobal; its properties stay."""
     topics = request.services.topics
@@ -352,9 +314,7 @@ async def delete_policies(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
-RATE = f"{TOPIC}/{{subscription}}/dispatchRate"
-
-
+@routes.get(ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "READ"))
 async def entry_format(request: Request, path: TopicPath) -> Response:
     """A topic's settings of its own."""
     name = policy_topic(request, path)
@@ -362,6 +322,7 @@ async def entry_format(request: Request, path: TopicPath) -> Response:
     return Response(200) if settings is None else Response.of_json(settings)
 
 
+@routes.post(ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "WRITE"))
 async def set_entry_format(request: Request, path: TopicPath) -> Response:
     """Change some of a topic's settings; from then on it takes Kafka's record sets."""
     name = policy_topic(request, path)
@@ -387,6 +348,9 @@ def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, 
         raise HttpError(400, error.message) from error
 
 
+@routes.get(f"{NAMESPACE}/entryFormat", needs.namespace_policy("ENTRY_FORMAT", "READ"))
+@routes.post(f"{NAMESPACE}/entryFormat", needs.namespace_policy("ENTRY_FORMAT", "WRITE"))
+@routes.delete(f"{NAMESPACE}/entryFormat", needs.namespace_policy("ENTRY_FORMAT", "WRITE"))
 async def default_entry_format(request: Request, tenant: str, name: str) -> Response:
     """Ask for, change or remove the settings of topics that Kafka clients create in a namespace."""
     namespace = check_new_namespace(tenant, name)
@@ -401,9 +365,6 @@ async def default_entry_format(request: Request, tenant: str, name: str) -> Resp
     return Response()
 
 
-ENTRY_FORMAT = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/entryFormat"
-
-
 def _with_properties(request: Request, tenant: str, name: str) -> str:
     """An existing namespace. Raises `HttpError` 404: of the tenant, if it is absent as well."""
     if tenant not in request.services.topics.namespaces.tenants:
@@ -411,17 +372,20 @@ def _with_properties(request: Request, tenant: str, name: str) -> str:
     return policy_namespace(request, tenant, name, PROPERTIES)
 
 
+@routes.get(f"{NAMESPACE}/properties", needs.tenant_admin())
 async def properties_of_namespace(request: Request, tenant: str, name: str) -> Response:
     """All properties of a namespace."""
     return Response.of_json(_of_namespace(request, _with_properties(request, tenant, name)))
 
 
+@routes.put(f"{NAMESPACE}/properties", needs.tenant_admin())
 async def add_to_namespace(request: Request, tenant: str, name: str) -> Response:
     """Add properties to a namespace, or replace some."""
     namespace = policy_namespace(request, tenant, name, PROPERTIES)
     return await _change(request, namespace, _given(request) or {})
 
 
+@routes.delete(f"{NAMESPACE}/properties", needs.tenant_admin())
 async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
     """Remove all properties of a namespace."""
     namespace = _with_properties(request, tenant, name)
@@ -429,12 +393,14 @@ async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
     return Response()
 
 
+@routes.get(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def one_of_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """A property's value; without a body if there is none."""
     namespace = _with_properties(request, tenant, name)
     return _text(_of_namespace(request, namespace).get(key))
 
 
+@routes.put(f"{NAMESPACE}/property/{{key}}/{{value}}", needs.tenant_admin())
 async def set_in_namespace(
     request: Request, tenant: str, name: str, key: str, value: str
 ) -> Response:
@@ -442,6 +408,7 @@ async def set_in_namespace(
     return await _change(request, _with_properties(request, tenant, name), {key: value})
 
 
+@routes.delete(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """Remove one property; the answer is its value."""
     namespace = _with_properties(request, tenant, name)
@@ -452,6 +419,7 @@ async def remove_from_namespace(request: Request, tenant: str, name: str, key: s
     return _text(removed)
 
 
+@routes.get(f"{TOPIC}/properties", needs.topic("GET_METADATA"))
 async def properties_of_topic(request: Request, path: TopicPath) -> Response:
     """All properties of a topic."""
     check_topics_namespace(request, path)
@@ -479,6 +447,7 @@ def text_properties(value: object) -> dict[str, str]:
     return found
 
 
+@routes.put(f"{TOPIC}/properties", needs.topic("UPDATE_METADATA"))
 async def add_to_topic(request: Request, path: TopicPath) -> Response:
     """Add properties to a topic, or replace some."""
     if not request.json():  # As in Pulsar: without properties the topic is not looked for.
@@ -490,6 +459,7 @@ async def add_to_topic(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.delete(f"{TOPIC}/properties", needs.topic("DELETE_METADATA"))
 async def remove_from_topic(request: Request, path: TopicPath) -> Response:
     """Remove the property that the query names."""
     name = existing_topic(request, path)
@@ -516,53 +486,8 @@ def _given(request: Request) -> Any:
 
 
 def _checked(value: Any) -> Any:
-    try:
-        return read_properties(value) or None
-    except PolicyValueError as error:
-        raise HttpError(error.status, str(error)) from error
+    return read_properties(value) or None
 
 
 def _text(value: str | None) -> Response:
     return Response(200) if value is None else Response(200, value.encode(), JSON_TYPE)
-
-
-ROUTES = (
-    *(route for policy in POLICIES for route in _routes(policy)),
-    Route("GET", RATE, needs.topic_policy("RATE", "READ"), None, rate_of),
-    Route(
-        "POST", RATE, needs.topic_policy("RATE", "WRITE"), bodies.SETTINGS["dispatchRate"], set_rate
-    ),
-    Route("DELETE", RATE, needs.topic_policy("RATE", "WRITE"), None, unset_rate),
-    Route("DELETE", f"{TOPIC}/policies", needs.namespace("DELETE_TOPIC"), None, delete_policies),
-    Route("GET", ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "READ"), None, entry_format),
-    *(
-        Route(
-            method,
-            f"{NAMESPACE}/entryFormat",
-            needs.namespace_policy("ENTRY_FORMAT", "READ" if method == "GET" else "WRITE"),
-            None,
-            default_entry_format,
-        )
-        for method in ("GET", "POST", "DELETE")
-    ),
-    Route(
-        "POST", ENTRY_FORMAT, needs.topic_policy("ENTRY_FORMAT", "WRITE"), None, set_entry_format
-    ),
-    Route("GET", f"{NAMESPACE}/properties", needs.tenant_admin(), None, properties_of_namespace),
-    Route("PUT", f"{NAMESPACE}/properties", needs.tenant_admin(), bodies.TEXTS, add_to_namespace),
-    Route("DELETE", f"{NAMESPACE}/properties", needs.tenant_admin(), None, clear_namespace),
-    Route("GET", f"{NAMESPACE}/property/{{key}}", needs.tenant_admin(), None, one_of_namespace),
-    Route(
-        "PUT",
-        f"{NAMESPACE}/property/{{key}}/{{value}}",
-        needs.tenant_admin(),
-        None,
-        set_in_namespace,
-    ),
-    Route(
-        "DELETE", f"{NAMESPACE}/property/{{key}}", needs.tenant_admin(), None, remove_from_namespace
-    ),
-    Route("GET", f"{TOPIC}/properties", needs.topic("GET_METADATA"), None, properties_of_topic),
-    Route("PUT", f"{TOPIC}/properties", needs.topic("UPDATE_METADATA"), bodies.TEXTS, add_to_topic),
-    Route("DELETE", f"{TOPIC}/properties", needs.topic("DELETE_METADATA"), None, remove_from_topic),
-)

@@ -1,26 +1,21 @@
-"""A row of the table of routes: one method of one path, with everything that is known of it."""
+"""A route: one method of one path, with everything that is known of it.
+
+Each module of the interface has its `routes`. A handler stands below the routes that lead to it:
+
+    @routes.get(f"{TOPIC}/stats", needs.topic("GET_STATS"))
+    async def stats(request: Request, path: TopicPath) -> Response:
+        ...
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..security.needs import Need, Scope
-from .bodies import Kind
 from .messages import Request, Response
-
-__all__ = [
-    "BUNDLE",
-    "DOMAINS",
-    "NAMESPACE",
-    "SUBSCRIPTION",
-    "TOPIC",
-    "Handler",
-    "Route",
-    "TopicPath",
-]
 
 #: Where the paths of most routes begin.
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -65,7 +60,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Method, path template, permission, kind of body and handler.
+    """Method, path template, permission and handler.
 
     The handler gets the request and the values of the template's names, in order; those that name
     a topic are one `TopicPath`, with the path's domain; a path without one is a stored topic's.
@@ -75,8 +70,6 @@ class Route:
     path: str
     #: What it needs of its client: checked before the handler runs.
     permission: Need
-    #: The kind of JSON that its body has: checked before the handler runs. None: any, or no body.
-    body: Kind | None
     handler: Handler
     _parts: tuple[str, ...] = field(init=False, default=())
 
@@ -153,3 +146,33 @@ class Route:
             elif part != segment:
                 return None
         return tuple(values)
+
+
+H = TypeVar("H", bound=Handler)
+
+
+class Routes(list[Route]):
+    """The routes of one module. Their arguments are those of `Route`."""
+
+    def get(self, path: str, permission: Need) -> Callable[[H], H]:
+        """The decorated handler answers GET."""
+        return self._to("GET", path, permission)
+
+    def post(self, path: str, permission: Need) -> Callable[[H], H]:
+        """The decorated handler answers POST."""
+        return self._to("POST", path, permission)
+
+    def put(self, path: str, permission: Need) -> Callable[[H], H]:
+        """The decorated handler answers PUT."""
+        return self._to("PUT", path, permission)
+
+    def delete(self, path: str, permission: Need) -> Callable[[H], H]:
+        """The decorated handler answers DELETE."""
+        return self._to("DELETE", path, permission)
+
+    def _to(self, method: str, path: str, permission: Need) -> Callable[[H], H]:
+        def add(handler: H) -> H:
+            self.append(Route(method, path, permission, handler))
+            return handler
+
+        return add

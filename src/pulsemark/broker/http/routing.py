@@ -15,9 +15,11 @@ from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..errors import LimitReachedError, RefusedError
 from ..ownership import NotOwnedError
+from ..policies.policy import PolicyValueError
 from ..security.authentication import Principal
 from ..security.authorization import Target
 from ..security.needs import Need, Scope
+from ..security.permissions import InvalidPermissionError
 from . import (
     audit,
     backlogs,
@@ -32,7 +34,6 @@ from . import (
     topics,
     web_page,
 )
-from .bodies import check_body
 from .messages import (
     JSON_CLASSES,
     HttpError,
@@ -48,21 +49,19 @@ from .messages import (
 from .peer_proxy import elsewhere
 from .route import Route
 
-__all__ = ["ROUTES", "answer", "authorize"]
-
 ROUTES: tuple[Route, ...] = (
-    *audit.ROUTES,
-    *backlogs.ROUTES,
-    *brokers.ROUTES,
-    *namespaces.ROUTES,
-    *non_persistent.ROUTES,
-    *permissions.ROUTES,
-    *policies.ROUTES,
-    *schemas.ROUTES,
-    *stored_messages.ROUTES,
-    *subscriptions.ROUTES,
-    *topics.ROUTES,
-    *web_page.ROUTES,
+    *audit.routes,
+    *backlogs.routes,
+    *brokers.routes,
+    *namespaces.routes,
+    *non_persistent.routes,
+    *permissions.routes,
+    *policies.routes,
+    *schemas.routes,
+    *stored_messages.routes,
+    *subscriptions.routes,
+    *topics.routes,
+    *web_page.routes,
 )
 
 #: The HTTP status of a `RefusedError`, by its code.
@@ -104,7 +103,6 @@ async def answer(request: Request) -> Response:
         route, values = _find(request)
         authorize(request, route, values)
         _check_media_types(request, accept)
-        check_body(request, route.body)
         try:
             return await route.run(request, values)
         except NotOwnedError as error:
@@ -121,6 +119,10 @@ async def answer(request: Request) -> Response:
         is_limit = isinstance(refusal, LimitReachedError)
         status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
         raise HttpError(status, refusal.message) from refusal
+    except PolicyValueError as error:
+        raise HttpError(error.status, str(error)) from error
+    except InvalidPermissionError as error:
+        raise HttpError(400, str(error)) from error
     except ChangedElsewhereError as error:
         raise HttpError(409, "Concurrent modification") from error
     except LedgerError as error:

@@ -22,12 +22,13 @@ from ..topics.schema_definitions import (
     stored_data,
 )
 from ..topics.schemas import SchemaVersion, version_bytes
-from . import bodies
 from .messages import HTML_TYPE, HttpError, Request, Response, error_page, html_page
 from .names import long_value
-from .route import Route, TopicPath
+from .policies import text_properties
+from .route import Routes, TopicPath
 
-__all__ = ["ROUTES"]
+routes = Routes()
+BASE = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 #: Pulsar's messages about fields that are not there, on which its own code fails.
 NO_PAYLOAD = (
@@ -40,6 +41,7 @@ NO_DEFINITION = (
 )
 
 
+@routes.get(f"{BASE}/schema", needs.topic("GET_METADATA"))
 async def latest(request: Request, path: TopicPath) -> Response:
     """The latest schema."""
     name = _name(path)
@@ -49,6 +51,7 @@ async def latest(request: Request, path: TopicPath) -> Response:
     return Response.of_json(_shown(versions[-1]))
 
 
+@routes.get(f"{BASE}/schema/{{version}}", needs.topic("GET_METADATA"))
 async def by_version(request: Request, path: TopicPath, version: str) -> Response:
     """The schema of one version."""
     name = _name(path)
@@ -62,6 +65,7 @@ async def by_version(request: Request, path: TopicPath, version: str) -> Respons
     return Response.of_json(_shown(found))
 
 
+@routes.get(f"{BASE}/schemas", needs.topic("GET_METADATA"))
 async def all_versions(request: Request, path: TopicPath) -> Response:
     """All versions since the last deletion, oldest first."""
     versions = await request.services.schemas.live(_name(path))
@@ -70,6 +74,7 @@ async def all_versions(request: Request, path: TopicPath) -> Response:
     )
 
 
+@routes.get(f"{BASE}/metadata", needs.topic("GET_METADATA"))
 async def metadata(request: Request, path: TopicPath) -> Response:
     """Which versions there are. They are in the catalog, so their places are all the same."""
     versions = await request.services.schemas.versions(_name(path))
@@ -79,6 +84,7 @@ async def metadata(request: Request, path: TopicPath) -> Response:
     return Response.of_json({"index": rows, "info": rows[-1]})
 
 
+@routes.post(f"{BASE}/schema", needs.topic("PRODUCE"))
 async def register(request: Request, path: TopicPath) -> Response:
     """Register the schema of the body, and answer with its version."""
     name = _name(path)
@@ -98,6 +104,7 @@ async def register(request: Request, path: TopicPath) -> Response:
     return Response.of_json({"version": {"version": number}})
 
 
+@routes.delete(f"{BASE}/schema", needs.tenant_admin())
 async def delete(request: Request, path: TopicPath) -> Response:
     """Delete the schema; with force=true all its versions, as if there had never been one."""
     name = _name(path)
@@ -106,6 +113,7 @@ async def delete(request: Request, path: TopicPath) -> Response:
     return Response.of_json({"version": number})
 
 
+@routes.post(f"{BASE}/compatibility", needs.topic("GET_METADATA"))
 async def compatibility(request: Request, path: TopicPath) -> Response:
     """Whether the schema of the body could be registered now."""
     name, services = _name(path), request.services
@@ -126,6 +134,7 @@ async def compatibility(request: Request, path: TopicPath) -> Response:
     return Response.of_json(answer, 202)
 
 
+@routes.post(f"{BASE}/version", needs.topic("GET_METADATA"))
 async def version_of(request: Request, path: TopicPath) -> Response:
     """The version of the schema of the body; -1 if the topic does not have it."""
     name = _name(path)
@@ -151,12 +160,16 @@ def _check_tenant(request: Request, tenant: str) -> None:
 def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
     """The schema of the body: {"type": ..., "schema": ..., "properties": {...}}.
 
-    The body's types have been checked (`bodies`).
+    Raises `HttpError` 400, `InvalidSchemaError`.
     """
-    body = request.json()
+    body = request.json_object()
     if body is None:
         raise HttpError(400, NO_PAYLOAD)
-    text, kind, properties = body.get("schema"), body.get("type"), body.get("properties") or {}
+    text, kind, properties = (
+        body.get("schema"),
+        body.get("type"),
+        text_properties(body.get("properties")),
+    )
     if kind is None and (checks_type_first or text is not None):
         raise HttpError(400, "type is missing")
     if text is None:
@@ -199,19 +212,3 @@ def _page(request: Request, status: int, message: str) -> Response:
 
 def _escaped(text: str) -> str:
     return html.escape(text).replace("&#x27;", "&apos;")
-
-
-BASE = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
-
-ROUTES = (
-    Route("GET", f"{BASE}/schema", needs.topic("GET_METADATA"), None, latest),
-    Route("POST", f"{BASE}/schema", needs.topic("PRODUCE"), bodies.SCHEMA, register),
-    Route("DELETE", f"{BASE}/schema", needs.tenant_admin(), None, delete),
-    Route("GET", f"{BASE}/schema/{{version}}", needs.topic("GET_METADATA"), None, by_version),
-    Route("GET", f"{BASE}/schemas", needs.topic("GET_METADATA"), None, all_versions),
-    Route("GET", f"{BASE}/metadata", needs.topic("GET_METADATA"), None, metadata),
-    Route(
-        "POST", f"{BASE}/compatibility", needs.topic("GET_METADATA"), bodies.SCHEMA, compatibility
-    ),
-    Route("POST", f"{BASE}/version", needs.topic("GET_METADATA"), bodies.SCHEMA, version_of),
-)

@@ -39,9 +39,10 @@ from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import JSON_TYPE, HttpError, Request, Response
 from .names import check_topics_namespace, int_value, long_value, open_one_log, open_topic
-from .route import TOPIC, Route, TopicPath
+from .route import TOPIC, Routes, TopicPath
 
-__all__ = ["ROUTES"]
+routes = Routes()
+ENTRY = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}"
 
 #: A payload that says it is larger is not decompressed.
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
@@ -74,6 +75,9 @@ PARTITIONED = "on a partitioned topic is not allowed"
 UNSAFE = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 
 
+@routes.get(
+    f"{TOPIC}/subscription/{{subscription}}/position/{{number}}", needs.topic("PEEK_MESSAGES")
+)
 async def peek(request: Request, path: TopicPath, name: str, number: str) -> Response:
     """The nth message that a subscription has not acknowledged; the first one is 1.
 
@@ -107,6 +111,7 @@ def _nth_unacked(subscription: Subscription, wanted: int) -> Position | None:
     return None if is_last else position
 
 
+@routes.get(f"{TOPIC}/examinemessage", needs.topic("PEEK_MESSAGES"))
 async def examine(request: Request, path: TopicPath) -> Response:
     """The nth entry of a topic, from its first (initialPosition=earliest) or its last one."""
     what = f"Examine messages {PARTITIONED}, please try examine message on specific topic partition"
@@ -128,6 +133,7 @@ async def examine(request: Request, path: TopicPath) -> Response:
     return await _answer(request, entry)
 
 
+@routes.get(f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}", needs.topic("PEEK_MESSAGES"))
 async def by_id(request: Request, path: TopicPath, ledger: str, entry: str) -> Response:
     """The message at a position."""
     what = "GetMessageById is not allowed on partitioned-topic"
@@ -235,6 +241,7 @@ def _time(time_ms: int) -> str:
     return moment.isoformat(timespec=kind).replace("+00:00", "Z")
 
 
+@routes.get(f"{ENTRY}/stamp", needs.topic("PEEK_MESSAGES"))
 async def stamp_of(request: Request, path: TopicPath, ledger: str, entry: str) -> Response:
     """The broker's stamp of one entry."""
     found = await _entry(request, path, ledger, entry)
@@ -272,9 +279,9 @@ def _shown_stamp(entry: Entry) -> dict[str, object]:
 
 
 NO_MESSAGE = "Message id not found"
-ENTRY = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}"
 
 
+@routes.get("/admin/v2/{domain}/{tenant}/{namespace}/{topic}/epochs", needs.topic("GET_METADATA"))
 async def epochs_of(request: Request, path: TopicPath) -> Response:
     """Where each leader epoch of a topic begins, oldest first, and where the last one ends."""
     opened = await open_one_log(request, path, what="Get epochs")
@@ -292,6 +299,7 @@ async def epochs_of(request: Request, path: TopicPath) -> Response:
     return Response.of_json({"epochs": starts, "nextIndex": history.next_index})
 
 
+@routes.get(f"{TOPIC}/messageid/{{time}}", needs.topic("PEEK_MESSAGES"))
 async def message_id_at(request: Request, path: TopicPath, time: str) -> Response:
     """The first entry at or after a time; if there is none, the id of the next entry."""
     what = (
@@ -314,6 +322,7 @@ async def message_id_at(request: Request, path: TopicPath, time: str) -> Respons
     )
 
 
+@routes.get(f"{TOPIC}/lastMessageId", needs.topic("PEEK_MESSAGES"))
 async def last_message_id(request: Request, path: TopicPath) -> Response:
     """The last message's id."""
     check_topics_namespace(request, path)
@@ -331,32 +340,3 @@ async def last_message_id(request: Request, path: TopicPath) -> Response:
             **(batch if last.batch_index >= 0 else {}),
         }
     )
-
-
-ROUTES = (
-    Route(
-        "GET",
-        f"{TOPIC}/subscription/{{subscription}}/position/{{number}}",
-        needs.topic("PEEK_MESSAGES"),
-        None,
-        peek,
-    ),
-    Route("GET", f"{TOPIC}/examinemessage", needs.topic("PEEK_MESSAGES"), None, examine),
-    Route(
-        "GET",
-        f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}",
-        needs.topic("PEEK_MESSAGES"),
-        None,
-        by_id,
-    ),
-    Route("GET", f"{ENTRY}/stamp", needs.topic("PEEK_MESSAGES"), None, stamp_of),
-    Route(
-        "GET",
-        "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/epochs",
-        needs.topic("GET_METADATA"),
-        None,
-        epochs_of,
-    ),
-    Route("GET", f"{TOPIC}/messageid/{{time}}", needs.topic("PEEK_MESSAGES"), None, message_id_at),
-    Route("GET", f"{TOPIC}/lastMessageId", needs.topic("PEEK_MESSAGES"), None, last_message_id),
-)

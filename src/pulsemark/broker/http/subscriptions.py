@@ -16,7 +16,6 @@ from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import is_replicated, mark_replicated
 from ..topics.registry import creates
 from ..topics.topic import Topic
-from . import bodies
 from .messages import HttpError, Request, Response
 from .names import (
     after,
@@ -30,11 +29,13 @@ from .names import (
     topic_name,
 )
 from .policies import text_properties
-from .route import SUBSCRIPTION, TOPIC, Route, TopicPath
+from .route import SUBSCRIPTION, TOPIC, Routes, TopicPath
 
-__all__ = ["ROUTES"]
+routes = Routes()
+REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
 
 
+@routes.get(f"{TOPIC}/subscriptions", needs.topic("GET_SUBSCRIPTIONS"))
 async def list_subscriptions(request: Request, path: TopicPath) -> Response:
     """The names of the topic's subscriptions; for a partitioned topic each name once."""
     opened = await open_logs(request, path)
@@ -42,6 +43,7 @@ async def list_subscriptions(request: Request, path: TopicPath) -> Response:
     return await Response.of_long_json(names, request.services.topics.turns)
 
 
+@routes.put(SUBSCRIPTION, needs.topic("SUBSCRIBE"))
 async def create_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Create a subscription at the message id in the body; without a body at the end.
 
@@ -84,6 +86,7 @@ def _properties_in(value: object) -> dict[str, str]:
     return given
 
 
+@routes.delete(SUBSCRIPTION, needs.topic("UNSUBSCRIBE"))
 async def delete_subscription(request: Request, path: TopicPath, name: str) -> Response:
     """Delete a subscription without consumers; with force=true also one with consumers."""
     opened = await open_logs(request, path)
@@ -100,6 +103,7 @@ async def delete_subscription(request: Request, path: TopicPath, name: str) -> R
     return Response()
 
 
+@routes.post(f"{SUBSCRIPTION}/resetcursor/{{time}}", needs.topic("RESET_CURSOR"))
 async def reset_to_time(request: Request, path: TopicPath, name: str, time: str) -> Response:
     """Move a subscription to the first entry at or after a time."""
     time_ms = max(long_value(time), 0)
@@ -111,6 +115,7 @@ async def reset_to_time(request: Request, path: TopicPath, name: str, time: str)
     return Response()
 
 
+@routes.post(f"{SUBSCRIPTION}/resetcursor", needs.topic("RESET_CURSOR"))
 async def reset_to_position(request: Request, path: TopicPath, name: str) -> Response:
     """Move a subscription to the message id in the body; with `excluded` to the one after it."""
     what = "Reset-cursor at position is not allowed for partitioned-topic"
@@ -124,12 +129,14 @@ async def reset_to_position(request: Request, path: TopicPath, name: str) -> Res
     return Response()
 
 
+@routes.get(f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"))
 async def properties(request: Request, path: TopicPath, name: str) -> Response:
     """A subscription's properties."""
     found = await find_subscriptions(request, path, name)
     return Response.of_json({key: v for one in found for key, v in one.properties.items()})
 
 
+@routes.put(f"{SUBSCRIPTION}/properties", needs.topic("SUBSCRIBE"))
 async def set_properties(request: Request, path: TopicPath, name: str) -> Response:
     """Replace a subscription's properties."""
     given = _properties_in(request.json())
@@ -145,53 +152,17 @@ async def set_properties(request: Request, path: TopicPath, name: str) -> Respon
     return Response()
 
 
+@routes.get(REPLICATED, needs.topic("GET_REPLICATED_SUBSCRIPTION_STATUS"))
 async def replicated(request: Request, path: TopicPath, name: str) -> Response:
     """Whether a subscription is marked as replicated."""
     found = await find_subscriptions(request, path, name)
     return Response.of_json({one.topic.name: is_replicated(one) for one in found})
 
 
+@routes.post(REPLICATED, needs.topic("SET_REPLICATED_SUBSCRIPTION_STATUS"))
 async def set_replicated(request: Request, path: TopicPath, name: str) -> Response:
     """Mark a subscription as replicated, or not. It has no effect: there is one cluster."""
     wanted = boolean("replicated", request.json())
     for one in await find_subscriptions(request, path, name):
         await mark_replicated(one, marked=wanted)
     return Response()
-
-
-REPLICATED = f"{SUBSCRIPTION}/replicatedSubscriptionStatus"
-
-
-ROUTES = (
-    Route(
-        "GET", f"{TOPIC}/subscriptions", needs.topic("GET_SUBSCRIPTIONS"), None, list_subscriptions
-    ),
-    Route("PUT", SUBSCRIPTION, needs.topic("SUBSCRIBE"), bodies.PLACE, create_subscription),
-    Route("DELETE", SUBSCRIPTION, needs.topic("UNSUBSCRIBE"), None, delete_subscription),
-    Route(
-        "POST",
-        f"{SUBSCRIPTION}/resetcursor/{{time}}",
-        needs.topic("RESET_CURSOR"),
-        None,
-        reset_to_time,
-    ),
-    Route(
-        "POST",
-        f"{SUBSCRIPTION}/resetcursor",
-        needs.topic("RESET_CURSOR"),
-        bodies.PLACE,
-        reset_to_position,
-    ),
-    Route("GET", f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"), None, properties),
-    Route(
-        "PUT", f"{SUBSCRIPTION}/properties", needs.topic("SUBSCRIBE"), bodies.TEXTS, set_properties
-    ),
-    Route("GET", REPLICATED, needs.topic("GET_REPLICATED_SUBSCRIPTION_STATUS"), None, replicated),
-    Route(
-        "POST",
-        REPLICATED,
-        needs.topic("SET_REPLICATED_SUBSCRIPTION_STATUS"),
-        bodies.BOOLEAN,
-        set_replicated,
-    ),
-)

@@ -13,7 +13,7 @@ from ...wire import TopicName
 from ..errors import RefusedError
 from ..metrics.internal_stats import internal_stats, managed_ledger_info
 from ..metrics.stats import Pieces, StatsOptions, sum_of_partitions, topic_stats
-from ..policies.policy import UnreadableValueError, integer
+from ..policies.policy import integer
 from ..policies.pulsar_policies import PROPERTIES
 from ..security import needs
 from ..topics.registry import (
@@ -25,9 +25,7 @@ from ..topics.registry import (
     partitions_created,
 )
 from ..topics.topic import Topic, TopicInUseError
-from . import bodies
-from .bodies import EMPTY, METADATA_TYPE
-from .messages import JSON_TYPE, HttpError, Request, Response
+from .messages import EMPTY, JSON_TYPE, HttpError, Request, Response
 from .names import (
     boundaries_of,
     bundle_of,
@@ -46,21 +44,19 @@ from .names import (
 )
 from .peer_proxy import check_unused_elsewhere, found_topic
 from .policies import properties_of, text_properties
-from .route import TOPIC, Route, TopicPath
+from .route import TOPIC, Routes, TopicPath
 
 if TYPE_CHECKING:
     from ..ownership import Found
     from ..services import Services
 
-
-__all__ = [
-    "NOT_PARTITIONED",
-    "ROUTES",
-    "check_no_partition",
-    "stats_options",
-]
+routes = Routes()
+#: The content type of a number of partitions with properties.
+METADATA_TYPE = "application/vnd.partitioned-topic-metadata+json"
+LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 
+@routes.get("/admin/v2/{domain}/{tenant}/{namespace}", needs.namespace("GET_TOPICS"))
 async def list_topics(request: Request, domain: str, tenant: str, namespace: str) -> Response:
     """The namespace's topics of one domain, with each partition; `bundle` chooses some of them."""
     full = namespace_name(request, tenant, namespace)
@@ -72,6 +68,7 @@ async def list_topics(request: Request, domain: str, tenant: str, namespace: str
     return await Response.of_long_json(shown, request.services.topics.turns)
 
 
+@routes.put(TOPIC, needs.namespace("CREATE_TOPIC"))
 async def create_topic(request: Request, path: TopicPath) -> Response:
     """Create a topic without partitions; the body may have properties."""
     topics = request.services.topics
@@ -103,6 +100,7 @@ def _check_partition(request: Request, name: TopicName) -> None:
         )
 
 
+@routes.delete(TOPIC, needs.namespace("DELETE_TOPIC"))
 async def delete_topic(request: Request, path: TopicPath) -> Response:
     """Delete a topic without producers and consumers; with force=true also one with some."""
     topics = request.services.topics
@@ -123,6 +121,7 @@ async def delete_topic(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.put(f"{TOPIC}/unload", needs.topic("UNLOAD"))
 async def unload(request: Request, path: TopicPath) -> Response:
     """Disconnect all producers and consumers; their clients reconnect by themselves."""
     for opened in await open_logs(request, path):
@@ -130,6 +129,7 @@ async def unload(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.get(f"{TOPIC}/partitions", needs.topic("LOOKUP"))
 async def partitions(request: Request, path: TopicPath) -> Response:
     """The number of partitions; 0 for a topic without partitions.
 
@@ -157,6 +157,7 @@ async def _create_if_absent(request: Request, name: TopicName) -> None:
         await topics.create_partitioned(name, count)
 
 
+@routes.put(f"{TOPIC}/partitions", needs.topic_policy("PARTITION", "WRITE"))
 async def create_partitioned(request: Request, path: TopicPath) -> Response:
     """Create a partitioned topic; the body is the number of partitions."""
     topics = request.services.topics
@@ -179,13 +180,14 @@ async def create_partitioned(request: Request, path: TopicPath) -> Response:
 def _metadata(request: Request) -> tuple[int, dict[str, str]]:
     """The body: a number of partitions, or an object with it and with properties."""
     if request.headers.get("content-type", "").startswith(METADATA_TYPE):
-        body = request.json()
-        if not isinstance(body, dict):
-            raise HttpError(400, "the body must be a JSON object", text_type="text/plain")
-        return _int(body.get("partitions", 0)), text_properties(body.get("properties"))
+        body = request.json_object() or {}
+        return integer("partitions", body.get("partitions", 0)), text_properties(
+            body.get("properties")
+        )
     return _count(request), {}
 
 
+@routes.post(f"{TOPIC}/partitions", needs.topic_policy("PARTITION", "WRITE"))
 async def update_partitions(request: Request, path: TopicPath) -> Response:
     """Add partitions."""
     topics = request.services.topics
@@ -204,6 +206,7 @@ async def update_partitions(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.post(f"{TOPIC}/createMissedPartitions", needs.namespace("CREATE_TOPIC"))
 async def create_missed(request: Request, path: TopicPath) -> Response:
     """Create the partitions that were deleted one by one."""
     topics = request.services.topics
@@ -217,6 +220,7 @@ async def create_missed(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.delete(f"{TOPIC}/partitions", needs.namespace("DELETE_TOPIC"))
 async def delete_partitioned(request: Request, path: TopicPath) -> Response:
     """Delete a partitioned topic with its partitions."""
     topics = request.services.topics
@@ -240,6 +244,7 @@ async def delete_partitioned(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.get("/admin/v2/{domain}/{tenant}/{namespace}/partitioned", needs.namespace("GET_TOPICS"))
 async def list_partitioned(request: Request, domain: str, tenant: str, namespace: str) -> Response:
     """The namespace's partitioned topics."""
     names = request.services.topics.partitioned_in(namespace_name(request, tenant, namespace))
@@ -250,14 +255,7 @@ async def list_partitioned(request: Request, domain: str, tenant: str, namespace
 def _count(request: Request) -> int:
     if not request.body.strip():
         raise HttpError(400, EMPTY, text_type=JSON_TYPE)
-    return _int(request.json())
-
-
-def _int(value: object) -> int:
-    try:
-        return integer("partitions", value)
-    except UnreadableValueError as error:
-        raise HttpError(400, str(error), text_type="text/plain") from error
+    return integer("partitions", request.json())
 
 
 def _check_count(request: Request, count: int) -> None:
@@ -272,6 +270,7 @@ NOT_PARTITIONED = (
 )
 
 
+@routes.post(f"{TOPIC}/terminate", needs.topic("TERMINATE"))
 async def terminate(request: Request, path: TopicPath) -> Response:
     """End a topic; the answer is its last message's id. Once more gives the same answer."""
     name = topic_name(request, path)
@@ -282,6 +281,7 @@ async def terminate(request: Request, path: TopicPath) -> Response:
     return Response.of_json(_shown(await request.services.topics.terminate(opened)))
 
 
+@routes.post(f"{TOPIC}/terminate/partitions", needs.topic("TERMINATE"))
 async def terminate_partitions(request: Request, path: TopicPath) -> Response:
     """End all partitions of a topic; the answer has each one's last message id, by number."""
     topics = request.services.topics
@@ -310,6 +310,7 @@ def _shown(end: Position) -> dict[str, Any]:
     }
 
 
+@routes.get(LOOKUP, needs.topic("LOOKUP"))
 async def lookup(request: Request, path: TopicPath) -> Response:
     """Answer with the broker that serves the topic: without a cluster this one.
 
@@ -344,6 +345,7 @@ async def lookup(request: Request, path: TopicPath) -> Response:
     return Response.of_json(shown)
 
 
+@routes.get(f"{LOOKUP}/bundle", needs.topic("LOOKUP"))
 async def bundle(request: Request, path: TopicPath) -> Response:
     """The bundle of a topic; one range of all hashes if the namespace is absent."""
     settings = request.services.topics.namespaces.get(path.full_namespace)
@@ -353,9 +355,7 @@ async def bundle(request: Request, path: TopicPath) -> Response:
     return Response.of_word(bundle_of(boundaries_of(settings), str(name)))
 
 
-LOOKUP = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
-
-
+@routes.get(f"{TOPIC}/stats", needs.topic("GET_STATS"))
 async def stats(request: Request, path: TopicPath) -> Response:
     """Counters, producers, subscriptions and their consumers."""
     opened = await open_topic(request, path)
@@ -393,6 +393,7 @@ def _earliest_times(opened: Topic) -> dict[str, int]:
     return times
 
 
+@routes.get(f"{TOPIC}/internalStats", needs.topic("GET_STATS"))
 async def stats_internal(request: Request, path: TopicPath) -> Response:
     """Ledgers and cursors."""
     opened = await open_topic(request, path)
@@ -403,6 +404,7 @@ async def stats_internal(request: Request, path: TopicPath) -> Response:
     return await Response.of_long_json(body, request.services.topics.turns)
 
 
+@routes.get(f"{TOPIC}/internal-info", needs.topic("GET_STATS"))
 async def internal_info(request: Request, path: TopicPath) -> Response:
     """What is stored of a topic's ledgers and cursors; of each partition, if it has some."""
     topics = request.services.topics
@@ -422,6 +424,7 @@ async def internal_info(request: Request, path: TopicPath) -> Response:
     return await Response.of_long_json(pieces(), topics.turns)
 
 
+@routes.get(f"{TOPIC}/offload", needs.topic("OFFLOAD"))
 async def offload_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN: the broker offloads nothing."""
     check_topics_namespace(request, path)
@@ -432,6 +435,7 @@ async def offload_status(request: Request, path: TopicPath) -> Response:
     )
 
 
+@routes.get(f"{TOPIC}/partitioned-stats", needs.topic("GET_STATS"))
 async def partitioned_stats(request: Request, path: TopicPath) -> Response:
     """The sums over the partitions; with perPartition (the default) also each one's stats."""
     topics = request.services.topics
@@ -455,6 +459,7 @@ async def partitioned_stats(request: Request, path: TopicPath) -> Response:
     return await Response.of_long_json(pieces(), topics.turns)
 
 
+@routes.get(f"{TOPIC}/partitioned-internalStats", needs.topic("GET_STATS"))
 async def partitioned_internal_stats(request: Request, path: TopicPath) -> Response:
     """Each partition's ledgers and cursors."""
     topics = request.services.topics
@@ -485,6 +490,7 @@ async def _open_partitions(request: Request, path: TopicPath) -> tuple[TopicName
     return name, [await topics.open(name.partition(i), create=True) for i in range(count)]
 
 
+@routes.get(f"{TOPIC}/compaction", needs.topic("COMPACT"))
 async def compaction_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN, RUNNING, SUCCESS or ERROR since the topic was opened; for one partition only."""
     full = str(path)
@@ -497,6 +503,7 @@ async def compaction_status(request: Request, path: TopicPath) -> Response:
     return Response.of_json({"status": figures.status.value, "lastError": figures.last_error})
 
 
+@routes.put(f"{TOPIC}/compaction", needs.topic("COMPACT"))
 async def compact(request: Request, path: TopicPath) -> Response:
     """Compact as soon as possible; 409 if a compaction runs already."""
     refused = False
@@ -507,6 +514,7 @@ async def compact(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.delete(f"{TOPIC}/truncate", needs.tenant_admin())
 async def truncate(request: Request, path: TopicPath) -> Response:
     """Remove all entries of a topic, for all subscriptions and on disk."""
     if path.domain == "non-persistent":
@@ -516,6 +524,7 @@ async def truncate(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
+@routes.post(f"{TOPIC}/trim", needs.topic("TRIM_TOPIC"))
 async def trim(request: Request, path: TopicPath) -> Response:
     """Apply a topic's retention now; figures=true, or dryRun=true, answers what is removed.
 
@@ -532,75 +541,3 @@ async def trim(request: Request, path: TopicPath) -> Response:
     ]
     wants = is_dry_run or request.flag("figures")
     return Response.of_json(figures) if wants else Response(200)
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/admin/v2/{domain}/{tenant}/{namespace}",
-        needs.namespace("GET_TOPICS"),
-        None,
-        list_topics,
-    ),
-    Route("PUT", TOPIC, needs.namespace("CREATE_TOPIC"), bodies.TEXTS, create_topic),
-    Route("DELETE", TOPIC, needs.namespace("DELETE_TOPIC"), None, delete_topic),
-    Route("PUT", f"{TOPIC}/unload", needs.topic("UNLOAD"), None, unload),
-    Route(
-        "GET",
-        "/admin/v2/{domain}/{tenant}/{namespace}/partitioned",
-        needs.namespace("GET_TOPICS"),
-        None,
-        list_partitioned,
-    ),
-    Route("GET", f"{TOPIC}/partitions", needs.topic("LOOKUP"), None, partitions),
-    Route(
-        "PUT",
-        f"{TOPIC}/partitions",
-        needs.topic_policy("PARTITION", "WRITE"),
-        bodies.INT,
-        create_partitioned,
-    ),
-    Route(
-        "POST",
-        f"{TOPIC}/partitions",
-        needs.topic_policy("PARTITION", "WRITE"),
-        bodies.INT,
-        update_partitions,
-    ),
-    Route(
-        "DELETE", f"{TOPIC}/partitions", needs.namespace("DELETE_TOPIC"), None, delete_partitioned
-    ),
-    Route(
-        "POST",
-        f"{TOPIC}/createMissedPartitions",
-        needs.namespace("CREATE_TOPIC"),
-        None,
-        create_missed,
-    ),
-    Route("POST", f"{TOPIC}/terminate", needs.topic("TERMINATE"), None, terminate),
-    Route(
-        "POST",
-        f"{TOPIC}/terminate/partitions",
-        needs.topic("TERMINATE"),
-        None,
-        terminate_partitions,
-    ),
-    Route("GET", LOOKUP, needs.topic("LOOKUP"), None, lookup),
-    Route("GET", f"{LOOKUP}/bundle", needs.topic("LOOKUP"), None, bundle),
-    Route("GET", f"{TOPIC}/stats", needs.topic("GET_STATS"), None, stats),
-    Route("GET", f"{TOPIC}/internalStats", needs.topic("GET_STATS"), None, stats_internal),
-    Route("GET", f"{TOPIC}/internal-info", needs.topic("GET_STATS"), None, internal_info),
-    Route("GET", f"{TOPIC}/offload", needs.topic("OFFLOAD"), None, offload_status),
-    Route("GET", f"{TOPIC}/partitioned-stats", needs.topic("GET_STATS"), None, partitioned_stats),
-    Route(
-        "GET",
-        f"{TOPIC}/partitioned-internalStats",
-        needs.topic("GET_STATS"),
-        None,
-        partitioned_internal_stats,
-    ),
-    Route("GET", f"{TOPIC}/compaction", needs.topic("COMPACT"), None, compaction_status),
-    Route("PUT", f"{TOPIC}/compaction", needs.topic("COMPACT"), None, compact),
-    Route("DELETE", f"{TOPIC}/truncate", needs.tenant_admin(), None, truncate),
-    Route("POST", f"{TOPIC}/trim", needs.topic("TRIM_TOPIC"), None, trim),
-)

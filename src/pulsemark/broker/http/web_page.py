@@ -39,13 +39,14 @@ from ...metadata.compression import CompressionUnavailableError, DecompressionEr
 from ..security import needs
 from .messages import HttpError, Request, Response
 from .names import open_one_log
-from .route import TOPIC, Route, TopicPath
+from .route import TOPIC, Routes, TopicPath
 
-__all__ = ["ROUTES"]
+routes = Routes()
 
 PAGE_TYPE = "text/html; charset=utf-8"
 
 
+@routes.get("/", needs.OPEN)
 async def page(request: Request) -> Response:
     """The broker's page: topics, one topic's timeline, entries by time and by index."""
     return _response()
@@ -89,6 +90,7 @@ MAX_NUMBER = 2**63 - 1
 UNREADABLE = (MessageFormatError, DecompressionError, CompressionUnavailableError)
 
 
+@routes.get(f"{TOPIC}/entries", needs.topic("PEEK_MESSAGES"))
 async def entries(request: Request, path: TopicPath) -> Response:
     """The entry at a time, index or position, and those around it, with prefixes and messages."""
     wanted = [name for name in ("time", "index", "position") if name in request.query]
@@ -115,6 +117,7 @@ async def entries(request: Request, path: TopicPath) -> Response:
     return Response.of_json(await request.services.run_blocking(look))
 
 
+@routes.get(f"{TOPIC}/timeline", needs.topic("PEEK_MESSAGES"))
 async def timeline(request: Request, path: TopicPath) -> Response:
     """Index, broker time and producer's time of entries that are evenly spread over a topic."""
     points = _number(request, "points", 100, MAX_POINTS)
@@ -306,10 +309,3 @@ def _position(request: Request) -> Position:
 
 
 PARTITIONED = "a partitioned topic has no entries of its own: ask for one of its partitions"
-
-
-ROUTES = (
-    Route("GET", "/", needs.OPEN, None, page),
-    Route("GET", f"{TOPIC}/entries", needs.topic("PEEK_MESSAGES"), None, entries),
-    Route("GET", f"{TOPIC}/timeline", needs.topic("PEEK_MESSAGES"), None, timeline),
-)

@@ -73,17 +73,6 @@ from ..security.permissions import Action
 if TYPE_CHECKING:
     from ..ownership import Cluster
 
-__all__ = [
-    "LOG_START_KIND",
-    "BrokerAccess",
-    "BrokerAdmission",
-    "BrokerCluster",
-    "KafkaLimits",
-    "KafkaServer",
-    "LogStarts",
-    "kafka_options",
-]
-
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)

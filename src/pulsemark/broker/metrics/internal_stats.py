@@ -16,8 +16,6 @@ from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .stats import Pieces, iso_time, ranges_text, segment_size_bytes
 
-__all__ = ["internal_stats", "managed_ledger_info", "stored_index"]
-
 
 def internal_stats(topic: Topic, view: CompactedView | None = None, *, own: bool = False) -> Pieces:
     """Make the answer to GET .../internalStats: ledgers, cursors and the compacted view.

@@ -28,8 +28,6 @@ from .stats import (
     rates_of,
 )
 
-__all__ = ["internal_stats", "partitions_stats", "topic_stats"]
-
 NOTHING_STORED = {
     "msgChunkPublished": False,
     "storageSize": 0,

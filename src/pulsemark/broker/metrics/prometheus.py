@@ -38,8 +38,6 @@ from .topic_rows import (
     row_of,
 )
 
-__all__ = ["CONTENT_TYPE", "current_page", "render"]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 PART_BYTES = 1024 * 1024
@@ -232,6 +230,12 @@ def _broker_families(services: Services) -> Iterator[Family]:
         *kafka_figures(services),
     ):
         yield Family(name, text, [(cluster, value)])
+    bad = {} if services.cluster is None else services.cluster.bad_copies()
+    yield Family(
+        "pulsemark_bookie_bad_copies_total",
+        "Copies of entries that the bookie (label `bookie`) sent damaged or could not read",
+        [(f"{cluster},{labels_of(bookie=name)}", count) for name, count in sorted(bad.items())],
+    )
     for name, text, labels, value in broker_figures(services):
         shown = ",".join(filter(None, (cluster, labels_of(**labels))))
         yield Family(name, text, [(shown, value)])
@@ -301,6 +305,8 @@ def broker_figures(services: Services) -> Iterator[Figure]:
     )
     health = 1 if services.storage.is_healthy else 0
     yield "pulsar_health", "1: well", {**broker, "metric": "broker_health"}, health
+    away = 0 if services.cluster is None else len(services.cluster.problems())
+    yield "pulsemark_workers_away", "Other workers that hang or do not run", {}, away
     version = {"version": SERVER_VERSION, "commit": ""}
     yield "pulsar_version_info", "The broker's version", version, 1
     for metric in _PROCESS.collect():

@@ -30,33 +30,6 @@ from ..subscriptions.subscription import Subscription, is_replicated
 from ..topics.producers import Producer
 from ..topics.topic import Topic
 
-__all__ = [
-    "EVERYTHING",
-    "NOT_DRAINING",
-    "NOT_FILTERED",
-    "NOT_OFFLOADED",
-    "NOT_THROTTLED",
-    "NO_RANGES",
-    "Pieces",
-    "StatsOptions",
-    "bytes_from",
-    "compaction_stats",
-    "consumer_stats",
-    "draining_figures",
-    "draining_hashes",
-    "draining_sums",
-    "iso_time",
-    "publisher_stats",
-    "range_figures",
-    "ranges_text",
-    "rates_of",
-    "segment_size_bytes",
-    "storage_size_bytes",
-    "sum_of_partitions",
-    "topic_stats",
-    "waiting_figures",
-]
-
 Pieces = Generator[object, None, dict[str, Any]]
 """A generator that makes a JSON object in pieces, and returns it."""
 

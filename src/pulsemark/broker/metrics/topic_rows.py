@@ -83,6 +83,12 @@ def compaction_figures(topic: Topic) -> tuple[float, ...] | None:
     )
 
 
+#: What a client's request versions are, from which an operator sees when a newer format is safe.
+KAFKA_SETS = (
+    "pulsemark_kafka_topic_sets_total",
+    "Record sets by version of Produce or Fetch, and whether they were converted",
+)
+
 #: Shown as zero for the cluster while there is no topic, since readiness checks need them.
 COUNTS = ("pulsar_producers_count", "pulsar_consumers_count", "pulsar_subscriptions_count")
 
@@ -320,8 +326,6 @@ T = TypeVar("T", int, float)
 #: The counts of a histogram's buckets, and the sum of its values.
 Buckets: TypeAlias = tuple[list[int], float]
 
-__all__ = ["NamespaceRows", "TopicRow", "families_of_rows", "number_of", "row_of"]
-
 LATENCY_BUCKETS = [
     *(f"le_{limit:g}".replace(".", "_") for limit in WRITE_LATENCY_LIMITS_MS),
     "overflow",
@@ -356,6 +360,8 @@ class TopicRow:
     sizes: Buckets
     #: In the order of COMPACTION_FIGURES; None: the topic was not compacted since it was opened.
     compaction: tuple[float, ...] | None = None
+    #: As `TopicCounters.kafka_sets`.
+    kafka_sets: dict[tuple[str, int, bool], int] = field(default_factory=dict)
     #: The labels of each subscription, and its figures in the order of SUBSCRIPTION_FIGURES.
     subscriptions: list[tuple[str, tuple[float, ...]]] = field(default_factory=list)
     consumers: list[ClientRow] = field(default_factory=list)
@@ -397,6 +403,7 @@ def row_of(
     }
     row.figures = [sums[name] if read is None else read(topic) for name, _, read in TOPIC_FIGURES]
     row.compaction = compaction_figures(topic)
+    row.kafka_sets = dict(topic.counters.kafka_sets)
     return row
 
 
@@ -428,9 +435,11 @@ class NamespaceRows:
             labels = labels_of(cluster=self.cluster, namespace=row.namespace)
             self.rows[row.namespace] = TopicRow(
                 labels, row.namespace, row.figures, row.latency, row.sizes,
-                subscriptions=[(labels, of_subscriptions)],
+                kafka_sets=row.kafka_sets, subscriptions=[(labels, of_subscriptions)],
             )  # fmt: skip
             return
+        for use, sets in row.kafka_sets.items():
+            before.kafka_sets[use] = before.kafka_sets.get(use, 0) + sets
         before.figures = _sums(before.figures, row.figures)
         before.latency = _both(before.latency, row.latency)
         before.sizes = _both(before.sizes, row.sizes)
@@ -464,6 +473,8 @@ def families_of_rows(
             yield Family(name, text, samples)
     for number, (name, text) in enumerate(COMPACTION_FIGURES):
         yield Family(name, text, _compaction_figures(rows, number))
+    if any(row.kafka_sets for row in rows):
+        yield Family(*KAFKA_SETS, _kafka_sets(rows))
     for number, (name, text) in enumerate(SUBSCRIPTION_FIGURES):
         if of_topics or name in OF_NAMESPACES:
             yield Family(name, text, _subscription_figures(rows, number, OF_CONSUMERS.get(name)))
@@ -494,6 +505,17 @@ def _compaction_figures(rows: Sequence[TopicRow], number: int) -> Iterator[tuple
     for row in rows:
         if row.compaction is not None:
             yield row.labels, row.compaction[number]
+
+
+def _kafka_sets(rows: Sequence[TopicRow]) -> Iterator[tuple[str, float]]:
+    for row in rows:
+        for (request, version, is_converted), sets in sorted(row.kafka_sets.items()):
+            shown = labels_of(
+                request=request,
+                version=str(version),
+                handling="converted" if is_converted else "as_is",
+            )
+            yield f"{row.labels},{shown}", sets
 
 
 def _subscription_figures(

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from .policy import Policy
 
-__all__ = ["POLICIES", "read_settings", "shown_settings"]
-
 POLICIES: tuple[Policy, ...] = (
     STAMPS,
     MIRRORS,

@@ -26,20 +26,6 @@ from ...metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
 from ...wire import TopicName
 from .policy import Levels, Place, Policy, PolicyValueError
 
-__all__ = [
-    "EPOCHS",
-    "MIRRORS",
-    "POLICY_NAME",
-    "STAMPS",
-    "InvalidEpochPolicyError",
-    "InvalidPolicyError",
-    "InvalidSourcesError",
-    "MirrorPolicies",
-    "StampPolicy",
-    "check_leader_epochs",
-    "check_sources",
-]
-
 MIRROR_SOURCES = "mirrorSources"
 MAX_SOURCES = 100
 
@@ -66,6 +52,7 @@ def check_sources(value: Any) -> list[str]:
 
 MIRRORS = Policy(
     name=MIRROR_SOURCES,
+    right="MIRROR_SOURCES",
     key=MIRROR_SOURCES,
     what="the clusters from which mirrors may publish",
     read=check_sources,
@@ -105,6 +92,7 @@ def check_leader_epochs(value: Any) -> bool:
 
 EPOCHS = Policy(
     name=LEADER_EPOCHS,
+    right="LEADER_EPOCHS",
     key=LEADER_EPOCHS,
     what="whether a leader epoch begins when a broker takes a topic over",
     read=check_leader_epochs,
@@ -247,6 +235,7 @@ def _read(value: Any) -> Any:
 
 STAMPS = Policy(
     name=POLICY_NAME,
+    right="ENTRY_METADATA",
     key=POLICY_NAME,
     what="the stampers of the entries, and the stamps that consumers get",
     read=_read,

@@ -20,28 +20,6 @@ from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import BrokerError
 
-__all__ = [
-    "INT_MAX",
-    "LONG_MAX",
-    "InvalidValueError",
-    "Levels",
-    "Place",
-    "Policies",
-    "Policy",
-    "PolicyValueError",
-    "UnreadableValueError",
-    "any_of",
-    "boolean",
-    "decimal",
-    "fields",
-    "integer",
-    "long_integer",
-    "names",
-    "not_negative",
-    "number",
-]
-
-
 # Reads the values of policies from JSON, as Pulsar reads them.
 #
 # A number may be text, a fraction is cut off, null is 0, and unknown fields of an object are
@@ -231,6 +209,8 @@ class Policy:
 
     #: Its name in messages, in `pulsemark policies` and in the documentation.
     name: str
+    #: What Pulsar calls the right to read or write it; "": it has routes of its own.
+    right: str = ""
     #: Its name in Pulsar's namespace policies, and in our catalog.
     key: str
     #: What it decides, in one sentence for the documentation.

@@ -47,11 +47,12 @@ if TYPE_CHECKING:
 
 
 def _limit(
-    name: str, key: str, what: str, topic: Place | None, namespace: Place | None = None
+    name: str, key: str, right: str, what: str, topic: Place | None, namespace: Place | None = None
 ) -> Policy:
     """A number with one name in paths and messages, and one in namespace policies and settings."""
     return Policy(
         name=name,
+        right=right,
         key=key,
         what=what,
         read=not_negative(name, f"{name} must be 0 or more"),
@@ -65,18 +66,21 @@ _UNACKED = "maxUnackedNum must be 0 or more"
 MAX_PRODUCERS = _limit(
     "maxProducersPerTopic",
     "max_producers_per_topic",
+    "MAX_PRODUCERS",
     "the most producers of a topic",
     Place("maxProducers", negative="maxProducers must be 0 or more"),
 )
 MAX_CONSUMERS = _limit(
     "maxConsumersPerTopic",
     "max_consumers_per_topic",
+    "MAX_CONSUMERS",
     "the most consumers of a topic",
     Place("maxConsumers", negative="maxConsumers must be 0 or more"),
 )
 MAX_CONSUMERS_PER_SUBSCRIPTION = _limit(
     "maxConsumersPerSubscription",
     "max_consumers_per_subscription",
+    "MAX_CONSUMERS",
     "the most consumers of a subscription",
     Place(
         "maxConsumersPerSubscription",
@@ -88,6 +92,7 @@ MAX_CONSUMERS_PER_SUBSCRIPTION = _limit(
 MAX_SUBSCRIPTIONS = _limit(
     "maxSubscriptionsPerTopic",
     "max_subscriptions_per_topic",
+    "MAX_SUBSCRIPTIONS",
     "the most subscriptions of a topic",
     Place("maxSubscriptionsPerTopic", unset_status=204, shows_applied=False),
     Place("maxSubscriptionsPerTopic", names_policies=True),
@@ -95,6 +100,7 @@ MAX_SUBSCRIPTIONS = _limit(
 MAX_TOPICS = _limit(
     "maxTopicsPerNamespace",
     "max_topics_per_namespace",
+    "MAX_TOPICS",
     "the most topics of a namespace, with each partition",
     None,
     Place("maxTopicsPerNamespace", unset=0, names_policies=True),
@@ -102,12 +108,14 @@ MAX_TOPICS = _limit(
 MAX_UNACKED_PER_CONSUMER = _limit(
     "maxUnackedMessagesPerConsumer",
     "max_unacked_messages_per_consumer",
+    "MAX_UNACKED",
     "the most unacknowledged messages of a consumer that shares its subscription",
     Place("maxUnackedMessagesOnConsumer", negative=_UNACKED, empty="removes"),
 )
 MAX_UNACKED_PER_SUBSCRIPTION = _limit(
     "maxUnackedMessagesPerSubscription",
     "max_unacked_messages_per_subscription",
+    "MAX_UNACKED",
     "the most unacknowledged messages of a shared subscription",
     Place("maxUnackedMessagesOnSubscription", negative=_UNACKED, empty="removes"),
 )
@@ -126,6 +134,7 @@ def _check_size(value: Any, config: BrokerConfig, of_topic: bool) -> None:
 
 MAX_MESSAGE_SIZE = Policy(
     name="maxMessageSize",
+    right="MAX_MESSAGE_SIZE",
     key="max_message_size",
     what="the most bytes of a message, below the broker's own limit; 0: only that limit",
     read=not_negative("maxMessageSize", _SIZE),
@@ -184,6 +193,7 @@ def _default_publish_rate(config: BrokerConfig) -> Any:
 
 PUBLISH_RATE = Policy(
     name="publishRate",
+    right="RATE",
     key="publishMaxMessageRate",
     what="the most messages and bytes that a topic takes in a second; 0 and below: no limit",
     read=fields(
@@ -201,6 +211,7 @@ PUBLISH_RATE = Policy(
 )
 DISPATCH_RATE = Policy(
     name="dispatchRate",
+    right="RATE",
     key="topicDispatchRate",
     what="the most messages and bytes that a topic's subscriptions together get in a period",
     read=read_dispatch_rate,
@@ -216,6 +227,7 @@ DISPATCH_RATE = Policy(
 )
 SUBSCRIPTION_DISPATCH_RATE = Policy(
     name="subscriptionDispatchRate",
+    right="RATE",
     key="subscriptionDispatchRate",
     what="the most messages and bytes that one subscription gets in a period",
     read=read_dispatch_rate,
@@ -233,6 +245,7 @@ SUBSCRIPTION_DISPATCH_RATE = Policy(
 SUBSCRIPTION_RATES = "subscriptionDispatchRates"
 SUBSCRIBE_RATE = Policy(
     name="subscribeRate",
+    right="RATE",
     key="clusterSubscribeRate",
     what="how often one consumer may subscribe in a period; 0 and below: no limit",
     read=fields(
@@ -264,6 +277,7 @@ RATES = (
 
 DEDUPLICATION = Policy(
     name="deduplication",
+    right="DEDUPLICATION",
     key="deduplicationEnabled",
     what="whether messages that a producer sends again are dropped",
     read=lambda value: boolean("deduplication", value),
@@ -273,6 +287,7 @@ DEDUPLICATION = Policy(
 )
 SNAPSHOT_INTERVAL = Policy(
     name="deduplicationSnapshotInterval",
+    right="DEDUPLICATION_SNAPSHOT",
     key="deduplicationSnapshotIntervalSeconds",
     what="after how many seconds the producers' sequence ids are stored; 0: only by entries",
     read=not_negative("deduplicationSnapshotInterval", "interval must be 0 or more"),
@@ -288,6 +303,7 @@ SNAPSHOT_INTERVAL = Policy(
 )
 DELAYED_DELIVERY = Policy(
     name="delayedDelivery",
+    right="DELAYED_DELIVERY",
     key="delayed_delivery_policies",
     what="whether messages wait for their delivery time, and how long at most (0: no limit)",
     read=fields(
@@ -308,6 +324,7 @@ DELAYED_DELIVERY = Policy(
 )
 ENCRYPTION = Policy(
     name="encryptionRequired",
+    right="ENCRYPTION",
     key="encryption_required",
     what="whether only encrypted messages are taken",
     read=lambda value: boolean("encryptionRequired", value),
@@ -376,6 +393,7 @@ def _default_creation(config: BrokerConfig) -> Any:
 
 AUTO_TOPIC_CREATION = Policy(
     name="autoTopicCreation",
+    right="AUTO_TOPIC_CREATION",
     key="autoTopicCreationOverride",
     what="whether a topic is created when a client uses it, and with how many partitions",
     read=_read_auto_topic_creation,
@@ -398,6 +416,7 @@ def _read_auto_subscription_creation(value: Any) -> Any:
 
 AUTO_SUBSCRIPTION_CREATION = Policy(
     name="autoSubscriptionCreation",
+    right="AUTO_SUBSCRIPTION_CREATION",
     key="autoSubscriptionCreationOverride",
     what="whether a durable subscription is created when a client uses it",
     read=_read_auto_subscription_creation,
@@ -422,6 +441,7 @@ def _default_inactive(config: BrokerConfig) -> Any:
 
 INACTIVE_TOPICS = Policy(
     name="inactiveTopicPolicies",
+    right="INACTIVE_TOPIC",
     key="inactive_topic_policies",
     what="when a topic that is not used is deleted",
     read=fields(
@@ -438,6 +458,7 @@ INACTIVE_TOPICS = Policy(
 )
 SUBSCRIPTION_EXPIRATION = Policy(
     name="subscriptionExpirationTime",
+    right="SUBSCRIPTION_EXPIRATION_TIME",
     key="subscription_expiration_time_minutes",
     what="after how many minutes without consumers a subscription is deleted; 0: never",
     read=not_negative(
@@ -464,6 +485,7 @@ def _types(value: list[Any]) -> list[str | None]:
 
 SUBSCRIPTION_TYPES = Policy(
     name="subscriptionTypesEnabled",
+    right="SUBSCRIPTION_AUTH_MODE",
     key="subscription_types_enabled",
     what="the types that subscriptions may have; an empty list: those of the level above",
     read=_read_types,
@@ -604,6 +626,7 @@ def _read_strategy(value: Any) -> str | None:
 
 COMPATIBILITY_STRATEGY = Policy(
     name="schemaCompatibilityStrategy",
+    right="SCHEMA_COMPATIBILITY_STRATEGY",
     key="schema_compatibility_strategy",
     what="which new schemas are compatible with a topic's earlier ones",
     read=_read_strategy,
@@ -620,6 +643,7 @@ COMPATIBILITY_STRATEGY = Policy(
 )
 AUTO_UPDATE_STRATEGY = Policy(
     name="schemaAutoUpdateCompatibilityStrategy",
+    right="SCHEMA_COMPATIBILITY_STRATEGY",
     key="schema_auto_update_compatibility_strategy",
     what="the older form of schemaCompatibilityStrategy, which counts if that is not set",
     read=lambda value: _update_strategy("schemaAutoUpdateCompatibilityStrategy", value),
@@ -635,6 +659,7 @@ AUTO_UPDATE_STRATEGY = Policy(
 )
 ALLOWS_AUTO_UPDATE = Policy(
     name="isAllowAutoUpdateSchema",
+    right="SCHEMA_COMPATIBILITY_STRATEGY",
     key="is_allow_auto_update_schema",
     what="whether producers and consumers may add a schema",
     read=lambda value: boolean("isAllowAutoUpdateSchema", value),
@@ -645,6 +670,7 @@ ALLOWS_AUTO_UPDATE = Policy(
 )
 VALIDATION_ENFORCED = Policy(
     name="schemaValidationEnforced",
+    right="SCHEMA_COMPATIBILITY_STRATEGY",
     key="schema_validation_enforced",
     what="whether producers without a schema are refused on a topic that has one",
     read=lambda value: boolean("schemaValidationEnforced", value),
@@ -722,6 +748,7 @@ def _check_clusters(value: Any, config: BrokerConfig, of_topic: bool) -> None:
 
 REPLICATION = Policy(
     name="replication",
+    right="REPLICATION",
     key="replication_clusters",
     what="the clusters to which a topic is replicated: only this one",
     read=_read_clusters,
@@ -745,6 +772,7 @@ def _auth_mode(value: Any) -> str | None:
 
 AUTH_MODE = Policy(
     name="subscriptionAuthMode",
+    right="SUBSCRIPTION_AUTH_MODE",
     key="subscription_auth_mode",
     what="whether a subscription's name must begin with the role",
     read=_auth_mode,
@@ -828,6 +856,7 @@ def _default_retention(config: BrokerConfig) -> Any:
 
 RETENTION = Policy(
     name="retention",
+    right="RETENTION",
     key="retention_policies",
     what="how long, and how many bytes of, acknowledged messages are kept",
     read=_read_retention,
@@ -837,6 +866,7 @@ RETENTION = Policy(
 )
 MESSAGE_TTL = Policy(
     name="messageTTL",
+    right="TTL",
     key="message_ttl_in_seconds",
     what="after how many seconds unacknowledged messages expire; 0: never",
     read=not_negative("messageTTL", "Invalid value for message TTL"),
@@ -846,6 +876,7 @@ MESSAGE_TTL = Policy(
 )
 COMPACTION_THRESHOLD = Policy(
     name="compactionThreshold",
+    right="COMPACTION",
     key="compaction_threshold",
     what="after how many new bytes a topic is compacted; 0: only on request",
     read=not_negative("compactionThreshold", "Invalid value for compactionThreshold", LONG_MAX),

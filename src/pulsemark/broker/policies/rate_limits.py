@@ -18,15 +18,6 @@ from typing import Any, Protocol
 
 from ...metadata import Clock
 
-__all__ = [
-    "DispatchLimit",
-    "PublishLimit",
-    "Throttled",
-    "TokenBucket",
-    "dispatch_limit",
-    "publish_limit",
-]
-
 CHECK_S = 0.1
 SHORTEST_S = 0.001
 

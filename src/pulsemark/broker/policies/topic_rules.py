@@ -35,8 +35,6 @@ from .pulsar_policies import (
     TYPES,
 )
 
-__all__ = ["NO_RULES", "RULED", "TopicRules", "rules_of"]
-
 UNLIMITED = 2**31 - 1
 #: What a standalone Pulsar shows of a topic without a quota.
 STANDALONE_BYTES = 10 * 1024**3

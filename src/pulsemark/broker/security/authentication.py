@@ -36,23 +36,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 from ...proto.pulsar_api_pb2 import AuthMethod, CommandConnect
 from ..configuration.security_config import SecurityConfig
 
-__all__ = [
-    "ANONYMOUS",
-    "UNAUTHENTICATED",
-    "Authenticated",
-    "AuthenticationFailed",
-    "Authenticator",
-    "Credentials",
-    "Identity",
-    "InvalidRoles",
-    "PeerCertificate",
-    "Principal",
-    "Provider",
-    "check_roles",
-    "identify",
-    "method_of",
-]
-
 T = TypeVar("T")
 
 #: The method in `Authenticated` of a client with the anonymous role.

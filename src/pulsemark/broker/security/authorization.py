@@ -32,8 +32,6 @@ from .authentication import Principal
 from .needs import LOOKUPS, READS, Need, Scope
 from .permissions import AUTH_MODE, NAMESPACE, SUBSCRIPTION, TOPIC, Action, holds, part_of
 
-__all__ = ["AuthorizationProvider", "Authorizer", "Policies", "Target"]
-
 log = logging.getLogger(__name__)
 
 #: Operations on a namespace that need an action in it: at least one of these.

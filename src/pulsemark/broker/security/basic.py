@@ -23,8 +23,6 @@ from ..errors import ConfigError
 from .authentication import Authenticated, AuthenticationFailed, PeerCertificate
 from .token import read_source
 
-__all__ = ["BasicProvider"]
-
 MAX_CREDENTIALS_BYTES = 4 * 1024
 MAX_REMEMBERED = 10_000
 BASIC = "basic "

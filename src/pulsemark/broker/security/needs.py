@@ -29,21 +29,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = [
-    "LOOKUPS",
-    "READS",
-    "Need",
-    "Scope",
-    "broker",
-    "cluster",
-    "namespace",
-    "namespace_policy",
-    "tenant",
-    "tenant_admin",
-    "topic",
-    "topic_policy",
-]
-
 #: Operations on a topic for roles that may produce or consume.
 LOOKUPS = frozenset({"LOOKUP", "GET_STATS", "GET_METADATA"})
 #: Operations on a topic for roles that may consume.

@@ -23,25 +23,6 @@ from typing import Any
 
 from ..errors import BrokerError
 
-__all__ = [
-    "AUTH_MODE",
-    "AUTH_POLICIES",
-    "Action",
-    "InvalidPermissionError",
-    "check_actions",
-    "check_auth_policies",
-    "check_role",
-    "check_roles",
-    "forget_topic",
-    "grant_namespace",
-    "grant_subscription",
-    "grant_topic",
-    "holds",
-    "of_topic",
-    "part_of",
-    "revoke_subscription",
-]
-
 AUTH_POLICIES = "auth_policies"
 AUTH_MODE = "subscription_auth_mode"
 NAMESPACE, TOPIC, SUBSCRIPTION = "namespace_auth", "destination_auth", "subscription_auth_roles"

@@ -36,13 +36,6 @@ from .authentication import (
 )
 from .authorization import AuthorizationProvider
 
-__all__ = [
-    "CertificateProvider",
-    "authentication_plugin",
-    "authorization_plugin",
-    "make_authenticator",
-]
-
 
 def authentication_plugin(
     name: str, known: tuple[str, ...], config: SecurityConfig, now_ms: Callable[[], int]

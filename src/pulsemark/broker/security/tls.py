@@ -26,8 +26,6 @@ from pathlib import Path
 from ..configuration.security_config import SecurityConfig
 from ..errors import ConfigError
 
-__all__ = ["RenewedContext", "look_at_files", "make_context", "make_http_context"]
-
 log = logging.getLogger(__name__)
 
 VERSIONS = {

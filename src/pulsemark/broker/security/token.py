@@ -39,8 +39,6 @@ from ..configuration.security_config import SecurityConfig
 from ..errors import ConfigError
 from .authentication import Authenticated, AuthenticationFailed, PeerCertificate
 
-__all__ = ["TokenProvider", "load_public_key", "read_source"]
-
 MAX_TOKEN_BYTES = 16 * 1024
 MIN_RSA_BITS = 2048
 #: The algorithms of secrets, with the shortest secret in bytes.

@@ -52,18 +52,6 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 
-__all__ = [
-    "CLOSED_AT_ONCE",
-    "Consumer",
-    "ConsumerConnection",
-    "FailoverRing",
-    "Rank",
-    "RankedConsumers",
-    "ReadyRing",
-    "closing",
-]
-
-
 #: The types whose messages name the consumer's epoch.
 EPOCH_TYPES = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
 

@@ -22,8 +22,6 @@ from ...ledger import Position
 from ...ledger.cursors.position_ranges import PositionRanges
 from ...metadata import Buffer, Clock, MessageFormatError, read_message_metadata
 
-__all__ = ["DelayedEntries", "DelayedTotal", "deliver_at_ms", "may_have_field"]
-
 #: The tag of MessageMetadata.deliver_at_time (field 19, varint). A header without these bytes
 #: does not have the field, and need not be parsed.
 DELIVER_AT_TAG = b"\x98\x01"

@@ -47,8 +47,6 @@ from .sticky_keys import StickyRanges, sticky_hash
 if TYPE_CHECKING:
     from .subscription import Subscription
 
-__all__ = ["Dispatcher", "SingleActiveDispatcher"]
-
 log = logging.getLogger(__name__)
 
 MAX_ENTRIES_PER_READ = 200

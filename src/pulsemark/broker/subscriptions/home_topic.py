@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .kafka_entries import Conversions
     from .subscription import Subscription
 
-__all__ = ["HomeTopic"]
-
 
 class HomeTopic(Protocol):
     """The topic of a subscription; `topics.topic.Topic` is one."""

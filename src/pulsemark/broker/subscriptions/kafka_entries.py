@@ -31,8 +31,6 @@ from ...metadata import BrokerEntryMetadata, PrefixError, peek
 if TYPE_CHECKING:
     from .home_topic import HomeTopic
 
-__all__ = ["BeingConvertedError", "Conversions", "ReadableLog", "Waiting", "read_entries"]
-
 log = logging.getLogger(__name__)
 
 _ZEROS = bytes(4)

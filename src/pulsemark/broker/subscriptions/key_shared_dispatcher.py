@@ -30,8 +30,6 @@ from .waiting_entries import ANY, WaitingSlots
 if TYPE_CHECKING:
     from .subscription import Subscription
 
-__all__ = ["KeySharedDispatcher"]
-
 LOOK_AHEAD_ENTRIES = 2_000
 READ_ENTRIES = 100
 #: Slots that are offered to their new consumers in one turn, after consumers came or left.

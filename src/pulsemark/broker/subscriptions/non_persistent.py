@@ -35,8 +35,6 @@ from .subscription import Subscription
 if TYPE_CHECKING:
     from .home_topic import HomeTopic
 
-__all__ = ["NonPersistentSubscription"]
-
 SubType = CommandSubscribe.SubType
 SINGLE = (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
 #: Batches of which it is remembered, for each consumer, what they took of its permits.

@@ -54,16 +54,6 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 
-__all__ = [
-    "SeekTarget",
-    "batch_size_of",
-    "count_open",
-    "messages_in",
-    "position_of",
-    "reset_subscription",
-    "shown_mark_delete",
-]
-
 RunBlocking = Callable[..., Awaitable[Any]]
 
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 
-__all__ = ["MAX_WAITING_CHUNKS", "Chunk", "ChunkedMessages", "SharedDispatcher", "chunk_of"]
-
 #: Entries that one consumer gets before the next consumer gets some.
 ROUND_ROBIN_ENTRIES = 20
 

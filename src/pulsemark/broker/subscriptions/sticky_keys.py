@@ -36,20 +36,6 @@ from ..errors import RefusedError
 if TYPE_CHECKING:
     from .consumer import Consumer
 
-__all__ = [
-    "SLOTS",
-    "AutoSplit",
-    "AutoSplitRanges",
-    "Selector",
-    "SlotSet",
-    "StickyRanges",
-    "check_key_shared_meta",
-    "different_type",
-    "murmur3_32",
-    "selector_for",
-    "sticky_hash",
-]
-
 SLOTS = 65_536
 #: Bits of one word of a `SlotSet`.
 WORD_BITS = 256

@@ -43,18 +43,6 @@ if TYPE_CHECKING:
     from ...ledger import Commit
     from .home_topic import HomeTopic
 
-__all__ = [
-    "REPLICATED_PROPERTY",
-    "DispatchRates",
-    "Subscription",
-    "is_replicated",
-    "mark_if_asked",
-    "mark_replicated",
-    "redeliver_pieces",
-    "tell_if_ended",
-    "telling",
-]
-
 SubType = CommandSubscribe.SubType
 Persisted = Callable[[BaseException | None], None]
 

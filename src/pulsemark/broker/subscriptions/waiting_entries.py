@@ -22,8 +22,6 @@ from heapq import heapify, heappop, heappush
 from ...ledger import Position
 from .consumer import Consumer
 
-__all__ = ["ANY", "Queue", "WaitingEntries", "WaitingSlots"]
-
 Queue = Consumer | int | None
 """A queue's name: a consumer or a slot; None (`ANY`) is the queue for any consumer."""
 

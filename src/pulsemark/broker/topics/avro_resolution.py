@@ -20,8 +20,6 @@ from avro.schema import EnumSchema, FixedSchema, RecordSchema, Schema
 
 from .schema_definitions import Steps
 
-__all__ = ["Resolution"]
-
 
 class Resolution(ReaderWriterCompatibilityChecker):  # type: ignore[misc, unused-ignore]
     """One comparison. Records need not have the same name, and enums not the same symbols."""

@@ -27,8 +27,6 @@ from ...ledger.errors import ChangedElsewhereError
 from ..cooperative import Background
 from ..storage import Storage
 
-__all__ = ["CatalogWriter", "Change"]
-
 T = TypeVar("T")
 
 PAUSE_S = 0.005

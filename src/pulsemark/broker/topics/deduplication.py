@@ -47,16 +47,6 @@ from ...wire import to_signed
 from ..errors import RefusedError
 from .producers import NAME_SIZE_MAX_BYTES
 
-__all__ = [
-    "SNAPSHOT_KIND",
-    "Deduplication",
-    "DuplicateMessageError",
-    "Snapshot",
-    "UncertainError",
-    "recovered",
-    "trim_all",
-]
-
 SNAPSHOT_KIND = "deduplication"
 UNCERTAIN = "Cannot determine whether the message is a duplicate at this time"
 NONE = -1

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from .registry import Topics
     from .topic import Topic
 
-__all__ = ["KAFKA_POLICY", "EntryFormats", "policies_of", "set_entry_format"]
-
 KAFKA_POLICY = "kafka"
 TOMBSTONE_STAGE = "pulsemark.tombstone.stage"
 #: A topic with the cleanup policy "compact" is compacted after so many new bytes.

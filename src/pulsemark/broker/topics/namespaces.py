@@ -16,8 +16,6 @@ from ...wire import check_namespace_or_older, is_older_namespace
 from ..errors import RefusedError
 from .catalog_writer import CatalogWriter
 
-__all__ = ["Namespaces", "Settings"]
-
 Settings = dict[str, Any]
 
 DEFAULT_TENANT = "public"

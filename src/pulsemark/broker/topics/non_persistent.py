@@ -32,8 +32,6 @@ from .topic_names import TopicNames
 if TYPE_CHECKING:
     from .partitioned_topics import PartitionedTopics
 
-__all__ = ["NOWHERE", "NonPersistentTopic", "NonPersistentTopics"]
-
 #: The place of every message.
 NOWHERE = Position(0, 0)
 

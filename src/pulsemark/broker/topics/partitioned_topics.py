@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from .registry import Topics
 
 
-__all__ = ["PartitionedTopics", "finish_deletions", "is_owned", "open_all", "share_subscriptions"]
-
 RETIRED_KIND = "deleted-partitioned-topic"
 REMEMBERED_MAX = 10_000
 

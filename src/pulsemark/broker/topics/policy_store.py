@@ -63,16 +63,6 @@ if TYPE_CHECKING:
     from .topic_names import TopicNames
 
 
-__all__ = [
-    "TOPIC_POLICY_KIND",
-    "Admission",
-    "Concerns",
-    "PolicyStore",
-    "RuleKeeping",
-    "StampPolicies",
-    "stored_policies",
-]
-
 log = logging.getLogger(__name__)
 
 TOPIC_POLICY_KIND = "topic-policy"

@@ -64,17 +64,6 @@ if TYPE_CHECKING:
     from ..memory import Reservation
 
 
-__all__ = [
-    "CLAIMED_EPOCH_MAX",
-    "NAME_SIZE_MAX_BYTES",
-    "DuplicateError",
-    "Mirror",
-    "Producer",
-    "ProducerConnection",
-    "TopicProducers",
-]
-
-
 log = logging.getLogger(__name__)
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from .topic import Topic
 
 
-__all__ = ["TOPIC_KIND", "Refreshing", "unload"]
-
 log = logging.getLogger(__name__)
 
 TOPIC_KIND = "topic"

@@ -61,15 +61,6 @@ from .topic import Topic
 from .topic_marks import LeaderEpochs, TopicMarks, leader_name
 from .topic_names import NameLocks, TopicNames, invalid_name
 
-__all__ = [
-    "Additions",
-    "Topics",
-    "check_room",
-    "creates",
-    "is_beyond_partitions",
-    "partitions_created",
-]
-
 log = logging.getLogger(__name__)
 
 RunBlocking = Callable[..., Awaitable[Any]]

@@ -59,28 +59,6 @@ if TYPE_CHECKING:
     from avro.schema import Schema as AvroSchema
 
 
-__all__ = [
-    "ALWAYS_COMPATIBLE",
-    "AVRO_KINDS",
-    "CLIENT_SIDE",
-    "KEY_VALUE",
-    "NATIVE",
-    "AvroDefinition",
-    "Parts",
-    "Steps",
-    "TooManyStepsError",
-    "check_compatible",
-    "check_consumer",
-    "check_reads",
-    "check_schema_data",
-    "kind_of",
-    "parse_kind",
-    "parts_of",
-    "root_message",
-    "shown_data",
-    "stored_data",
-]
-
 #: Nested JSON values of a definition.
 MAX_DEPTH = 100
 #: JSON values of a definition.

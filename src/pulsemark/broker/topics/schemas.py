@@ -47,16 +47,6 @@ from .schema_definitions import (
 )
 from .topic import Topic
 
-__all__ = [
-    "FACTS_KIND",
-    "STORED_KINDS",
-    "SchemaRules",
-    "SchemaVersion",
-    "Schemas",
-    "schema_id",
-    "version_bytes",
-]
-
 #: Memory of a schema without its definition, rounded up.
 SCHEMA_BYTES = 1024
 #: A definition that is larger is refused: it would be read while nothing else runs.

@@ -50,9 +50,6 @@ from .deduplication import Deduplication
 from .policy_store import Admission
 from .producers import TopicProducers
 
-__all__ = ["SubscribeLimits", "Topic", "TopicInUseError"]
-
-
 log = logging.getLogger(__name__)
 
 #: Consumers whose subscribing is counted for a topic; those that subscribed last are kept.

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from .topic_names import TopicNames
 
 
-__all__ = ["LeaderEpochs", "TopicMarks", "leader_name"]
-
 log = logging.getLogger(__name__)
 
 EPOCH_KIND = "topic-epoch"

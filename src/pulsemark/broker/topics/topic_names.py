@@ -21,8 +21,6 @@ from ...wire.topic_name import is_entity_name
 from ..errors import RefusedError
 from .topic_watchers import TopicWatchers
 
-__all__ = ["NameLocks", "TopicNames", "invalid_name"]
-
 DOMAINS = ("persistent", "non-persistent")
 
 

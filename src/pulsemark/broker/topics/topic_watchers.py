@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from ..memory import Reservation
     from .topic_names import TopicNames
 
-__all__ = [
-    "NAMES_AT_ONCE",
-    "TopicWatcher",
-    "TopicWatchers",
-    "compile_if_safe",
-    "matches",
-    "matching",
-    "topics_hash",
-    "without_domain",
-]
-
 #: Names that are filtered in one piece.
 NAMES_AT_ONCE = 200
 PATTERN_SIZE_MAX_BYTES = 256

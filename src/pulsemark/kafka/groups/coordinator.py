@@ -27,8 +27,6 @@ from ..ports import ClusterPort, KafkaOptions, Ports
 from .group import Clock, Group, Joining, JoinResult, Member, Rebalancing, State, SyncResult
 from .offsets import Offsets
 
-__all__ = ["Coordination", "Coordinator"]
-
 log = logging.getLogger(__name__)
 
 #: Assignment strategies that one member may offer; clients offer one to four. Each join compares

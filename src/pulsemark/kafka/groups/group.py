@@ -23,17 +23,6 @@ from typing import Protocol
 from ..deadlines import Deadline
 from ..errors import Code
 
-__all__ = [
-    "Clock",
-    "Group",
-    "JoinResult",
-    "Joining",
-    "Member",
-    "Rebalancing",
-    "State",
-    "SyncResult",
-]
-
 Protocols = tuple[tuple[str, bytes], ...]
 """What a member can take part in: names with the member's metadata, the preferred one first."""
 OVERHEAD_BYTES = 1_000

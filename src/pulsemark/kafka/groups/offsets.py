@@ -25,8 +25,6 @@ from typing import Any, NamedTuple
 from ...ledger import Appended, CorruptEntryError, Entry, LedgerError, ManagedLedger, Position
 from ..errors import Code, KafkaError
 
-__all__ = ["Committed", "Offsets", "Partition"]
-
 log = logging.getLogger(__name__)
 
 #: The log is rewritten once it has so many entries more than there are offsets.

@@ -28,8 +28,6 @@ from ..sasl import (
     parse_claim,
 )
 
-__all__ = ["HANDLERS"]
-
 log = logging.getLogger(__name__)
 
 _SIZE = struct.Struct(">i")

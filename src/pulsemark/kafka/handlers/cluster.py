@@ -49,8 +49,6 @@ from ..ports import NO_NODE, Node, reachable
 from ..protocol import API_VERSIONS, APIS, HIGHEST_FOR, Request
 from ..topic_settings import is_name
 
-__all__ = ["HANDLERS"]
-
 log = logging.getLogger(__name__)
 
 BROKERS, CONTROLLERS = 1, 2

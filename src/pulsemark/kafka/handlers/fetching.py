@@ -33,8 +33,6 @@ from ..protocol import RECORDS_MARK, Request
 from ..reading import Asked, PartitionsReader, Read, ShownEntries
 from ..records import max_magic_of
 
-__all__ = ["AT_ONCE_PARTITIONS", "HANDLERS", "FetchWork"]
-
 log = logging.getLogger(__name__)
 
 INT_MAX = 2**31 - 1
@@ -246,6 +244,7 @@ class FetchWork:
     ) -> None:
         self._session = session
         endpoint = session.endpoint
+        self._version = version
         self._shown = ShownEntries(endpoint.figures, endpoint.conversions, max_magic_of(version))
         self.asked = asked
         limit_bytes = min(max_bytes, session.options.max_fetch_bytes)
@@ -372,6 +371,7 @@ class FetchWork:
         self._stop_waiting()
         now_s = self._session.endpoint.deadlines.now_s()
         self._session.unsent_records.answered(self.asked, reads, now_s)
+        self._count(reads)
         work = None
         try:
             work = self._answer(reads)
@@ -380,6 +380,14 @@ class FetchWork:
                 self._reader.release()
         if work is not None:
             self._start(work).add_done_callback(lambda _: self._reader.release())
+
+    def _count(self, reads: list[Read]) -> None:
+        """Count the sets of an answer, by topic and by this request's version."""
+        count = self._session.endpoint.figures.fetched
+        for asked, read in zip(self.asked, reads, strict=True):
+            if read.parts and asked.partition is not None:
+                counters = asked.partition.opened.counters
+                count(counters, self._version, read.stored_sets, read.converted_sets)
 
     def give_up(self) -> None:
         """The connection is lost: stop."""

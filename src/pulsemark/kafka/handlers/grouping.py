@@ -34,8 +34,6 @@ from ..groups.group import Group, Joining, JoinResult, State, SyncResult
 from ..groups.offsets import Committed, Partition
 from ..protocol import Request
 
-__all__ = ["HANDLERS"]
-
 CLASSIC = "classic"
 """The only type of group: that of JoinGroup, not that of KIP-848."""
 #: With more members in a LeaveGroup, they leave in turns.

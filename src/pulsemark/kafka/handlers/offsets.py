@@ -21,8 +21,6 @@ from ..errors import Code, KafkaError
 from ..partitions import KafkaPartition, shown_epoch
 from ..protocol import Request
 
-__all__ = ["HANDLERS"]
-
 LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 #: The lowest version in which each may be asked for.
 SPECIAL_TIMES = {

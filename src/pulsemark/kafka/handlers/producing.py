@@ -41,8 +41,6 @@ from ..records import (
 from ..records.layout import LEAST_SIZE_BYTES, LOG_OVERHEAD_BYTES
 from ..topic_settings import is_name
 
-__all__ = ["AT_ONCE_PARTS", "HANDLERS", "Part", "Publish"]
-
 log = logging.getLogger(__name__)
 
 ACKS = (-1, 0, 1)
@@ -435,8 +433,7 @@ class Publish:
         )
         self.throttle_ms = max(self.throttle_ms, throttle_ms)
         figures = self._endpoint.figures
-        figures.sets_in += 1
-        figures.sets_in_place += produced.in_place
+        figures.produced(partition.opened.counters, self._version, in_place=produced.in_place)
         figures.add(produced.work)
         part.base_offset = appended.index - produced.message_count + 1
         if part.rules is not None and part.rules.log_append_time:

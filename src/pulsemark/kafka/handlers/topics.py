@@ -25,8 +25,6 @@ from ..errors import MESSAGE_LENGTH, Code, KafkaError
 from ..protocol import Request
 from ..topic_settings import CLEANUP_POLICY, SETTINGS, Setting, check_settings, is_name
 
-__all__ = ["HANDLERS"]
-
 TOPIC, BROKER = 2, 4
 OF_TOPIC, STATIC, DEFAULT = 1, 4, 5
 SET, DELETE, APPEND, SUBTRACT = range(4)

@@ -7,10 +7,10 @@ never given twice, neither to us nor to another application with ledgers at the 
 from __future__ import annotations
 
 import asyncio
-import time
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ...coordination import (
     ConnectionLossError,
@@ -31,6 +31,8 @@ _PAUSE_S = 0.2
 _LIMIT_S = 30.0
 WAIT_S = 1.0
 """So long may a topic that needs an id hold up others, once, while ZooKeeper does not answer."""
+_LOOKS = 10
+"""The loop looks so often at the time within `WAIT_S`."""
 
 
 class LedgerIds:
@@ -90,7 +92,8 @@ class IdsAhead:
         self._root = root
         self._count = 0
         self._ahead: Future[int] | None = None
-        self._until_s = 0.0
+        self._late: Future[None] = Future()
+        """Done when the ids that were asked for may not be waited for any longer."""
 
     def reserve(self, count: int) -> int:
         """The first of ``count`` ids. One thread at a time.
@@ -98,20 +101,32 @@ class IdsAhead:
         Raises CatalogError, at once if ZooKeeper was asked long ago and has not answered.
         """
         ahead = self._ahead
-        if ahead is None or self._count != count:
+        # An error of some earlier time says nothing about now.
+        if ahead is None or self._count != count or (ahead.done() and ahead.exception()):
             ahead = self._ask(count)
-        try:
-            first = ahead.result(max(0.0, self._until_s - time.monotonic()))
-        except TimeoutError as error:
-            reason = "no new ledger ids yet: ZooKeeper does not answer"
-            raise CatalogError(self._root, reason) from error
-        except CatalogError:
-            self._ask(count)
-            raise
+        either: list[Future[Any]] = [ahead, self._late]
+        wait(either, return_when=FIRST_COMPLETED)
+        if not ahead.done():
+            raise CatalogError(self._root, "no new ledger ids yet: ZooKeeper does not answer")
+        first = ahead.result()
         self._ask(count)
         return first
 
     def _ask(self, count: int) -> Future[int]:
-        self._count, self._until_s = count, time.monotonic() + WAIT_S
-        self._ahead = self._thread.begin(self._ids.reserve(count))
+        self._count, self._late = count, Future()
+        self._ahead = self._thread.begin(self._reserve(count, self._late))
         return self._ahead
+
+    async def _reserve(self, count: int, late: Future[None]) -> int:
+        counting = asyncio.create_task(_count_looks(late))
+        try:
+            return await self._ids.reserve(count)
+        finally:
+            counting.cancel()
+
+
+async def _count_looks(late: Future[None]) -> None:
+    """Counts looks, not time: an answer that came while this process was paused is read first."""
+    for _ in range(_LOOKS):
+        await asyncio.sleep(WAIT_S / _LOOKS)
+    late.set_result(None)

@@ -33,16 +33,6 @@ from ...metadata import (
 from ..commit.batch import ROW_FIELDS, Group
 from ..entry import HEAD, KINDS, LAST_KIND, EntryKind
 
-__all__ = [
-    "BadEntryError",
-    "Facts",
-    "as_given",
-    "own_facts",
-    "payload_of",
-    "payloads",
-    "read_facts",
-]
-
 _FACTS = struct.Struct(">BIQQq")
 _FACTS_TAG = b"\xca\x07" + bytes([_FACTS.size])
 _FACTS_SIZE = len(_FACTS_TAG) + _FACTS.size

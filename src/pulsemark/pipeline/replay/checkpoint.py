@@ -23,8 +23,6 @@ from ..errors import OptionError
 from ..job_files import run_lock, write_durably
 from ..marks import Mark
 
-__all__ = ["Checkpoint", "Part", "Progress", "ReplayPlan"]
-
 VERSION = 1
 _PLAN = "plan.json"
 

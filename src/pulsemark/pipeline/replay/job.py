@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from ...ledger import TopicLog
 
 
-__all__ = ["ReplayResult", "TopicResult", "replay"]
-
-
 @dataclass(frozen=True, slots=True)
 class TopicResult:
     """What was replayed of one topic, in this run and in those before it."""
@@ -219,6 +216,7 @@ def replayed(
     place: Checkpoint,
     options: ReplayOptions,
 ) -> ReplayResult:
+    """What the parts of a plan published, and how far each has come."""
     progress = {n: place.progress(n, part) for n, part in enumerate(plan.parts)}
     if left:
         tasks = divided(left, spark.sparkContext.defaultParallelism)

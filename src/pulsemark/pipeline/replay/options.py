@@ -28,17 +28,6 @@ from ...metadata.partition_names import partition_name, partition_of
 from ..errors import OptionError
 from ..options import full_topic_name
 
-__all__ = [
-    "ReplayFunction",
-    "ReplayMessage",
-    "ReplayOptions",
-    "load_function",
-    "name_of",
-    "packed",
-    "target_topic_of",
-    "unpacked",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:

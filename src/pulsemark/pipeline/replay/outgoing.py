@@ -28,8 +28,6 @@ from ..sink import Batch, Message
 from ..tasks import Continuity
 from .options import ReplayFunction, ReplayMessage
 
-__all__ = ["Outgoing", "mapped_entries", "untouched_entries"]
-
 _COLUMNS = (
     *("value", "__key", "__messageProperties", "__eventTime", "__publishTime"),
     *("__brokerPublishTime", "__index", "__ledgerId", "__entryId", "__encrypted", "__chunkUuid"),

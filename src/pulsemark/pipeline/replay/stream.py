@@ -66,8 +66,6 @@ from .checkpoint import Checkpoint, Part, Progress
 from .options import ReplayFunction, ReplayOptions, service_of, unpacked
 from .outgoing import Outgoing, mapped_entries, untouched_entries
 
-__all__ = ["COME_AGAIN", "Paces", "PartReplay", "SchemaCarrier", "TargetTopic"]
-
 SAVE_S = 1.0
 """How often the progress is stored."""
 BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 5.0

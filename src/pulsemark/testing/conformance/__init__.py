@@ -6,20 +6,20 @@
     class TestMyEngine(LedgerStoreConformance):
         @pytest.fixture
         def make_engine(self, tmp_path):
-            return lambda options: MyEngine(tmp_path, options)     # an `Engine`, see `engines`
+            return lambda options: MyEngine(tmp_path, options)     # an `Engine`, see `base`
 
 pytest collects the claims as tests of the class. One of them is a model: hypothesis plays random
 histories with failures and lost owners. Needs pytest and hypothesis.
 """
 
 from .appending import Appending
-from .engines import Engine, FileEngine, MakeEngine, MemoryEngine
+from .base import Engine, MakeEngine
 from .model import Modelled
 from .owning import Owning
 from .removing import Removing
 from .subscribing import Subscribing
 
-__all__ = ["Engine", "FileEngine", "LedgerStoreConformance", "MakeEngine", "MemoryEngine"]
+__all__ = ["Engine", "LedgerStoreConformance", "MakeEngine"]
 
 
 class LedgerStoreConformance(Appending, Owning, Removing, Subscribing, Modelled):

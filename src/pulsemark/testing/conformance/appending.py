@@ -28,6 +28,7 @@ from .base import (
     OTHER,
     SMALL,
     TOPIC,
+    Engine,
     EngineTests,
     bodies_of,
     check_chain,
@@ -37,7 +38,6 @@ from .base import (
     heads_of,
     stamped,
 )
-from .engines import Engine
 
 
 class Appending(EngineTests):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import pytest
 
 from ...ledger import EARLIEST, Entry, ManagedLedger, Position, StoreOptions, TopicLog
 from ...ledger.entry import RecordHead
+from ...ledger.topic_store import TopicStore
 from ...metadata import StamperChain
-from .engines import Engine, MakeEngine
+from ..clock import SettableClock
 
 TOPIC = "persistent://public/default/orders"
 OTHER = "persistent://public/default/parcels"
@@ -113,3 +116,34 @@ def check_chain(log: TopicLog) -> None:
         assert entry.append_time_ms >= time_ms
         index, time_ms, position = entry.index + 1, entry.append_time_ms, entry.position
     assert log.next_index == index
+
+
+class Engine(Protocol):
+    """An engine with its stored data, which stays over the lives of several stores."""
+
+    clock: SettableClock
+    """The clock of every store that is opened."""
+
+    def open(self, *, threaded: bool = True) -> TopicStore:
+        """A new owner opens a store on what is kept, once the one before was closed or killed."""
+        ...
+
+    def kill(self) -> None:
+        """End the owner as a crash does: pending entries may be lost."""
+        ...
+
+    def take_over(self) -> TopicStore | None:
+        """Open a store while another owner has one open; None: the engine refuses that."""
+        ...
+
+    def failing(self) -> AbstractContextManager[None]:
+        """In this context, writes of entries fail in the open store."""
+        ...
+
+    def end(self) -> None:
+        """End all open stores, and remove the stored data."""
+        ...
+
+
+MakeEngine = Callable[[StoreOptions], Engine]
+"""Makes an engine that keeps nothing yet."""

@@ -20,8 +20,17 @@ from ...ledger import LedgerError, ManagedLedger
 from ...ledger.topic_store import TopicStore
 from ...metadata import StamperChain
 from ..store_model import StoreModel, TopicModel
-from .base import OTHER, SMALL, STAMPED, TOPIC, EngineTests, check_chain, entries_of
-from .engines import Engine, MakeEngine
+from .base import (
+    OTHER,
+    SMALL,
+    STAMPED,
+    TOPIC,
+    Engine,
+    EngineTests,
+    MakeEngine,
+    check_chain,
+    entries_of,
+)
 
 STEPS = 30
 EXAMPLES = 25

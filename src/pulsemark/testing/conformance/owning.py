@@ -18,7 +18,9 @@ from .base import (
     OTHER,
     SMALL,
     TOPIC,
+    Engine,
     EngineTests,
+    MakeEngine,
     bodies_of,
     check_chain,
     entries_of,
@@ -26,7 +28,6 @@ from .base import (
     filled,
     stamped,
 )
-from .engines import Engine, MakeEngine
 
 
 class Owning(EngineTests):

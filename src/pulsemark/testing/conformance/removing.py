@@ -6,8 +6,17 @@ import pytest
 
 from ...ledger import EARLIEST, LATEST, Position, StoreClosedError, TopicNotFoundError
 from ...ledger.retention import apply_retention, expire_position
-from .base import OTHER, TOPIC, EngineTests, check_chain, entries_of, facts_of, filled, stamped
-from .engines import Engine
+from .base import (
+    OTHER,
+    TOPIC,
+    Engine,
+    EngineTests,
+    check_chain,
+    entries_of,
+    facts_of,
+    filled,
+    stamped,
+)
 
 
 class Removing(EngineTests):

@@ -12,8 +12,7 @@ from ...compaction.current_view import compacted_log
 from ...finder import Finder, IndexOutOfRangeError, SearchMethod
 from ...ledger import EARLIEST, LATEST, InvalidCursorError, ManagedLedger
 from ..raw_messages import unbatched_message
-from .base import TOPIC, EngineTests, entries_of, filled, stamped
-from .engines import Engine
+from .base import TOPIC, Engine, EngineTests, entries_of, filled, stamped
 
 
 class Subscribing(EngineTests):

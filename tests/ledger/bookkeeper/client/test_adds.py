@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pulsemark.ledger.bookkeeper.client.adds import AddEncoder
 from pulsemark.metadata import Buffer
 from pulsemark.proto.bookkeeper_wire_pb2 import Request
-from pulsemark.testing.bookkeeper.fake_bookie import FakeBookie
+from tests.support.fake_bookie import FakeBookie
 
 KEY = b"k" * 20
 

@@ -26,7 +26,7 @@ from pulsemark.ledger.bookkeeper.client.errors import (
 from pulsemark.ledger.bookkeeper.client.frames import read_request
 from pulsemark.ledger.bookkeeper.client.options import ClientOptions
 from pulsemark.proto.bookkeeper_wire_pb2 import Request, Response
-from pulsemark.testing.bookkeeper.fake_bookie import FakeBookie
+from tests.support.fake_bookie import FakeBookie
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OPTIONS = ClientOptions(add_timeout_ms=20_000, read_timeout_ms=20_000, reconnect_delay_ms=1)

@@ -22,7 +22,7 @@ from pulsemark.ledger.bookkeeper.client.errors import (
 from pulsemark.ledger.bookkeeper.client.ledger_nodes import LedgerNodes, ledger_path
 from pulsemark.ledger.bookkeeper.client.registry import parse_service_info
 from pulsemark.proto.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
-from pulsemark.testing.bookkeeper.cluster import ROOT, Cluster, in_cluster
+from tests.support.bookkeeper_cluster import ROOT, Cluster, in_cluster
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pulsemark.ledger.bookkeeper.client.errors import (
 )
 from pulsemark.ledger.bookkeeper.client.frames import ADD_ENTRY
 from pulsemark.ledger.bookkeeper.client.writer import LedgerWriter
-from pulsemark.testing.bookkeeper.cluster import OPTIONS, Cluster, in_cluster
+from tests.support.bookkeeper_cluster import OPTIONS, Cluster, in_cluster
 
 
 async def held(cluster: Cluster, writer: LedgerWriter, entry_id: int) -> list[str]:

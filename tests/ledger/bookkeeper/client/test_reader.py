@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from pulsemark.ledger.bookkeeper.client import entries as entries_module
+from pulsemark.ledger.bookkeeper.client import reader as reader_module
+from pulsemark.ledger.bookkeeper.client.entries import BadCopies
 from pulsemark.ledger.bookkeeper.client.errors import (
     DigestMismatchError,
     EntryMissingError,
@@ -19,7 +22,7 @@ from pulsemark.ledger.bookkeeper.client.errors import (
 from pulsemark.ledger.bookkeeper.client.frames import READ_ENTRY, WRITE_LAC
 from pulsemark.ledger.bookkeeper.client.writer import LedgerWriter
 from pulsemark.proto.bookkeeper_wire_pb2 import Request
-from pulsemark.testing.bookkeeper.cluster import OPTIONS, Cluster, in_cluster
+from tests.support.bookkeeper_cluster import OPTIONS, Cluster, in_cluster
 
 
 async def written(cluster: Cluster, count: int, size: int = 10, **sizes: Any) -> LedgerWriter:
@@ -48,6 +51,41 @@ def test_failover_to_the_next_replica() -> None:
         assert [one.entry_id for one in entries] == list(range(20))
         assert entries[7].payload == b"0007xxxxxx"
         assert entries[19].length == 200
+
+    in_cluster(main)
+
+
+def test_a_bookie_that_rots_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each damaged copy of a bookie, and each that it cannot read, is counted; its first one of a
+    ledger is logged with bookie and ledger. What it does not have is no damage.
+    """
+    noted = BadCopies()
+    monkeypatch.setattr(reader_module, "bad_copies", noted)
+    monkeypatch.setattr(entries_module, "bad_copies", noted)
+
+    async def main(cluster: Cluster) -> None:
+        writer = await written(cluster, 30)
+        ledger = writer.ledger_id
+        rotten, broken, without = cluster.bookies
+        for entry_id, body in rotten.ledgers[ledger].entries.items():
+            rotten.ledgers[ledger].entries[entry_id] = body[:-1] + b"!"
+        broken.refuse = lambda request: 501 if request.header.operation == READ_ENTRY else None
+        reader = await cluster.client().open_ledger(ledger)
+        assert len(await reader.read(0, 29)) == 30
+        without.ledgers[ledger].entries.clear()
+        with pytest.raises(DigestMismatchError):
+            await reader.read(0, 29)
+        counts = noted.counts()
+        assert counts[rotten.name] >= 30
+        assert counts[broken.name] >= 30
+        assert without.name not in counts
+        for name in (rotten.name, broken.name):
+            lines = [
+                line for line in caplog.messages if name in line and f"ledger {ledger}" in line
+            ]
+            assert len(lines) == 1, caplog.messages
 
     in_cluster(main)
 

@@ -16,7 +16,7 @@ from pulsemark.ledger.bookkeeper.client.errors import (
 from pulsemark.ledger.bookkeeper.client.frames import ADD_ENTRY, FENCE, READ_ENTRY
 from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
 from pulsemark.proto.bookkeeper_wire_pb2 import Request
-from pulsemark.testing.bookkeeper.cluster import Cluster, in_cluster
+from tests.support.bookkeeper_cluster import Cluster, in_cluster
 
 B1, B2, B3, B4, B5 = (f"b{number}:1" for number in range(1, 6))
 

@@ -38,7 +38,7 @@ from pulsemark.ledger.bookkeeper.client.tls import TlsContexts
 from pulsemark.ledger.bookkeeper.reader import BookKeeperReader
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
 from pulsemark.proto.bookkeeper_wire_pb2 import Request, Response
-from pulsemark.testing.bookkeeper.fake_bookie import FakeBookie
+from tests.support.fake_bookie import FakeBookie
 
 TOPIC = "persistent://public/default/orders"
 OPTIONS = ClientOptions(reconnect_delay_ms=1, read_timeout_ms=20_000)

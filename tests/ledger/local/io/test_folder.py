@@ -28,7 +28,7 @@ from pulsemark.ledger.local.io.folder import (
     segment_path,
 )
 from pulsemark.testing.faulty_files import FaultyFiles
-from pulsemark.testing.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk
 
 FILES = OsFiles()
 ORDERS = "persistent://public/default/orders"

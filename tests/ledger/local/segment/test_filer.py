@@ -22,7 +22,7 @@ from pulsemark.ledger.local.segment.segment import (
     as_segment,
 )
 from pulsemark.testing.faulty_files import FaultyFiles
-from pulsemark.testing.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk
 
 TOPIC = "persistent://public/default/orders"
 PENDING, DURABLE, ENDED, SEALED = (

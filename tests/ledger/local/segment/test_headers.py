@@ -24,7 +24,7 @@ from pulsemark.ledger.local.segment.segment import as_segment
 from pulsemark.ledger.local.segment.segment_format import SegmentHeader, version_1_key
 from pulsemark.ledger.topic_log import read_on
 from pulsemark.testing.faulty_files import flipped
-from pulsemark.testing.simulated_store import NEVER_MS, SimulatedStore
+from tests.support.simulated_store import NEVER_MS, SimulatedStore
 
 ORDERS = "persistent://public/default/orders"
 AUDIT = "persistent://public/default/audit"

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import struct
+import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from ....metadata.crc import Buffer, crc32c
-from .errors import DigestMismatchError
+from .errors import STATUS_IO_ERROR, BookieRefusedError, BookKeeperError, DigestMismatchError
+
+log = logging.getLogger(__name__)
 
 # Digests of entries and master keys of ledgers.
 #
@@ -152,7 +157,9 @@ def unpack_entry(
     """
 
     def damaged(reason: str) -> DigestMismatchError:
-        return DigestMismatchError(reason, ledger_id=ledger_id, entry_id=entry_id, bookie=bookie)
+        error = DigestMismatchError(reason, ledger_id=ledger_id, entry_id=entry_id, bookie=bookie)
+        bad_copies.note(error)
+        return error
 
     start = HEADER.size + digest.size_bytes
     if len(body) < start:
@@ -183,11 +190,64 @@ def unpack_last_confirmed(
 ) -> int:
     """The last confirmed entry in a record that a writer sent by itself (WRITE_LAC)."""
     size = _EXPLICIT.size + digest.size_bytes
+
+    def damaged(reason: str) -> DigestMismatchError:
+        error = DigestMismatchError(reason, ledger_id=ledger_id, bookie=bookie)
+        bad_copies.note(error)
+        return error
+
     if len(body) < size or digest.compute((body[: _EXPLICIT.size],)) != body[_EXPLICIT.size : size]:
-        reason = "the record of the last confirmed entry is damaged"
-        raise DigestMismatchError(reason, ledger_id=ledger_id, bookie=bookie)
+        raise damaged("the record of the last confirmed entry is damaged")
     of_ledger, last_confirmed = _EXPLICIT.unpack_from(body)
     if of_ledger != ledger_id:
-        reason = f"the last confirmed entry is one of ledger {of_ledger}"
-        raise DigestMismatchError(reason, ledger_id=ledger_id, bookie=bookie)
+        raise damaged(f"the last confirmed entry is one of ledger {of_ledger}")
     return int(last_confirmed)
+
+
+# Which bookies sent damaged copies, or could not read what they have. Readers take another
+# bookie's copy, so that nobody else would notice that a disk rots.
+
+
+MAX_LOGGED = 10_000
+"""Pairs of bookie and ledger whose damage is logged; later ones are only counted."""
+
+
+class BadCopies:
+    """Counts by bookie. Safe between threads: each store has a loop of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._logged: set[tuple[str, int | None]] = set()
+
+    def counts(self) -> dict[str, int]:
+        """How many damaged or unreadable copies each bookie had."""
+        with self._lock:
+            return dict(self._counts)
+
+    def note(self, error: BookKeeperError) -> None:
+        """Count an error of a read, if it says that a bookie's copy is damaged.
+
+        The first one of each bookie and ledger is logged.
+        """
+        is_bad = isinstance(error, DigestMismatchError) or (
+            isinstance(error, BookieRefusedError) and error.status == STATUS_IO_ERROR
+        )
+        if not is_bad or error.bookie is None:
+            return
+        pair = error.bookie, error.ledger_id
+        with self._lock:
+            self._counts[error.bookie] += 1
+            is_first = pair not in self._logged and len(self._logged) < MAX_LOGGED
+            if is_first:
+                self._logged.add(pair)
+        if is_first:
+            log.error(
+                "bookie %s has a damaged copy of ledger %s: %s. Copies of other bookies are read; "
+                "more of this bookie and ledger are counted, not logged",
+                *(error.bookie, error.ledger_id, error),
+            )
+
+
+bad_copies = BadCopies()
+"""Those of this process."""

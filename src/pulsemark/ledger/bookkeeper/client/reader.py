@@ -8,7 +8,15 @@ from functools import partial
 
 from .bookies import ask_all
 from .connection import Answer
-from .entries import NO_ENTRY, Digest, LedgerEntry, digest_of, unpack_entry, unpack_last_confirmed
+from .entries import (
+    NO_ENTRY,
+    Digest,
+    LedgerEntry,
+    bad_copies,
+    digest_of,
+    unpack_entry,
+    unpack_last_confirmed,
+)
 from .errors import (
     BookieError,
     BookKeeperError,
@@ -213,6 +221,7 @@ class EntryReads:
             return
         try:
             if isinstance(answer, BookKeeperError):
+                bad_copies.note(answer)
                 raise answer
             one.entry = unpack_entry(
                 self._digest,

@@ -11,7 +11,15 @@ import asyncio
 from typing import Any, NamedTuple
 
 from .bookies import ask_all
-from .entries import NO_ENTRY, Digest, LedgerEntry, digest_of, master_key, unpack_entry
+from .entries import (
+    NO_ENTRY,
+    Digest,
+    LedgerEntry,
+    bad_copies,
+    digest_of,
+    master_key,
+    unpack_entry,
+)
 from .errors import (
     BookieError,
     BookKeeperError,
@@ -124,6 +132,7 @@ class _Recovery:
             place, answer = await answers.get()
             try:
                 if isinstance(answer, BookKeeperError):
+                    bad_copies.note(answer)
                     raise answer
                 entry = unpack_entry(
                     self._digest,
@@ -176,6 +185,7 @@ class _Recovery:
             place, answer = await answers.get()
             try:
                 if isinstance(answer, BookKeeperError):
+                    bad_copies.note(answer)
                     raise answer
                 entry = unpack_entry(
                     self._digest,

@@ -27,11 +27,10 @@ from pulsemark.ledger.bookkeeper.client import (
 )
 from pulsemark.ledger.bookkeeper.client.errors import BookKeeperError
 from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
-
-from .cluster import ROOT, prepare_cluster
-from .invariants import Invariants
-from .network import Network, Weather
-from .virtual_loop import VirtualLoop, run_virtually
+from tests.support.bookkeeper_cluster import ROOT, prepare_cluster
+from tests.support.bookkeeper_invariants import Invariants
+from tests.support.bookkeeper_network import Network, Weather
+from tests.support.virtual_loop import VirtualLoop, run_virtually
 
 LIST = "/topic"
 OPTIONS = ClientOptions(
@@ -78,7 +77,7 @@ class History:
         self._loop = loop
         self._seed = seed
         self._rules = rules
-        self._random = random.Random(seed)  # noqa: S311  it makes histories, keeps no secret
+        self._random = random.Random(seed)
         self._is_duel = is_duel
         self._together = together
         names = [f"bookie:{number}" for number in range(self._random.randint(3, 6))]
@@ -177,7 +176,7 @@ class History:
     # -- actors -----------------------------------------------------------------------------------
 
     def _client(self) -> BookKeeperClient:
-        chance = random.Random(self._random.getrandbits(64))  # noqa: S311
+        chance = random.Random(self._random.getrandbits(64))
         session = self.tree.session()
         return BookKeeperClient(
             session, ROOT, options=OPTIONS, random=chance, clock_ms=lambda: 0, rules=self._rules

@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from ..ledger import LocalStore, StoreOptions
-from ..ledger.local.io.folder import CATALOG_NAME
-from ..ledger.store_core import StoreCore
-from ..metadata import Clock
-from .clock import A_TIME_MS, SettableClock
-from .faulty_files import FaultyFiles
-from .simulated_disk import SimulatedDisk, Survival
+from pulsemark.ledger import LocalStore, StoreOptions
+from pulsemark.ledger.local.io.folder import CATALOG_NAME
+from pulsemark.ledger.store_core import StoreCore
+from pulsemark.metadata import Clock
+from pulsemark.testing.clock import A_TIME_MS, SettableClock
+from pulsemark.testing.faulty_files import FaultyFiles
+from tests.support.simulated_disk import SimulatedDisk, Survival
 
 NEVER_MS = 2**40
 

@@ -1,13 +1,21 @@
-"""What tests ask of a broker: its messages and backlogs, and assertions with useful failures."""
+"""What every broker of the kit has: its messages, backlogs and assertions, and its life.
+
+`Inspection` asks for what is stored; its failing assertions show what is there. `BrokerLife` starts
+a broker again, closes it, and removes its temporary folder.
+"""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from ..client.errors import AdminError
 from ..ledger import EARLIEST, Entry, EntryKind, Position, TopicLog
@@ -18,8 +26,6 @@ from ..wire import TopicName
 
 if TYPE_CHECKING:
     from ..client.admin import AdminClient
-
-__all__ = ["Looking", "StoredMessage", "messages_in"]
 
 ENTRIES_AT_ONCE = 1000
 POLL_S = 0.02
@@ -112,7 +118,7 @@ def _for_pulsar(entry: Entry) -> bytes | memoryview:
     )
 
 
-class Looking(ABC):
+class Inspection(ABC):
     """Questions and assertions. A broker of the kit adds what they are asked of."""
 
     @property
@@ -257,3 +263,63 @@ def _wait_until(is_reached: Callable[[], bool], timeout_s: float) -> bool:
 def _shown(value: bytes) -> str:
     cut = value[:SHOWN_BYTES]
     return repr(cut) + (f"... ({len(value)} bytes)" if len(value) > len(cut) else "")
+
+
+class BrokerLife(ABC):
+    """Starting again, closing, and the temporary folder."""
+
+    _temporary: TemporaryDirectory[str] | None = None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start, and return when the broker serves."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop in order; the data is kept."""
+
+    def restart(self) -> None:
+        """Stop in order and start again, on the same ports and with the same data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop in order, and remove a temporary data folder. A second call does nothing."""
+        try:
+            self.stop()
+        finally:
+            self._remove_folder()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _temporary_folder(self) -> Iterator[Path]:
+        """The temporary folder during a start: made by the first one, and gone if that fails."""
+        is_new = self._temporary is None
+        if self._temporary is None:
+            self._temporary = TemporaryDirectory(prefix="pulsemark-", ignore_cleanup_errors=True)
+        try:
+            yield Path(self._temporary.name)
+        except BaseException:
+            if is_new:
+                self._remove_folder()
+            raise
+
+    def _remove_folder(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .fake_bookie import FakeBookie
-from .virtual_loop import VirtualLoop
+from tests.support.fake_bookie import FakeBookie
+from tests.support.virtual_loop import VirtualLoop
 
 _LENGTH = struct.Struct(">I")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
-from pulsemark.testing.bookkeeper.history import run_history
+from tests.support.bookkeeper_history import run_history
 
 #: These found faults once: a late ensemble change, and entries of an unfinished recovery.
 FOUND_FAULTS = (50, 172, 242, 265, 414)

@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pulsemark.ledger.bookkeeper.client.entries import HEADER
-from pulsemark.ledger.bookkeeper.client.metadata import LedgerMetadata
+from pulsemark.ledger.bookkeeper.client.metadata import LedgerMetadata, decode_metadata
 from pulsemark.proto.bookkeeper_wire_pb2 import Request
-
-from ...ledger.bookkeeper.client.metadata import decode_metadata
-from .fake_bookie import FakeBookie
+from tests.support.fake_bookie import FakeBookie
 
 #: Header and CRC32C digest, before the payload.
 _BEFORE_PAYLOAD = HEADER.size + 4

@@ -8,15 +8,13 @@ from typing import Any, TypeVar
 
 from pulsemark.coordination.memory import MemoryCoordination, MemoryTree
 from pulsemark.ledger.bookkeeper.client import BookKeeperClient, ClientOptions
-from pulsemark.ledger.bookkeeper.client.entries import pack_entry
+from pulsemark.ledger.bookkeeper.client.entries import DigestType, digest_of, master_key, pack_entry
 from pulsemark.ledger.bookkeeper.client.ledger_nodes import LAYOUT, LedgerNodes, VersionedMetadata
 from pulsemark.ledger.bookkeeper.client.metadata import LedgerMetadata, Segment
 from pulsemark.ledger.bookkeeper.client.recovery import RecoveryRules
-
-from ...ledger.bookkeeper.client.entries import DigestType, digest_of, master_key
-from .fake_bookie import FakeBookie
-from .network import Network
-from .virtual_loop import VirtualLoop, run_virtually
+from tests.support.bookkeeper_network import Network
+from tests.support.fake_bookie import FakeBookie
+from tests.support.virtual_loop import VirtualLoop, run_virtually
 
 _ANY = TypeVar("_ANY")
 ROOT = "/ledgers"
@@ -44,7 +42,7 @@ class Cluster:
     """Bookies `b1:1`, `b2:1`... with their network, and clients of theirs."""
 
     def __init__(self, loop: VirtualLoop, bookies: int, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311  it makes histories, keeps no secret
+        self._random = random.Random(seed)
         self.names = tuple(f"b{number}:1" for number in range(1, bookies + 1))
         self.network = Network(loop, self.names, self._random)
         self.tree = MemoryTree()

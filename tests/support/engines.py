@@ -1,49 +1,23 @@
-"""The interface that the suite needs of an engine, and its two implementations."""
+"""The engines in files and in memory, as the conformance suite wants to see an engine."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
-from ...ledger import FolderLockedError, LocalStore, MemoryFolder, MemoryStore, StoreOptions
-from ...ledger.topic_store import TopicStore
-from ..clock import A_TIME_MS, SettableClock
-from ..faulty_files import FaultyFiles
-from ..simulated_store import SimulatedStore
-
-
-class Engine(Protocol):
-    """An engine with its stored data, which stays over the lives of several stores."""
-
-    clock: SettableClock
-    """The clock of every store that is opened."""
-
-    def open(self, *, threaded: bool = True) -> TopicStore:
-        """A new owner opens a store on what is kept, once the one before was closed or killed."""
-        ...
-
-    def kill(self) -> None:
-        """End the owner as a crash does: pending entries may be lost."""
-        ...
-
-    def take_over(self) -> TopicStore | None:
-        """Open a store while another owner has one open; None: the engine refuses that."""
-        ...
-
-    def failing(self) -> AbstractContextManager[None]:
-        """In this context, writes of entries fail in the open store."""
-        ...
-
-    def end(self) -> None:
-        """End all open stores, and remove the stored data."""
-        ...
-
-
-MakeEngine = Callable[[StoreOptions], Engine]
-"""Makes an engine that keeps nothing yet."""
+from pulsemark.ledger import (
+    FolderLockedError,
+    LocalStore,
+    MemoryFolder,
+    MemoryStore,
+    StoreOptions,
+)
+from pulsemark.ledger.topic_store import TopicStore
+from pulsemark.testing.clock import A_TIME_MS, SettableClock
+from pulsemark.testing.faulty_files import FaultyFiles
+from tests.support.simulated_store import SimulatedStore
 
 
 class FileEngine:

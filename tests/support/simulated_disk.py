@@ -34,7 +34,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from ..ledger.local.io.files import Buffer, OsFiles
+from pulsemark.ledger.local.io.files import Buffer, OsFiles
 
 PIECE_BYTES = 512
 """The unit that a disk is expected to write completely or not at all."""
@@ -163,36 +163,36 @@ class SimulatedDisk:
     """
 
     def __init__(self, seed: int = 0, *, survival: Survival = "some") -> None:
-        self.random = Random(seed)  # noqa: S311 - the same seed must give the same results
+        self.random = Random(seed)
         self.survival: Survival = survival
         self.on_end: list[Callable[[], None]] = []
         """Called when all processes are ended, by a kill or a power cut."""
         self.power_cuts = 0
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._root = Folder()
         self._processes: list[DiskProcess] = []
         self._made: set[Path] = set()
-        self._next_fd = 1000
+        self.next_fd = 1000
 
     def process(self) -> DiskProcess:
         """Access to the disk for one process, until that process ends."""
-        with self._lock:
+        with self.lock:
             process = DiskProcess(self)
             self._processes.append(process)
             return process
 
     def kill(self) -> None:
         """End all processes as kill -9 does: written data stays, locks are released."""
-        with self._lock:
+        with self.lock:
             for process in self._processes:
-                process._die()
+                process.die()
             self._processes.clear()
             for hook in self.on_end:
                 hook()
 
     def power_off(self) -> None:
         """Cut the power: all processes end, and unsynced data is lost as the seed decides."""
-        with self._lock:
+        with self.lock:
             self.kill()
             self.power_cuts += 1
             self._lose(self._root)
@@ -210,13 +210,13 @@ class SimulatedDisk:
 
     def contents(self, path: Path) -> bytes:
         """The content of a file, as a process would see it."""
-        with self._lock:
-            return bytes(self._file(path).seen)
+        with self.lock:
+            return bytes(self.file_at(path).seen)
 
     def overwrite(self, path: Path, data: Buffer, offset: int = 0, *, cut: bool = False) -> None:
         """Damage a file: change bytes durably, unseen by processes. `cut`: the file ends there."""
-        with self._lock:
-            inode = self._file(path)
+        with self.lock:
+            inode = self.file_at(path)
             inode.write(data, offset)
             if cut:
                 inode.cut(offset + len(data))
@@ -224,7 +224,8 @@ class SimulatedDisk:
 
     # Walking
 
-    def _make_folder(self, path: Path) -> None:
+    def make_folder(self, path: Path) -> None:
+        """Make a folder and those above it, not durably."""
         folder = self._root
         for place in (*reversed(path.parents), path):
             if place.parent == place:
@@ -243,7 +244,8 @@ class SimulatedDisk:
                 raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
             folder = entry
 
-    def _folder(self, path: Path) -> Folder:
+    def folder_at(self, path: Path) -> Folder:
+        """The folder of this path. Raises OSError."""
         folder = self._root
         for name in path.absolute().parts[1:]:
             entry = folder.seen.get(name)
@@ -254,8 +256,9 @@ class SimulatedDisk:
             folder = entry
         return folder
 
-    def _file(self, path: Path) -> Inode:
-        entry = self._folder(path.parent).seen.get(path.name)
+    def file_at(self, path: Path) -> Inode:
+        """The file of this path. Raises OSError."""
+        entry = self.folder_at(path.parent).seen.get(path.name)
         if entry is None:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         if isinstance(entry, Folder):
@@ -268,11 +271,12 @@ class DiskProcess:
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
-        self._lock = disk._lock
+        self._lock = disk.lock
         self._fds: dict[int, Inode] = {}
         self._dead = False
 
-    def _die(self) -> None:
+    def die(self) -> None:
+        """End: its calls fail from now on, and its locks are free."""
         self._dead = True
         for inode in self._fds.values():
             if inode.lock_owner is self:
@@ -294,24 +298,24 @@ class DiskProcess:
         """A descriptor of the folder. Folders are never moved here."""
         with self._lock:
             disk = self._alive()
-            disk._folder(path)
-            disk._next_fd += 1
-            self._fds[disk._next_fd] = Inode()
-            return disk._next_fd
+            disk.folder_at(path)
+            disk.next_fd += 1
+            self._fds[disk.next_fd] = Inode()
+            return disk.next_fd
 
     def open(self, path: Path, flags: int) -> int:
         """Open a file; of the flags, O_CREAT and O_TRUNC have an effect."""
         with self._lock:
             disk = self._alive()
-            folder = disk._folder(path.parent)
+            folder = disk.folder_at(path.parent)
             if path.name not in folder.seen and flags & os.O_CREAT:
                 folder.change({path.name: Inode()})
-            inode = disk._file(path)
+            inode = disk.file_at(path)
             if flags & os.O_TRUNC:
                 inode.cut(0)
-            disk._next_fd += 1
-            self._fds[disk._next_fd] = inode
-            return disk._next_fd
+            disk.next_fd += 1
+            self._fds[disk.next_fd] = inode
+            return disk.next_fd
 
     def close(self, fd: int) -> None:
         """Close a descriptor; does nothing after the process has ended."""
@@ -373,31 +377,31 @@ class DiskProcess:
             disk = self._alive()
             if source.parent != target.parent:
                 raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-            inode = disk._file(source)
-            disk._folder(source.parent).change({source.name: None, target.name: inode})
+            inode = disk.file_at(source)
+            disk.folder_at(source.parent).change({source.name: None, target.name: inode})
 
     def unlink(self, path: Path) -> None:
         """Remove a name."""
         with self._lock:
             disk = self._alive()
-            disk._file(path)
-            disk._folder(path.parent).change({path.name: None})
+            disk.file_at(path)
+            disk.folder_at(path.parent).change({path.name: None})
 
     def mkdir(self, path: Path) -> None:
         """Make a folder and its parents, also on the real disk (for the catalog)."""
         with self._lock:
-            self._alive()._make_folder(path.absolute())
+            self._alive().make_folder(path.absolute())
 
     def listdir(self, path: Path) -> list[str]:
         """Names in a folder, in no particular order."""
         with self._lock:
-            return list(self._alive()._folder(path).seen)
+            return list(self._alive().folder_at(path).seen)
 
     def exists(self, path: Path) -> bool:
         """Whether a file or folder has this name."""
         with self._lock:
             try:
-                return path.name in self._alive()._folder(path.parent).seen
+                return path.name in self._alive().folder_at(path.parent).seen
             except (FileNotFoundError, NotADirectoryError):
                 return False
 
@@ -408,7 +412,7 @@ class DiskProcess:
     def sync_folder(self, path: Path) -> None:
         """Make a folder's names durable."""
         with self._lock:
-            self._alive()._folder(path).sync()
+            self._alive().folder_at(path).sync()
 
     def try_lock(self, fd: int) -> bool:
         """Take a file's lock; False if another process or descriptor holds it."""

@@ -1,1 +1,0 @@
-"""Fake bookies, and a seeded simulation of BookKeeper's protocol in virtual time."""
