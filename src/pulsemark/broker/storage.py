@@ -165,7 +165,8 @@ def open_store(
         notify: as in `LocalStore.open`.
         files: how files are reached; None: by the operating system.
 
-    Raises FollowerFolderError, and what `LocalStore.open`, `MemoryStore.open` and `BookKeeperStore.open` raise.
+    Raises FollowerFolderError, and what `LocalStore.open`, `MemoryStore.open` and
+    `BookKeeperStore.open` raise.
     """
     if config.storage == "memory":
         return MemoryStore.open(

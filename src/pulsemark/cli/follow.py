@@ -3,9 +3,9 @@
 SOURCE is a broker's gRPC port (`grpc://HOST:PORT`) or a data folder; see docs/follow.md. Progress,
 truncations and lost connections are lines on stderr, the sum is on stdout.
 
-Exit codes: 0: ended by SIGTERM or SIGINT, or with `--once` all that was there is followed; 1: ended,
-but a topic could not be followed further, `--once` was ended before it was done, or there was no
-connection for too long; 2: bad input, or refused.
+Exit codes: 0: ended by SIGTERM or SIGINT, or with `--once` all that was there is followed; 1:
+ended, but a topic could not be followed further, `--once` was ended before it was done, or there
+was no connection for too long; 2: bad input, or refused.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a follower of a data folder needs beside the entries: topics, values, subscriptions' places.
+"""What a follower of a data folder needs beside the entries: topics, values, subscriptions.
 
-A follower (`pulsemark follow`) reads entries and epochs as everyone does, and asks for the rest with
-one call, again and again: a `StoreState`. Its parts are read in this order: places and counts that
-must not be ahead of the entries (`LATE_KINDS`, subscriptions), then where each topic ends, then what
-entries may need (`EARLY_KINDS`: schemas, policies). A follower that stores them in the opposite
-order, with the entries up to those ends in between, never has one without the other.
+A follower (`pulsemark follow`) reads entries and epochs as everyone does, and asks for the rest
+with one call, again and again: a `StoreState`. Its parts are read in this order: places and counts
+that must not be ahead of the entries (`LATE_KINDS`, subscriptions), then where each topic ends,
+then what entries may need (`EARLY_KINDS`: schemas, policies). A follower that stores them in the
+opposite order, with the entries up to those ends in between, never has one without the other.
 """
 
 from __future__ import annotations
@@ -95,7 +95,11 @@ def state_of(
     """The state, each part read in its turn.
 
     Args:
-        topics: ids by name. logs: those that are open. values: by kind. cursors: snapshots.
+        topics: ids by name.
+        logs: those that are open, by name.
+        values: keys and values of a kind.
+        cursors: snapshots of all durable ones.
+        next_ledger_id: above all ids that were given.
     """
     late = {(kind, key): value for kind in LATE_KINDS for key, value in values(kind)}
     records = list(cursors())

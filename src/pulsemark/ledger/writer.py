@@ -1014,8 +1014,8 @@ class ManagedLedger(TopicLog):
 
         They go on where this log ends: with the next entry id of its last ledger, or with a later
         ledger. An empty log begins anywhere. Raises InvalidEntryError for an entry that does not
-        follow, StaleEpochError for an epoch before this log's, and what ``append`` raises; those
-        before it are added then.
+        follow, StaleEpochError for an epoch before this log's, StoreClosedError,
+        TopicTerminatedError and what else ``append`` raises; those before it are added then.
         """
         appended = None
         while entries:

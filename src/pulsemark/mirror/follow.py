@@ -249,9 +249,14 @@ class FollowedTopic:
         totals.source_index = entries[-1].index
 
     def begin_round(self, state: TopicState) -> None:
-        """Remove what the source has removed from its head. Try again what stopped, if it moved."""
+        """Try again what stopped, if the source has moved; note how far the topic is behind."""
         if self.problem and state.end != self._stopped_at:
             self.problem, self._stopped_at = "", state.end
+        self.follow_head(state)
+        self.measure(state)
+
+    def follow_head(self, state: TopicState) -> None:
+        """Remove what the source has removed from its head."""
         first = self.ledger.first_position
         if self.is_checked and state.end is not None and first is not None and first < state.first:
             self.ledger.truncate_head(min(state.first, self.end))
@@ -308,8 +313,9 @@ class FollowRun:
     def run(self) -> bool:
         """Follow; whether everything that the source had at the start is here.
 
-        Raises MirrorError (LostError if the source cannot be reached for `reconnect_s`),
-        SeekCallError, LedgerError, OSError. What was followed until then stays.
+        Raises LostError if the source cannot be reached for `reconnect_s`, OtherSourceError if the
+        folder has entries and the source none of them, SeekCallError, LedgerError, OSError. What
+        was followed until then stays.
         """
         self._begin()
         is_complete = False
@@ -322,8 +328,7 @@ class FollowRun:
             self.report.progress()
             if is_complete and self.once:
                 break
-            if is_complete:
-                self.sleep(pause_s)
+            self.sleep(pause_s)
         return is_complete
 
     @property
@@ -338,7 +343,9 @@ class FollowRun:
         own = [name for name in self._known() if name in names or self.selection is None]
         logs = [self._open(name) for name in own]
         with_entries = [topic for topic in logs if topic.ledger.ledger_extents()]
-        if with_entries and not any(self._is_shared(topic, state) for topic in with_entries):
+        is_known = self.store.followed_place == self.source.place
+        is_other = with_entries and not any(self._is_shared(each, state) for each in with_entries)
+        if is_other and not is_known:
             what = f"{self.source.place} has no entry of {self.store.folder}: use an empty folder"
             raise OtherSourceError(with_entries[0].name, what)
         self._take_ids(state)
@@ -399,17 +406,20 @@ class FollowRun:
         for topic, of_topic in topics:
             self.report.of(topic.name)
             topic.begin_round(of_topic)
-            topic.measure(of_topic)
-        while not self.is_stopped():
-            behind = [each for each in topics if each[0].is_behind(each[1])]
-            if not behind:
-                break
-            for topic, of_topic in behind:
-                self._bring(topic, of_topic)
-                self.report.progress()
+        moved = True
+        while moved and not self.is_stopped():
+            moved = False
+            for topic, of_topic in topics:
+                if topic.is_behind(of_topic):
+                    moved |= self._bring(topic, of_topic)
+                    self.report.progress()
+        for topic, of_topic in topics:
+            topic.follow_head(of_topic)
         return not any(topic.is_behind(of_topic) for topic, of_topic in topics)
 
-    def _bring(self, topic: FollowedTopic, state: TopicState) -> None:
+    def _bring(self, topic: FollowedTopic, state: TopicState) -> bool:
+        """Bring the next entries of a topic; whether it has come further."""
+        before = topic.end, topic.is_checked
         try:
             topic.bring(state)
         except CorruptEntryError as error:
@@ -421,11 +431,13 @@ class FollowRun:
             value = str(state.next_index).encode()
             if self.store.catalog.get(FOLLOWS_KIND, key) != value:
                 self.store.catalog.put(FOLLOWS_KIND, key, value)
+        return before != (topic.end, topic.is_checked)
 
     def _selected(self, state: StoreState) -> list[str]:
-        if self.selection is None:
-            return list(state.topics)
-        return [name for name in state.topics if self.selection.has(name)]
+        return [name for name in state.topics if self._has(name)]
+
+    def _has(self, name: str) -> bool:
+        return self.selection is None or self.selection.has(name)
 
     def _known(self) -> list[str]:
         names = self.store.topic_names()
@@ -456,7 +468,7 @@ class FollowRun:
         wanted = {
             place: self._translated(place, value, state)
             for place, value in self._values.items()
-            if place[0] in kinds and (place[1] not in state.topics or place[1] in self._topics)
+            if place[0] in kinds and (place[1] not in state.topics or self._has(place[1]))
         }
         changes: list[tuple[str, str, bytes | None]] = [
             (*place, value) for place, value in wanted.items() if known.get(place) != value
