@@ -88,6 +88,28 @@ def test_every_moment_over_grpc(folder: Folder, pulsemark: Command, grpc_target:
         check_answer(folder, answer, asked_ms, number)
 
 
+@pytest.mark.parametrize("place", ["folder", "grpc"])
+def test_every_index(folder: Folder, pulsemark: Command, grpc_target: str, place: str) -> None:
+    """`--index` has each message.s entry and its place in it, and refuses what is not there."""
+    where = ["--data-dir", folder.path] if place == "folder" else ["--grpc", grpc_target]
+    for number, first in enumerate(folder.first_indexes):
+        for at in range(folder.counts[number]):
+            (answer,) = pulsemark("seek", "orders", "--index", first + at, *where, "--json").json()
+            assert (answer["entry_id"], answer["batch_index"]) == (number, at)
+            assert (answer["first_index"], answer["message_count"]) == (
+                first,
+                folder.counts[number],
+            )
+            assert answer["time_ms"] == folder.start_ms + number * folder.step_ms
+    end = sum(folder.counts)
+    assert str(end) in pulsemark("seek", "orders", "--index", end, *where).error()
+    lines = pulsemark("seek", "orders", "--index", end - 1, *where).out.splitlines()
+    assert lines[0] == f"{folder.topic} index {end - 1}"
+    assert lines[2].split() == ["message", "1", "of", "1"]
+    for both in (["-5m", "--index", "1"], []):
+        assert "either a TIME or --index" in pulsemark("seek", "orders", *both, *where).error()
+
+
 def test_text(folder: Folder, pulsemark: Command) -> None:
     """For people it prints position, index and time."""
     ran = pulsemark("seek", "orders", "2025-11-12T11:05:02Z", "--data-dir", folder.path)
@@ -204,6 +226,11 @@ def test_a_broker_over_http(broker: PulsarBroker, pulsemark: Command) -> None:
         index = max(0, -(-(moment - START_MS) // 1_000))
         assert (found["index"], found["end"]) == (index, index > 2), moment
         assert found["time_ms"] == (None if found["end"] else START_MS + index * 1_000)
+    for index in range(3):
+        ran = pulsemark("seek", "orders", "--index", index, "--url", broker.http_url, "--json")
+        assert (ran.json()[0]["index"], ran.json()[0]["batch_index"]) == (index, 0)
+    outside = pulsemark("seek", "orders", "--index", 3, "--url", broker.http_url)
+    assert "3" in outside.error()
     both = pulsemark("seek", "parts", START_MS, "--url", broker.http_url)
     assert both.out.count("index     0") == 2
     missing = pulsemark("seek", "absent", START_MS, "--url", broker.http_url)

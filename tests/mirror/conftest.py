@@ -60,10 +60,11 @@ def mirror() -> Mirror:
         once: bool = True,
         is_stopped: Callable[[], bool] = lambda: False,
         reconnect_s: float = 30.0,
+        lines: list[str] | None = None,
         **options: Any,
     ) -> Mirrored:
         chosen = Options(**{"source_cluster": CLUSTER, **options})
-        lines: list[str] = []
+        lines = [] if lines is None else lines
         report = Report(lines.append)
         selection = Selection(topics or (TOPIC,), is_regex=regex)
         complete = MirrorRun(

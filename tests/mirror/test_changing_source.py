@@ -115,6 +115,60 @@ def test_a_source_that_was_recreated_is_reported(
     assert len(bodies_of(target.data_dir)) == 24
 
 
+def test_a_topic_that_is_deleted_while_it_is_followed(
+    source: BrokerThread,
+    target: BrokerThread,
+    mirror: Mirror,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A mirror does not make the topic again. It says that it is gone, goes on with the others,
+    and mirrors it again once its users have made it anew.
+    """
+    monkeypatch.setattr("pulsemark.mirror.run.DISCOVERY_S", 0.05)
+    other = TOPIC + "-2"
+    publish(source, range(1, 10))
+    publish(source, range(1, 3), other)
+    lines: list[str] = []
+    turns = count()
+    steps = [
+        lambda: delete(source, "?force=true"),
+        lambda: publish(source, range(3, 5), other),
+        lambda: publish(source, range(50, 55)),
+    ]
+    reached = [
+        lambda: stored(TOPIC) == 9 and stored(other) == 2,
+        lambda: any("gone" in line for line in lines),
+        lambda: stored(other) == 4,
+        lambda: stored(TOPIC) == 14,
+    ]
+
+    def stored(topic: str) -> int:
+        try:
+            return len(bodies_of(target.data_dir, topic))
+        except TopicNotFoundError:
+            return 0
+
+    def is_stopped() -> bool:
+        if reached and reached[0]():
+            reached.pop(0)
+            if steps:
+                steps.pop(0)()
+        return not reached or next(turns) > 2_000
+
+    mirror(
+        source.service_url,
+        target.service_url,
+        TOPIC,
+        other,
+        once=False,
+        is_stopped=is_stopped,
+        lines=lines,
+    )
+    assert not reached, lines
+    (gone,) = [line for line in lines if line.startswith("gone")]
+    assert TOPIC in gone
+
+
 class Wire:
     """Passes a broker's connections on, until it is cut: then nothing comes through, or ends."""
 

@@ -203,6 +203,19 @@ def test_a_source_that_was_recreated_is_refused(
             mirror(other.service_url, target.service_url)
 
 
+def test_another_source_broker_that_is_shorter_is_refused(
+    source: BrokerThread, target: BrokerThread, mirror: Mirror
+) -> None:
+    """A source that ends before the target's last entry from it is another log, and is named."""
+    publish(source, range(1, 20))
+    mirror(source.service_url, target.service_url)
+    with running_broker(exposing_broker_entry_metadata_to_client_enabled=True) as other:
+        publish(other, range(50, 55))
+        with pytest.raises(OtherSourceError, match=r"it has the source's entry 1:18, but .* 1:4"):
+            mirror(other.service_url, target.service_url)
+    assert len(bodies_of(target.data_dir)) == 19
+
+
 def test_a_damaged_entry_is_reported(tmp_path: Path, mirror: Mirror) -> None:
     """A damaged entry of the source is a gap; the entries around it go over."""
     fill(tmp_path / "a", MESSAGES)

@@ -16,8 +16,9 @@ from pulsemark.ledger import Entry, FolderReader, ForeignFolderError, Position, 
 from pulsemark.maintenance.expected import Expected
 from pulsemark.pipeline import plan as plan_module
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.options import ReadOptions
-from pulsemark.pipeline.plan import Slice, plan, slice_of
+from pulsemark.pipeline.options import ReadOptions, StreamOptions
+from pulsemark.pipeline.plan import Slice, existing, plan, slice_of
+from pulsemark.pipeline.stream import LedgerStreamReader
 from pulsemark.testing.raw_messages import BatchMember
 
 NAMES = ("a", "b", "c")
@@ -153,3 +154,22 @@ def test_a_slice_comes_back_from_json() -> None:
     """A job's plan goes to the workers as text."""
     part = Slice("persistent://public/default/a", Position(1, -1), Position(2, 3), 10, 30)
     assert Slice.from_json(json.loads(json.dumps(part.to_json()))) == part
+
+
+def test_a_topic_that_never_had_a_message_exists(folder: Any, tools: Any) -> None:
+    """Its name is in the catalog only: a read has no rows, and a stream begins with its first."""
+    folder.topic("a").single(b"x")
+    empty = folder.topic("empty")
+    assert tools.rows_of(folder.path, topic="empty") == []
+    assert len(tools.rows_of(folder.path, topics="a,empty")) == 1
+    with FolderReader(folder.path) as reader, pytest.raises(TopicNotFoundError):
+        existing(reader, ReadOptions.parse({"path": str(folder.path), "topic": "absent"}))
+    stream = LedgerStreamReader(
+        StreamOptions.parse({"path": str(folder.path), "topic": "empty"}), tools.spark_schema([])
+    )
+    start = stream.initialOffset()
+    empty.single(b"first")
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    tasks: list[Any] = [*stream.partitions(start, end)]
+    assert [part.message_count for task in tasks for part in task.slices] == [1]
+    stream.stop()

@@ -14,7 +14,7 @@ from pyspark.sql import types
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.client import UnreachableError
 from pulsemark.ledger import FolderReader
-from pulsemark.pipeline.errors import OptionError
+from pulsemark.pipeline.errors import JobFailedError, OptionError
 from pulsemark.pipeline.sink import SinkOptions, places_of, publish
 from pulsemark.pipeline.source import LedgerSource
 
@@ -206,3 +206,18 @@ def test_a_missing_broker_is_an_error() -> None:
     places = places_of(SCHEMA, topic_needed=False)
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
         publish(batches([{"value": b"x"}]), parsed, places, "q", 0, 0)
+
+
+def test_text_that_is_not_utf8(broker: BrokerThread, tools: Any, tmp_path: Path) -> None:
+    """Spark allows it: a value is sent as it is, a key or a property is refused by its column."""
+    odd = pa.array([b"\xff\xfeA"]).view(pa.string())
+    schema = types.StructType([types.StructField(n, types.StringType()) for n in ("value", "key")])
+    places = places_of(schema, topic_needed=False)
+    parsed = SinkOptions.parse({"serviceUrl": broker.service_url, "topic": "odd"})
+    good = pa.RecordBatch.from_arrays([odd, pa.array(["k"])], ["value", "key"])
+    assert publish(iter([good]), parsed, places, "q", 0, 0).rows == 1
+    bad = pa.RecordBatch.from_arrays([pa.array(["v"]), odd], ["value", "key"])
+    with pytest.raises(JobFailedError, match=r"column key has text that is not UTF-8: b'\\xff"):
+        publish(iter([bad]), parsed, places, "q", 1, 0)
+    broker.close()
+    assert [row["value"] for row in stored(tools, tmp_path / "data", "odd")] == [b"\xff\xfeA"]

@@ -30,7 +30,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -69,7 +69,9 @@ from .topics.schemas import SchemaRules, Schemas
 
 if TYPE_CHECKING:
     from ..finder.server import SeekServer
+    from ..kafka.endpoint import Handler
     from ..ledger.local.io.files import Files
+    from .http.connection import Answer
     from .kafka.ports import KafkaServer
 
 log = logging.getLogger(__name__)
@@ -98,6 +100,9 @@ class Broker:
 
     #: How it reaches its data folder; None: the operating system. The test kit's broker sets it.
     files: Files | None = None
+    #: What answers requests below /pulsemark/test; None: nothing is there. The test kit's broker
+    #: sets it.
+    test_controls: Answer | None = None
 
     def __init__(
         self, config: BrokerConfig | None = None, membership: Membership | None = None
@@ -253,7 +258,7 @@ class Broker:
         if self._membership is not None:
             await self._membership.join(self._services)
         if self._kafka is not None:
-            await self._kafka.open(services, self._advertised_host())
+            await self._kafka.open(services, self._advertised_host(), self.kafka_handlers())
             self._kafka.start()
 
     async def _opened_store(self, notify: Notify) -> Storage:
@@ -304,7 +309,13 @@ class Broker:
     def _http_protocol(self) -> asyncio.BaseProtocol:
         from .http.connection import HttpConnection
 
-        return HttpConnection(self.services)
+        return HttpConnection(self.services, self.test_controls)
+
+    def kafka_handlers(self) -> Mapping[int, Handler]:
+        """What is done for each request of Kafka's clients. The test kit's broker adds faults."""
+        from ..kafka.handlers import HANDLERS
+
+        return HANDLERS
 
     async def run_blocking(self, function: Any, *arguments: Any) -> Any:
         """What a function that blocks returns; it runs in the executor. Raises BrokerStateError."""

@@ -2,9 +2,9 @@
 
 Rules of this package:
 
-- Each command has one module with `add_arguments(parser)` and `run(args)`, which returns the exit
-  code. The module is imported only when its command is called. So `--help` and `--version` load
-  nothing but argparse.
+- A command's module has `add_arguments(parser)`, and `run(args)`, which returns the exit code. A
+  module of several commands lists them in `COMMANDS`. The module is imported only when its command
+  is called. So `--help` and `--version` load nothing but argparse.
 - Bad input gives one line `pulsemark: error: ...` on stderr and exit code 2, never a traceback.
   Each command lists in `ERRORS` the typed errors that its input can cause. Any other error is a
   mistake in the program and shows its traceback.
@@ -17,22 +17,25 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from ..extras import install_command
-from .errors import CliError
-from .parsing import Parser
-from .streams import prepare_streams
+from .parsing import CliError, Command, Parser
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 
 EXIT_BAD_INPUT = 2
 ALL = "*"
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
-# Command -> its line in the overview. Its module has the same name, with _ for -.
+# Command -> its line in the overview. Its module has the same name, if `MODULES` names no other.
 COMMANDS = {
     "standalone": "run a broker over a data folder",
     "topics": "list, create, show and delete topics",
@@ -63,6 +66,12 @@ COMMANDS = {
     "completion": "print a script that completes words in bash, zsh or fish",
 }
 
+#: Command -> its module, if that has several commands.
+MODULES = {
+    "topics": "topics", "namespaces": "topics", "schemas": "topics", "subscriptions": "topics",
+    "produce": "messages", "consume": "messages", "backup": "backup", "restore": "backup",
+    "verify": "verify", "rebuild-catalog": "verify", "completion": "parsing",
+}  # fmt: skip
 
 #: The overview that `pulsemark` alone prints.
 GROUPS = {
@@ -93,18 +102,6 @@ EXTRAS = {
 }  # fmt: skip
 
 
-class Command(Protocol):
-    """The functions of a command's module."""
-
-    ERRORS: tuple[type[Exception], ...]
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the command's arguments."""
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Run the command; returns the exit code."""
-
-
 class _Version(argparse.Action):
     """Looks up the versions only when `--version` is given."""
 
@@ -124,7 +121,10 @@ def _command_of(arguments: Sequence[str]) -> str | None:
 
 
 def _load(name: str) -> Command:
-    return cast("Command", importlib.import_module(f".{name.replace('-', '_')}", __name__))
+    module = importlib.import_module(f".{MODULES.get(name, name)}", __name__)
+    if name in MODULES:
+        return cast("Command", module.COMMANDS[name])
+    return Command(module.ERRORS, module.add_arguments, module.run)
 
 
 def _parser(called: str | None) -> argparse.ArgumentParser:
@@ -197,7 +197,7 @@ def _run(arguments: Sequence[str]) -> int:
         raise CliError(
             f"this needs {error.name}, which is not installed: {install_command(extra)}"
         ) from error
-    except command.ERRORS as error:
+    except command.errors as error:
         raise CliError(_reason_of(error)) from error
 
 
@@ -254,3 +254,64 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return EXIT_BROKEN_PIPE
+
+
+# The standard streams, as the caller left them. A caller may have closed one of them (`>&-`). Then
+# the first file or socket that is opened gets its number, and what a C library writes to "standard
+# error" would go into that file, be it a segment. So closed streams become /dev/null before
+# anything else is opened. What an output's encoding has no letter for is written as an escape.
+
+
+class _Output(io.FileIO):
+    """Standard output. If it cannot be written, the error says that it is the output.
+
+    Otherwise "No space left on device" could also mean the folder that a command works on.
+    """
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _discard(self.fileno())
+            raise CliError(f"the output cannot be written: {error.strerror}") from error
+
+
+def _discard(number: int) -> None:
+    """What is written later, as by the interpreter at its end, must not fail a second time."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, number)
+    os.close(nothing)
+
+
+def prepare_streams() -> None:
+    """Open what is closed, and let outputs take any text."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            _open(number)
+            mode = "w" if number else "r"
+            opened = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open
+            setattr(sys, name, opened)
+    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
+        before = sys.stdout
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Output(before.fileno(), "w", closefd=False)),
+            encoding=before.encoding,
+            errors="backslashreplace",
+            line_buffering=before.line_buffering,
+            write_through=before.write_through,
+        )
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _open(number: int) -> None:
+    try:
+        os.fstat(number)
+    except OSError:
+        opened = os.open(os.devnull, os.O_RDWR)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        os.set_inheritable(number, True)

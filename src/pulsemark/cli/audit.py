@@ -35,12 +35,10 @@ from .brokers import (
     ask,
     target_path,
 )
-from .errors import CliError
-from .options import add_data_dir, add_json, counted, full_topic, json_line
-from .progress import Progress
+from .options import add_data_dir, add_json, full_topic, parse_time, show_time
+from .output import Progress, Table, counted, json_line, print_table
+from .parsing import CliError
 from .stores import add_store, names_in, reader_of
-from .tables import Table, print_table
-from .times import parse_time, show_time
 
 if TYPE_CHECKING:
     from ..audit.compare import Comparison

@@ -1,11 +1,14 @@
-"""`pulsemark backup DIR`: copy a data folder, also while a broker writes to it.
+"""`pulsemark backup DIR` copies a data folder, and `pulsemark restore DIR` makes one of the copy.
 
     pulsemark backup /backups/2026-03-01 --data-dir /var/lib/pulsemark
     pulsemark backup /backups/2026-03-01 --verify
+    pulsemark restore /backups/2026-03-01 --data-dir /var/lib/pulsemark
 
-DIR must not exist, or be empty. It appears when the copy is complete and on the disk, and holds all
-that was acknowledged before the command began. `pulsemark restore` makes a data folder of it.
-docs/operations.md explains what a backup of a folder in use is.
+A broker may write to the folder meanwhile: the backup holds all that was acknowledged before the
+command began. docs/operations.md explains what a backup of a folder in use is.
+
+The target of both must not exist, or be empty: to go back to a backup, move the old folder away
+first. It appears when all of it is on the disk. `restore` checks each file against its checksum.
 """
 
 from __future__ import annotations
@@ -15,16 +18,13 @@ import logging
 from pathlib import Path
 
 from ..ledger import LedgerError
-from ..maintenance.backup import BackupReport, back_up
-from .errors import CliError
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, counted, json_line
-from .progress import ByteCount, Progress, size_text
-
-ERRORS = (LedgerError, OSError)
+from ..maintenance.backup import BackupReport, back_up, read_manifest, restore
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, show_time
+from .output import ByteCount, Progress, counted, json_line, size_text
+from .parsing import CliError, Command
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
+def _add_backup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", type=Path, metavar="DIR", help="the backup: a new folder")
     add_data_dir(parser, why="folder to copy; a broker may be using it")
     parser.add_argument(
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def _back_up(args: argparse.Namespace) -> int:
     """Make the backup; 1 if `--verify` finds damage in it."""
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
     folder = args.data_dir or DEFAULT_DATA_DIR
@@ -87,3 +87,41 @@ def _as_text(report: BackupReport, damages: list[str] | None) -> str:
         lines.append(f"verified: {len(damages):,} damages" if damages else "verified: clean")
         lines += damages
     return "\n".join(lines)
+
+
+def _add_restore(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "backup", type=Path, metavar="BACKUP", help="a folder that `pulsemark backup` made"
+    )
+    add_data_dir(parser, why="the data folder to make; it must not exist, or be empty")
+    add_json(parser)
+
+
+def _restore(args: argparse.Namespace) -> int:
+    """Make the data folder."""
+    target = args.data_dir or DEFAULT_DATA_DIR
+    copied, whole = ByteCount(), read_manifest(args.backup).size_bytes
+    with Progress(f"copying {args.backup}", lambda: copied.size_bytes, total=lambda: whole):
+        report = restore(args.backup, target, progress=copied.add)
+    if args.json:
+        fields = {
+            "backup": str(report.backup),
+            "target": str(report.target),
+            "made_at_ms": report.made_at_ms,
+            "files": report.files,
+            "size_bytes": report.size_bytes,
+        }
+        print(json_line(fields))
+    else:
+        print(
+            f"restored {report.target} as it was at {show_time(report.made_at_ms)}:"
+            f" {report.files:,} files, {size_text(report.size_bytes)}"
+        )
+    return 0
+
+
+ERRORS = (LedgerError, OSError)
+COMMANDS = {
+    "backup": Command(ERRORS, _add_backup, _back_up),
+    "restore": Command(ERRORS, _add_restore, _restore),
+}

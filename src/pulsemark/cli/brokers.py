@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from ..wire import TopicName, check_namespace
-from .errors import CliError
 from .options import read_token
+from .parsing import CliError
 
 if TYPE_CHECKING:
     from ..client import Service

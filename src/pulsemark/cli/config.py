@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError
-from .errors import CliError
-from .options import DEFAULT_DATA_DIR, add_json, counted, json_line
-from .tables import print_rows
+from .options import DEFAULT_DATA_DIR, add_json
+from .output import counted, json_line, print_rows
+from .parsing import CliError
 
 if TYPE_CHECKING:
     from ..broker import BrokerConfig

@@ -19,17 +19,17 @@ from ..ledger import EntryKind, LedgerError, Position
 from ..metadata import Control, control_of
 from ..metadata.control import CONTROL_TYPES
 from .brokers import add_access, seek_service
-from .errors import CliError
 from .options import (
     DEFAULT_DATA_DIR,
     add_data_dir,
     add_json,
     full_topic,
     grpc_target,
-    json_line,
     not_negative,
     positive,
 )
+from .output import json_line
+from .parsing import CliError
 from .records import HEADINGS, control_fields, control_line, epoch_lines
 from .stores import one_log
 

@@ -27,17 +27,17 @@ from typing import TYPE_CHECKING, Protocol
 from ..client.errors import AdminError, UnreachableError
 from ..ledger import CorruptFileError, EntryKind, FolderReader, LedgerError, Position, TopicLog
 from .brokers import add_access, add_admin_url, add_request_timeout
-from .errors import CliError
 from .options import (
     add_data_dir,
     add_json,
     full_topic,
-    json_line,
     not_negative,
+    parse_time,
     positive,
-    tags_text,
+    show_time,
 )
-from .progress import Progress
+from .output import Progress, json_line, output_console, tags_text
+from .parsing import CliError
 from .records import (
     ControlPrinter,
     Damage,
@@ -50,8 +50,6 @@ from .records import (
     segment_rows,
 )
 from .stores import add_store, broker_rows, data_dir_of, from_broker, names_in, reader_of
-from .tables import output_console
-from .times import parse_time, show_time
 
 if TYPE_CHECKING:
     from ..ledger.bookkeeper.reader import BookKeeperReader

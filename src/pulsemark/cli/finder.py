@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from ..finder.errors import BindError
 from ..ledger import LedgerError
 from ..wire import TopicName
-from .errors import CliError
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line, port_number, read_token
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, port_number, read_token
+from .output import json_line
+from .parsing import CliError
 from .stores import add_store, open_store_reader
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from ..mirror import (
 )
 from ..wire import InvalidTopicNameError
 from .mirror import EXIT_INCOMPLETE, Stop, add_run_options, say
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, json_line, port_number, read_token
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, port_number, read_token
+from .output import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -38,8 +38,9 @@ from ..mirror import (
     open_target,
 )
 from ..wire import InvalidTopicNameError, ProtocolError
-from .errors import CliError
-from .options import add_json, counted, json_line
+from .options import add_json
+from .output import counted, json_line
+from .parsing import CliError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,14 +1,25 @@
-"""Arguments that several commands share, and the parsers of their values."""
+"""Arguments that several commands share, and the parsers of their values.
+
+Points in time, as people type them:
+
+    1762945500123            unix milliseconds (only digits)
+    2025-11-12T11:05:00Z     ISO 8601; without a zone it is this machine's local time
+    14:05  14:05:30.250      today, this machine's local time
+    -5m  -1h30m  +10s  now   relative to now; units ms, s, m, h, d, w
+
+A number is always milliseconds, and is never taken for seconds. A number so small that it is
+probably seconds (a moment before March 1973) is refused; only 0, the beginning, is accepted.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections.abc import Mapping
+import re
+from datetime import UTC, datetime, time, tzinfo
 from pathlib import Path
 
-from .errors import CliError
+from ..finder.arguments import relative_time_ms
+from .parsing import CliError
 
 DEFAULT_DATA_DIR = Path("pulsemark-data")
 HIGHEST_PORT = 65_535
@@ -93,25 +104,75 @@ def read_token(path: Path | None) -> str | None:
         raise CliError(str(error)) from error
 
 
-def json_line(fields: object) -> str:
-    """One line of JSON. Only what an output without UTF-8 could not show is escaped."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-    return json.dumps(fields, ensure_ascii=not is_utf8, separators=(",", ":"))
+MAX_TIME_MS = 2**63 - 1
+MIN_TIME_NUMBER = 100_000_000_000
+"""As milliseconds in the year 1973; as seconds in the year 5138. The Spark options have it too."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?", re.ASCII)
 
 
-def escaped(text: str) -> str:
-    """Text for people, in one line: what a terminal would act on is escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+def parse_time(text: str, *, now: datetime | None = None, zone: tzinfo | None = None) -> int:
+    """The unix milliseconds of a time in text (the module's docstring has the forms).
+
+    Args:
+        text: what the user typed.
+        now: the present time, with its zone; None means the machine's clock.
+        zone: the zone of times without a zone; None means the machine's, with its summer time.
+
+    Raises:
+        CliError: the text is not a time, the time is before 1970 or beyond 63 bits, or the number
+            is so small that it is probably not milliseconds.
+    """
+    now = now or datetime.now(UTC)
+    text = text.strip()
+    if re.fullmatch(r"\d+", text, re.ASCII):
+        time_ms = _number(text)
+    elif (relative_ms := relative_time_ms(text, _milliseconds(now))) is not None:
+        time_ms = relative_ms
+    else:
+        time_ms = _milliseconds(_calendar_time(text, now, zone))
+    if not 0 <= time_ms <= MAX_TIME_MS:
+        raise CliError(f"the time {text!r} is before 1970 or too large for 63 bits")
+    return time_ms
 
 
-def counted(number: int, what: str) -> str:
-    """A count for people: 1 entry, 2,000 entries."""
-    if number != 1:
-        what = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
-    return f"{number:,} {what}"
+def _number(text: str) -> int:
+    time_ms = int(text)
+    if 0 < time_ms < MIN_TIME_NUMBER:
+        raise CliError(
+            f"the time {text!r} as unix milliseconds is {show_time(time_ms)}: for unix seconds add"
+            " three digits (times are milliseconds), and write a date with dashes (2026-03-01)"
+        )
+    return time_ms
 
 
-def tags_text(tags: Mapping[str, object]) -> str:
-    """Tags for people, in one line."""
-    return " ".join(escaped(f"{name}={value}") for name, value in tags.items())
+def _calendar_time(text: str, now: datetime, zone: tzinfo | None) -> datetime:
+    try:
+        if _CLOCK.fullmatch(text):
+            clock = time.fromisoformat(text.zfill(5) if text.count(":") == 1 else text.zfill(8))
+            when = datetime.combine(now.astimezone(zone).date(), clock)
+        else:
+            when = datetime.fromisoformat(text)
+        if when.tzinfo is None:
+            when = when.astimezone() if zone is None else when.replace(tzinfo=zone)
+        return when.astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise CliError(
+            f"cannot read the time {text!r}: use unix milliseconds, ISO 8601, a clock time"
+            " like 14:05, or a time relative to now like -5m"
+        ) from None
+
+
+def _milliseconds(when: datetime) -> int:
+    since = when - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+
+
+def show_time(time_ms: int) -> str:
+    """A time in ISO 8601, UTC, with milliseconds; the number itself if it is after year 9999."""
+    try:
+        when = datetime.fromtimestamp(time_ms // 1_000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{time_ms % 1_000:03d}Z"

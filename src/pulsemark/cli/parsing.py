@@ -1,16 +1,31 @@
 """The parser of every command: wrong arguments end in one line that says what was meant.
 
 It names the closest word that there is, and the help page of the very command or action that does
-not know the argument. `--help` ends with `EXAMPLES`, each of which a test parses.
+not know the argument. `--help` ends with `EXAMPLES`, each of which a test parses. `pulsemark
+completion` prints what bash, zsh and fish need to complete the words that the parsers know.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
-from .errors import CliError
+
+class CliError(Exception):
+    """Bad input. The message is the line that the user sees."""
+
+
+class Command(NamedTuple):
+    """What a module says of a command."""
+
+    errors: tuple[type[Exception], ...]
+    """The typed errors that its input can cause."""
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    """Runs the command; returns the exit code."""
+
 
 #: Options that say where a broker is, of commands and of others' tools.
 ADDRESSES = ("--url", "--service-url", "--admin-url", "--grpc", "--broker", "--grpc-url")
@@ -216,3 +231,41 @@ class Parser(argparse.ArgumentParser):
             known = [str(each) for each in action.choices]
             near = closest(str(value), known) or f"; choose from {', '.join(known)}"
             raise argparse.ArgumentError(action, f"there is no {value!r}{near}")
+
+
+SHELLS = ("bash", "zsh", "fish")
+#: Placeholders of arguments that are files or folders.
+PATH_NAMES = ("PATH", "FILE", "DIR", "FOLDER", "DATA_DIR", "BACKUP")
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+
+
+def _complete(args: argparse.Namespace) -> int:
+    """Print the script that shtab makes. It calls nothing while the user types."""
+    import shtab
+
+    from . import full_parser
+
+    parser = full_parser()
+    _prepare(parser, shtab.FILE)
+    print(shtab.complete(parser, args.shell))
+    return 0
+
+
+def _prepare(parser: argparse.ArgumentParser, completer: object) -> None:
+    """Mark what is a path, and make choices tuples: shtab takes a dict for commands."""
+    for action in parser._actions:  # argparse has no public way to see them
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                _prepare(each, completer)
+            continue
+        if action.choices is not None:
+            action.choices = tuple(action.choices)
+        names = action.metavar if isinstance(action.metavar, str) else ""
+        if action.type is Path or any(name in PATH_NAMES for name in names.split("|")):
+            action.complete = completer  # type: ignore[attr-defined]
+
+
+COMMANDS = {"completion": Command((), _add_completion, _complete)}

@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING, Any
 from ..client.errors import ClientError, ServiceUrlError
 from ..extras import install_command
 from .brokers import access_of, add_service, service_of
-from .consume import SUB_TYPES
-from .errors import CliError
-from .options import add_json, full_topic, json_line, not_negative, positive
-from .progress import size_text
-from .tables import Table, output_console, print_table
+from .messages import SUB_TYPES
+from .options import add_json, full_topic, not_negative, positive
+from .output import Table, json_line, output_console, print_table, size_text
+from .parsing import CliError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,8 +21,8 @@ from datetime import datetime
 from typing import BinaryIO, TextIO
 
 from ..pipeline import JOBS, run_job
-from .errors import CliError
-from .tables import print_rows
+from .output import print_rows
+from .parsing import CliError
 
 ERRORS: tuple[type[Exception], ...] = ()
 

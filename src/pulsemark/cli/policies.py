@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Any
 from ..metadata.stampers import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
 from .brokers import Access, access_of, add_broker, admin_url, ask, target_path
-from .errors import CliError
-from .options import add_json, json_line
-from .tables import output_console, print_rows
+from .options import add_json
+from .output import json_line, output_console, print_rows
+from .parsing import CliError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

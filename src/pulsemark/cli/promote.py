@@ -13,8 +13,9 @@ from pathlib import Path
 
 from ..ledger import LedgerError
 from ..mirror import NotFollowerError, open_follower, promote
-from .errors import CliError
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, counted, json_line
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json
+from .output import counted, json_line
+from .parsing import CliError
 
 ERRORS = (LedgerError, NotFollowerError, OSError)
 

@@ -44,8 +44,8 @@ from ..metadata import (
     verify_checksum,
 )
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
-from .options import counted, escaped, json_line, tags_text
-from .times import show_time
+from .options import show_time
+from .output import counted, escaped, json_line, tags_text
 
 READ_ENTRIES = 1_000
 READ_BYTES = 4 << 20

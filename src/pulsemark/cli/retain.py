@@ -32,9 +32,9 @@ from .brokers import (
     ask,
     target_path,
 )
-from .errors import CliError
-from .options import add_data_dir, add_json, counted, full_topic
-from .tables import print_rows
+from .options import add_data_dir, add_json, full_topic
+from .output import counted, print_rows
+from .parsing import CliError
 
 if TYPE_CHECKING:
     from ..broker import BrokerConfig

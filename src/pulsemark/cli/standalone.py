@@ -23,6 +23,7 @@ import asyncio
 import errno
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -31,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..broker import Broker, BrokerConfig, BrokerError, new_event_loop
+from ..broker import Broker, BrokerConfig, BrokerError, ConfigError, new_event_loop
 from ..broker.configuration.dynamic_settings import changed_fields
 from ..broker.configuration.security_config import SecurityConfig
 from ..broker.gc_tuning import Collector
@@ -39,14 +40,15 @@ from ..coordination import CoordinationError
 from ..finder.arguments import is_loopback
 from ..ledger import LedgerError, LocalStore, MemoryStore
 from ..metadata.stampers import split_stamper_names
-from .clustered import add_cluster, membership_of, run_workers
 from .config import load_settings, with_default_folder
-from .errors import CliError
-from .options import add_data_dir, add_json, json_line, port_number, positive
+from .options import add_data_dir, add_json, port_number, positive
+from .output import json_line
+from .parsing import CliError
 
 if TYPE_CHECKING:
     from ..broker.configuration.sources import Loaded
     from ..broker.server import Membership
+    from ..cluster.supervisor import Supervisor
 
 
 # The ledger's errors: the folder is locked, is not a data folder, or has a newer format. OSError:
@@ -77,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "SIGHUP (default: the variable PULSEMARK_CONFIG)",
     )
     _add_addresses(parser)
-    add_cluster(parser)
+    _add_cluster(parser)
     _add_storage(parser)
     parser.add_argument(
         "--expose-broker-entry-metadata",
@@ -96,8 +98,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(may be empty), and keep the counts; see docs/audit.md",
     )
     parser.add_argument("--max-message-size-bytes", type=positive, metavar="N")
+    _add_test_controls(parser)
     _add_logs(parser)
     add_json(parser)
+
+
+def _add_test_controls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--test-controls",
+        nargs="?",
+        const="loopback",
+        choices=("loopback", "everywhere"),
+        help="for tests only: let HTTP move the clock, make faults and delete everything, below "
+        "/pulsemark/test; on loopback only, or wherever the broker listens (default: no)",
+    )
+    parser.add_argument(
+        "--test-controls-token-file",
+        type=Path,
+        metavar="PATH",
+        help="file with the token that these requests must have (needed with authentication)",
+    )
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:
@@ -178,9 +198,11 @@ def run(args: argparse.Namespace) -> int:
     config = _config(args)
     set_up_logs(config.log_level, config.log_format)
     try:
+        if args.workers is not None and args.test_controls is not None:
+            raise CliError("--test-controls is for one broker, not for --workers")
         if args.workers is not None:
-            return run_workers(args, config)
-        membership = membership_of(args, config)
+            return _run_workers(args, config)
+        membership = _membership_of(args, config)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(config, membership, args))
     except socket.gaierror as error:  # its text does not name the host
@@ -298,7 +320,10 @@ async def _serve(
     # Set before the broker starts: a signal during the start must stop it in an orderly way too.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with Broker(config, membership) as broker, Collector(lambda: broker.services.is_idle):
+    async with (
+        make_broker(config, membership, args) as broker,
+        Collector(lambda: broker.services.is_idle),
+    ):
         if not (is_loopback(config.host) or config.security.authentication_enabled):
             print(
                 f"pulsemark: warning: all who can reach {config.host} may use this broker: "
@@ -308,6 +333,45 @@ async def _serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, broker, args)
         _announce(broker, as_json=args.json)
         await stop.wait()
+
+
+def make_broker(
+    config: BrokerConfig, membership: Membership | None, args: argparse.Namespace
+) -> Broker:
+    """The broker; with `--test-controls` one with a clock that moves, and faults."""
+    token_file = args.test_controls_token_file
+    if args.test_controls is None:
+        if token_file is not None:
+            raise CliError("--test-controls-token-file needs --test-controls")
+        return Broker(config, membership)
+    if membership is not None:
+        raise CliError("--test-controls is for one broker, not for --store or --workers")
+    if config.security.authentication_enabled and token_file is None:
+        raise CliError("with authentication, --test-controls needs --test-controls-token-file")
+    if args.test_controls == "loopback" and not is_loopback(config.host):
+        raise CliError(
+            f"--test-controls would be open to all who can reach {config.host}; "
+            "if you want that, write --test-controls everywhere"
+        )
+    if config.http_port is None and config.security.http_tls_port is None:
+        raise CliError("--test-controls needs an HTTP port")
+    from ..testing.clock import SettableClock
+    from ..testing.controls import TestControls
+    from ..testing.faults import FaultyBroker
+
+    token = None if token_file is None else _token(token_file)
+    broker = FaultyBroker(replace(config, clock=SettableClock(running=True)))
+    broker.test_controls = TestControls(broker, token)
+    text = "pulsemark: warning: TEST CONTROLS ARE ON: HTTP below /pulsemark/test moves the clock, "
+    print(f"{text}makes faults and deletes everything; never in production", file=sys.stderr)
+    return broker
+
+
+def _token(path: Path) -> str:
+    token = path.read_text(encoding="utf-8").strip()
+    if not token:
+        raise CliError(f"{path}: the file with the test controls' token is empty")
+    return token
 
 
 def _announce(broker: Broker, *, as_json: bool) -> None:
@@ -372,3 +436,158 @@ def set_up_logs(level: str, form: str) -> None:
         handler.is_ours = True  # type: ignore[attr-defined]
         root.addHandler(handler)
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(TEXT_FORMAT))
+
+
+# Several workers (`--workers`), or one of several brokers on Apache BookKeeper (`--store`).
+
+WORKER = re.compile(r"worker-\d+")
+"""The name of one worker's folder."""
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--cluster", metavar="NAME", help="cluster's name (default: standalone)")
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        metavar="N",
+        help="run N brokers that divide the topics among them, each with a part of the data "
+        "folder; N never changes (see docs/cluster.md)",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="zk://HOST:PORT/ledgers",
+        help="keep ledgers in Apache BookKeeper, and share topics with all brokers that do so "
+        "(see docs/cluster.md)",
+    )
+    parser.add_argument(
+        "--session-timeout-ms",
+        type=positive,
+        metavar="N",
+        help="with --store: how long the topics of a broker that has died wait for another one "
+        "(default: 4000)",
+    )
+
+
+def _membership_of(args: argparse.Namespace, config: BrokerConfig) -> Membership | None:
+    """The broker's way into the cluster that `--store` names; None: it is alone.
+
+    Raises CliError.
+    """
+    address = _store_address(args, config)
+    if address is None:
+        _refuse_session_timeout(args)
+        _refuse_workers_folder(config)
+        return None
+    if args.data_dir is not None:
+        raise CliError("--data-dir does not go with --store: nothing is kept on this machine")
+    if args.storage is not None:
+        raise CliError("--storage does not go with --store: all data are in BookKeeper")
+    if config.store_options.sync_interval_ms:
+        raise CliError(
+            "--durability interval (pulsemarkSyncIntervalMs) does not go with --store: bookies "
+            "sync entries before they acknowledge them"
+        )
+    _warn_of_hidden(config)
+    from ..cluster.joining import bookkeeper_member
+
+    try:
+        return bookkeeper_member(address, session_timeout_ms=_session_timeout_ms(args, config))
+    except ValueError as error:
+        raise CliError(f"--store: {error}") from error
+
+
+def _session_timeout_ms(args: argparse.Namespace, config: BrokerConfig) -> int:
+    given = args.session_timeout_ms
+    if given is None:
+        return config.bookkeeper.zookeeper_session_timeout_ms
+    try:
+        replace(config.bookkeeper, zookeeper_session_timeout_ms=given)
+    except ConfigError as error:
+        raise CliError(f"--session-timeout-ms {given}: {error.reason}") from error
+    return int(given)
+
+
+def _store_address(args: argparse.Namespace, config: BrokerConfig) -> str | None:
+    # An empty one is a mistake, such as a variable that is not set: it must not mean this machine.
+    return config.bookkeeper.store_address if args.store is None else str(args.store)
+
+
+def _warn_of_hidden(config: BrokerConfig) -> None:
+    """Lookups at any broker send clients to the advertised address."""
+    told = config.advertised_address
+    if told is not None and is_loopback(config.host) and not is_loopback(told):
+        print(
+            f"pulsemark: warning: clients are sent to {told}, but this broker listens on "
+            f"{config.host} only: give it --host (see docs/cluster.md)",
+            file=sys.stderr,
+        )
+
+
+def _refuse_session_timeout(args: argparse.Namespace) -> None:
+    if args.session_timeout_ms is not None:
+        raise CliError("--session-timeout-ms is for brokers with --store: no other has a session")
+
+
+def _refuse_workers_folder(config: BrokerConfig) -> None:
+    if config.data_dir is None:
+        return
+    # Also one worker's own folder: a broker alone does not know the tenants that all share.
+    folder = Path(config.data_dir).resolve()
+    for each in (folder, folder.parent):
+        if (each / "workers.json").exists() and (each == folder or WORKER.fullmatch(folder.name)):
+            raise CliError(
+                f"{each} has the topics of several workers: start it with --workers, as before"
+            )
+
+
+def _run_workers(args: argparse.Namespace, config: BrokerConfig) -> int:
+    """Run the workers until a signal arrives. Raises CliError."""
+    if _store_address(args, config) is not None:
+        raise CliError("--workers does not go with --store: start a broker for each processor core")
+    _refuse_session_timeout(args)
+    from ..cluster.errors import ClusterError
+    from ..cluster.supervisor import Supervisor
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        level = config.log_level
+        async with Supervisor(config, args.workers, log_level=level) as supervisor:
+            _announce_workers(supervisor, as_json=args.json)
+            await stop.wait()
+
+    try:
+        asyncio.run(serve())
+    except ClusterError as error:
+        raise CliError(str(error)) from error
+    return 0
+
+
+def _announce_workers(supervisor: Supervisor, *, as_json: bool) -> None:
+    first, folder = supervisor.facts[0], supervisor.config.data_dir
+    assert folder is not None
+    if as_json:
+        names = ("service_url", "http_url", "grpc_url", "kafka_url")
+        ready = {
+            **{f"{name}{tls}": first[f"{name}{tls}"] for name in names for tls in ("", "_tls")},
+            "data_dir": str(Path(folder).resolve()),
+            "pid": os.getpid(),
+            "workers": supervisor.facts,
+        }
+        sys.stdout.write(json_line(ready) + "\n")
+    else:
+        places = ", ".join(_places(one) for one in supervisor.facts)
+        count = len(supervisor.facts)
+        text = f"pulsemark is ready: {count} workers: {places}, data in {Path(folder).resolve()}"
+        sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _places(worker: dict[str, Any]) -> str:
+    """Where one worker is, for people."""
+    shown = [worker["service_url"], worker["http_url"]]
+    shown += [f"{name} {url}" for name in ("grpc", "kafka") if (url := worker[f"{name}_url"])]
+    return " ".join(filter(None, shown))

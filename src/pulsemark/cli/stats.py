@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
 from ..wire import InvalidTopicNameError, check_namespace
 from .brokers import add_broker, admin_client
-from .options import add_json, counted, full_topic, positive
-from .tables import Table, output_console, print_rows, print_table, table_of
+from .options import add_json, full_topic, positive
+from .output import Table, counted, output_console, print_rows, print_table, table_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..ledger import FolderReader
 from .brokers import DEFAULT_ADMIN_URL, admin_client, target_path
-from .errors import CliError
 from .options import DEFAULT_DATA_DIR
+from .parsing import CliError
 from .records import Damage, Row, row_of_broker
 
 if TYPE_CHECKING:

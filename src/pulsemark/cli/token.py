@@ -25,8 +25,9 @@ from ..broker.configuration.security_config import SecurityConfig
 from ..broker.errors import ConfigError
 from ..broker.security.authentication import AuthenticationFailed
 from ..broker.security.token import read_source
-from .errors import CliError
-from .options import json_line, positive
+from .options import positive
+from .output import json_line
+from .parsing import CliError
 
 ERRORS = (ConfigError, AuthenticationFailed, OSError)
 

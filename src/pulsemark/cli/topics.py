@@ -1,52 +1,79 @@
-"""`pulsemark topics ...`: list, create, show and delete topics of a running broker.
+"""`pulsemark topics|subscriptions|namespaces|schemas ...`: what a running broker has.
 
-pulsemark topics list public/default
-pulsemark topics create orders --partitions 4
-pulsemark topics show orders
-pulsemark topics delete orders --force
+    pulsemark topics create orders --partitions 4
+    pulsemark subscriptions reset orders billing -15m
+    pulsemark namespaces create acme/orders
+    pulsemark schemas upload orders --type AVRO --file order.avsc
+
+A tenant that does not exist is created with its first namespace.
+
+`subscriptions list` also has the consumer groups of Kafka's clients that have committed offsets of
+the topic, if the broker serves them. Their type is `kafka`, and their backlog counts messages.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from ..client.errors import AdminError, ServiceUrlError, UnreachableError
-from ..wire import InvalidTopicNameError, check_namespace
+from ..extras import install_command
+from ..metadata.partition_names import partition_of
+from ..wire import InvalidTopicNameError, TopicName, check_namespace
 from .brokers import add_broker, admin_client
-from .options import add_json, counted, full_topic, json_line, positive
-from .tables import print_done, print_rows
+from .options import add_json, full_topic, grpc_target, parse_time, positive, show_time
+from .output import counted, json_line, print_done, print_rows
+from .parsing import CliError, Command
+
+if TYPE_CHECKING:
+    from ..client.admin import AdminClient
 
 ERRORS = (AdminError, UnreachableError, ServiceUrlError, InvalidTopicNameError, OSError)
+KAFKA_TIMEOUT_MS = 5_000
+SCHEMA_TYPES = ("AVRO", "JSON", "STRING", "BYTES", "PROTOBUF", "PROTOBUF_NATIVE", "KEY_VALUE")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
+def _add_actions(
+    parser: argparse.ArgumentParser, texts: Mapping[str, str]
+) -> dict[str, argparse.ArgumentParser]:
+    """A parser for each action, by its name, with the broker's options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="the topics of a namespace")
-    listing.add_argument(
-        "namespace", nargs="?", default="public/default", metavar="TENANT/NAMESPACE"
-    )
-    for name, text in (
-        ("create", "create a topic"),
-        ("show", "its partitions, subscriptions and figures"),
-        ("delete", "delete a topic with its messages"),
-    ):
-        action = actions.add_parser(name, help=text)
-        action.add_argument("topic", metavar="TOPIC", help="short or full name")
-        if name == "create":
-            action.add_argument("--partitions", type=positive, metavar="N")
-        if name == "delete":
-            action.add_argument(
-                "--force", action="store_true", help="end its producers and subscriptions"
-            )
-    for action in actions.choices.values():
+    found = {name: actions.add_parser(name, help=text) for name, text in texts.items()}
+    for action in found.values():
         add_broker(action)
         add_json(action)
+    return found
 
 
-def run(args: argparse.Namespace) -> int:
-    """Do what was asked for."""
+def _add_topic(actions: Mapping[str, argparse.ArgumentParser]) -> None:
+    for action in actions.values():
+        action.add_argument("topic", metavar="TOPIC", help="short or full name")
+
+
+def _add_topics(parser: argparse.ArgumentParser) -> None:
+    texts = {
+        "list": "the topics of a namespace",
+        "create": "create a topic",
+        "show": "its partitions, subscriptions and figures",
+        "delete": "delete a topic with its messages",
+    }
+    actions = _add_actions(parser, texts)
+    actions["list"].add_argument(
+        "namespace", nargs="?", default="public/default", metavar="TENANT/NAMESPACE"
+    )
+    _add_topic({name: action for name, action in actions.items() if name != "list"})
+    actions["create"].add_argument("--partitions", type=positive, metavar="N")
+    actions["delete"].add_argument(
+        "--force", action="store_true", help="end its producers and subscriptions"
+    )
+
+
+def _topics(args: argparse.Namespace) -> int:
     admin = admin_client(args)
     if args.action == "list":
         check_namespace(args.namespace)
@@ -66,11 +93,11 @@ def run(args: argparse.Namespace) -> int:
         admin.delete_topic(topic, force=args.force, partitioned=is_partitioned)
         print_done(f"deleted {topic}", {"deleted": topic}, as_json=args.json)
     else:
-        _show(topic, admin.partitions(topic), admin.stats(topic), as_json=args.json)
+        _show_topic(topic, admin.partitions(topic), admin.stats(topic), as_json=args.json)
     return 0
 
 
-def _show(topic: str, partitions: int, stats: dict[str, Any], *, as_json: bool) -> None:
+def _show_topic(topic: str, partitions: int, stats: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json_line({"topic": topic, **stats}))
         return
@@ -97,3 +124,239 @@ def _show(topic: str, partitions: int, stats: dict[str, Any], *, as_json: bool) 
         print()
         columns = ("subscription", "type", "consumers", "backlog", "unacked")
         print_rows(rows, columns, as_json=False)
+
+
+def _add_subscriptions(parser: argparse.ArgumentParser) -> None:
+    texts = {
+        "list": "the subscriptions of a topic, with their backlogs in entries",
+        "create": "create a subscription",
+        "reset": "go to the first message at or after a time",
+        "skip": "acknowledge everything that is there now",
+        "delete": "delete a subscription",
+    }
+    actions = _add_actions(parser, texts)
+    _add_topic(actions)
+    for name, action in actions.items():
+        if name != "list":
+            action.add_argument("subscription", metavar="SUBSCRIPTION")
+    actions["reset"].add_argument(
+        "time",
+        metavar="TIME",
+        help="earliest, latest, unix milliseconds, ISO 8601, 14:05, or -15m",
+    )
+    actions["list"].add_argument(
+        "--kafka", type=grpc_target, metavar="HOST:PORT",
+        help="where the broker serves Kafka's clients (default: the port of its settings)",
+    )  # fmt: skip
+    actions["create"].add_argument("--at", choices=("earliest", "latest"), default="latest")
+    actions["create"].add_argument(
+        "--filter",
+        metavar="TAG=VALUES",
+        help="get only entries whose tags match: region=eu,us;tier=gold",
+    )
+    actions["delete"].add_argument("--force", action="store_true", help="end its consumers")
+
+
+def _subscriptions(args: argparse.Namespace) -> int:
+    topic = full_topic(args.topic)
+    time_ms = 0  # before the first message
+    if args.action == "reset" and args.time not in ("earliest", "latest"):
+        time_ms = parse_time(args.time)
+    admin = admin_client(args)
+    if args.action == "list":
+        _list_subscriptions(args, admin, topic)
+        return 0
+    name = args.subscription
+    if not name:
+        raise CliError("SUBSCRIPTION must not be empty")
+    if args.action == "create":
+        given = {} if args.filter is None else {"pulsemark.filter": args.filter}
+        admin.create_subscription(topic, name, at=args.at, properties=given)
+        done = f"created {name} on {topic}, at {args.at}"
+    elif args.action == "reset":
+        if args.time == "latest":
+            admin.skip_all(topic, name)
+        else:
+            admin.reset_cursor(topic, name, time_ms)
+        place = args.time if args.time in ("earliest", "latest") else show_time(time_ms)
+        done = f"reset {name} on {topic} to {place}"
+    elif args.action == "skip":
+        admin.skip_all(topic, name)
+        done = f"skipped all messages of {name} on {topic}"
+    else:
+        admin.delete_subscription(topic, name, force=args.force)
+        done = f"deleted {name} of {topic}"
+    fields = {"action": args.action, "topic": topic, "subscription": name}
+    print_done(done, fields, as_json=args.json)
+    return 0
+
+
+def _list_subscriptions(args: argparse.Namespace, admin: AdminClient, topic: str) -> None:
+    rows: list[dict[str, object]] = [
+        {
+            "subscription": name,
+            "type": found["type"] if found["consumers"] else None,
+            "consumers": len(found["consumers"]),
+            "backlog": found["msgBacklog"],
+        }
+        for name, found in sorted(admin.stats(topic)["subscriptions"].items())
+    ]
+    rows += _kafka_groups(args, admin, topic)
+    columns = ("subscription", "type", "consumers", "backlog")
+    print_rows(rows, columns, as_json=args.json)
+
+
+def _kafka_groups(
+    args: argparse.Namespace, admin: AdminClient, topic: str
+) -> list[dict[str, object]]:
+    """The groups with offsets of the topic. What stands in the way is said on stderr."""
+    address = args.kafka
+    if address is None:
+        try:
+            settings = admin.request("GET", "brokers/configuration/runtime")
+        except AdminError:  # an ordinary user may not see the settings
+            return []
+        port = str(settings.get("pulsemarkKafkaPort") or "0")
+        namespace = TopicName.parse(topic).namespace
+        if port == "0" or namespace != settings.get("pulsemarkKafkaNamespace"):
+            return []
+        address = f"{urlsplit(admin.url).hostname}:{port}"
+    try:
+        return _asked_groups(address, TopicName.parse(partition_of(topic)[0]).local)
+    except ImportError:
+        reason = install_command("kafka")
+    except Exception as error:  # noqa: BLE001 - of any kind: kafka-python's own, sockets', time-outs
+        reason = f"{address}: {str(error) or type(error).__name__}"
+    print(f"pulsemark: groups of Kafka's clients are not listed: {reason}", file=sys.stderr)
+    return []
+
+
+def _asked_groups(address: str, topic: str) -> list[dict[str, object]]:
+    import logging
+
+    from kafka import KafkaAdminClient
+    from kafka.admin import OffsetSpec
+
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    client: Any = KafkaAdminClient(
+        bootstrap_servers=address,
+        request_timeout_ms=KAFKA_TIMEOUT_MS,
+        bootstrap_timeout_ms=KAFKA_TIMEOUT_MS,
+    )
+    try:
+        names = [each["group_id"] for each in client.list_groups()]
+        rows: list[dict[str, object]] = []
+        for name, offsets in client.list_group_offsets(names).items() if names else ():
+            mine = {place: each.offset for place, each in offsets.items() if place.topic == topic}
+            if not mine:
+                continue
+            ends = client.list_partition_offsets(dict.fromkeys(mine, OffsetSpec.LATEST))
+            backlog = sum(max(ends[place].offset - offset, 0) for place, offset in mine.items())
+            members = len(client.describe_groups([name])[name]["members"])
+            row = {"subscription": name, "type": "kafka", "consumers": members, "backlog": backlog}
+            rows.append(row)
+        return sorted(rows, key=lambda row: str(row["subscription"]))
+    finally:
+        client.close()
+
+
+def _add_namespaces(parser: argparse.ArgumentParser) -> None:
+    texts = {
+        "list": "the namespaces of a tenant, or of all tenants",
+        "create": "create a namespace",
+        "delete": "delete a namespace",
+    }
+    actions = _add_actions(parser, texts)
+    actions["list"].add_argument("tenant", nargs="?", metavar="TENANT")
+    for name in ("create", "delete"):
+        actions[name].add_argument("namespace", metavar="TENANT/NAMESPACE")
+    actions["delete"].add_argument("--force", action="store_true", help="delete its topics, too")
+
+
+def _namespaces(args: argparse.Namespace) -> int:
+    admin = admin_client(args)
+    if args.action == "list":
+        tenants = [args.tenant] if args.tenant else admin.tenants()
+        rows = [{"namespace": name} for tenant in tenants for name in admin.namespaces(tenant)]
+        print_rows(rows, ("namespace",), as_json=args.json)
+        return 0
+    tenant, _ = check_namespace(args.namespace)
+    if args.action == "create":
+        if tenant not in admin.tenants():
+            admin.create_tenant(tenant)
+        admin.create_namespace(args.namespace)
+        print_done(f"created {args.namespace}", {"created": args.namespace}, as_json=args.json)
+    else:
+        admin.delete_namespace(args.namespace, force=args.force)
+        print_done(f"deleted {args.namespace}", {"deleted": args.namespace}, as_json=args.json)
+    return 0
+
+
+def _add_schemas(parser: argparse.ArgumentParser) -> None:
+    texts = {
+        "list": "all versions of a topic's schema",
+        "show": "the newest version, or a certain one",
+        "upload": "add a version",
+        "delete": "delete all versions",
+    }
+    actions = _add_actions(parser, texts)
+    _add_topic(actions)
+    actions["show"].add_argument("--version", type=positive, metavar="N", dest="schema_version")
+    actions["upload"].add_argument("--type", choices=SCHEMA_TYPES, required=True)
+    actions["upload"].add_argument("--file", type=Path, metavar="PATH", help="the definition")
+    actions["delete"].add_argument("--force", action="store_true")
+
+
+def _schemas(args: argparse.Namespace) -> int:
+    topic = full_topic(args.topic)
+    name = TopicName.parse(topic)
+    path = f"schemas/{name.tenant}/{name.namespace_local}/{name.local}"
+    admin = admin_client(args)
+    if args.action == "list":
+        found = admin.request("GET", f"{path}/schemas")["getSchemaResponses"]
+        rows = [
+            {"version": each["version"], "type": each["type"],
+             "time": show_time(each["timestamp"]), "properties": each["properties"] or None}
+            for each in found
+        ]  # fmt: skip
+        print_rows(rows, ("version", "type", "time", "properties"), as_json=args.json)
+    elif args.action == "show":
+        version = "" if args.schema_version is None else f"/{args.schema_version}"
+        _show_schema(admin.request("GET", f"{path}/schema{version}"), as_json=args.json)
+    elif args.action == "upload":
+        body = {"type": args.type, "schema": _definition(args.file), "properties": {}}
+        number = admin.request("POST", f"{path}/schema", body)["version"]["version"]
+        fields = {"topic": topic, "version": number}
+        print_done(f"{topic} has schema version {number}", fields, as_json=args.json)
+    else:
+        admin.request("DELETE", f"{path}/schema", force="true" if args.force else "false")
+        print_done(f"deleted the schema of {topic}", {"deleted": topic}, as_json=args.json)
+    return 0
+
+
+def _definition(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CliError(f"{path} is not UTF-8 text: {error}") from error
+
+
+def _show_schema(found: dict[str, object], *, as_json: bool) -> None:
+    if as_json:
+        print(json_line(found))
+        return
+    print(f"version {found['version']}, {found['type']}")
+    try:
+        print(json.dumps(json.loads(str(found["data"])), indent=2))
+    except ValueError:
+        print(found["data"])
+
+
+COMMANDS = {
+    "topics": Command(ERRORS, _add_topics, _topics),
+    "subscriptions": Command(ERRORS, _add_subscriptions, _subscriptions),
+    "namespaces": Command(ERRORS, _add_namespaces, _namespaces),
+    "schemas": Command(ERRORS, _add_schemas, _schemas),
+}

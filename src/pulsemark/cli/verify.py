@@ -1,8 +1,12 @@
-"""`pulsemark verify DATA_DIR|TOPIC...`: read a whole data folder and report what is wrong.
+"""`pulsemark verify` says what is wrong in a data folder, `rebuild-catalog` repairs its catalog.
 
-Nothing is changed and no lock is taken, so a folder in use can be verified too. The command prints
-one line for each finding, then a summary. The exit code is 1 if something is damaged. Leftovers of
-a crash and notes do not change it.
+`verify` changes nothing and takes no lock, so a folder in use can be verified too. It prints one
+line for each finding, then a summary. The exit code is 1 if something is damaged. Leftovers of a
+crash and notes do not change it.
+
+`rebuild-catalog` makes the catalog again from the segments, when a folder cannot be opened because
+its catalog is damaged. The folder must not be in use. The old catalog is kept next to the new one.
+Everything in it that can still be read is copied.
 """
 
 from __future__ import annotations
@@ -15,18 +19,16 @@ from pathlib import Path
 
 from ..ledger import LedgerError
 from ..maintenance.findings import Finding, Severity
+from ..maintenance.rebuild import RebuiltCatalog, rebuild_catalog
 from ..maintenance.verify import sizes_of_topics, verify_folder
 from ..maintenance.verify_topic import Checked
-from .errors import CliError
-from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, counted, full_topic, json_line
-from .progress import Progress
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, full_topic
+from .output import Progress, counted, json_line
+from .parsing import CliError, Command
 from .stores import add_store, data_dir_of, open_store_reader, partitions_among
 
-ERRORS = (LedgerError, OSError)
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
+def _add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "targets",
         nargs="*",
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def _verify(args: argparse.Namespace) -> int:
     """Print the findings. Returns 1 if something is damaged."""
     # The findings already contain everything that the store would log.
     logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
@@ -126,3 +128,56 @@ def _as_text(checked: Checked, count: Counter[Severity]) -> str:
         f" {control}{counted(checked.size_bytes, 'byte')}: "
         f"{', '.join(found) or 'clean'}"
     )
+
+
+def _add_rebuild(parser: argparse.ArgumentParser) -> None:
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("folder", nargs="?", type=Path, metavar="DATA_DIR", help="as --data-dir")
+    add_data_dir(place, why="a folder not in use")
+    add_json(parser)
+
+
+def _rebuild(args: argparse.Namespace) -> int:
+    """Rebuild the catalog and print what was found."""
+    logging.getLogger("pulsemark.ledger").addHandler(logging.NullHandler())
+    rebuilt = rebuild_catalog(args.folder or args.data_dir or DEFAULT_DATA_DIR)
+    print(_rebuilt_json(rebuilt) if args.json else _rebuilt_text(rebuilt))
+    return 0
+
+
+def _rebuilt_json(rebuilt: RebuiltCatalog) -> str:
+    return json_line(
+        {
+            "folder": str(rebuilt.folder),
+            "moved_to": str(rebuilt.moved_to) if rebuilt.moved_to else None,
+            "topics": rebuilt.topics,
+            "segments": rebuilt.segments,
+            "kept_topics": rebuilt.kept_topics,
+            "kept_properties": rebuilt.kept_properties,
+            "all_kept": rebuilt.all_kept,
+        }
+    )
+
+
+def _rebuilt_text(rebuilt: RebuiltCatalog) -> str:
+    found = f"{counted(rebuilt.topics, 'topic')} with {counted(rebuilt.segments, 'segment')}"
+    lines = [f"found {found} from segment files"]
+    if rebuilt.moved_to is not None:
+        lines += [
+            f"the old catalog is now {rebuilt.moved_to}",
+            f"topics without entries read from it: {rebuilt.kept_topics}",
+            f"namespaces, schemas and the like read from it: {rebuilt.kept_properties}",
+        ]
+    if not rebuilt.all_kept:
+        lines.append(
+            "lost: everything that only the old catalog held and that could not be read: "
+            "namespaces, policies, schemas, partitioned topics, topics without entries"
+        )
+    return "\n".join(lines)
+
+
+ERRORS = (LedgerError, OSError)
+COMMANDS = {
+    "verify": Command(ERRORS, _add_verify, _verify),
+    "rebuild-catalog": Command(ERRORS, _add_rebuild, _rebuild),
+}

@@ -107,12 +107,14 @@ class SeekClient(SeekStubs):
         max_entries: int | None = None,
         prefixes_only: bool = False,
         control_only: bool = False,
+        stored: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[RemoteEntry]:
         """The entries from ``start`` (default: the first) to before ``end`` (default: all), lazily.
 
         With ``control_only`` only control entries come, and only they count for ``max_entries``;
-        `control_of(entry.prefix)` says what they are. The call starts when the first entry is read.
+        `control_of(entry.prefix)` says what they are. ``stored`` is for followers: the log itself,
+        not its compacted form. The call starts when the first entry is read.
         Leaving the loop early ends it on the server too. Raises CorruptEntryError at a damaged
         entry, after all entries before it.
         """
@@ -124,6 +126,7 @@ class SeekClient(SeekStubs):
             prefixes_only=prefixes_only,
             control_only=control_only,
         )
+        request.stored = stored
         assembler = EntryAssembler(prefixes_only=prefixes_only)
         call = self._started(self._read_entries, request, timeout_s)
         try:
@@ -189,7 +192,7 @@ class SeekClient(SeekStubs):
         self, topic: str, *, timeout_s: float | None = None
     ) -> tuple[EpochHistory, tuple[LedgerExtent, ...]]:
         """A topic's epochs, and its ledgers: for `ledger.common_point` and `ledger.common_end`."""
-        answer = self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s)
+        answer = self._call(self._epochs, pb.EpochsRequest(topic=topic, stored=True), timeout_s)
         return history_of(answer), ledgers_of(answer)
 
     def follow_state(

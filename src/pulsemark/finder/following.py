@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..ledger import EARLIEST, Position, TopicLog
+from ..ledger.store import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
 from ..ledger.topic_store import INTERNAL_TOPIC_PREFIX
 from ..proto import seek_pb2 as pb
 from ..proto.cursor_pb2 import CursorRecord
@@ -31,7 +32,9 @@ EARLY_KINDS = (
     "deleted-partitioned-topic", "schema", "schema-facts",
 )  # fmt: skip
 """Kinds of the catalog's values that are stored before the entries."""
-LATE_KINDS = ("deduplication", "mirrors", "kafka-log-start", "kafka", "terminated-topic")
+LATE_KINDS = (
+    "deduplication", "mirrors", "kafka-log-start", "kafka", "terminated-topic", VIEW_PROPERTY_KIND,
+)  # fmt: skip
 """Those that say how far something has come in the log: stored after the entries."""
 _PIECE_BYTES = 1 << 20
 
@@ -82,7 +85,7 @@ class StoreState:
 
 def is_followed(name: str) -> bool:
     """Whether a topic of the catalog is one that a follower keeps."""
-    return "://" in name or name == GROUPS_LOG
+    return "://" in name or name == GROUPS_LOG or name.startswith(VIEW_TOPIC_PREFIX)
 
 
 def state_of(

@@ -63,7 +63,7 @@ from .service import (
     STALL_TIMEOUT_S,
     AuditReport,
     CallContext,
-    FollowState,
+    Followed,
     Normalise,
     ResetCursor,
     SeekServicer,
@@ -136,7 +136,7 @@ class SeekServer:
         reset_cursor: ResetCursor | None = None,
         append_control: AppendControl | None = None,
         audit: AuditReport | None = None,
-        follow_state: FollowState | None = None,
+        followed: Followed | None = None,
         admit: Admit | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
@@ -151,7 +151,7 @@ class SeekServer:
         self._reset_cursor = reset_cursor
         self._append_control = append_control
         self._audit = audit
-        self._follow_state = follow_state
+        self._followed = followed
         self._forwarding = forwarding
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
@@ -241,7 +241,7 @@ class SeekServer:
             append_control=self._append_control,
             may_append=self._options.control_token is not None or self._admit is not None,
             audit=self._audit,
-            follow_state=self._follow_state,
+            followed=self._followed,
             forwarding=self._forwarding,
         )
         server.add_generic_rpc_handlers((handler(servicer),))

@@ -26,19 +26,19 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import grpc
 
-from ..ledger import EARLIEST, EpochHistory, LedgerExtent, Position, TopicLog
+from ..ledger import EARLIEST, Position, TopicLog
+from ..maintenance.expected import LogEnds
 from ..proto import seek_pb2 as pb
 from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .following import StoreState, state_messages
 from .forwarding import ForwardedError, Forwarding
 from .messages import AppendControl, appended_message, control_request, history_message
-from .search import Finder
-from .stream import ReadPlan, StreamSlots, entry_responses
+from .search import AnyFinder, finder_of
+from .stream import ReadForm, ReadPlan, StreamSlots, entry_responses
 
 if TYPE_CHECKING:
     from ..audit.report import Report
-    from ..maintenance.expected import LogEnds
 
 _log = logging.getLogger(__name__)
 
@@ -62,15 +62,21 @@ AuditReport = Callable[[str, "Sequence[str]", int | None, int | None], Awaitable
 InvalidFieldError, or NotPossibleError if no audit is kept."""
 
 
-FollowState = Callable[[], StoreState]
-"""What a follower asks for. Called on worker threads; may block."""
+class Followed(Protocol):
+    """A data folder as followers read it. Called on worker threads; may block."""
+
+    def state(self) -> StoreState:
+        """What a follower needs beside the entries."""
+
+    def log(self, name: str) -> TopicLog:
+        """A log as it is stored, also one of the store's own. Raises TopicNotFoundError."""
 
 
 class TopicSource(Protocol):
     """Where the service finds topics. Called on worker threads, several at a time; may block."""
 
-    def log(self, topic: str) -> TopicLog:
-        """The topic's log, by its full name.
+    def log(self, topic: str) -> TopicLog | ReadForm:
+        """The topic's log, by its full name; the compacted form, if that is its log.
 
         Raises TopicNotFoundError, or NotPossibleError if the topic does not store entries.
         """
@@ -137,7 +143,7 @@ class SeekServicer:
         append_control: AppendControl | None = None,
         may_append: bool = False,
         audit: AuditReport | None = None,
-        follow_state: FollowState | None = None,
+        followed: Followed | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
         """``may_append``: callers that have come this far may use AppendControl.
@@ -155,7 +161,7 @@ class SeekServicer:
         self._append_control = append_control
         self._may_append = may_append
         self._audit = audit
-        self._follow_state = follow_state
+        self._followed = followed
         self.forwarding = forwarding
 
     async def seek_by_time(
@@ -193,7 +199,8 @@ class SeekServicer:
 
     async def read_entries(self, request: pb.ReadEntriesRequest, context: CallContext) -> None:
         """Entries from a position on (ReadEntries)."""
-        topic = self.topic(request.topic)
+        log_of = self._folder.log if request.stored else self._source.log
+        topic = request.topic if request.stored else self.topic(request.topic)
         plan = ReadPlan(
             start=messages.place(request.start, "start") if request.HasField("start") else EARLIEST,
             end=messages.place(request.end, "end") if request.HasField("end") else None,
@@ -202,7 +209,7 @@ class SeekServicer:
             control_only=request.control_only,
         )
         with self._streams.open(context) as slot:
-            if self.forwarding is not None:
+            if self.forwarding is not None and not request.stored:
                 owner = await self.forwarding.owner(topic, context)
                 if owner is not None:
                     answers = self.forwarding.stream(owner, "ReadEntries", request, context)
@@ -210,7 +217,7 @@ class SeekServicer:
                         async for answer in answers:
                             await slot.write(answer)
                     return
-            responses = await self._run(lambda _: entry_responses(self._source.log(topic), plan))
+            responses = await self._run(lambda _: entry_responses(log_of(topic), plan))
             while (response := await self._run(lambda _: next(responses, None))) is not None:
                 await slot.write(response)
 
@@ -241,22 +248,26 @@ class SeekServicer:
 
     async def epochs(self, request: pb.EpochsRequest, context: CallContext) -> pb.EpochsResponse:
         """Where each leader epoch begins (Epochs)."""
+        if request.stored:
+            return await self._run(lambda _: _stored_history(self._folder.log(request.topic)))
         topic = self.topic(request.topic)
         source = self._source
+        return history_message(
+            *await self._run(lambda _: (source.log(topic).epoch_history(), source.ends(topic)))
+        )
 
-        def found() -> tuple[EpochHistory, LogEnds, tuple[LedgerExtent, ...]]:
-            log = source.log(topic)
-            return log.epoch_history(), source.ends(topic), log.ledger_extents()
-
-        return history_message(*await self._run(lambda _: found()))
+    @property
+    def _folder(self) -> Followed:
+        """The folder that is followed. Raises NotPossibleError."""
+        if self._followed is None:
+            raise NotPossibleError("only a broker that has a whole data folder can be followed")
+        return self._followed
 
     async def follow_state(self, request: pb.FollowStateRequest, context: CallContext) -> None:
         """What a follower needs beside the entries (FollowState)."""
-        state = self._follow_state
-        if state is None:
-            raise NotPossibleError("only a broker that has a whole data folder can be followed")
+        folder = self._folder
         with self._streams.open(context) as slot:
-            found = await self._run(lambda _: state())
+            found = await self._run(lambda _: folder.state())
             for message in state_messages(found, request.known_digest):
                 await slot.write(message)
 
@@ -281,8 +292,9 @@ class SeekServicer:
         except ValueError as error:
             raise InvalidFieldError("topic", str(error)) from error
 
-    async def _search(self, topic: str, ask: Callable[[Finder], Answer]) -> Answer:
-        return await self._run(lambda check: ask(Finder(self._source.log(topic), check=check)))
+    async def _search(self, topic: str, ask: Callable[[AnyFinder], Answer]) -> Answer:
+        log = self._source.log
+        return await self._run(lambda check: ask(finder_of(log(topic), check=check)))
 
     async def _run(self, work: Callable[[Callable[[], None]], Answer]) -> Answer:
         """Do blocking work on a thread. If the call ends early, `check` raises on the thread."""
@@ -319,7 +331,11 @@ class SeekServicer:
         raise InvalidFieldError("target", "one of time_ms, index, position must be set")
 
 
-def _existing(log: TopicLog, wanted: Position) -> tuple[Position, bool]:
+def _stored_history(log: TopicLog) -> pb.EpochsResponse:
+    return history_message(log.epoch_history(), LogEnds(log.next_index), log.ledger_extents())
+
+
+def _existing(log: TopicLog | ReadForm, wanted: Position) -> tuple[Position, bool]:
     """The first existing entry at or after a position, or the end and True."""
     place = log.next_position(Position(wanted.ledger_id, wanted.entry_id - 1))
     return place, place == log.end_position

@@ -54,6 +54,8 @@ class Expected:
     """Segments with records whose topic is not known, because their headers are damaged."""
     acknowledged: Mapping[str, Position] = field(default_factory=dict)
     """By topic: the last position that a durable cursor has acknowledged everything up to."""
+    topics: Collection[str] = ()
+    """All topics of the catalog, also those that never had an entry, and so have no file."""
 
     @property
     def lost_ledgers(self) -> frozenset[int]:
@@ -146,6 +148,7 @@ def expected_of(reader: FolderReader, folder: Path) -> Expected:
         {topic: tuple(segments) for topic, segments in lost.items() if "://" in topic},
         _nameless(reader, folder, catalog),
         {names[topic]: position for topic, position in acknowledged.items() if topic in names},
+        catalog.topics.keys() if catalog is not None else (),
     )
 
 

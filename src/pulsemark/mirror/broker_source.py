@@ -41,7 +41,7 @@ from ..proto import pulsar_api_pb2 as pb
 from ..proto.broker_entry_pb2 import CONTROL
 from ..wire import EARLIEST, MessageId
 from .entries import Gap, Place, Resume, SourceEntry
-from .errors import KafkaEntryError, SourceBusyError, TopicMissingError
+from .errors import KafkaEntryError, OtherSourceError, SourceBusyError, TopicMissingError
 
 #: About so many bytes are on their way to the mirror, or wait in it, for each topic.
 READ_AHEAD_BYTES = 16 * 1024 * 1024
@@ -94,7 +94,7 @@ class BrokerSource:
             raise
 
     def open(self, topic: str, resume: Resume) -> BrokerTopic:
-        """Subscribe. Raises TopicMissingError, SourceBusyError, ClientError."""
+        """Subscribe. Raises TopicMissingError, OtherSourceError, SourceBusyError, ClientError."""
         try:
             return BrokerTopic(self, self._service.connection(topic), topic, resume)
         except RequestRefusedError as error:
@@ -135,6 +135,7 @@ class BrokerTopic:
             earliest=True,
             consumer_name=source.subscription,
             properties={STORED_PROPERTY: WITH_CONTROL},
+            create_topic=False,
         )
         self._bytes_read = 0
         self._messages_read = 0
@@ -147,6 +148,10 @@ class BrokerTopic:
         elif resume.sequence_id is None:
             self._seek(EARLIEST)
         last, done = self._consumer.get_last_message_id()
+        if resume.place is not None and last.entry_id >= 0 and last[:2] < resume.place:
+            known, end = (f"{one[0]}:{one[1]}" for one in (resume.place, last))
+            reason = f"it has the source's entry {known}, but the source ends at {end}"
+            raise OtherSourceError(topic, reason)
         self._last: Place | None = None
         if last.entry_id >= 0 and (done is None or done[:2] < last[:2]):
             self._last = last.ledger_id, last.entry_id

@@ -41,7 +41,6 @@ from ..ledger import (
 from ..ledger.entry import StoredEntry
 from ..ledger.limits import MAX_RUN_BYTES
 from ..ledger.store import FOLLOWS_KIND, FOLLOWS_PLACE, VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
-from ..ledger.topic_store import INTERNAL_TOPIC_PREFIX
 from ..metadata import control_of
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
 from ..proto.cursor_pb2 import CursorRecord
@@ -115,9 +114,10 @@ def open_follower(folder: Path) -> LocalStore:
 class FollowedTopic:
     """One topic of the follower."""
 
-    def __init__(self, ledger: ManagedLedger, run: FollowRun) -> None:
+    def __init__(self, name: str, ledger: ManagedLedger, run: FollowRun) -> None:
         self.ledger = ledger
-        self.name = ledger.name
+        self.name = name
+        """Its name in the source; a compacted view has another one here."""
         self._run = run
         self.is_checked = False
         """Whether the log was compared with the source's, and has nothing that it lacks."""
@@ -252,7 +252,6 @@ class FollowedTopic:
         """Try again what stopped, if the source has moved; note how far the topic is behind."""
         if self.problem and state.end != self._stopped_at:
             self.problem, self._stopped_at = "", state.end
-        self.follow_head(state)
         self.measure(state)
 
     def follow_head(self, state: TopicState) -> None:
@@ -349,7 +348,8 @@ class FollowRun:
             what = f"{self.source.place} has no entry of {self.store.folder}: use an empty folder"
             raise OtherSourceError(with_entries[0].name, what)
         self._take_ids(state)
-        self._remove_views()
+        if self.store.followed_place is None:
+            self._remove_views()
         self.store.catalog.put(FOLLOWS_KIND, FOLLOWS_PLACE, self.source.place.encode())
         self.report.is_connected = True
 
@@ -367,7 +367,7 @@ class FollowRun:
         self._own_ids_from = at_least
 
     def _remove_views(self) -> None:
-        """Compacted views are of the entries that this folder had; a leader makes them again."""
+        """The compacted views of a former leader may have entries that will be cut off."""
         for key, _ in self.store.catalog.items(VIEW_PROPERTY_KIND):
             self.store.catalog.delete(VIEW_PROPERTY_KIND, key)
         for name in self.store.catalog.topics():
@@ -393,6 +393,11 @@ class FollowRun:
                 self._store_values(LATE_KINDS, state)
                 self._digest = state.digest
             self._store_cursors(state)
+            self._remove_old_views(self._views(state))
+            for name, topic in self._topics.items():  # what a view has may be removed now
+                if name in state.topics:
+                    topic.follow_head(state.topics[name])
+                    topic.measure(state.topics[name])
         return min(max(POLL_S, took_s * POLL_SHARE), POLL_MAX_S), is_complete
 
     def _bring_all(self, state: StoreState) -> bool:
@@ -403,6 +408,8 @@ class FollowRun:
                 self._delete(name)
         self.store.add_topics([name for name in names if name != GROUPS_LOG])
         topics = [(self._open(name), state.topics[name]) for name in names]
+        views = self._views(state)
+        topics += [(self._open(name, views[name]), state.topics[name]) for name in views]
         for topic, of_topic in topics:
             self.report.of(topic.name)
             topic.begin_round(of_topic)
@@ -413,8 +420,6 @@ class FollowRun:
                 if topic.is_behind(of_topic):
                     moved |= self._bring(topic, of_topic)
                     self.report.progress()
-        for topic, of_topic in topics:
-            topic.follow_head(of_topic)
         return not any(topic.is_behind(of_topic) for topic, of_topic in topics)
 
     def _bring(self, topic: FollowedTopic, state: TopicState) -> bool:
@@ -434,7 +439,8 @@ class FollowRun:
         return before != (topic.end, topic.is_checked)
 
     def _selected(self, state: StoreState) -> list[str]:
-        return [name for name in state.topics if self._has(name)]
+        names = [name for name in state.topics if not name.startswith(VIEW_TOPIC_PREFIX)]
+        return [name for name in names if self._has(name)]
 
     def _has(self, name: str) -> bool:
         return self.selection is None or self.selection.has(name)
@@ -443,15 +449,33 @@ class FollowRun:
         names = self.store.topic_names()
         return [*names, GROUPS_LOG] if GROUPS_LOG in self.store.catalog.topics() else names
 
-    def _open(self, name: str) -> FollowedTopic:
+    def _open(self, name: str, own_name: str = "") -> FollowedTopic:
         topic = self._topics.get(name)
         if topic is None:
-            if name == GROUPS_LOG:
-                ledger = self.store.open_internal(name.removeprefix(INTERNAL_TOPIC_PREFIX))
-            else:
-                ledger = self.store.open_topic(name)
-            topic = self._topics[name] = FollowedTopic(ledger, self)
+            ledger = self.store.open_view(own_name or name)
+            topic = self._topics[name] = FollowedTopic(name, ledger, self)
         return topic
+
+    def _views(self, state: StoreState) -> dict[str, str]:
+        """Compacted views by their names in the source: their names here, with ids of topics."""
+        own_ids = {state.topics[name].topic_id: name for name in self._selected(state)}
+        found = {}
+        for name in state.topics:
+            if name.startswith(VIEW_TOPIC_PREFIX):
+                number, _, generation = name.removeprefix(VIEW_TOPIC_PREFIX).partition("/")
+                topic = self._topics.get(own_ids.get(int(number), ""))
+                if topic is not None:
+                    own_id = topic.ledger.topic_id
+                    found[name] = f"{VIEW_TOPIC_PREFIX}{own_id}/{generation}"
+        return found
+
+    def _remove_old_views(self, views: dict[str, str]) -> None:
+        """Those that the source has no more; after the value that says which one counts."""
+        for name in [n for n in self._topics if n.startswith(VIEW_TOPIC_PREFIX) and n not in views]:
+            del self._topics[name]
+        for name in self.store.catalog.topics():
+            if name.startswith(VIEW_TOPIC_PREFIX) and name not in views.values():
+                self.store.delete_view(name)
 
     def _delete(self, name: str) -> None:
         entries = sum(r.entry_count - r.cut_rows for r in self._open(name).ledger.segments())
@@ -465,11 +489,16 @@ class FollowRun:
     def _store_values(self, kinds: tuple[str, ...], state: StoreState) -> None:
         catalog = self.store.catalog
         known = {(kind, key): value for kind in kinds for key, value in catalog.items(kind)}
-        wanted = {
-            place: self._translated(place, value, state)
-            for place, value in self._values.items()
-            if place[0] in kinds and (place[1] not in state.topics or self._has(place[1]))
-        }
+        wanted = {}
+        for (kind, key), value in self._values.items():
+            topic = self._topics.get(key)
+            if kind == VIEW_PROPERTY_KIND:  # its key is the topic's id
+                names = (n for n, each in state.topics.items() if str(each.topic_id) == key)
+                topic = self._topics.get(next(names, ""))
+                if kind in kinds and topic is not None:
+                    wanted[kind, str(topic.ledger.topic_id)] = value
+            elif kind in kinds and (key not in state.topics or self._has(key)):
+                wanted[kind, key] = _translated(kind, value, topic, state.topics.get(key))
         changes: list[tuple[str, str, bytes | None]] = [
             (*place, value) for place, value in wanted.items() if known.get(place) != value
         ]
@@ -477,20 +506,10 @@ class FollowRun:
         if changes:
             catalog.write(changes)
 
-    def _translated(self, place: tuple[str, str], value: bytes, state: StoreState) -> bytes:
-        """The value with this folder's id of the topic instead of the source's."""
-        member = _TOPIC_ID_FIELDS.get(place[0])
-        topic, known = self._topics.get(place[1]), state.topics.get(place[1])
-        if member is None or topic is None or known is None:
-            return value
-        record = json.loads(value)
-        if record.get(member) == known.topic_id:
-            record[member] = topic.ledger.topic_id
-        return json.dumps(record).encode()
-
     def forget_places(self, ledger: ManagedLedger) -> None:
         """Before entries are cut off: what says how far something came may name them."""
-        self.store.catalog.write((kind, ledger.name, None) for kind in LATE_KINDS)
+        key, view = ledger.name, (VIEW_PROPERTY_KIND, str(ledger.topic_id), None)
+        self.store.catalog.write([*((kind, key, None) for kind in LATE_KINDS), view])
         self._digest = b""
 
     def _store_cursors(self, state: StoreState) -> None:
@@ -529,6 +548,19 @@ class FollowRun:
                 lost = error
             else:
                 return
+
+
+def _translated(
+    kind: str, value: bytes, topic: FollowedTopic | None, source: TopicState | None
+) -> bytes:
+    """A topic's value with the id that it has here instead of the source's."""
+    member = _TOPIC_ID_FIELDS.get(kind)
+    if member is None or topic is None or source is None:
+        return value
+    record = json.loads(value)
+    if record.get(member) == source.topic_id:
+        record[member] = topic.ledger.topic_id
+    return json.dumps(record).encode()
 
 
 def promote(store: LocalStore, leader: str) -> dict[str, int]:

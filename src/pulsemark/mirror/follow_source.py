@@ -109,7 +109,7 @@ class BrokerFollowed:
 
     def read(self, topic: str, start: Position, limit: int = READ_ENTRIES) -> Iterator[StoredEntry]:
         """Entries from ``start`` on."""
-        return self._calls.read_entries(topic, start=start, max_entries=limit)
+        return self._calls.read_entries(topic, start=start, max_entries=limit, stored=True)
 
     def close(self) -> None:
         """Close the connection."""

@@ -52,19 +52,25 @@ class Selection:
                 return True
         return False
 
-    def find(self, source: Source, target: Target) -> list[str]:
+    def find(self, source: Source, target: Target, *, must_exist: bool = True) -> list[str]:
         """Full names of the topics to mirror, each partition by itself, in order.
 
-        The numbers of partitions of partitioned topics are compared with the target's. Raises
-        NoTopicsError, TopicMissingError, PartitionCountError.
+        The numbers of partitions of partitioned topics are compared with the target's.
+        `must_exist` False: names of topics that do not exist are left out. Raises NoTopicsError,
+        TopicMissingError, PartitionCountError.
         """
         parsed = [TopicName.parse(name) for name in self.names]
         there = source.topics(sorted({name.namespace for name in parsed}))
         found: dict[str, None] = {}
         for name in parsed:
             for topic in self._matching(name, there):
-                for each in self._parts(TopicName.parse(topic), source, target, there):
-                    found[each] = None
+                try:
+                    parts = self._parts(TopicName.parse(topic), source, target, there)
+                except TopicMissingError:
+                    if must_exist:
+                        raise
+                    continue
+                found.update(dict.fromkeys(parts))
         if not found:
             raise NoTopicsError(source.place, self.names)
         return list(found)

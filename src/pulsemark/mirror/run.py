@@ -21,7 +21,7 @@ from ..client import (
 )
 from .broker_target import COME_AGAIN
 from .entries import Source, Target
-from .errors import LostError, NoTopicsError
+from .errors import LostError, NoTopicsError, TopicMissingError
 from .places import Selection
 from .topic_mirror import Report, TopicMirror
 
@@ -59,6 +59,8 @@ class MirrorRun:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _topics: dict[str, TopicMirror] = field(default_factory=dict)
+    _gone: set[str] = field(default_factory=set)
+    """Topics that were deleted in the source."""
     _discovered_s: float = 0.0
     _worked_s: float = field(init=False)
 
@@ -94,7 +96,7 @@ class MirrorRun:
     def _turn(self) -> bool:
         """One step of every topic; whether the run is over."""
         moved = False
-        for topic in tuple(self._topics.values()):
+        for topic in self._open_topics():
             # With `once`: what comes later is left to the next run, or a busy source has no end.
             moved |= topic.step(takes=not (self.once and topic.has_taken_all))
             if self.is_stopped():
@@ -126,7 +128,7 @@ class MirrorRun:
         """Find the topics to mirror. Later on, topics may come, and those that go are kept."""
         self._discovered_s = self.clock()
         try:
-            found = self.selection.find(self.source, self.target)
+            found = self.selection.find(self.source, self.target, must_exist=is_first)
         except NoTopicsError:
             if is_first:
                 raise
@@ -138,17 +140,32 @@ class MirrorRun:
                 )
                 self.report.of(name)
 
-    def _open(self) -> None:
-        for topic in self._topics.values():
-            if not topic.is_open:
+    def _open(self, *, is_first: bool = False) -> None:
+        """Open what is not open. A topic that was deleted in the source waits until it is back."""
+        for name, topic in self._topics.items():
+            if topic.is_open:
+                continue
+            try:
                 topic.open()
+            except TopicMissingError as error:
+                if self.once or is_first:
+                    raise
+                topic.close()
+                if name not in self._gone:
+                    self._gone.add(name)
+                    self.report.gone(str(error))
+            else:
+                self._gone.discard(name)
+
+    def _open_topics(self) -> list[TopicMirror]:
+        return [topic for topic in self._topics.values() if topic.is_open]
 
     def _open_first(self) -> None:
         """Open all topics. A refusal that may pass is tried again for a short while."""
         began_s = self.clock()
         while True:
             try:
-                self._open()
+                self._open(is_first=True)
             except RequestRefusedError as error:
                 waited_s = self.clock() - began_s
                 if error.error not in COME_AGAIN or waited_s > min(BUSY_S, self.reconnect_s):
@@ -185,7 +202,7 @@ class MirrorRun:
         end_s = self.clock() + DRAIN_S
         dropped = sum(topic.drop_waiting() for topic in self._topics.values())
         while any(topic.in_flight for topic in self._topics.values()) and self.clock() < end_s:
-            for topic in self._topics.values():
+            for topic in self._open_topics():
                 try:
                     topic.step(takes=False)
                 except _LOST:

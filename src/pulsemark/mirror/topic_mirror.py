@@ -75,6 +75,10 @@ class Report:
         self.of(gap.topic).gaps += 1
         self.say(f"gap: {gap.topic}: {gap.what}")
 
+    def gone(self, reason: str) -> None:
+        """The source has a topic no more."""
+        self.say(f"gone: {reason}; it is mirrored again when it is there")
+
     def lost(self, reason: str) -> None:
         """A connection was lost, and will be made again."""
         self.reconnections += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TypedDict, Unpack
 
 from ..finder.arguments import relative_time_ms
 from ..ledger import FolderReader, TopicNotFoundError
+from ..ledger.local.io.folder import MARKER_NAME
 from .errors import OptionError
 from .options import ReadOptions, opened, select_topics
 from .plan import existing
@@ -71,24 +73,47 @@ def _check(options: ReadOptions) -> None:
         raise TopicNotFoundError(absent[0])
 
 
-def check_folder(option: str, folder: Path, data: str | os.PathLike[str]) -> None:
-    """Check before a long job that a folder is outside the data folder, and exists or can be made.
+def check_folder(option: str, folder: str | os.PathLike[str]) -> None:
+    """Check before a long job that a folder is in no data folder, and exists or can be made.
 
     A broker would take strange files in its folder for what a crash left.
 
     Raises:
-        OptionError: it is in the data folder, or it or a folder above it is a file.
+        OptionError: it is in a data folder, or it or a folder above it is a file.
     """
+    if not os.fspath(folder):
+        raise OptionError(option, "", "is empty; name a folder")
     try:
-        here, there = Path(data).resolve(), folder.resolve()
-        existing = next(each for each in (there, *there.parents) if each.exists())
+        there = Path(folder).resolve()
+        above = (there, *there.parents)
+        existing = next(each for each in above if each.exists())
+        data = next((each for each in above if _is_data(each)), None)
     except (OSError, ValueError, RuntimeError) as error:  # a NUL, links in a circle
         raise OptionError(option, str(folder), f"is not a folder's path: {error}") from error
-    if here == there or here in there.parents:
-        raise OptionError(option, str(folder), "is inside the data folder")
+    if data is not None:
+        raise OptionError(option, str(folder), f"is inside the data folder {data}")
     if not existing.is_dir():
         what = "is a file" if existing == there else f"is below a file, {existing}"
         raise OptionError(option, str(folder), f"{what}; name a folder")
+
+
+def check_new_folder(option: str, folder: Path) -> None:
+    """Check that nothing is there yet, and that a folder can be made there. Raises OptionError."""
+    try:
+        if folder.exists() or folder.is_symlink():
+            raise OptionError(option, str(folder), "exists already; name a new folder")
+        check_folder(option, folder)
+        parent = next(each for each in folder.absolute().parents if each.exists())
+        tempfile.TemporaryDirectory(dir=parent).cleanup()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OptionError):
+            raise
+        reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise OptionError(option, str(folder), reason) from error
+
+
+def _is_data(folder: Path) -> bool:
+    return (folder / MARKER_NAME).exists()
 
 
 def positive(text: str) -> int:
@@ -194,6 +219,9 @@ def check_file(option: str, file: str | os.PathLike[str]) -> None:
     try:
         if path.is_dir():
             raise OptionError(option, str(file), "is a folder; name a file")
+        data = next((each for each in path.resolve().parents if _is_data(each)), None)
+        if data is not None:
+            raise OptionError(option, str(file), f"is inside the data folder {data}")
         probe = path.with_name(f".{path.name}.new")
         probe.touch()
         probe.unlink()

@@ -17,6 +17,7 @@ from .arguments import (
     add_topic,
     check_file,
     check_folder,
+    check_new_folder,
     check_range,
     checked_options,
     pairs,
@@ -35,7 +36,7 @@ from .compact import (
     compact_to_table,
     estimate_compaction,
 )
-from .compact.job import STAGES, check_new_folder
+from .compact.job import STAGES
 from .compact.views import check_admin_url
 from .errors import JobFailedError, OptionError, ProblemsFoundError
 from .inspection import control_entries, verify
@@ -426,12 +427,11 @@ def _check_compact_target(given: argparse.Namespace) -> None:
     if given.format == "delta":
         _delta_target(given)
         if isinstance(place, LocalPlace):
-            check_folder("target", place.folder, given.path)
+            check_folder("target", place.folder)
         return
     if not isinstance(place, LocalPlace):
         raise OptionError("target", given.target, "is not a folder of this machine")
-    check_folder("target", place.folder, given.path)
-    check_new_folder(place.folder)
+    check_new_folder("target", place.folder)
 
 
 def _columns(given: argparse.Namespace) -> list[str]:
@@ -554,7 +554,7 @@ def _replay_options_of(given: argparse.Namespace) -> ReplayOptions:
 def check_replay(given: argparse.Namespace) -> None:
     """Check the arguments before a session is started."""
     check_range(given)
-    check_folder("checkpoint", Path(given.checkpoint), given.path)
+    check_folder("checkpoint", given.checkpoint)
     options = _replay_options_of(given)
     if options.function is not None:
         packed(options.function)

@@ -89,8 +89,8 @@ class FolderTopics:
         self.may_have_changed = stamp is None or stamp != self._stamp
         if self.may_have_changed:
             self._expected, self._stamp = expected_of(self._folder, self._options.path), stamp
-        lost = self._expected.lost
-        topics, absent = select_topics(self._options.topics, {*self._folder.topics(), *lost})
+        there, known = self._folder.topics(), (*self._expected.lost, *self._expected.topics)
+        topics, absent = select_topics(self._options.topics, {*there, *known})
         if absent and missing_is_error:
             raise TopicNotFoundError(absent[0])
         for topic in self._logs.keys() - set(topics):
@@ -98,7 +98,7 @@ class FolderTopics:
         ledgers = self._expected.lost_ledgers
         for topic in self._folder.refresh(self._logs.values(), lost=ledgers):
             del self._logs[topic]
-        new = [topic for topic in topics if topic not in self._logs]
+        new = [topic for topic in topics if topic not in self._logs and topic in there]
         if new:
             self._logs |= self._folder.logs(new, lost=ledgers)
         self._names = topics

@@ -15,7 +15,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from ..ledger import TopicNotFoundError
 from ..maintenance.verify import sizes_of_topics
 from .arguments import Range, checked_options
 from .options import ReadOptions, opened_store, select_topics
@@ -56,9 +55,7 @@ def verify(
         with opened_store(options.store) as stored:
             place, sizes = str(options.store), dict.fromkeys(stored.topics(), 0)
     if topics is not None:
-        names, absent = select_topics(options.topics, sizes)
-        if absent:
-            raise TopicNotFoundError(absent[0])
+        names, _ = select_topics(options.topics, sizes)
         sizes = {name: sizes[name] for name in names}
     tasks = divided(sizes, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     from .job_sources import TASKS_OPTION, VERIFY_FORMAT, VerifySource

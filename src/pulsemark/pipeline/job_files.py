@@ -11,14 +11,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..ledger.local.io.files import OsFiles
+from ..ledger.local.io.folder import make_folder_durably
 from .errors import OptionError
 
 
 @contextlib.contextmanager
 def run_lock(
-    folder: Path, option: str, value: Path, taken: str, *, make: str = ""
+    folder: Path, option: str, value: Path, taken: str, *, name: str = "lock"
 ) -> Iterator[None]:
-    """Hold the file `lock` in a folder, which is made if it is missing.
+    """Hold a file of a folder, which is made if it is missing.
 
     The lock ends with the process that holds it.
 
@@ -27,14 +29,14 @@ def run_lock(
         option: the option that an error names.
         value: the option's value.
         taken: the reason of the error if another run holds the lock.
-        make: a folder in `folder` that is made, too.
+        name: of the file.
 
     Raises:
         OptionError: the folder cannot be written, or another run holds the lock.
     """
     try:
-        (folder / make).mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        make_folder_durably(OsFiles(), folder)
+        fd = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
     except (OSError, ValueError) as error:
         reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
         raise OptionError(option, str(value), reason) from error
@@ -62,7 +64,24 @@ def write_durably(path: Path, data: bytes) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make a folder's names durable. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def sync_written(folder: Path) -> None:
+    """Make durable what a library has written to a folder without syncing it. Raises OSError.
+
+    So are the names of the folder and of those above it that this user may read.
+    """
+    for path in folder.iterdir():
+        if path.is_file():
+            _sync(path, os.O_RDONLY)
+    for each in (folder, *folder.parents):
+        with contextlib.suppress(PermissionError):
+            sync_folder(each)
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags)
     try:
         os.fsync(fd)
     finally:

@@ -16,7 +16,6 @@ import argparse
 import json
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,13 +25,12 @@ from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
 from . import commands
-from .arguments import add_range, add_topics, check_range, positive
+from .arguments import add_range, add_topics, check_new_folder, check_range, positive
 from .errors import (
     DataLossError,
     JavaNotFoundError,
     JobFailedError,
     MissingExtraError,
-    OptionError,
     PipelineError,
     ProblemsFoundError,
     ReplayError,
@@ -89,7 +87,8 @@ def run_job(
         return EXIT_BAD_INPUT
     given = _parser(f"{prog} {name}", job).parse_intermixed_args(arguments)
     try:
-        _check_out(given.out)
+        if given.out is not None:
+            check_new_folder("--out", given.out)
         job.check(given)
         spark = local_session(f"pulsemark {name}", cores=given.cores)
         with _spark_in_a_line():
@@ -130,23 +129,6 @@ def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
         "--cores", type=positive, metavar="N", help="tasks at once (default: all cores)"
     )
     return parser
-
-
-def _check_out(folder: Path | None) -> None:
-    """Check before a long job that the folder does not exist yet and can be written."""
-    if folder is None:
-        return
-    try:
-        if folder.exists():
-            raise OptionError("--out", str(folder), "exists already; name a new folder")
-        folder = folder.absolute()
-        parent = next(each for each in folder.parents if each.exists())
-        tempfile.TemporaryDirectory(dir=parent).cleanup()
-    except (OSError, ValueError) as error:
-        if isinstance(error, OptionError):
-            raise
-        reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
-        raise OptionError("--out", str(folder), reason) from error
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -169,24 +169,25 @@ class Selected:
 def selected(reader: FolderReader, options: ReadOptions) -> Selected:
     """The topics that the options name, as they are now. Raises TopicNotFoundError."""
     expected = expected_of(reader, options.path)
-    names = existing(reader, options, expected.lost)
+    names = existing(reader, options, expected)
     logs = reader.logs(names, lost=expected.lost_ledgers)
     return Selected(names, logs, expected, options.topics.pattern is not None)
 
 
 def existing(
-    reader: FolderReader, options: ReadOptions, lost: Collection[str] | None = None
+    reader: FolderReader, options: ReadOptions, expected: Expected | None = None
 ) -> list[str]:
-    """The names of the topics that the options name, and of ``lost`` ones.
+    """The names of the topics that the options name, also of lost ones and of those without entry.
 
-    Without ``lost``, the lost topics are only looked for if a name has no other.
+    Without ``expected``, the latter two are only looked for if a name has no other.
 
     Raises:
         TopicNotFoundError: a name has no topic.
     """
-    names, absent = select_topics(options.topics, {*reader.topics(), *(lost or ())})
-    if absent and lost is None:
-        return existing(reader, options, expected_of(reader, options.path).lost)
+    known = () if expected is None else (*expected.lost, *expected.topics)
+    names, absent = select_topics(options.topics, {*reader.topics(), *known})
+    if absent and expected is None:
+        return existing(reader, options, expected_of(reader, options.path))
     if absent:
         raise TopicNotFoundError(absent[0])
     return names

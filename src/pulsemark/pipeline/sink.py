@@ -46,7 +46,7 @@ from ..metadata import MessageMetadata, pack_message
 from ..metadata.message import pack_batch_member
 from ..proto.pulsar_api_pb2 import SingleMessageMetadata
 from .columns import COLUMNS
-from .errors import OptionError
+from .errors import JobFailedError, OptionError
 from .options import Given, full_topic_name, integer
 
 if TYPE_CHECKING:
@@ -304,17 +304,31 @@ class Message:
 
 def messages_of(batch: RecordBatch, places: dict[str, int]) -> Iterator[Message]:
     """The rows of a batch."""
-    columns = {name: batch.column(place).to_pylist() for name, place in places.items()}
+    columns = {name: _values(batch, name, place) for name, place in places.items()}
     for row in range(batch.num_rows):
         fields: dict[str, Any] = {name: values[row] for name, values in columns.items()}
-        value, moment = fields["value"], fields.get("eventTime")
+        moment = fields.get("eventTime")
         yield Message(
             fields.get("topic"),
-            value.encode() if isinstance(value, str) else value,
+            fields["value"],
             fields.get("key"),
             dict(fields.get("properties") or ()),
             None if moment is None else _ms(moment),
         )
+
+
+def _values(batch: RecordBatch, name: str, place: int) -> list[Any]:
+    """A column's values. Raises JobFailedError for text that is not UTF-8, which Spark allows."""
+    import pyarrow as pa
+
+    column = batch.column(place)
+    if name == "value":
+        return list(column.cast(pa.binary()).to_pylist())
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError as error:
+        said = f"column {batch.schema.names[place]} has text that is not UTF-8: {error.object!r}"
+        raise JobFailedError(f"{said}; a key may be binary") from error
 
 
 def _ms(moment: datetime) -> int:

@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 )
 
 from ..ledger import FolderReader
+from ..maintenance.expected import expected_of
 from .columns import columns_of, ddl_of, differing_field
 from .errors import OptionError
 from .options import ReadOptions, StreamOptions, options_of_either
@@ -168,7 +169,7 @@ def form_of_values(options: ReadOptions) -> ValueForm | None:
     from .value_form import value_form
 
     with FolderReader(options.path) as reader:
-        topics = existing(reader, options)
+        topics = existing(reader, options, expected_of(reader, options.path))
     return value_form(options.path, topics, options.value_schema, options.mode)
 
 

@@ -151,20 +151,22 @@ class RangeResponse(_message.Message):
     def __init__(self, first_index: _Optional[int] = ..., end_index: _Optional[int] = ..., count: _Optional[int] = ..., first: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., reads: _Optional[int] = ..., bytes_read: _Optional[int] = ...) -> None: ...
 
 class ReadEntriesRequest(_message.Message):
-    __slots__ = ("topic", "start", "end", "max_entries", "content", "control_only")
+    __slots__ = ("topic", "start", "end", "max_entries", "content", "control_only", "stored")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     CONTROL_ONLY_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     start: Position
     end: Position
     max_entries: int
     content: Content
     control_only: bool
-    def __init__(self, topic: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., max_entries: _Optional[int] = ..., content: _Optional[_Union[Content, str]] = ..., control_only: bool = ...) -> None: ...
+    stored: bool
+    def __init__(self, topic: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., max_entries: _Optional[int] = ..., content: _Optional[_Union[Content, str]] = ..., control_only: bool = ..., stored: bool = ...) -> None: ...
 
 class ReadEntriesResponse(_message.Message):
     __slots__ = ("pieces", "next_position", "end")
@@ -256,10 +258,12 @@ class AppendControlResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., index: _Optional[int] = ..., time_ms: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class EpochsRequest(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "stored")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    stored: bool
+    def __init__(self, topic: _Optional[str] = ..., stored: bool = ...) -> None: ...
 
 class EpochStart(_message.Message):
     __slots__ = ("epoch", "first_index", "position", "leader")

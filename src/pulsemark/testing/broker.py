@@ -24,9 +24,10 @@ from ..broker.services import Services
 from ..broker.subscriptions.shared_dispatcher import SharedDispatcher
 from ..broker.topics.topic import Topic
 from ..ledger import MemoryFolder, TopicLog
+from ..metadata.partition_names import partition_of
 from ..wire import TopicName
 from .clock import SettableClock
-from .faults import Faults, FaultyBroker
+from .faults import Fault, Faults, FaultyBroker
 from .inspection import BrokerLife, Inspection, StoredMessage, messages_in
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
         self._needs_folder = not in_memory and self.config.data_dir is None
         BrokerThread.__init__(self, self.config, make_broker=FaultyBroker)
         #: What can go wrong on request.
-        self.faults = Faults(self, self.config.memory)
+        self.faults = Faults(_Host(self))
         #: Whether it was started, and not stopped since.
         self.is_running = False
         if isinstance(self.config.clock, SettableClock):
@@ -149,16 +150,7 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
 
         Nothing is consumed or acknowledged. A topic that does not exist has no messages.
         """
-        names = self._logs_of(topic)
-
-        async def read(broker: Broker) -> list[StoredMessage]:
-            found: list[StoredMessage] = []
-            for full in names:
-                opened = await broker.services.topics.open(TopicName.parse(full), create=False)
-                found += await broker.services.run_blocking(_all_messages, opened.ledger)
-            return sorted(found, key=lambda each: (each.broker_time_ms, each.topic, each.index))
-
-        return self.call(read)
+        return self.call(lambda broker: messages_of_topic(broker, topic))
 
     def _topic_names(self) -> list[str]:
         async def names(broker: Broker) -> list[str]:
@@ -180,8 +172,51 @@ class PulsarBroker(BrokerLife, BrokerThread, Inspection):
 
 
 async def _kill(broker: Broker) -> None:
+    await _faulty(broker).kill()
+
+
+class _Host:
+    """Where the faults of a broker in this process are installed: a `FaultHost`."""
+
+    def __init__(self, broker: PulsarBroker) -> None:
+        self._broker = broker
+
+    def install(self, fault: Fault) -> int:
+        async def install(broker: Broker) -> int:
+            return _faulty(broker).install(fault)
+
+        return self._broker.call(install)
+
+    def remove(self, number: int) -> None:
+        async def remove(broker: Broker) -> None:
+            _faulty(broker).remove(number)
+
+        self._broker.call(remove)
+
+    def drop_connections(self) -> int:
+        async def drop(broker: Broker) -> int:
+            return _faulty(broker).drop_connections()
+
+        return self._broker.call(drop)
+
+    def fence_producers(self, topic: str) -> None:
+        self._broker.call(lambda broker: _faulty(broker).fence_producers(topic))
+
+
+def _faulty(broker: Broker) -> FaultyBroker:
     assert isinstance(broker, FaultyBroker)
-    await broker.kill()
+    return broker
+
+
+async def messages_of_topic(broker: Broker, topic: str) -> list[StoredMessage]:
+    """All messages of a topic, in order; of a partitioned topic by broker time."""
+    topics, name = broker.services.topics, str(TopicName.parse(topic))
+    found: list[StoredMessage] = []
+    for full in topics.names.snapshot():
+        if name in (full, partition_of(full)[0]):
+            opened = await topics.open(TopicName.parse(full), create=False)
+            found += await broker.services.run_blocking(_all_messages, opened.ledger)
+    return sorted(found, key=lambda each: (each.broker_time_ms, each.topic, each.index))
 
 
 def _all_messages(log: TopicLog) -> list[StoredMessage]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -38,42 +39,31 @@ class ClockWatcher(Protocol):
         ...
 
 
-class SettableClock:
-    """A `Clock` whose time is set by the test.
+class MovableClock(ABC):
+    """A clock that a test reads and moves."""
 
-    Args:
-        now: the first time: milliseconds since the epoch, or a datetime with a time zone. None:
-            the machine's present time.
-        running: whether it goes on with the machine's clock, or stands still.
+    __slots__ = ()
 
-    Raises:
-        TypeError: the time is neither a whole number nor a datetime.
-        ValueError: the datetime has no time zone.
-    """
-
-    __slots__ = ("_lock", "_now_ms", "_running", "watchers")
-
-    def __init__(self, now: int | datetime | None = None, *, running: bool = False) -> None:
-        self._lock = threading.Lock()
-        self._running = running
-        #: Called after each move.
-        self.watchers: list[ClockWatcher] = []
-        first_ms = _machine_ms() if now is None else _time_ms(now)
-        #: The time; for a running clock, its difference from the machine's clock.
-        self._now_ms = first_ms - self._base_ms()
-
+    @abstractmethod
     def now_ms(self) -> int:
         """The clock's time, in milliseconds since the epoch."""
-        return self._now_ms + self._base_ms()
+
+    @abstractmethod
+    def _set_ms(self, now_ms: int) -> None: ...
+
+    @abstractmethod
+    def _advance_ms(self, step_ms: int) -> None: ...
 
     def now(self) -> datetime:
         """The clock's time, in UTC."""
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=self.now_ms())
 
     def set(self, now: int | datetime) -> None:
-        """Set the time, forwards or backwards. Raises as the constructor."""
-        to_ms = _time_ms(now)
-        self._move(lambda: to_ms - self._base_ms())
+        """Set the time, forwards or backwards.
+
+        Raises TypeError for what is no time, ValueError for a datetime without a time zone.
+        """
+        self._set_ms(_time_ms(now))
 
     def advance(
         self,
@@ -108,8 +98,43 @@ class SettableClock:
         step = by + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         step += timedelta(milliseconds=by_ms)
         step_ms = step // timedelta(milliseconds=1)
-        self._move(lambda: self._now_ms + step_ms)
+        self._advance_ms(step_ms)
         return self.now_ms()
+
+
+class SettableClock(MovableClock):
+    """A `Clock` whose time is set by the test.
+
+    Args:
+        now: the first time: milliseconds since the epoch, or a datetime with a time zone. None:
+            the machine's present time.
+        running: whether it goes on with the machine's clock, or stands still.
+
+    Raises:
+        TypeError: the time is neither a whole number nor a datetime.
+        ValueError: the datetime has no time zone.
+    """
+
+    __slots__ = ("_lock", "_now_ms", "_running", "watchers")
+
+    def __init__(self, now: int | datetime | None = None, *, running: bool = False) -> None:
+        self._lock = threading.Lock()
+        self._running = running
+        #: Called after each move.
+        self.watchers: list[ClockWatcher] = []
+        first_ms = _machine_ms() if now is None else _time_ms(now)
+        #: The time; for a running clock, its difference from the machine's clock.
+        self._now_ms = first_ms - self._base_ms()
+
+    def now_ms(self) -> int:
+        """The clock's time, in milliseconds since the epoch."""
+        return self._now_ms + self._base_ms()
+
+    def _set_ms(self, now_ms: int) -> None:
+        self._move(lambda: now_ms - self._base_ms())
+
+    def _advance_ms(self, step_ms: int) -> None:
+        self._move(lambda: self._now_ms + step_ms)
 
     def _move(self, to: Callable[[], int]) -> None:
         watchers = tuple(self.watchers)

@@ -6,17 +6,25 @@
 
 Those that last are used in a `with` block, and end with it. Topics may be named as in Pulsar's
 clients; a partitioned topic means all its partitions.
+
+A fault that lasts is a `Fault`: an object with its options, which a `FaultyBroker` installs and
+removes. `Faults` does that for a test in Python, in the broker's process or over HTTP; the routes
+of `controls` do it for tests in any language. Faults of Kafka's requests are in `kafka_faults`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Coroutine, Iterator
+import itertools
+import os
+import random
+import signal
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from ..broker import Broker, BrokerConfig
 from ..broker.handlers import handle_command, handle_sends, handle_unsupported
@@ -27,76 +35,303 @@ from ..proto.pulsar_api_pb2 import ProducerAccessMode, ServerError
 from ..wire import Sends, TopicName, commands
 from .faulty_files import FaultyFiles
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from ..kafka.endpoint import Handler
 
-#: Until it is released.
-FOR_EVER_S = 1e9
 
+#: Where the routes of `controls` are.
+TEST_PATH = "/pulsemark/test"
 DiskError = Literal["EIO", "ENOSPC"]
 WRITES = ("pwritev", "fdatasync", "fsync")
 
 
-class Faulted(Protocol):
-    """A broker with faults."""
+@dataclass(eq=False, slots=True, kw_only=True)
+class Fault:
+    """Something that goes wrong while it is installed. Its fields are its options."""
 
-    @property
-    def service_url(self) -> str:
-        """`pulsar://host:port`."""
-        ...
+    name: ClassVar[str]
+    """That of the method of `Faults`."""
 
-    @property
-    def broker(self) -> Broker:
-        """The running broker, a `FaultyBroker`."""
-        ...
+    def begin(self, broker: FaultyBroker) -> None:
+        """It was installed. On the broker's loop, as `end`."""
 
-    def call(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine on the broker's loop and return its result."""
-        ...
+    def end(self, broker: FaultyBroker) -> None:
+        """It was removed."""
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """The names of its options, with their defaults."""
+        return {
+            each.name: None if each.default is MISSING else each.default
+            for each in fields(cls)
+            if each.init and not each.name.startswith("_")
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """As `controls.fault_of` takes it."""
+        return {"fault": self.name, **{each: getattr(self, each) for each in self.options()}}
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class RefusingConnections(Fault):
+    """All connections break, and each new one. HTTP goes on."""
+
+    name = "refusing_connections"
+
+    def begin(self, broker: FaultyBroker) -> None:
+        """Break those that exist."""
+        broker.drop_connections()
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class DelayingSends(Fault):
+    """What clients publish is handled later."""
+
+    name = "delaying_sends"
+
+    delay_ms: int | None = None
+    """None: when the fault is removed."""
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        if self.delay_ms is not None and self.delay_ms < 0:
+            raise ValueError(f"delay_ms={self.delay_ms!r}: must not be negative")
+
+    def end(self, broker: FaultyBroker) -> None:
+        """Handle what was delayed."""
+        self._over.set()
+
+    async def wait(self) -> None:
+        """Return when the delay is over."""
+        try:
+            delay_s = None if self.delay_ms is None else self.delay_ms / 1000
+            await asyncio.wait_for(self._over.wait(), delay_s)
+        except TimeoutError:
+            pass
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class PausingDelivery(Fault):
+    """Consumers of open subscriptions get nothing."""
+
+    name = "pausing_delivery"
+
+    topic: str | None = None
+    """None: of all topics."""
+    subscription: str | None = None
+    """None: all of them."""
+
+    def begin(self, broker: FaultyBroker) -> None:
+        """Pause them."""
+        self._pause(broker, is_paused=True)
+
+    def end(self, broker: FaultyBroker) -> None:
+        """Go on."""
+        self._pause(broker, is_paused=False)
+
+    def _pause(self, broker: FaultyBroker, *, is_paused: bool) -> None:
+        for opened in broker.services.topics.open_topics.values():
+            if is_meant(self.topic, opened.name):
+                for each in opened.subscriptions.values():
+                    if self.subscription in (None, each.name):
+                        each.rates.is_paused = is_paused
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class FailingDisk(Fault):
+    """Writes and syncs of entries fail."""
+
+    name = "failing_disk"
+
+    error: str = "EIO"
+
+    def __post_init__(self) -> None:
+        check_option("error", self.error, ("EIO", "ENOSPC"))
+
+    def begin(self, broker: FaultyBroker) -> None:
+        """Let them fail."""
+        number = getattr(errno, self.error)
+        if broker.files is not None:
+            for operation in WRITES if self.error == "EIO" else WRITES[:1]:
+                broker.files.fail(operation, error=number, times=None)
+        elif broker.config.memory is not None:
+            text = f"a test lets writes fail with {self.error}"
+            broker.config.memory.refusal = OSError(number, text)
+
+    def end(self, broker: FaultyBroker) -> None:
+        """Heal the disk."""
+        if broker.files is not None:
+            broker.files.heal()
+        elif broker.config.memory is not None:
+            broker.config.memory.refusal = None
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Some(Fault):
+    """A fault of some requests: which ones."""
+
+    topic: str | None = None
+    """None: of all topics."""
+    client: str | None = None
+    """A producer's name or a Kafka client's id (client.id). None: of all clients."""
+    times: int | None = None
+    """After so many requests it is over; None: it goes on. A batch counts once."""
+    on_call: int = 1
+    """It begins with the request of this number, of those that fit; 1 is the next one."""
+    probability: float = 1.0
+    """Of each of them, above 0 and up to 1."""
+    calls: int = field(default=0, init=False)
+    """How many requests came that fit."""
+    hits: int = field(default=0, init=False)
+    """How many of them failed."""
+
+    def __post_init__(self) -> None:
+        self.topic = full_name(self.topic)
+        if not 0 < self.probability <= 1:
+            raise ValueError(f"probability={self.probability!r}: must be above 0 and up to 1")
+        for name, least, value in (("times", 0, self.times), ("on_call", 1, self.on_call)):
+            if value is not None and value < least:
+                raise ValueError(f"{name}={value!r}: must be at least {least}")
+
+    def takes(self, topic: str, client: str) -> bool:
+        """Whether a request of this client to this topic fails; counts it."""
+        if not is_meant(self.topic, topic) or self.client not in (None, client):
+            return False
+        self.calls += 1
+        if self.calls < self.on_call or (self.times is not None and self.hits >= self.times):
+            return False
+        if self.probability < 1 and random.random() >= self.probability:  # noqa: S311 - a fault
+            return False
+        self.hits += 1
+        return True
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class FailingSends(Some):
+    """Messages are answered with SEND_ERROR and not stored."""
+
+    name = "failing_sends"
+
+    error: str = "PersistenceError"
+    """The name of a `ServerError`."""
+
+    def __post_init__(self) -> None:
+        super(FailingSends, self).__post_init__()
+        check_option("error", self.error, ServerError.keys())
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class LosingReceipts(Some):
+    """Messages are stored, and then the connection breaks without a receipt."""
+
+    name = "losing_receipts"
+
+    lost: set[tuple[str, str, bytes]] = field(default_factory=set, init=False)
+    """Topic, producer and bytes of messages whose receipt was lost. When they are sent again,
+    their receipt arrives: a client whose every receipt is lost sends for ever."""
+
+
+POINTS = ("before_append", "after_append")
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Crashing(Some):
+    """The broker's process ends as by kill -9, while it publishes a message. Only over HTTP."""
+
+    name = "crashing"
+
+    point: str = "after_append"
+    """`before_append`: nothing of the message is stored. `after_append`: it is durable, and its
+    receipt was not sent."""
+
+    def __post_init__(self) -> None:
+        super(Crashing, self).__post_init__()
+        check_option("point", self.point, POINTS)
+
+
+def kill_this_process() -> None:
+    """End the process as kill -9 does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def check_option(name: str, value: object, known: Any) -> None:
+    """Raise ValueError for a value that is not one of those that are known."""
+    if value not in known:
+        raise ValueError(f"{name}={value!r}: must be one of {', '.join(known)}")
+
+
+def full_name(topic: str | None) -> str | None:
+    """A topic's full name. Raises InvalidTopicNameError."""
+    return None if topic is None else str(TopicName.parse(topic))
+
+
+def is_meant(asked: str | None, topic: str) -> bool:
+    """Whether a fault of this topic holds for that one, by full names; None is every topic."""
+    return asked is None or full_name(asked) in (topic, partition_of(topic)[0])
+
+
+class Which(TypedDict, total=False):
+    """Options of a fault of some requests; see `Some`."""
+
+    times: int | None
+    on_call: int
+    probability: float
+    client: str | None
+
+
+class FaultHost(Protocol):
+    """A broker that a test disturbs, in this process or in another one."""
+
+    def install(self, fault: Fault) -> int:
+        """Let it go wrong from now on; the number that `remove` takes."""
+
+    def remove(self, number: int) -> None:
+        """End a fault. One that has ended already is no error."""
+
+    def drop_connections(self) -> int:
+        """Break all connections; how many there were."""
+
+    def fence_producers(self, topic: str) -> None:
+        """Take a topic from its producers."""
 
 
 class Faults:
     """The faults of one broker. All methods may be called from any thread but the broker's."""
 
-    def __init__(self, target: Faulted, memory: MemoryFolder | None) -> None:
-        """`memory` is where a broker in memory keeps its data."""
-        self._target = target
-        self._memory = memory
+    def __init__(self, host: FaultHost) -> None:
+        self._host = host
+
+    @contextmanager
+    def _installed(self, fault: Fault) -> Iterator[None]:
+        number = self._host.install(fault)
+        try:
+            yield
+        finally:
+            self._host.remove(number)
 
     # -- connections ----------------------------------------------------------------------------
 
     def drop_connections(self) -> int:
-        """Break all connections of Pulsar's clients at once; return how many there were.
+        """Break all connections of Pulsar's and Kafka's clients; return how many there were.
 
         Answers that were not yet sent are lost. Clients may connect again.
         """
-
-        async def drop(broker: Broker) -> int:
-            sessions = tuple(broker.services.sessions)
-            for session in sessions:
-                session.abort()
-            return len(sessions)
-
-        return self._target.call(drop)
+        return self._host.drop_connections()
 
     @contextmanager
     def refusing_connections(self) -> Iterator[None]:
-        """Break all connections, and each new one, of Pulsar's clients. HTTP goes on."""
-        self._set(refuses_connections=True)
-        self.drop_connections()
-        try:
+        """Break all connections, and each new one, of Pulsar's and Kafka's clients.
+
+        HTTP goes on.
+        """
+        with self._installed(RefusingConnections()):
             yield
-        finally:
-            self._set(refuses_connections=False)
 
     # -- sends ----------------------------------------------------------------------------------
 
     @contextmanager
     def failing_sends(
-        self,
-        topic: str | None = None,
-        *,
-        error: str = "PersistenceError",
-        times: int | None = None,
+        self, topic: str | None = None, *, error: str = "PersistenceError", **which: Unpack[Which]
     ) -> Iterator[None]:
         """Answer messages with SEND_ERROR, and store none of them.
 
@@ -109,20 +344,16 @@ class Faults:
         Args:
             topic: None: of all topics.
             error: the name of a `ServerError`.
-            times: so many messages; None: all. A batch counts once.
+            which: `times`, `on_call`, `probability`, `client` as in `Some`.
 
         Raises:
             ValueError: there is no such error.
         """
-        if error not in ServerError.keys():  # noqa: SIM118 - the enum has no `in` of its own
-            raise ValueError(f"error={error!r}: must be one of {', '.join(ServerError.keys())}")
-        with self._fault(SendFault(_full(topic), error=ServerError.Value(error), times=times)):
+        with self._installed(FailingSends(topic=topic, error=error, **which)):
             yield
 
     @contextmanager
-    def losing_receipts(
-        self, topic: str | None = None, *, times: int | None = None
-    ) -> Iterator[None]:
+    def losing_receipts(self, topic: str | None = None, **which: Unpack[Which]) -> Iterator[None]:
         """Store messages, and break the connection before the receipt.
 
         The client sends such a message again, and then its receipt arrives. So it is stored twice,
@@ -130,37 +361,62 @@ class Faults:
 
         Args:
             topic: None: of all topics.
-            times: so many messages; None: all. A batch counts once.
+            which: `times`, `on_call`, `probability`, `client` as in `Some`.
         """
-        with self._fault(SendFault(_full(topic), loses_receipt=True, times=times)):
+        with self._installed(LosingReceipts(topic=topic, **which)):
             yield
 
     @contextmanager
     def delaying_sends(self, delay: timedelta | float | None = None) -> Iterator[None]:
-        """Handle what clients with producers send only after a delay, in seconds.
+        """Handle what clients publish only after a delay, in seconds: SENDs, and Kafka's Produce.
 
         Without a delay it is handled when the block ends. Raises ValueError for a negative delay.
         """
         delay_s = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if delay_s is not None and delay_s < 0:
-            raise ValueError(f"delay={delay!r}: must not be negative")
-        self._set(delay_s=FOR_EVER_S if delay_s is None else delay_s)
-        try:
+        delay_ms = None if delay_s is None else round(delay_s * 1000)
+        with self._installed(DelayingSends(delay_ms=delay_ms)):
             yield
-        finally:
-            self._change(SendFaults.release)
 
     def fence_producers(self, topic: str) -> None:
         """Take a topic away from its producers, as one that opens with ExclusiveWithFencing does.
 
         Producers with access mode Exclusive get ProducerFenced. Others connect again.
         """
-        from .raw_client import RawClient
+        self._host.fence_producers(topic)
 
-        with RawClient.from_url(self._target.service_url) as client:
-            client.create_producer(
-                str(_full(topic)), access_mode=ProducerAccessMode.ExclusiveWithFencing
-            )
+    # -- Kafka ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def failing_kafka(
+        self, api: str, topic: str | None = None, *, error: str, **which: Unpack[Which]
+    ) -> Iterator[None]:
+        """Answer requests of Kafka's clients with an error, and do nothing else for them.
+
+        Args:
+            api: the request's name in Kafka's protocol, such as "Produce" or "Fetch".
+            topic: requests that name this topic; None: all.
+            error: the error's name in Kafka's protocol, such as "NOT_LEADER_OR_FOLLOWER".
+            which: `times`, `on_call`, `probability`, `client` as in `Some`.
+
+        Raises:
+            ValueError: there is no such request or error, or the request's answer has no errors.
+        """
+        from .kafka_faults import FailingKafka
+
+        with self._installed(FailingKafka(api=api, topic=topic, error=error, **which)):
+            yield
+
+    @contextmanager
+    def losing_kafka_answers(
+        self, api: str, topic: str | None = None, **which: Unpack[Which]
+    ) -> Iterator[None]:
+        """Do what requests of Kafka's clients ask for, and break the connection in place of the
+        answer. Arguments as `failing_kafka`.
+        """
+        from .kafka_faults import LosingKafkaAnswers
+
+        with self._installed(LosingKafkaAnswers(api=api, topic=topic, **which)):
+            yield
 
     # -- delivery -------------------------------------------------------------------------------
 
@@ -169,23 +425,8 @@ class Faults:
         self, topic: str | None = None, subscription: str | None = None
     ) -> Iterator[None]:
         """Send nothing to the consumers of open subscriptions; None: of all topics, all of them."""
-        self._pause(topic, subscription, is_paused=True)
-        try:
+        with self._installed(PausingDelivery(topic=topic, subscription=subscription)):
             yield
-        finally:
-            self._pause(topic, subscription, is_paused=False)
-
-    def _pause(self, topic: str | None, subscription: str | None, *, is_paused: bool) -> None:
-        full = _full(topic)
-
-        async def pause(broker: Broker) -> None:
-            for opened in broker.services.topics.open_topics.values():
-                if full in (None, opened.name, partition_of(opened.name)[0]):
-                    for each in opened.subscriptions.values():
-                        if subscription in (None, each.name):
-                            each.rates.is_paused = is_paused
-
-        self._target.call(pause)
 
     # -- storage --------------------------------------------------------------------------------
 
@@ -196,107 +437,12 @@ class Faults:
         With ENOSPC the broker goes on when the block ends. After EIO of a sync, what is on a real
         disk is unknown: the broker then takes entries again only after `restart`.
         """
-        number = getattr(errno, error)
-        files = _faulty(self._target.broker).files
-        if files is not None:
-            for operation in WRITES if error == "EIO" else WRITES[:1]:
-                files.fail(operation, error=number, times=None)
-        elif self._memory is not None:
-            self._memory.refusal = OSError(number, f"a test lets writes fail with {error}")
-        try:
+        with self._installed(FailingDisk(error=error)):
             yield
-        finally:
-            if files is not None:
-                files.heal()
-            elif self._memory is not None:
-                self._memory.refusal = None
 
     def full_disk(self) -> Any:
         """The disk is full in this block: `failing_disk("ENOSPC")`."""
         return self.failing_disk("ENOSPC")
-
-    # -- inside ---------------------------------------------------------------------------------
-
-    @contextmanager
-    def _fault(self, fault: SendFault) -> Iterator[None]:
-        self._change(lambda faults: faults.active.append(fault))
-        try:
-            yield
-        finally:
-            self._change(lambda faults: faults.end(fault))
-
-    def _set(self, **values: object) -> None:
-        def change(faults: SendFaults) -> None:
-            for name, value in values.items():
-                setattr(faults, name, value)
-
-        self._change(change)
-
-    def _change(self, change: Callable[[SendFaults], None]) -> None:
-        async def on_loop(broker: Broker) -> None:
-            change(_faulty(broker).send_faults)
-
-        self._target.call(on_loop)
-
-
-def _faulty(broker: Broker) -> FaultyBroker:
-    assert isinstance(broker, FaultyBroker)
-    return broker
-
-
-def _full(topic: str | None) -> str | None:
-    return None if topic is None else str(TopicName.parse(topic))
-
-
-@dataclass(eq=False, slots=True)
-class SendFault:
-    """What happens to the messages of a topic, or of all topics."""
-
-    topic: str | None
-    """A full name, which partitions of a topic match, too; None: all topics."""
-    error: int | None = None
-    """Messages are refused with this ServerError."""
-    loses_receipt: bool = False
-    """Messages are stored, and then the connection is closed without a receipt."""
-    times: int | None = None
-    """After so many messages it is over; None: it goes on."""
-    lost: set[tuple[str, str, bytes]] = field(default_factory=set)
-    """Topic, producer and bytes of messages whose receipt was lost. When they are sent again,
-    their receipt arrives: a client whose every receipt is lost sends for ever."""
-
-    def takes(self, topic: str, message: tuple[str, str, bytes]) -> bool:
-        """Whether it holds for a message of this topic; counts it."""
-        if self.times == 0 or self.topic not in (None, topic, partition_of(topic)[0]):
-            return False
-        if message in self.lost:
-            return False
-        if self.loses_receipt:
-            self.lost.add(message)
-        if self.times is not None:
-            self.times -= 1
-        return True
-
-
-@dataclass(eq=False, slots=True)
-class SendFaults:
-    """The faults of one broker. Changed on the broker's loop only."""
-
-    active: list[SendFault] = field(default_factory=list)
-    delay_s: float | None = None
-    """What a client with producers sends is handled so much later."""
-    waiting: set[FaultySession] = field(default_factory=set)
-    refuses_connections: bool = False
-
-    def end(self, fault: SendFault) -> None:
-        """A fault is over."""
-        if fault in self.active:
-            self.active.remove(fault)
-
-    def release(self) -> None:
-        """Handle what was delayed."""
-        self.delay_s = None
-        for session in tuple(self.waiting):
-            session.go_on()
 
 
 #: How the version of a client begins; the errors of a SEND_ERROR that make its `send` fail, the
@@ -311,41 +457,35 @@ FINAL_ERRORS = {
 class FaultySession(Session):
     """A client's connection, with the broker's faults."""
 
-    def __init__(self, services: Services, faults: SendFaults) -> None:
+    def __init__(self, services: Services, broker: FaultyBroker) -> None:
         super().__init__(services, FAULTY_COMMANDS)
-        self._faults = faults
-        self._waiting: asyncio.TimerHandle | None = None
+        self._broker = broker
+        self._waiting: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Close it again if connections are refused."""
         super().connection_made(transport)
-        if self._faults.refuses_connections:
+        if self._broker.active(RefusingConnections):
             self.abort()
 
     def take_turn(self) -> None:
         """Handle the input, at once or later."""
-        delay_s = self._faults.delay_s
-        if delay_s is None or not self.producers or self.is_closed:
+        delays = self._broker.active(DelayingSends)
+        if not delays or not self.producers or self.is_closed:
             super().take_turn()
         elif self._waiting is None:
             self.throttling.throttle()
-            self._faults.waiting.add(self)
-            loop = asyncio.get_running_loop()
-            self._waiting = loop.call_later(delay_s, self.go_on)
+            self._waiting = asyncio.get_running_loop().create_task(self._go_on(delays[0]))
 
-    def go_on(self) -> None:
-        """The delay is over."""
-        self._faults.waiting.discard(self)
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-            if not self.is_closed:
-                super().take_turn()
-                self.throttling.unthrottle()
+    async def _go_on(self, delay: DelayingSends) -> None:
+        await delay.wait()
+        self._waiting = None
+        if not self.is_closed:
+            super().take_turn()
+            self.throttling.unthrottle()
 
     def close_state(self) -> None:
         """The connection ends; what was delayed is never handled."""
-        self._faults.waiting.discard(self)
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
@@ -353,31 +493,46 @@ class FaultySession(Session):
 
     def take_sends(self, event: Sends) -> None:
         """Messages: store each, or do what a fault says."""
-        if not self._faults.active:
+        faults = self._broker.active(Some)
+        if not faults:
             handle_sends(self, event)
             return
         for number in range(len(event)):
             if not self.is_closed:
-                self._handle_one(event.alone(number))
+                self._handle_one(event.alone(number), faults)
 
-    def _handle_one(self, event: Sends) -> None:
+    def _handle_one(self, event: Sends, faults: list[Some]) -> None:
         entry = self.producers.get(event.producer_id)
         if entry is None:
             handle_sends(self, event)
             return
         producer, opened = entry
         message = opened.name, producer.name, bytes(event.bodies[0])
-        fault = next((f for f in self._faults.active if f.takes(opened.name, message)), None)
-        if fault is not None and fault.error is not None:
+        for fault in faults:
+            if isinstance(fault, LosingReceipts) and message in fault.lost:
+                continue
+            if not isinstance(fault, FailingSends | LosingReceipts | Crashing):
+                continue
+            if fault.takes(opened.name, producer.name):
+                break
+        else:
+            handle_sends(self, event)
+            return
+        if isinstance(fault, FailingSends):
             self.receipts.answer_in_turn(producer, self._refusal(event, fault.error))
             return
+        if isinstance(fault, Crashing) and fault.point == "before_append":
+            kill_this_process()
         handle_sends(self, event)
-        if fault is not None:
-            self.abort()
+        if isinstance(fault, LosingReceipts):
+            fault.lost.add(message)
+        elif producer.run is not None:
+            producer.run.commit.add_done_callback(lambda _: kill_this_process())
+        self.abort()
 
-    def _refusal(self, event: Sends, error: int) -> bytes:
+    def _refusal(self, event: Sends, name: str) -> bytes:
         """A SEND_ERROR after which the client gives the message up."""
-        name = ServerError.Name(cast("ServerError", error))
+        error: int = ServerError.Value(name)
         sequence_id = event.sequence_ids[0]
         for client, final in FINAL_ERRORS.items():
             if self.client_version.startswith(client):
@@ -407,25 +562,83 @@ class FaultyCommands:
 
 FAULTY_COMMANDS = FaultyCommands()
 
+F = TypeVar("F", bound=Fault)
+
+#: A number is given once in a process: a fault that ended with its broker is not taken for another.
+NUMBERS = itertools.count(1)
+
 
 class FaultyBroker(Broker):
     """A broker of the test kit."""
 
     def __init__(self, config: BrokerConfig | None = None) -> None:
+        config = config or BrokerConfig()
+        if config.storage == "memory" and config.memory is None:
+            config = replace(config, memory=MemoryFolder())
         super().__init__(config)
-        self.send_faults = SendFaults()
+        #: The faults that are installed, by number.
+        self.installed: dict[int, Fault] = {}
         self.files: FaultyFiles | None = None
         if self.config.storage == "files":
             self.files = FaultyFiles()
 
+    def install(self, fault: Fault) -> int:
+        """Let it go wrong from now on; its number."""
+        number = next(NUMBERS)
+        fault.begin(self)
+        self.installed[number] = fault
+        return number
+
+    def remove(self, number: int) -> None:
+        """End a fault, if it is installed."""
+        fault = self.installed.pop(number, None)
+        if fault is not None:
+            fault.end(self)
+
+    def active(self, kind: type[F]) -> list[F]:
+        """The installed faults of this kind, the oldest first."""
+        return [fault for fault in self.installed.values() if isinstance(fault, kind)]
+
+    def drop_connections(self) -> int:
+        """Break all connections of Pulsar's and Kafka's clients; return how many there were."""
+        kafka = self.services.kafka
+        sessions = [*self.services.sessions, *(kafka.sessions if kafka is not None else ())]
+        for session in sessions:
+            session.abort()
+        return len(sessions)
+
+    async def fence_producers(self, topic: str) -> None:
+        """Take a topic from its producers."""
+        await self.run_blocking(_fence, self.service_url, str(full_name(topic)))
+
     def make_session(self) -> Session:
         """A connection that obeys the faults."""
-        return FaultySession(self.services, self.send_faults)
+        return FaultySession(self.services, self)
+
+    def kafka_handlers(self) -> Mapping[int, Handler]:
+        """Handlers that obey the faults."""
+        from .kafka_faults import faulty_handlers
+
+        return faulty_handlers(self, super().kafka_handlers())
+
+    async def close(self) -> None:
+        """Close it; then its disk is healed: what is in memory goes on in the next broker."""
+        try:
+            await super().close()
+        finally:
+            for fault in self.active(FailingDisk):
+                fault.end(self)
 
     async def kill(self) -> None:
         """End as a crash looks to clients: no answer, no goodbye; then give the store back."""
-        for session in tuple(self.services.sessions):
-            session.abort()
+        self.drop_connections()
         for connection in tuple(self.services.http_connections):
             connection.close()
         await self.close()
+
+
+def _fence(service_url: str, topic: str) -> None:
+    from .raw_client import RawClient
+
+    with RawClient.from_url(service_url) as client:
+        client.create_producer(topic, access_mode=ProducerAccessMode.ExclusiveWithFencing)

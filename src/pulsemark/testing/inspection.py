@@ -118,6 +118,35 @@ def _for_pulsar(entry: Entry) -> bytes | memoryview:
     )
 
 
+def fitting(
+    messages: Iterable[StoredMessage],
+    value: bytes | str | None = None,
+    key: str | None = None,
+    properties: dict[str, str] | None = None,
+    where: Callable[[StoredMessage], bool] | None = None,
+) -> list[StoredMessage]:
+    """The messages that are like this; None is any. See `Inspection.assert_published`."""
+    wanted = value.encode() if isinstance(value, str) else value
+    return [
+        each
+        for each in messages
+        if (wanted is None or each.value == wanted)
+        and (key is None or each.key == key)
+        and (properties or {}).items() <= each.properties.items()
+        and (where is None or where(each))
+    ]
+
+
+def shown_last(found: list[StoredMessage]) -> str:
+    """The last messages of a topic, for a failed assertion."""
+    if not found:
+        return "the topic has no messages"
+    shown: Iterable[StoredMessage] = found[-SHOWN_MESSAGES:]
+    which = f"the last of its {len(found)} messages" if len(found) > 1 else "its one message"
+    lines = [f"{which} (index, broker time, value):"]
+    return "\n".join([*lines, *(f"  {each}" for each in shown)])
+
+
 class Inspection(ABC):
     """Questions and assertions. A broker of the kit adds what they are asked of."""
 
@@ -220,20 +249,12 @@ class Inspection(ABC):
         Raises:
             AssertionError: with the topic's last messages.
         """
-        wanted = value.encode() if isinstance(value, str) else value
-        fitting = [
-            each
-            for each in self.messages(topic)
-            if (wanted is None or each.value == wanted)
-            and (key is None or each.key == key)
-            and (properties or {}).items() <= each.properties.items()
-            and (where is None or where(each))
-        ]
-        if (count is None and fitting) or len(fitting) == count:
-            return fitting
+        found = fitting(self.messages(topic), value, key, properties, where)
+        if (count is None and found) or len(found) == count:
+            return found
         asked = {"value": value, "key": key, "properties": properties, "where": where}
         like = ", ".join(f"{name}={what!r}" for name, what in asked.items() if what is not None)
-        expected = "no message" if count is None else f"{len(fitting)} messages, not {count},"
+        expected = "no message" if count is None else f"{len(found)} messages, not {count},"
         raise AssertionError(
             f"{topic!r} has {expected} with {like or 'anything'}\n{self._last(topic)}"
         )
@@ -243,12 +264,7 @@ class Inspection(ABC):
         if not found and not self._logs_of(topic):
             others = ", ".join(sorted(self._topic_names())[:SHOWN_TOPICS]) or "no topics"
             return f"the topic does not exist; the broker has {others}"
-        if not found:
-            return "the topic has no messages"
-        shown: Iterable[StoredMessage] = found[-SHOWN_MESSAGES:]
-        which = f"the last of its {len(found)} messages" if len(found) > 1 else "its one message"
-        lines = [f"{which} (index, broker time, value):"]
-        return "\n".join([*lines, *(f"  {each}" for each in shown)])
+        return shown_last(found)
 
 
 def _wait_until(is_reached: Callable[[], bool], timeout_s: float) -> bool:

@@ -16,11 +16,15 @@ import signal
 import subprocess
 import sys
 import threading
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker.errors import BrokerError, BrokerStateError
+from ..client.errors import AdminError
 from ..ledger import FolderReader
+from .clock import MovableClock
+from .faults import TEST_PATH, Fault, Faults
 from .inspection import BrokerLife, Inspection, StoredMessage, messages_in
 
 if TYPE_CHECKING:
@@ -45,6 +49,8 @@ class BrokerProcess(BrokerLife, Inspection):
         options: further options of `pulsemark standalone`, such as ("--grpc-port", "0").
         data_dir: its data folder; None: a temporary one, removed by `close`.
         kafka: whether Kafka's clients are served, too.
+        test_controls: whether `clock` and `faults` work, by `pulsemark standalone
+            --test-controls`. Off, it is a broker as in production.
     """
 
     def __init__(
@@ -52,8 +58,9 @@ class BrokerProcess(BrokerLife, Inspection):
         *options: str,
         data_dir: str | os.PathLike[str] | None = None,
         kafka: bool = False,
+        test_controls: bool = False,
     ) -> None:
-        self._options = options
+        self._options = (*options, "--test-controls") if test_controls else options
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._ports = {"--port": 0, "--http-port": 0, **({"--kafka-port": 0} if kafka else {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -105,6 +112,16 @@ class BrokerProcess(BrokerLife, Inspection):
         from ..client.admin import AdminClient
 
         return AdminClient(self.http_url)
+
+    @property
+    def faults(self) -> Faults:
+        """What can go wrong on request. It needs `test_controls`."""
+        return Faults(_Host(self.admin))
+
+    @property
+    def clock(self) -> RemoteClock:
+        """The broker's clock. It needs `test_controls`."""
+        return RemoteClock(self.admin)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -204,6 +221,47 @@ class BrokerProcess(BrokerLife, Inspection):
         for pipe in (process.stdout, process.stderr):
             assert pipe is not None
             pipe.close()
+
+
+class _Host:
+    """Where the faults of a broker in another process are installed: a `FaultHost`."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def install(self, fault: Fault) -> int:
+        installed = self._admin.request("POST", f"{TEST_PATH}/faults", fault.to_json())
+        return int(installed["id"])
+
+    def remove(self, number: int) -> None:
+        try:
+            self._admin.request("DELETE", f"{TEST_PATH}/faults/{number}")
+        except AdminError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+    def drop_connections(self) -> int:
+        return int(self._admin.request("DELETE", f"{TEST_PATH}/connections")["dropped"])
+
+    def fence_producers(self, topic: str) -> None:
+        self._admin.request("POST", f"{TEST_PATH}/fence", topic=topic)
+
+
+class RemoteClock(MovableClock):
+    """The clock of a broker in another process, which a test moves over HTTP."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def now_ms(self) -> int:
+        """The broker's time, in milliseconds since the epoch."""
+        return int(self._admin.request("GET", f"{TEST_PATH}/clock")["now_ms"])
+
+    def _set_ms(self, now_ms: int) -> None:
+        self._admin.request("PUT", f"{TEST_PATH}/clock", {"now_ms": now_ms})
+
+    def _advance_ms(self, step_ms: int) -> None:
+        self._admin.request("POST", f"{TEST_PATH}/clock/advance", {"by_ms": step_ms})
 
 
 class _Reader(threading.Thread):

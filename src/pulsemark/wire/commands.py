@@ -545,8 +545,12 @@ def subscribe(
     key_shared_meta: pb.KeySharedMeta | None = None,
     subscription_properties: Mapping[str, str] | None = None,
     consumer_epoch: int | None = None,
+    create_topic: bool = True,
 ) -> bytes:
-    """SUBSCRIBE. durable=False is a reader's subscription: it begins at start_message_id."""
+    """SUBSCRIBE. durable=False is a reader's subscription: it begins at start_message_id.
+
+    `create_topic` False: a topic that does not exist is refused, also if the broker would make it.
+    """
     start = None if start_message_id is None else start_message_id.to_data()
     body = pb.CommandSubscribe(
         topic=topic,
@@ -567,6 +571,8 @@ def subscribe(
         subscription_properties=_key_values(subscription_properties),
         consumer_epoch=consumer_epoch,
     )
+    if not create_topic:
+        body.force_topic_creation = False
     return frame(_T.SUBSCRIBE, body)
 
 

@@ -325,6 +325,28 @@ def test_the_message_at_a_time(http, raw, clock, topic):
     assert http("GET", path_of(topic, "/messageid/yesterday")).status == 404
 
 
+def test_the_message_of_an_index(broker, http, topic):
+    """getMessageIdByIndex (PIP-415): the id of each message, with its place in its batch."""
+    client = pulsar.Client(broker.service_url)
+    producer = client.create_producer(topic, batching_enabled=True)
+    sent = []
+    for number in range(3):
+        producer.send_async(b"%d" % number, lambda _, place: sent.append(place))
+    producer.flush()
+    sent.append(client.create_producer(topic, batching_enabled=False).send(b"alone"))
+    client.close()
+    path = path_of(topic, "/getMessageIdByIndex?index=")
+    found = [http("GET", f"{path}{index}").json for index in range(4)]
+    names = ("ledgerId", "entryId", "batchIndex")
+    assert [(place.ledger_id(), place.entry_id(), place.batch_index()) for place in sent] == [
+        tuple(each[name] for name in names) for each in found
+    ]
+    assert found[3]["batchIndex"] == -1
+    for outside in (-1, 4):
+        assert http("GET", f"{path}{outside}").status == 404
+    assert http("GET", path_of(topic, "/getMessageIdByIndex")).status == 404
+
+
 # -- subscriptions --------------------------------------------------------------------------------
 
 

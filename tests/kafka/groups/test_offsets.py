@@ -194,7 +194,7 @@ async def test_a_rewrite_that_failed_in_part_removes_nothing(memory_folder):
     offsets = offsets_in(store, run_on_a_healthy_disk)
     for number in range(3):
         committed(offsets, f"g{number}", {("t", 0): at(number)})
-    files.fail("fdatasync", times=None)
+    files.fail("fdatasync")
     with pytest.raises(FencedError):
         await offsets.rewrite()
     simulated.kill()

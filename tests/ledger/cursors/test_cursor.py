@@ -255,8 +255,8 @@ def test_failed_persist_is_reported_and_repeated(tmp_path):
     settle(store)
     cursor.ack(positions[2])
     cursor.ack_batch(positions[4], [5])
-    files.fail("fdatasync", times=2)
     for _ in range(2):
+        files.fail("fdatasync")
         commit = cursor.persist()
         with pytest.raises(FencedError):
             commit.wait(10)

@@ -498,7 +498,10 @@ def test_index_of_a_fenced_segment_can_be_made_again_identical(memory_folder, fa
     settle(store)
     path = as_segment(topic.segments()[0]).path
     # The journal is written first, then the segment.
-    files.fail(fault, path_part="journal" if fault == "fdatasync" else ".log", times=2)
+    if fault == "fdatasync":
+        files.fail(fault, path_part="journal")
+    else:
+        files.fail(fault, path_part=".log", times=2)
     with store.committer.lock:
         for number in range(20):
             failed = topic.append(b"failed %d" % number)

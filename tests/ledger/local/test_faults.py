@@ -454,21 +454,39 @@ def test_a_refused_entry_that_stays_in_the_journal_stops_the_store(memory_folder
     simulated.close()
 
 
+@pytest.mark.parametrize("ending", ["kill", "power_off"])
+@pytest.mark.parametrize("operation", ["fdatasync", "pwritev"])
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_journal_block_that_failed_does_not_come_back_after_a_kill(memory_folder, is_first):
-    """The block is in the file, its sync fails, the process is killed: the entry is not there."""
+def test_a_journal_block_that_failed_does_not_come_back(memory_folder, operation, is_first, ending):
+    """It may be on the disk as a whole; its entry was refused, so it is not there, at no time."""
+    for seed in range(12):
+        simulated = SimulatedStore(memory_folder / str(seed), options=OPTIONS, seed=seed)
+        files = simulated.files()
+        store = simulated.open(files)
+        orders = store.open_topic(ORDERS)
+        orders.append(b"before").commit.wait()
+        if is_first:  # of its journal
+            store.checkpoint()
+        files.fail(operation)
+        with pytest.raises(FencedError):
+            orders.append(b"refused").commit.wait()
+        getattr(simulated, ending)()
+        assert entries_of(simulated.open().open_topic(ORDERS)) == [b"before"]
+        simulated.close()
+
+
+def test_a_store_stops_if_a_refusal_cannot_be_made_durable(memory_folder):
+    """The journal's sync fails, and the next file's, too: the store says that it cannot go on."""
     simulated = SimulatedStore(memory_folder / "data", options=OPTIONS)
     files = simulated.files()
-    store = simulated.open(files)
-    orders = store.open_topic(ORDERS)
+    orders = simulated.open(files).open_topic(ORDERS)
     orders.append(b"before").commit.wait()
-    if is_first:  # of its journal
-        store.checkpoint()
-    files.fail("fdatasync")
-    with pytest.raises(FencedError):
-        orders.append(b"refused").commit.wait()
-    simulated.kill()
-    assert entries_of(simulated.open().open_topic(ORDERS)) == [b"before"]
+    files.fail("fdatasync", times=2)
+    with pytest.raises(StoreFailedError):
+        orders.append(b"unknown").commit.wait()
+    assert files.violations == []
+    simulated.power_off()
+    assert entries_of(simulated.open().open_topic(ORDERS))[:1] == [b"before"]
     simulated.close()
 
 
@@ -496,7 +514,10 @@ def test_a_full_disk_that_has_room_for_a_block_alone_stores_it(memory_folder):
 
 @pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "open"])
 def test_a_disk_that_stays_broken_loses_nothing(memory_folder, operation):
-    """From some call on all calls fail; once the disk works, nothing is lost and appends go on."""
+    """From some call on all calls fail; once the disk works, nothing is lost and appends go on.
+
+    A store that has no way to make a refusal durable stops, and does so when it is opened again.
+    """
     total = count_calls(memory_folder).calls[operation]
     step = 1 if EVERY_CALL else max(1, total // 4)
     for number, call in enumerate(range(1, total + 1, step)):
@@ -507,6 +528,10 @@ def test_a_disk_that_stays_broken_loses_nothing(memory_folder, operation):
         files.heal()
         assert files.violations == []
         if files.calls["try_lock"]:  # the store came up
+            if simulated.store is not None and simulated.store.state.has_failed:
+                assert operation == "fdatasync"
+                simulated.kill()
+                simulated.open()
             store = simulated.store
             for name in list(model.topics):
                 if store is not None:

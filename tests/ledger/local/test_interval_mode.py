@@ -1,12 +1,18 @@
 """Syncing every so often: what a power cut may take, and what not."""
 
 import errno
+import threading
 import time
 from random import Random
 
 import pytest
 
-from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreOptions
+from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreFailedError, StoreOptions
+from pulsemark.ledger.local.io.folder import list_segments, segment_path
+from pulsemark.maintenance.findings import DamagedEntries, Severity, UnsyncedEnd
+from pulsemark.maintenance.verify import verify_folder
+from pulsemark.maintenance.verify_topic import Checked
+from pulsemark.testing.faulty_files import flipped
 from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = [f"persistent://public/default/orders-{number}" for number in range(3)]
@@ -125,23 +131,68 @@ def test_what_a_failed_write_stored_is_synced_within_the_interval(memory_folder)
     simulated.close()
 
 
-def test_failed_sync_of_the_interval_fences(memory_folder):
-    """A sync that fails after the acknowledgement ends the ledgers; what follows is durable."""
-    simulated = SimulatedStore(memory_folder / "data", options=options(60_000), threaded=True)
+def with_unsynced_entries(memory_folder, survival="none"):
+    """A store whose journal's next sync fails, after two entries of which one was synced."""
+    simulated = SimulatedStore(
+        memory_folder / "data", survival=survival, options=options(60_000), threaded=True
+    )
     files = simulated.files()
-    store = simulated.open(files)
-    topic = store.open_topic(ORDERS[0])
-    first = topic.append(b"first")
-    first.commit.wait(10)
-    topic.append(b"second").commit.wait(10)
+    topic = simulated.open(files).open_topic(ORDERS[0])
+    for _ in range(2):  # a segment's first block is synced at once, even in this mode
+        topic.append(b"x").commit.wait(10)
     files.fail("fdatasync", path_part="journal")
-    store.checkpoint()
-    third = topic.append(b"third")
-    third.commit.wait(10)
-    assert third.position.ledger_id > first.position.ledger_id
+    return simulated, files, topic
+
+
+@pytest.mark.parametrize("entries_after", [0, 1, 3])
+@pytest.mark.parametrize("survival", ["none", "some", "all"])
+def test_what_a_failed_sync_lost_is_synced_in_the_segments(memory_folder, survival, entries_after):
+    """The journal's sync fails: what it was to make durable is durable when the call returns."""
+    simulated, files, topic = with_unsynced_entries(memory_folder, survival)
+    first = topic.first_position
+    topic.store.sync_acknowledged()
+    for _ in range(entries_after):
+        assert topic.append(b"x").position.ledger_id == first.ledger_id
+        settle(topic.store)
+    assert files.violations == []
+    simulated.power_off()
+    left = positions_of(simulated.open().open_topic(ORDERS[0]))
+    assert 2 + min(entries_after, 1) <= len(left) <= 2 + entries_after
+    assert left == [Position(first.ledger_id, number) for number in range(len(left))]
+    simulated.close()
+
+
+def test_a_new_segments_block_whose_sync_fails_takes_nothing_else_with_it(memory_folder):
+    """A segment's first block is refused; what the journal had before is synced elsewhere."""
+    simulated, files, topic = with_unsynced_entries(memory_folder)
+    refused = topic.store.open_topic(ORDERS[1]).append(b"refused")
+    settle(topic.store)
+    assert refused.error is not None
+    topic.store.sync_acknowledged()
+    simulated.power_off()
+    store = simulated.open()
+    assert len(positions_of(store.open_topic(ORDERS[0]))) == 2
+    assert positions_of(store.open_topic(ORDERS[1])) == []
     assert files.violations == []
     simulated.close()
-    assert simulated.open().open_topic(ORDERS[0]).next_index == 3
+
+
+@pytest.mark.parametrize("failing", [".log", "00000001.journal"])
+def test_a_store_stops_whose_journal_and_segments_cannot_be_synced(memory_folder, failing):
+    """Both copies are in doubt: nothing more is promised or removed; after a kill all is there."""
+    simulated, files, topic = with_unsynced_entries(memory_folder)
+    store = topic.store
+    files.fail("fdatasync", path_part=failing, times=None)
+    with pytest.raises(StoreFailedError):
+        topic.truncate_head(topic.end_position)
+    with pytest.raises(StoreFailedError):
+        topic.append(b"more")
+    with pytest.raises(StoreFailedError):
+        store.checkpoint()
+    files.heal()
+    simulated.kill()
+    assert files.violations == []
+    assert len(positions_of(simulated.open().open_topic(ORDERS[0]))) == 2
     simulated.close()
 
 
@@ -200,26 +251,18 @@ def test_a_failed_write_leaves_nothing_unsynced(memory_folder, goes_on):
     simulated.close()
 
 
-def test_failed_sync_of_a_left_journal_is_told(memory_folder):
-    """A journal that is left after a failed write, and whose sync fails, counts as not synced."""
-    simulated = SimulatedStore(
-        memory_folder / "data", survival="none", options=options(60_000), threaded=True
-    )
-    files = simulated.files()
-    store = simulated.open(files)
-    topic, other = (store.open_topic(name) for name in ORDERS[:2])
-    for _ in range(2):
-        topic.append(b"kept").commit.wait(10)
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_failed_write_and_a_failed_sync_leave_nothing_unsynced(memory_folder, goes_on):
+    """After a failed write the journal cannot be synced either: the segments are."""
+    simulated, files, topic = with_unsynced_entries(memory_folder)
     files.fail("pwritev", error=errno.EIO, path_part=".journal")
-    files.fail("fdatasync", error=errno.EIO, path_part=".journal")
-    other.append(b"refused")
-    settle(store)
-    with pytest.raises(OSError, match="could not be synced"):
-        store.sync_acknowledged()
-    store.checkpoint()  # it syncs the segments
-    store.sync_acknowledged()
+    topic.store.open_topic(ORDERS[1]).append(b"refused")
+    settle(topic.store)
+    if goes_on:
+        topic.append(b"first of its journal").commit.wait(10)
+    topic.store.sync_acknowledged()
     simulated.power_off()
-    assert len(positions_of(simulated.open().open_topic(ORDERS[0]))) == 2
+    assert len(positions_of(simulated.open().open_topic(ORDERS[0]))) == 2 + goes_on
     simulated.close()
 
 
@@ -262,29 +305,6 @@ def test_compaction_keeps_subscriptions_that_were_durable_before(memory_folder):
     simulated.close()
 
 
-def test_nothing_is_removed_after_a_sync_failed_until_a_checkpoint(memory_folder):
-    """What was acknowledged and could not be synced may be lost: what it replaces must stay."""
-    simulated = SimulatedStore(
-        memory_folder / "data", survival="none", options=options(60_000, 100_000), threaded=True
-    )
-    files = simulated.files()
-    store, topic = with_old_subscriptions(simulated, files, 3)
-    for _ in range(2):  # a segment's first block is synced at once, even in this mode
-        topic.append(b"new").commit.wait(10)
-    files.fail("fdatasync", path_part="journal")
-    with pytest.raises(OSError, match="could not be synced"):
-        topic.truncate_head(topic.end_position)
-    with pytest.raises(OSError, match="could not be synced"):
-        store.delete_topic(ORDERS[0])
-    assert topic.first_index == 0
-    store.checkpoint()
-    assert topic.truncate_head(topic.end_position) == 5
-    assert files.violations == []
-    simulated.power_off()
-    assert simulated.open().open_topic(ORDERS[0]).next_index == 5
-    simulated.close()
-
-
 def test_a_deleted_topics_subscriptions_stay_deleted(memory_folder):
     """The note of a deletion goes when the subscriptions' deletions are synced."""
     simulated = SimulatedStore(
@@ -296,4 +316,88 @@ def test_a_deleted_topics_subscriptions_stay_deleted(memory_folder):
     store.delete_topic(ORDERS[0])
     simulated.power_off()
     assert simulated.open().cursors.names(topic.topic_id) == []
+    simulated.close()
+
+
+def cut_by_power(memory_folder, seed):
+    """A store after a power cut, with whatever reached the disk of what was not synced."""
+    random = Random(seed)
+    simulated = SimulatedStore(
+        memory_folder / str(seed), seed=seed, options=options(60_000, 4000), threaded=True
+    )
+    store = simulated.open()
+    topics = [store.open_topic(name) for name in ORDERS]
+    for number in range(30):
+        with store.committer.lock:
+            for _ in range(random.randint(1, 6)):
+                random.choice(topics).append(b"\1" + random.randbytes(random.choice([10, 900])))
+        settle(store)
+        if number == 10:
+            store.checkpoint()
+    simulated.power_off()
+    return simulated
+
+
+def verified(simulated):
+    """The findings of a folder, and how many entries count."""
+    checked = Checked()
+    found = list(verify_folder(simulated.folder, files=simulated.disk.process(), checked=checked))
+    return found, checked.entries
+
+
+def test_verify_tells_what_the_opening_cuts_off_from_damage(memory_folder):
+    """Before the opening it counts the entries that are there after it, and finds no damage."""
+    cut_off = 0
+    for seed in range(16):
+        simulated = cut_by_power(memory_folder, seed)
+        found, entries = verified(simulated)
+        assert [str(each) for each in found if each.severity is Severity.DAMAGE] == []
+        cut_off += sum(each.entries for each in found if isinstance(each, UnsyncedEnd))
+        simulated.open()
+        simulated.close()
+        again, entries_after = verified(simulated)
+        assert entries_after == entries
+        assert {each.severity for each in again} <= {Severity.NOTE}
+        assert not any(isinstance(each, UnsyncedEnd) for each in again)
+    assert cut_off
+
+
+def test_verify_still_finds_damage_of_what_was_durable(memory_folder):
+    """A bit of a synced record is flipped: also beside an end that was not synced, it is damage."""
+    for seed in range(6):
+        simulated = cut_by_power(memory_folder, seed)
+        process = simulated.disk.process()
+        first = min(list_segments(process, simulated.folder))
+        path = segment_path(simulated.folder, *first)
+        content = simulated.disk.contents(path)
+        simulated.disk.overwrite(path, flipped(content[:300], 8 * 290))
+        found, _ = verified(simulated)
+        assert any(isinstance(each, DamagedEntries) for each in found)
+
+
+def test_verify_beside_a_writer_reports_nothing(memory_folder):
+    """A folder in use has no end that will be cut off, however fast its segments grow."""
+    simulated = SimulatedStore(
+        memory_folder / "data", options=options(60_000, 100_000), threaded=True
+    )
+    store = simulated.open()
+    topic = store.open_topic(ORDERS[0])
+    stopping = threading.Event()
+
+    def append():
+        while not stopping.is_set():
+            topic.append(b"x" * 100).commit.wait(10)
+            if topic.next_index % 200 == 0:
+                store.checkpoint()
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    try:
+        for _ in range(20):
+            found, _ = verified(simulated)
+            assert [each for each in found if each.severity is Severity.DAMAGE] == []
+            assert not any(isinstance(each, UnsyncedEnd) for each in found)
+    finally:
+        stopping.set()
+        writer.join(30)
     simulated.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pulsemark.pipeline import (
     compact_to_table,
     estimate_compaction,
 )
+from pulsemark.pipeline.compact.source import CompactReader
 from pulsemark.pipeline.errors import JobFailedError, OptionError
 from pulsemark.testing.raw_messages import BatchMember
 
@@ -224,3 +226,25 @@ def test_no_topics_are_no_figures(folder: Any, tmp_path: Path) -> None:
     assert estimate_compaction(folder.in_process(), folder.path) == []
     assert compact_to_table(folder.in_process(), folder.path, tmp_path / "out") == []
     assert (tmp_path / "out").is_dir()
+
+
+def test_a_second_compaction_leaves_the_first_alone(
+    folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one writes its files another one is refused, and the table has all topics."""
+    topics = [folder.topic(f"t{number}") for number in range(4)]
+    for topic in topics:
+        fill(topic, folder, seed=5, entries=10)
+    target, read = tmp_path / "o[1]", CompactReader.read
+
+    def beside(reader: CompactReader, partition: Any) -> Iterator[Any]:
+        for written in read(reader, partition):
+            with pytest.raises(OptionError, match="another compaction"):
+                compact_to_table(folder.in_process(), folder.path, target)
+            yield written
+
+    monkeypatch.setattr(CompactReader, "read", beside)
+    assert len(compact_to_table(folder.in_process(), folder.path, target)) == 4
+    assert {row["__topic"] for row in rows_of(target)} == {topic.name for topic in topics}
+    assert not [path.name for path in target.iterdir() if path.suffix != ".parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "o[1]"]

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from pulsemark.ledger import LocalStore
 from pulsemark.pipeline.errors import DataLossError, OptionError
-from pulsemark.pipeline.offload import verify_offload
+from pulsemark.pipeline.offload import DeltaTarget, IcebergTarget, verify_offload
 from pulsemark.pipeline.offload.manifest import LAST_HOUR_MS, file_name
+from pulsemark.pipeline.offload.places import LocalPlace
+from pulsemark.pipeline.offload.table import ParquetFolder
 from pulsemark.testing.raw_messages import unbatched_message
 
 HOUR_MS = 3_600_000
@@ -84,7 +87,7 @@ def test_a_full_disk_shows_nothing(
         table = make_table()
         with monkeypatch.context() as full:
             full.setattr("os.fsync", fsync)
-            with pytest.raises(OSError, match="No space left"):
+            with pytest.raises((OSError, OptionError), match="No space left"):
                 run.copy(folder, table)
         assert make_table().load().files == ()
     run.copy(folder, make_table())
@@ -116,3 +119,57 @@ def test_an_unwritable_folder_is_one_line(folder: Any, run: Any) -> None:
     for target in (Path("/proc/nowhere/x"), Path("/dev/null/x"), Path("/x\0y")):
         with pytest.raises(OptionError, match="target"):
             run.copy(folder, target)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'"x"', b"[1]", b"\xff", b'["topic=/../../victim"]']
+)
+def test_a_damaged_list_of_a_killed_run(
+    folder: Any, run: Any, tmp_path: Path, content: bytes
+) -> None:
+    """It is named, and nothing outside of the target is removed."""
+    topic = folder.topic("a")
+    topic.single(b"x")
+    (tmp_path / "victim").write_text("mine")
+    table = ParquetFolder(tmp_path / "out")
+    run.copy(folder, table)
+    (tmp_path / "out/_pulsemark/unfinished-0.json").write_bytes(content)
+    topic.single(b"y")
+    with pytest.raises(OptionError, match=r"option target = .*unfinished-0.json.* is damaged"):
+        run.copy(folder, table)
+    assert (tmp_path / "victim").read_text() == "mine"
+    (tmp_path / "out/_pulsemark/unfinished-0.json").unlink()
+    run.copy(folder, table)
+    assert run.rows_in(table) == run.truth(topic)
+
+
+def test_a_table_of_another_format_is_refused(folder: Any, run: Any, tmp_path: Path) -> None:
+    """Its manifests would be taken for those of the format that was named."""
+    topic = folder.topic("a")
+    topic.single(b"x")
+    run.copy(folder, DeltaTarget(tmp_path / "delta"))
+    run.copy(folder, tmp_path / "parquet")
+    uri, warehouse = f"sqlite:///{tmp_path}/c.db", f"file://{tmp_path}/w"
+    iceberg = IcebergTarget("a.b", "x", {"type": "sql", "uri": uri, "warehouse": warehouse})
+    run.copy(folder, iceberg)
+    topic.single(b"y")
+    with pytest.raises(OptionError, match="is a table of the format delta, not parquet"):
+        run.copy(folder, tmp_path / "delta")
+    with pytest.raises(OptionError, match="is a table of the format parquet, not delta"):
+        run.copy(folder, DeltaTarget(tmp_path / "parquet"))
+    assert isinstance(iceberg.place, LocalPlace)
+    for other in (ParquetFolder, DeltaTarget):
+        with pytest.raises(OptionError, match="is a table of the format iceberg, not"):
+            run.copy(folder, other(iceberg.place.folder))
+
+
+def test_another_store_s_folder_is_refused(folder: Any, run: Any, tmp_path: Path) -> None:
+    """Files in it would be taken for what a crash left there."""
+    folder.topic("a").single(b"x")
+    LocalStore.open(tmp_path / "other").close()
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    for target in (tmp_path / "other", tmp_path / "other/x/y", tmp_path / "link"):
+        for table in (ParquetFolder(target), DeltaTarget(target)):
+            with pytest.raises(OptionError, match=r"is inside the data folder .*other"):
+                run.copy(folder, table)
+    assert not (tmp_path / "other/x").exists()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from pulsemark.pipeline.columns import DEFAULT_COLUMNS
 from pulsemark.pipeline.errors import JobFailedError, OptionError
 from pulsemark.pipeline.offload import DeltaTarget, IcebergTarget, verify_offload
 from pulsemark.pipeline.offload.places import LocalPlace
-from pulsemark.pipeline.offload.table import TableChangedError
+from pulsemark.pipeline.offload.table import ParquetFolder, TableChangedError
 from pulsemark.pipeline.offload.writer import table_schema
 
 
@@ -190,3 +192,27 @@ def test_a_catalog_that_cannot_be_opened_is_named(folder: Any, run: Any) -> None
     for properties in ({}, {"uri": "nope://x"}, {"type": "sql", "uri": "sqlite:////proc/x/y.db"}):
         with pytest.raises(OptionError, match="option catalog = 'nowhere': cannot be opened"):
             run.copy(folder, IcebergTarget("a.b", "nowhere", properties))
+
+
+def test_what_counts_is_synced(
+    folder: Any, run: Any, tmp_path: Path, make_table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All files of the table and all new folders: after a power cut the ledgers may be gone."""
+    synced: set[Path] = set()
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    folder.topic("a").single(b"x")
+    monkeypatch.setattr("os.fsync", noted)
+    table = make_table("new/x" if isinstance(make_table(), ParquetFolder | DeltaTarget) else "new")
+    run.copy(folder, table)
+    top = table.place.folder
+    files = [path for path in top.rglob("*") if path.is_file() and path.name != "lock"]
+    folders = [path for path in (top, *top.rglob("*"), *top.parents) if path.is_dir()]
+    # A file that is renamed after its sync was synced under another name.
+    names = {path.name.lstrip(".").split(".")[0] for path in synced}
+    assert not [path for path in files if path.name.split(".")[0] not in names]
+    assert not [path for path in folders if path.is_relative_to(tmp_path) and path not in synced]

@@ -24,6 +24,7 @@ import grpc
 
 from ...audit.errors import AuditInputError
 from ...audit.report import Report
+from ...compaction.compacted_log import CompactedLog
 from ...finder.arguments import TokenFileError, read_token
 from ...finder.errors import (
     CursorBusyError,
@@ -32,11 +33,11 @@ from ...finder.errors import (
     ServerUnavailableError,
     SubscriptionNotFoundError,
 )
-from ...finder.following import GROUPS_LOG, StoreState, state_of
+from ...finder.following import StoreState, is_followed, state_of
 from ...finder.forwarding import Forwarding, Owner
 from ...finder.messages import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ...finder.server import Admit, Caller, CallRefusedError, SeekServer, ServerOptions, ServerTls
-from ...finder.service import AuditReport, FollowState
+from ...finder.service import AuditReport
 from ...ledger import (
     Appended,
     LedgerError,
@@ -45,10 +46,10 @@ from ...ledger import (
     StaleEpochError,
     TopicLog,
     TopicNotFoundError,
+    TopicStore,
 )
 from ...ledger.cursors.cursor_store import CursorStore
 from ...ledger.local.catalog import Catalog
-from ...ledger.topic_store import INTERNAL_TOPIC_PREFIX
 from ...maintenance.expected import LogEnds, ends_of, lost_head
 from ...metadata import StampError
 from ...proto.cursor_pb2 import CursorRecord
@@ -72,6 +73,7 @@ from ..services import Services
 from ..storage import stored
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.registry import Topics
+from ..topics.topic import Topic
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +110,11 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
             max_streams=services.config.max_grpc_streams,
             control_token=_control_token(services.config),
         ),
-        normalise=_full_name,
+        normalise=lambda name: str(TopicName.parse(name)),
         reset_cursor=reset_cursor,
         append_control=_appending_control(services),
         audit=_audit_of(services),
-        follow_state=_state_of(services, has_others=has_others),
+        followed=_followed(services, has_others=has_others),
         admit=(
             None
             if services.authenticator is None
@@ -120,10 +122,6 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
         ),
         forwarding=forwarding_of(services) if has_others else None,
     )
-
-
-def _full_name(name: str) -> str:
-    return name if name == GROUPS_LOG else str(TopicName.parse(name))
 
 
 def _tls(config: SecurityConfig) -> ServerTls:
@@ -221,46 +219,53 @@ def _audit_of(services: Services) -> AuditReport:
     return audit
 
 
-def _state_of(services: Services, *, has_others: bool) -> FollowState | None:
-    """What a follower of the broker's data folder asks for; None: it has no folder of its own."""
-    topics, loop = services.topics, asyncio.get_running_loop()
-    catalog = topics.catalog
-    if (
-        has_others
-        or not isinstance(catalog, Catalog)
-        or not isinstance(topics.cursors, CursorStore)
-    ):
-        return None
-    cursor_store = topics.cursors
+class _FollowedFolder:
+    """The broker's data folder as followers read it; called on the service's worker threads."""
 
-    async def snapshots() -> list[CursorRecord]:
-        found: list[CursorRecord] = []
-        await topics.turns.work(map(found.append, cursor_store.snapshots()))
-        return found
+    def __init__(self, topics: Topics, catalog: Catalog, store: TopicStore) -> None:
+        self._topics, self._catalog, self._store = topics, catalog, store
+        self._loop = asyncio.get_running_loop()
 
-    def logs() -> dict[str, TopicLog]:
-        opened: dict[str, TopicLog] = {
-            name: topic.ledger for name, topic in topics.open_topics.copy().items()
-        }
-        if GROUPS_LOG in catalog.topics():
-            opened[GROUPS_LOG] = _internal_log(topics, loop)
-        return opened
-
-    def state() -> StoreState:
+    def state(self) -> StoreState:
+        """Topics, values and subscriptions."""
         return state_of(
-            catalog.topics,
-            logs,
-            catalog.items,
-            lambda: asyncio.run_coroutine_threadsafe(snapshots(), loop).result(),
-            catalog.next_ledger_id,
+            self._catalog.topics,
+            self._logs,
+            self._catalog.items,
+            lambda: asyncio.run_coroutine_threadsafe(self._snapshots(), self._loop).result(),
+            self._catalog.next_ledger_id,
         )
 
-    return state
+    def log(self, name: str) -> TopicLog:
+        """A log as it is stored, also one of the store's own. Raises TopicNotFoundError."""
+        if "://" not in name:
+            return self._store.open_view(name, create=False)
+        return _BrokerTopics(self._topics, self._loop).opened(name).ledger
+
+    def _logs(self) -> Mapping[str, TopicLog]:
+        opened = self._topics.open_topics.copy()
+        logs: dict[str, TopicLog] = {name: topic.ledger for name, topic in opened.items()}
+        for name in self._catalog.topics():
+            if "://" not in name and is_followed(name):
+                logs[name] = self.log(name)
+        return logs
+
+    async def _snapshots(self) -> list[CursorRecord]:
+        found: list[CursorRecord] = []
+        snapshots = self._store.cursors.snapshots()
+        await self._topics.turns.work(map(found.append, snapshots))
+        return found
 
 
-def _internal_log(topics: Topics, loop: asyncio.AbstractEventLoop) -> TopicLog:
-    name = GROUPS_LOG.removeprefix(INTERNAL_TOPIC_PREFIX)
-    return asyncio.run_coroutine_threadsafe(topics.open_internal(name), loop).result()
+def _followed(services: Services, *, has_others: bool) -> _FollowedFolder | None:
+    """None: the broker has no data folder of its own."""
+    topics, cursors = services.topics, services.topics.cursors
+    ledger = cursors.ledger if isinstance(cursors, CursorStore) else None
+    store = ledger.store if isinstance(ledger, ManagedLedger) else None
+    catalog = topics.catalog
+    if has_others or not isinstance(catalog, Catalog) or not isinstance(store, TopicStore):
+        return None
+    return _FollowedFolder(topics, catalog, store)
 
 
 class _BrokerTopics:
@@ -270,20 +275,20 @@ class _BrokerTopics:
         self._topics = topics
         self._loop = loop
 
-    def log(self, topic: str) -> TopicLog:
-        """The topic's log. Raises TopicNotFoundError."""
-        if topic == GROUPS_LOG:
-            if topic not in self._topics.catalog.topics():
-                raise TopicNotFoundError(topic)
-            return _internal_log(self._topics, self._loop)
+    def log(self, topic: str) -> TopicLog | CompactedLog:
+        """What is read as the topic's log. Raises TopicNotFoundError."""
+        return self.opened(topic).read_log
+
+    def opened(self, topic: str) -> Topic:
+        """The open topic. Raises TopicNotFoundError."""
         known = self._topics.open_topics.get(topic)
         if known is not None:  # the usual case: no call to the event loop is needed
-            return known.ledger
+            return known
         opening = asyncio.run_coroutine_threadsafe(
             self._topics.open(TopicName.parse(topic), create=False), self._loop
         )
         try:
-            return opening.result().ledger
+            return opening.result()
         except RefusedError as refusal:
             raise refused_topic(topic, refusal) from refusal
 
@@ -292,8 +297,7 @@ class _BrokerTopics:
 
         Raises TopicNotFoundError.
         """
-        log = self.log(topic)
-        catalog = self._topics.catalog
+        log, catalog = self.opened(topic).ledger, self._topics.catalog
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
             return LogEnds(log.next_index)
         return ends_of(log, lost_head(log, catalog.segments(log.topic_id)))

@@ -27,6 +27,7 @@ from ..subscriptions.dispatcher import Dispatcher
 from ..subscriptions.home_topic import HomeTopic
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from ..subscriptions.subscription import Subscription, is_replicated
+from ..subscriptions.tag_filter import message_counts
 from ..topics.producers import Producer
 from ..topics.topic import Topic
 
@@ -307,11 +308,15 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
         **NOT_DRAINING,
         **range_figures(subscription),
         "subscriptionProperties": subscription.properties,
-        **NOT_FILTERED,
+        **_filter_figures(subscription),
         **NOT_THROTTLED,
         "durable": subscription.durable,
         "replicated": is_replicated(subscription),
     }
+
+
+def _filter_figures(subscription: Subscription) -> dict[str, int]:
+    return dict(zip(NOT_FILTERED, message_counts(subscription.tag_filter), strict=True))
 
 
 def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
@@ -364,7 +369,7 @@ def _bytes_of_rows(segment: Run, first: int, last: int) -> int:
         raise
 
 
-#: Figures of what this broker does not do: offloading, transactions, replication, filters. Pulsar
+#: Figures of what this broker does not do: offloading, transactions, replication. Pulsar
 #: shows them in every answer, and they are zero in a Pulsar that does not do it either.
 NOT_OFFLOADED = dict.fromkeys(
     (

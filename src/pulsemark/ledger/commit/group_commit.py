@@ -35,7 +35,6 @@ They are always called in the order of the commits.
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 import time
@@ -108,40 +107,35 @@ class EntryWriter(Protocol):
         return None
 
     def sync(self) -> None:
-        """Make durable what was written without a sync. After an OSError it may be lost."""
+        """Make durable what was written without a sync. After an OSError it may be lost: the store
+        stops.
+        """
 
     def shown(self, groups: Sequence[Group]) -> None:
         """These groups are visible now, and their receipts are on the way: do the upkeep now."""
 
 
 class Unsynced:
-    """The owners of these entries, and the time by which they must be synced."""
+    """The time by which what was written without a sync must be synced."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_s = interval_ms / 1000
-        self._owners: dict[int, Owner] = {}
-        self._since_s = 0.0
-        self.failures = 0
-        """How many syncs of what was acknowledged have failed."""
-        self.repaired = 0
-        """After so many of these failures everything was synced in its own place."""
+        self._since_s: float | None = None
 
-    def add(self, groups: Collection[Group]) -> None:
-        """These were written without a sync."""
-        if not self._owners:
+    def add(self) -> None:
+        """A batch was written without a sync."""
+        if self._since_s is None:
             self._since_s = time.monotonic()
-        self._owners.update((id(group.owner), group.owner) for group in groups)
 
     def seconds_left(self) -> float | None:
-        """Time left until the oldest block must be synced; None: all blocks are synced."""
-        if not self._owners:
+        """Time left until the oldest batch must be synced; None: all batches are synced."""
+        if self._since_s is None:
             return None
         return max(0.0, self._since_s + self._interval_s - time.monotonic())
 
-    def take(self) -> Collection[Owner]:
-        """The owners; the list is empty afterwards."""
-        owners, self._owners = self._owners, {}
-        return owners.values()
+    def end(self) -> None:
+        """All batches are synced."""
+        self._since_s = None
 
 
 CALLBACKS_TIMEOUT_S = 30.0
@@ -653,7 +647,7 @@ class GroupCommit:
     def _commit_groups(self, batch: Batch, groups: Sequence[Group]) -> None:
         outcome = self._writer.write(batch, groups, sync=not self.interval_ms)
         if self.interval_ms:
-            self.unsynced.add(groups)
+            self.unsynced.add()
             if not self.thread.is_absent:  # this is another thread: the committer's keeps the time
                 self.bell.ring()
         self._show_or_fence(outcome)
@@ -721,10 +715,13 @@ class GroupCommit:
 
     @contextmanager
     def all_durable(self) -> Iterator[None]:
-        """As ``between_batches``, once all that is pending is committed and synced."""
+        """As ``between_batches``, once all that is pending is committed and synced.
+
+        Raises StoreFailedError.
+        """
         with self.between_batches():
             self.commit_all()
-            self.sync_if_due(at_once=True)
+            self._sync_now()
             yield
 
     def fence(self, owners: Collection[Owner], error: Exception) -> None:
@@ -748,26 +745,25 @@ class GroupCommit:
     def sync_acknowledged(self) -> None:
         """Have everything that was acknowledged on the disk; blocks only in interval mode.
 
-        Whoever removes the old after writing the new calls this in between. Raises OSError if some
-        of it could not be synced, and is in no checkpoint yet: then the old must stay.
+        Whoever removes the old after writing the new calls this in between. Raises
+        StoreFailedError if some of it could not be synced: then the old must stay.
         """
-        if not self.interval_ms:
-            return
-        with self.between_batches():
-            self.sync_if_due(at_once=True)
-            if self.unsynced.failures > self.unsynced.repaired:
-                reason = "acknowledged entries could not be synced, so nothing older is removed"
-                raise OSError(errno.EIO, reason)
+        if self.interval_ms:
+            with self.between_batches():
+                self._sync_now()
+
+    def _sync_now(self) -> None:
+        self.sync_if_due(at_once=True)
+        if self.state.has_failed:
+            raise self.state.error()
 
     def sync_if_due(self, *, at_once: bool) -> None:
-        """In interval mode: sync what was acknowledged without. Ledgers are fenced on failure."""
+        """In interval mode: sync what was acknowledged without. If it fails, the store stops."""
         left_s = self.unsynced.seconds_left()
         if left_s is None or (left_s > 0 and not at_once):
             return
-        owners = self.unsynced.take()
+        self.unsynced.end()
         try:
             self._writer.sync()
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread must go on
-            self.unsynced.failures += 1
-            _log.error("acknowledged entries of the last interval may be lost: %s", error)
-            self._show_or_fence(Outcome(error=error), owners)
+            self.stop_store(error)

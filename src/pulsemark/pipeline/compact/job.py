@@ -8,6 +8,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from ...ledger import FolderReader
 from ...ledger.local.io.files import OsFiles
 from ...ledger.local.io.folder import make_folder_durably
-from ..arguments import check_folder, checked_options
+from ..arguments import check_folder, check_new_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN, arrow_schema_of
 from ..errors import JobFailedError, OptionError
-from ..job_files import sync_folder
+from ..job_files import run_lock, sync_folder
 from ..offload.delta_table import DeltaTarget
 from ..offload.places import LocalPlace, place_of
 from ..options import ReadOptions
@@ -116,7 +117,8 @@ def compact_to_table(
         raise OptionError("columns", ERROR_COLUMN, "has rows that are not messages")
     place = target.place if isinstance(target, DeltaTarget) else place_of(target)
     if isinstance(place, LocalPlace):
-        check_folder("target", place.folder, path)
+        check = check_folder if isinstance(target, DeltaTarget) else check_new_folder
+        check("target", place.folder)
     if isinstance(target, DeltaTarget):
         files = _files(_results(spark, texts, rule, target.place.uri))
         _overwrite(target, names, files)
@@ -129,25 +131,41 @@ def compact_to_table(
 def _new_folder(
     spark: SparkSession, texts: dict[str, str], rule: dict[str, Any], folder: Path
 ) -> list[LatestFile]:
-    """Write under another name, and rename the complete folder."""
-    check_new_folder(folder)
+    """Write under another name, and rename the complete folder.
+
+    Raises OptionError: something is there already, or another run is writing it.
+    """
     unfinished = f".{folder.name}.unfinished-"
+    temporary = folder.with_name(f"{unfinished}{uuid.uuid4().hex}")
     try:
-        for left in folder.parent.glob(f"{unfinished}*"):
-            shutil.rmtree(left)
-        temporary = folder.with_name(f"{unfinished}{uuid.uuid4().hex}")
-        make_folder_durably(OsFiles(), temporary)
+        make_folder_durably(OsFiles(), folder.parent)
+        for left in [each for each in folder.parent.iterdir() if each.name.startswith(unfinished)]:
+            with _held(left, folder):
+                shutil.rmtree(left)
     except OSError as error:
         raise OptionError("target", str(folder), f"cannot be written: {error.strerror}") from error
     try:
-        files = _files(_results(spark, texts, rule, temporary.as_uri()))
-        sync_folder(temporary)
-        check_new_folder(folder)
-        temporary.rename(folder)
+        with _held(temporary, folder):
+            files = _files(_results(spark, texts, rule, temporary.as_uri()))
+            sync_folder(temporary)
+            check_new_folder("target", folder)
+            temporary.rename(folder)
+            (folder / _LOCK).unlink()
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    sync_folder(folder)
     sync_folder(folder.parent)
     return files
+
+
+_LOCK = "_lock"
+"""Spark passes over names that begin so."""
+
+
+def _held(unfinished: Path, folder: Path) -> AbstractContextManager[None]:
+    """Keep others from removing an unfinished folder, for as long as this process lives."""
+    taken = "another compaction is writing it"
+    return run_lock(unfinished, "target", folder, taken, name=_LOCK)
 
 
 def _texts(
@@ -157,12 +175,6 @@ def _texts(
         **checked_options(path, topics),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
-
-
-def check_new_folder(folder: Path) -> None:
-    """Raises OptionError if something is there already."""
-    if folder.exists() or folder.is_symlink():
-        raise OptionError("target", str(folder), "exists already; name a new folder")
 
 
 def _checked_rule(stage: int, name: str | None) -> dict[str, Any]:
@@ -239,3 +251,4 @@ def _overwrite(target: DeltaTarget, columns: Sequence[str], files: Sequence[Late
         )
     except CommitFailedError as error:
         raise JobFailedError(f"{target.name}: {error}") from error
+    target.sync_log()

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError, OptionError
+from ..job_files import sync_written
 from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
 from .places import LocalPlace, Place, place_of
 from .table import TableChangedError, place_lock
@@ -41,6 +42,7 @@ class DeltaTarget:
     """
 
     constants = False
+    format = "delta"
 
     def __init__(
         self, target: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
@@ -138,6 +140,12 @@ class DeltaTarget:
             )
         except CommitFailedError as error:
             raise TableChangedError(f"{self.name}: {error}") from error
+        self.sync_log()
+
+    def sync_log(self) -> None:
+        """Make the table's log durable, which deltalake does not sync. Raises OSError."""
+        if isinstance(self.place, LocalPlace):
+            sync_written(self.place.folder / "_delta_log")
 
     def _added(self, file: OffloadedFile) -> Any:
         from deltalake.transaction import AddAction

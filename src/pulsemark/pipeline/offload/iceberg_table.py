@@ -17,8 +17,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtraError, OptionError
+from ..job_files import sync_written
 from .manifest import Head, Manifest, OffloadedFile, load_manifest, write_manifest
-from .places import Place, iceberg_place
+from .places import LocalPlace, Place, iceberg_place
 from .table import UNSORTED, TableChangedError, place_lock
 
 if TYPE_CHECKING:
@@ -151,6 +152,8 @@ class IcebergTarget:
                 )
         except CommitFailedException as error:
             raise TableChangedError(f"{self.name}: {error}") from error
+        if isinstance(self.place, LocalPlace):
+            sync_written(self.place.folder / "metadata")  # pyiceberg does not sync it
 
     def data_paths(self) -> set[str]:
         """See `OffloadTable`."""

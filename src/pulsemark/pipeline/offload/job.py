@@ -35,7 +35,7 @@ from ..session import require_spark
 from .delta_table import DeltaTarget
 from .manifest import Manifest, OffloadedFile, begin_run, end_run
 from .places import LocalPlace
-from .table import OffloadTable, ParquetFolder, TableChangedError, table_of
+from .table import OffloadTable, ParquetFolder, TableChangedError, format_of, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,8 +112,6 @@ def offload(
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
     options = ReadOptions.parse(texts)
-    if ERROR_COLUMN in options.columns:
-        raise OptionError("columns", ERROR_COLUMN, "has rows that are not messages")
     table = table_of(target)
     check_table(table, options)
     table.create(table_schema(options.columns))
@@ -128,9 +126,17 @@ def offload(
 
 def check_table(table: OffloadTable, options: ReadOptions) -> None:
     """Check before any work whether a table fits. Raises OptionError."""
+    if ERROR_COLUMN in options.columns:
+        raise OptionError("columns", ERROR_COLUMN, "has rows that are not messages")
     table.check_columns(options.columns)
-    if isinstance(table, ParquetFolder | DeltaTarget) and isinstance(table.place, LocalPlace):
-        check_folder("target", table.place.folder, options.path)
+    if not isinstance(table, ParquetFolder | DeltaTarget):
+        return
+    if isinstance(table.place, LocalPlace):
+        check_folder("target", table.place.folder)
+    found = format_of(table.place)
+    if found not in (None, table.format):
+        reason = f"is a table of the format {found}, not {table.format}"
+        raise OptionError("target", table.name, reason)
 
 
 def _run(

@@ -221,6 +221,9 @@ def begin_run(place: Place, paths: Iterable[str], counting: Container[str]) -> s
 
     Returns:
         The run's name; empty where there are no locks, and so no notes.
+
+    Raises:
+        OptionError: a killed run's list is damaged, so what it left is not known.
     """
     if not place.has_locks:
         return ""
@@ -258,9 +261,27 @@ def _path(run: str) -> str:
     return f"{MANIFEST_FOLDER}/{_RUN_PREFIX}{run}.json"
 
 
+def _listed(place: Place, path: str) -> list[str]:
+    """The files that a killed run's list names; all are below the place. Raises OptionError."""
+    try:
+        names = json.loads(read_bytes(place, path))
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(
+        isinstance(each, str) and each.startswith("topic=") and ".." not in each.split("/")
+        for each in names
+    ):
+        reason = (
+            f"{path}, the list of files of a killed run, is damaged; remove it, and what"
+            " --verify then finds that no manifest lists"
+        )
+        raise OptionError("target", place.uri, reason)
+    return names
+
+
 def _remove(place: Place, path: str, mine: set[str], counting: Container[str]) -> None:
     """Remove the files of a killed run, also half-written ones."""
-    left: list[str] = json.loads(read_bytes(place, path))
+    left = _listed(place, path)
     folders: dict[str, set[str]] = {}
     for each in left:
         file = PurePosixPath(each)

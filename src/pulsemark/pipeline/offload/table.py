@@ -107,10 +107,20 @@ def place_lock(place: Place) -> AbstractContextManager[None]:
     return run_lock(place.folder / MANIFEST_FOLDER, "target", place.folder, taken)
 
 
+def format_of(place: Place) -> str | None:
+    """The format of the table that is in a place; None if there is none."""
+    if place.names("_delta_log"):
+        return "delta"
+    if any(name.endswith(".metadata.json") for name in place.names("metadata")):
+        return "iceberg"
+    return "parquet" if newest_head(place) is not None else None
+
+
 class ParquetFolder:
     """Parquet files in a folder, named by path or URI."""
 
     constants = False
+    format = "parquet"
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
         self.name = str(target)

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from ...client import ClientError, RequestRefusedError
@@ -95,7 +94,7 @@ def replay(
     options = options.checked()
     texts = checked_options(path, topics, **bounds)
     texts["failOnDataLoss"] = str(fail_on_data_loss).lower()
-    check_folder("checkpoint", Path(checkpoint), path)
+    check_folder("checkpoint", checkpoint)
     names = [topics] if isinstance(topics, str) else topics
     function = None if options.function is None else name_of(options.function)
     settings = settings_of(path, names, texts, options, function)

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -46,3 +47,9 @@ def test_write_all_keeps_each_call_within_its_limits(target, buffers, offset, mo
         assert write_all(files, target, buffers, offset) == len(data)
         assert os.pread(target, 1000, offset) == data
         assert all(1 <= count <= 3 and 1 <= size <= 10 for count, size in files.calls)
+
+
+def test_a_folder_that_cannot_be_made_is_one_error() -> None:
+    """Where the system itself says that the parent is not there though it is, as in /proc."""
+    with pytest.raises(FileNotFoundError):
+        OsFiles().mkdir(Path("/proc/nowhere/x"))

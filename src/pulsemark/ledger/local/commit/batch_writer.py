@@ -10,6 +10,7 @@ done a second time with the same bytes at the same place.
 
 from __future__ import annotations
 
+import errno
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -50,21 +51,26 @@ class BatchWriter(EntryWriter):
         self._fds = filer.fds
         self.journal = journal
         self._dirty: dict[Segment, Written] = {}
+        self._with_end: set[Segment] = set()
+        """Without a sync of each block: the segments of which this journal has a synced block."""
+        self._with_end_in = 0
+        """That journal's id."""
         self.broken: list[Owner] = []
         """Owners of segments that could not be synced; they are fenced after the batch."""
 
     def write(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> Outcome:
         """Make groups durable and write them to their segments, but do not show them.
 
-        Without ``sync`` they are durable after the journal's next sync.
+        Without ``sync`` they are durable after the journal's next sync. Raises OSError if it is not
+        known what counts of the journal: the store must stop.
         """
         try:
             if batch.journal_error is not None:
                 raise batch.journal_error
             self.write_to_journal(batch, groups, sync=sync)
         except Exception as error:  # noqa: BLE001 - after any error, nothing of the block counts
-            self.journal.close_broken()
             _log_unless_disk("the journal", error)
+            self._leave_journal()
             return Outcome(failed=list(groups), error=error)
         outcome = Outcome()
         stored: list[tuple[Group, int]] = []  # with the bytes of each that are in its segment
@@ -99,8 +105,8 @@ class BatchWriter(EntryWriter):
         place, where a full disk has room for it. A power cut may tear it meanwhile, and readers
         of the folder have seen its entries: so their segments are synced before.
 
-        If that fails, the journal goes on in another file, whose header takes the block back.
-        Raises OSError if that fails, too: then nobody knows what a crash would bring back.
+        If that fails, they are written to another file. Raises OSError if that fails, too: then
+        nobody knows what a crash would bring back.
         """
         for group, _ in stored:
             written = self._dirty.get(_segment(group))  # None: it was synced (``_sync_some``)
@@ -118,7 +124,26 @@ class BatchWriter(EntryWriter):
             self.journal.rewrite(refs, content)
         except OSError as error:
             _log.error("the journal goes on in another file: %s", error)
-            self._reserve.with_space_for(partial(self.journal.write, refs, content))
+            self._leave_journal()
+            if refs:
+                self._reserve.with_space_for(partial(self.journal.write, refs, content))
+
+    def _leave_journal(self) -> None:
+        """After a failed write or sync of the journal: make durable what was promised.
+
+        What failed must not count after a crash, and what was acknowledged before without a sync
+        must be in its segments, because the journal may have lost it. Raises OSError if either
+        fails.
+        """
+        if self.journal.take_back():
+            return
+        if self.journal.has_unsynced:
+            for written in list(self._dirty.values()):
+                if not self._filer.sync(written.segment, written.fd):
+                    reason = "neither the journal nor this segment could be synced"
+                    raise OSError(errno.EIO, reason, str(written.segment.path))
+            self._filer.sync_folder()
+        self._reserve.with_space_for(self.journal.begin)
 
     def _remove(self, segment: Segment) -> None:
         """Remove what a failed first write left of a new segment: without the journal's block, the
@@ -151,23 +176,33 @@ class BatchWriter(EntryWriter):
     def write_to_journal(self, batch: Batch, groups: Sequence[Group], *, sync: bool = True) -> None:
         """Write the batch's block, unless it is written already.
 
-        Even without ``sync``, the first block of a segment since the last rotation is synced at
-        once. So recovery has for every segment the place where it ends, and cuts off what was not
-        synced.
+        Even without ``sync``, a segment's first block in each of the journal's files is synced at
+        once. So the last file has the place where each segment ends that was written to since, and
+        recovery cuts off what was not synced.
         """
         if batch.is_in_journal:
             return
         for group in groups:
             group.join_small_buffers()
         refs = [_reference(group, group.size_bytes) for group in groups]
-        sync = sync or any(_segment(group) not in self._dirty for group in groups)
         try:
-            self.journal.write(refs, all_buffers(groups), sync=sync)
+            if sync:
+                self.journal.write(refs, all_buffers(groups))
+            else:
+                self._write_unsynced(groups, refs)
         except OSError as error:
             if not is_of_handler(error):
                 batch.journal_error = error
             raise
         batch.is_in_journal = True
+
+    def _write_unsynced(self, groups: Sequence[Group], refs: Sequence[GroupRef]) -> None:
+        segments = {_segment(group) for group in groups}
+        if self._with_end_in != self.journal.journal_id:
+            self._with_end.clear()
+        self.journal.write(refs, all_buffers(groups), sync=not segments <= self._with_end)
+        self._with_end_in = self.journal.journal_id
+        self._with_end |= segments
 
     def write_to_segment(self, group: Group) -> None:
         """Write a group's bytes to its segment, and its rows, unless they are written already."""
@@ -238,8 +273,15 @@ class BatchWriter(EntryWriter):
         return self.journal.is_syncing
 
     def sync(self) -> None:
-        """Sync what was written to the journal without a sync. Raises OSError."""
-        self.journal.sync()
+        """Sync what was written to the journal without a sync; if that fails, the segments.
+
+        Raises OSError if that fails, too.
+        """
+        try:
+            self.journal.sync()
+        except OSError as error:
+            _log.error("%s: the segments are synced instead", error)
+            self._leave_journal()
 
     def shown(self, groups: Sequence[Group]) -> None:
         """Move full chunks of rows to the index files."""
@@ -255,10 +297,11 @@ class BatchWriter(EntryWriter):
         """End the journal's file, between two batches.
 
         Returns the highest journal id that ended, and every segment written since the last
-        rotation. The caller releases their descriptors.
+        rotation. The caller releases their descriptors. Raises OSError.
         """
+        last_id = self._reserve.with_space_for(self.journal.rotate)
         written, self._dirty = list(self._dirty.values()), {}
-        return self.journal.rotate(), written
+        return last_id, written
 
 
 _segment: Callable[[Group], Segment] = attrgetter("run")

@@ -89,9 +89,10 @@ class Checkpointer:
                 self._committer.wake_all()
 
     def stop(self) -> None:
-        """End the thread and make a last checkpoint, if the committer still runs."""
+        """End the thread and make a last checkpoint, unless the store has failed."""
         self.end()
-        self.checkpoint()
+        if not self._committer.state.has_failed:
+            self.checkpoint()
 
     def end(self) -> None:
         """End the thread; the journal stays as it is."""
@@ -100,14 +101,15 @@ class Checkpointer:
             self._thread.join()
 
     def checkpoint(self) -> None:
-        """Make one now. Blocks; raises OSError or CatalogError if the journal must be kept."""
+        """Make one now. Blocks; raises OSError or CatalogError if the journal must be kept, and
+        StoreFailedError.
+        """
         filer = self._filer
         with self._one_at_a_time:
             # Taken before the journal's file ends: no later file has blocks of these.
             removed = filer.removed()
             with self._committer.all_durable():
                 last_id, written = self._writer.rotate()
-                failures = self._committer.unsynced.failures
             kept_before, self._kept_up_to = self._kept_up_to, last_id  # until everything is synced
             with self._committer.lock:
                 due = filer.take_due()
@@ -118,8 +120,6 @@ class Checkpointer:
             except BaseException:
                 filer.put_back(due)
                 raise
-            if self.complete:
-                self._committer.unsynced.repaired = failures
             filer.seal(due.ended, threaded=self._threaded)
             try:
                 self._journal.free(self._kept_up_to + 1, last_id)

@@ -9,11 +9,12 @@ Files are used in turn under growing journal ids and are not cut when freed, and
 filled with zeros before small blocks are written: overwriting in place needs no write to the file
 system's own journal, which is most of an fdatasync's price.
 
-After a failed write or sync the file is closed and, after a failed sync, never synced again, only
-removed. The block's head is overwritten, so that a crash does not bring back what was refused. The
-journal goes on in another file, whose header says how much of the previous one counts: so blocks
-that were not synced yet are synced before, and if that fails, the next `sync` says so. The same
-happens after a write that an exception ended half way, because its result is not known.
+A block whose write failed is overwritten in its place, and the file synced: a crash does not bring
+back what was refused. A file whose sync failed is never synced again, only removed: of its blocks
+those count that were synced before, and the next file's header says so. That header is on the disk
+before anything else is promised. So the caller first makes durable elsewhere what those blocks had
+that were written after the last good sync (`has_unsynced`). In both cases the journal goes on in
+another file; also after a write that an exception ended half way, because its result is not known.
 
 **Its bytes**
 
@@ -60,6 +61,7 @@ A group says where its part of the content belongs; replaying it is one write::
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -74,6 +76,8 @@ from ...errors import UnsupportedVersionError
 from ..io.files import Buffer, Files, read_up_to, write_all
 from ..io.folder import is_full, journal_folder, journal_path, list_journal_slots
 from ..segment.segment_format import new_secret
+
+_log = logging.getLogger(__name__)
 
 JOURNAL_MAGIC = b"PMKJRNL\n"
 JOURNAL_VERSION = 2
@@ -228,11 +232,12 @@ class _OpenJournal:
     end: int = JOURNAL_HEADER_SIZE
     last_block: int = JOURNAL_HEADER_SIZE
     """Where the last block begins."""
-    synced: bool = True
+    synced_end: int = JOURNAL_HEADER_SIZE
+    """Up to here it is synced."""
     is_broken: bool = False
     """A write or sync began and did not succeed: the file gets no more blocks."""
-    sync_error: OSError | None = None
-    """Why a sync failed: the file is never synced again."""
+    is_lost: bool = False
+    """A sync began and did not succeed: the file is never synced again."""
 
 
 _ZEROS = bytes(256 * 1024)
@@ -257,8 +262,6 @@ class Journal:
         self._failed: set[int] = set()
         """Slots whose file must not be synced again."""
         self._open: _OpenJournal | None = None
-        self._lost: OSError | None = None
-        """Why blocks of a file that was left could not be synced, until `sync` has raised it."""
         self.is_syncing = False
         """Whether the thread that writes is waiting for the disk."""
 
@@ -267,15 +270,21 @@ class Journal:
         """Size of the current file's blocks and header, in bytes."""
         return self._open.end - JOURNAL_HEADER_SIZE if self._open else 0
 
+    @property
+    def journal_id(self) -> int:
+        """The journal of the last block; 0: the next block begins one."""
+        return self._open.journal_id if self._open and not self._open.is_broken else 0
+
     def write(
         self, groups: Sequence[GroupRef], content: Sequence[Buffer], *, sync: bool = True
     ) -> None:
-        """Append one block and sync it. After an exception nothing of the block counts.
+        """Append one block and sync it. After an exception see `take_back`.
 
         Without ``sync`` the block is durable once ``sync`` has been called. Without groups there
         is no block from here on: the journal ends.
         """
-        self.close_broken()
+        if self._open is not None and self._open.is_broken:  # an exception ended the write before
+            self._leave(self._open)
         journal = self._open or self._begin()
         start = journal.end
         if groups:
@@ -294,15 +303,17 @@ class Journal:
                 write_all(self._files, journal.fd, block, 0 if journal.header else start)
             if sync:
                 self.is_syncing = True
-                self._sync(journal)
+                journal.is_lost = True  # until it is synced
+                self._files.fdatasync(journal.fd)
         finally:
             self.is_syncing = False
         # No call from here on, so that no exception can come in between.
-        journal.synced = sync
+        if sync:
+            journal.synced_end = end
         journal.header = b""
         journal.last_block, journal.end = start, end
         journal.allocated = allocated
-        journal.is_broken = False
+        journal.is_broken = journal.is_lost = False
 
     def _write_and_grow(self, journal: _OpenJournal, block: list[Buffer]) -> int:
         """Write a block and zeros after it; returns how many zeros.
@@ -322,12 +333,12 @@ class Journal:
     def rewrite(self, groups: Sequence[GroupRef], content: Sequence[Buffer]) -> None:
         """Write a part of the last block in its place, and sync it: it needs no more space.
 
-        After an exception nothing of the block counts once the next ``write`` has returned, which
-        begins another file.
+        After an exception see `take_back`: then nothing of the block counts.
         """
         journal = self._open
         assert journal is not None, "there is no last block"
         journal.end = journal.last_block
+        journal.synced_end = min(journal.synced_end, journal.end)
         self.write(groups, content)
 
     @property
@@ -336,38 +347,74 @@ class Journal:
         journal = self._open
         return journal is not None and not (journal.header or journal.is_broken)
 
-    def close_broken(self) -> None:
-        """Close a file whose last write failed or was interrupted."""
-        if self._open is not None and self._open.is_broken:
-            self._leave(self._open)
+    def take_back(self) -> bool:
+        """After an exception of ``write``: overwrite its block, durably, and leave the file.
 
-    def sync(self) -> None:
-        """Make the blocks written without a sync durable. After an OSError they may be lost."""
-        self.close_broken()
+        That needs no space. Returns False if it is not possible, as after a failed sync: then
+        `begin` must be called, once what `has_unsynced` names is durable elsewhere.
+        """
         journal = self._open
-        if journal is not None and not journal.synced:
-            journal.is_broken = True
-            try:
-                self._sync(journal)
-                journal.synced, journal.is_broken = True, False
-            except OSError:
-                self._leave(journal)
-        lost, self._lost = self._lost, None
-        if lost is not None:
-            raise lost
-
-    def _sync(self, journal: _OpenJournal) -> None:
+        if journal is None or not journal.is_broken:  # nothing was written
+            return True
         try:
+            if journal.header:  # it has no blocks
+                self._leave(journal)
+                return journal.slot not in self._in_use
+            if journal.is_lost:
+                return False
+            size_bytes = self._files.size(journal.fd)
+            if _block_at(self._files, journal.fd, journal.key, journal.end, size_bytes):
+                write_all(self._files, journal.fd, [bytes(BLOCK_HEADER_SIZE)], journal.end)
+            journal.is_lost = True  # until it is synced
             self._files.fdatasync(journal.fd)
         except OSError as error:
-            journal.sync_error = error
-            raise
+            _log.error("the journal goes on in another file: %s", error)
+            return False
+        journal.synced_end = journal.end
+        self._leave(journal)
+        return True
 
-    def rotate(self) -> int:
-        """End the current file; returns the highest journal id that ended."""
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether blocks were written that no sync has made durable."""
+        return self._open is not None and self._open.synced_end < self._open.end
+
+    def begin(self) -> None:
+        """Begin the next file, with its header on the disk: of the one before that counts which
+        was synced.
+
+        Raises OSError: it can be called again, but until it succeeds it is not known what counts.
+        """
         if self._open is not None:
             self._leave(self._open)
-        return self._next_id - 1
+        self.write((), ())
+
+    def sync(self) -> None:
+        """Make the blocks written without a sync durable.
+
+        After an OSError they may be lost. `begin` must be called, once they are durable elsewhere.
+        """
+        journal = self._open
+        if journal is None or journal.synced_end == journal.end:
+            return
+        journal.is_broken = journal.is_lost = True
+        self._files.fdatasync(journal.fd)
+        journal.synced_end = journal.end
+        journal.is_broken = journal.is_lost = False
+
+    def rotate(self) -> int:
+        """End the current file; returns the highest journal id that ended.
+
+        With a sync interval the next one's header is written before the files that have ended are
+        freed. Else, where an older one is kept, recovery would take that for the last one, and cut
+        off what segments got after it. Raises OSError: nothing has ended that may be freed.
+        """
+        if self._open is not None:
+            self._leave(self._open)
+        ended = self._next_id - 1
+        if self._sync_interval_ms:
+            self.begin()
+        return ended
 
     def _begin(self) -> _OpenJournal:
         slot = next(n for n in count() if n not in self._in_use and n not in self._failed)
@@ -389,28 +436,16 @@ class Journal:
 
     def _leave(self, journal: _OpenJournal) -> None:
         self._open = None
-        if journal.is_broken and not journal.header:
-            # What failed is refused, but may be in the file: a crash must not bring it back.
-            with suppress(OSError):  # then the next journal's header alone says so
-                write_all(self._files, journal.fd, [bytes(BLOCK_HEADER_SIZE)], journal.end)
-            if not journal.synced:
-                self._sync_left(journal)
         self._close(journal.fd)
         if journal.is_broken:
             self._failed.add(journal.slot)
         if not journal.header:
-            self._previous = (journal.journal_id, journal.end)
+            end = journal.synced_end if journal.is_broken else journal.end
+            self._previous = (journal.journal_id, end)
         elif journal.is_broken:
             with suppress(OSError):  # it has no blocks; if it cannot be removed now, it is later
                 self._remove(journal.slot)
                 del self._in_use[journal.slot]
-
-    def _sync_left(self, journal: _OpenJournal) -> None:
-        """Sync a file before it is left: the next one's header says that its blocks are durable."""
-        if journal.sync_error is None:
-            with suppress(OSError):  # which `sync_error` is then
-                self._sync(journal)
-        self._lost = journal.sync_error or self._lost
 
     def _close(self, fd: int) -> None:
         with suppress(OSError):  # it is closed all the same, and what counts is synced
@@ -419,16 +454,12 @@ class Journal:
     def free(self, first_id: int, last_id: int) -> None:
         """Free the files of the ended journals ``first_id`` to ``last_id``, synced elsewhere.
 
-        Frees all that it can; raises OSError if some could not be freed. If an older one is kept,
-        the newest one keeps its header: without it recovery in interval mode would take the older
-        one for the last, and cut off what segments got after it.
+        Frees all that it can; raises OSError if some could not be freed.
         """
         error: OSError | None = None
-        in_use = sorted(self._in_use.items(), key=lambda item: item[1])
-        due = [slot for slot, journal_id in in_use if first_id <= journal_id <= last_id]
-        if self._sync_interval_ms and due and in_use[0][1] < first_id:
-            self._empty(due.pop())  # first, so that one of them is there at every moment
-        for slot in due:
+        for slot, journal_id in list(self._in_use.items()):
+            if not first_id <= journal_id <= last_id:
+                continue
             try:
                 self._free(slot)
                 del self._in_use[slot]
@@ -436,17 +467,6 @@ class Journal:
                 error = failure
         if error is not None:
             raise error
-
-    def _empty(self, slot: int) -> None:
-        """Cut the blocks off a file. One that must not be synced again may get them back."""
-        fd = self._files.open(journal_path(self._folder, slot), os.O_RDWR)
-        try:
-            if self._files.size(fd) > JOURNAL_HEADER_SIZE:
-                self._files.ftruncate(fd, JOURNAL_HEADER_SIZE)
-                if slot not in self._failed:
-                    self._files.fdatasync(fd)
-        finally:
-            self._close(fd)
 
     def _free(self, slot: int) -> None:
         if slot not in self._failed:
@@ -493,8 +513,8 @@ class ReplayReport:
     damaged_blocks: int = 0
     """Blocks that were durable and cannot be read. Their bytes may still be in their segments."""
     segment_ends: dict[tuple[int, int], int] = field(default_factory=dict)
-    """The ends of segments (ledger id, segment number) that were written to in interval mode since
-    the last checkpoint. Bytes after that may be on the disk without those before them."""
+    """The ends of the segments (ledger id, segment number) that the last journal has, if it has a
+    sync interval. Bytes after that may be on the disk without those before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,8 +523,6 @@ class JournalFile:
 
     path: Path
     header: JournalHeader
-    is_emptied: bool
-    """It has only its header: its blocks were freed while an older journal was kept."""
     end: int | None
     """How much of it counts, by a later journal's header; None: up to the last whole block."""
 
@@ -529,11 +547,8 @@ def replay(
     """
     found = _headers(files, folder)
     report = ReplayReport(last_id=max(found, default=0))
-    chain = _chain(found)
-    for number, journal in enumerate(chain):
-        is_after_freed = journal.is_emptied or _is_gone(chain[: number + 1])
-        if journal.header.sync_interval_ms == 0 or is_after_freed:
-            report.segment_ends.clear()
+    for journal in _chain(found):
+        report.segment_ends.clear()  # all before the last one were synced
         for block in journal_blocks(files, journal):
             if block.groups is None:
                 report.damaged_blocks += 1
@@ -548,12 +563,6 @@ def replay(
     return report
 
 
-def _is_gone(chain: list[JournalFile]) -> bool:
-    """Whether the last journal names a previous one that is not here."""
-    named = chain[-1].header.previous_id
-    return named != (chain[-2].header.journal_id if len(chain) > 1 else 0)
-
-
 def journals(files: Files, folder: Path) -> list[JournalFile]:
     """The journals that count, oldest first. Raises UnsupportedVersionError."""
     return _chain(_headers(files, folder))
@@ -561,8 +570,6 @@ def journals(files: Files, folder: Path) -> list[JournalFile]:
 
 def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]:
     """Every block that counts in a journal, in order, and the place of every damaged one."""
-    if journal.is_emptied:
-        return
     path, key, end = journal.path, journal.header.block_key, journal.end
     fd = files.open(path, os.O_RDONLY)
     try:
@@ -586,23 +593,22 @@ def journal_blocks(files: Files, journal: JournalFile) -> Iterator[JournalBlock]
         files.close(fd)
 
 
-def _headers(files: Files, folder: Path) -> dict[int, tuple[Path, JournalHeader, bool]]:
-    """By id each journal's path, its header, and whether it has only that."""
+def _headers(files: Files, folder: Path) -> dict[int, tuple[Path, JournalHeader]]:
+    """Each journal's path and header, by its id."""
     found = {}
     for slot in list_journal_slots(files, folder):
         path = journal_path(folder, slot)
         fd = files.open(path, os.O_RDONLY)
         try:
             header = unpack_journal_header(read_up_to(files, fd, JOURNAL_HEADER_SIZE, 0), path)
-            is_emptied = files.size(fd) <= JOURNAL_HEADER_SIZE
         finally:
             files.close(fd)
         if header is not None:
-            found[header.journal_id] = path, header, is_emptied
+            found[header.journal_id] = path, header
     return found
 
 
-def _chain(found: dict[int, tuple[Path, JournalHeader, bool]]) -> list[JournalFile]:
+def _chain(found: dict[int, tuple[Path, JournalHeader]]) -> list[JournalFile]:
     """The journals that count, oldest first.
 
     A journal that is not in the chain had no durable block, because a later one took its place.

@@ -182,12 +182,16 @@ class OsFiles(Files):
         os.unlink(name, dir_fd=folder_fd)
 
     def mkdir(self, path: Path) -> None:
+        try:
+            self._mkdir(path)
+        except FileNotFoundError:
+            self.mkdir(path.parent)
+            self._mkdir(path)
+
+    def _mkdir(self, path: Path) -> None:
         name, folder_fd = self._at(path)
         try:
             os.mkdir(name, 0o700 | self._group_bits, dir_fd=folder_fd)
-        except FileNotFoundError:
-            self.mkdir(path.parent)
-            self.mkdir(path)
         except FileExistsError:
             if not stat.S_ISDIR(os.stat(name, dir_fd=folder_fd).st_mode):
                 raise

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pulsemark.cli.progress import ByteCount, Progress
+from pulsemark.cli.output import ByteCount, Progress
 
 CLEARED = "\x1b[2K"
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pulsemark.cli.tables import print_rows
+from pulsemark.cli.output import print_rows
 
 COLUMNS = ("topic", "stored", "backlog entries")
 NAME = "persistent://public/default/orders-of-[red]the-north-and-the-south"

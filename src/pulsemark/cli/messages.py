@@ -1,34 +1,127 @@
-"""`pulsemark consume TOPIC`: receive messages, or look at them without a subscription.
+"""`pulsemark produce TOPIC` publishes messages, and `pulsemark consume TOPIC` receives them.
 
+    pulsemark produce orders --message paid --key 42 --property shop=north
+    tail -f app.log | pulsemark produce logs
     pulsemark consume orders --subscription billing --num-messages 10
     pulsemark consume orders --peek --from earliest
 
-With a subscription each message is acknowledged when it is printed. With --peek nothing is
+`produce` sends messages one by one, without a batch and without compression; each is acknowledged
+before the next result is printed. Without --message every line of standard input is a message.
+
+`consume` acknowledges each message of its subscription when it is printed. With --peek nothing is
 subscribed to and acknowledged: the messages are read from where --from says.
+
+Both speak Pulsar's protocol, with any broker of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import struct
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
-from ..client import RawConsumer, RawMessage, Service
+from ..client import RawConsumer, RawMessage, RawProducer, Service
 from ..client.errors import ClientError, ServiceUrlError, WaitTimeoutError
-from ..metadata import Message, MessageFormatError, messages_of
+from ..metadata import Message, MessageFormatError, MessageMetadata, messages_of, pack_message
 from ..metadata.compression import CompressionUnavailableError, DecompressionError
 from ..proto.pulsar_api_pb2 import CommandSubscribe
 from ..wire import MessageId
 from .brokers import add_service, logs_of, service_of
-from .errors import CliError
-from .options import add_json, counted, escaped, full_topic, json_line, not_negative
-from .times import show_time
+from .options import add_json, full_topic, not_negative, parse_time, positive, show_time
+from .output import counted, escaped, json_line
+from .parsing import CliError, Command
 
-ERRORS = (
-    ClientError, ServiceUrlError, MessageFormatError, DecompressionError,
-    CompressionUnavailableError, OSError,
-)  # fmt: skip
+
+def _add_produce(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help="short or full name")
+    parser.add_argument(
+        "-m", "--message", action="append", metavar="TEXT",
+        help="a message; may be given several times (default: the lines of standard input)",
+    )  # fmt: skip
+    parser.add_argument("-k", "--key", metavar="KEY", help="partition key of all messages")
+    parser.add_argument(
+        "-p", "--property", action="append", default=[], metavar="NAME=VALUE",
+        help="a property of all messages; may be given several times",
+    )  # fmt: skip
+    parser.add_argument("--event-time", metavar="TIME", help="event time of all messages")
+    parser.add_argument("--deliver-at", metavar="TIME", help="delivered not before this time")
+    parser.add_argument(
+        "-n", "--num-produce", type=positive, default=1, metavar="N",
+        help="publish all messages so many times (default: 1)",
+    )  # fmt: skip
+    add_service(parser)
+    add_json(parser)
+
+
+def _produce(args: argparse.Namespace) -> int:
+    """Publish, and print where the messages were stored."""
+    topic, template = full_topic(args.topic), _template(args)
+    count = 0
+    with service_of(args) as service, ExitStack() as stack:
+        logs = logs_of(service, topic, create=True)
+        producers = [stack.enter_context(RawProducer(service, log)) for log in logs]
+        for value in _values(args):
+            producer = producers[_partition(args.key, count, len(producers))]
+            producer.publish(_entry(template, value, producer.name, count))
+            count += 1
+            for receipt in producer.flush():
+                if args.json:
+                    place = f"{receipt.ledger_id}:{receipt.entry_id}"
+                    print(json_line({"topic": producer.topic, "position": place}), flush=True)
+    if not args.json:
+        print(f"published {counted(count, 'message')} to {topic}")
+    return 0
+
+
+def _entry(template: MessageMetadata, value: bytes, name: str, number: int) -> bytes:
+    message = MessageMetadata()
+    message.CopyFrom(template)
+    message.producer_name = name
+    message.sequence_id = number
+    message.publish_time = time.time_ns() // 1_000_000
+    return pack_message(message, value)
+
+
+def _partition(key: str | None, number: int, partitions: int) -> int:
+    """By the key's hash as Java's clients compute it by default, otherwise one after another."""
+    if key is None:
+        return number % partitions
+    code = 0
+    for unit in struct.unpack(f"<{len(key.encode('utf-16-le')) // 2}H", key.encode("utf-16-le")):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF) % partitions
+
+
+def _template(args: argparse.Namespace) -> MessageMetadata:
+    template = MessageMetadata()
+    if args.key is not None:
+        template.partition_key = args.key
+    for pair in args.property:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise CliError(f"--property {pair!r} is not of the form NAME=VALUE")
+        template.properties.add(key=name, value=value)
+    if args.event_time is not None:
+        template.event_time = parse_time(args.event_time)
+    if args.deliver_at is not None:
+        template.deliver_at_time = parse_time(args.deliver_at)
+    return template
+
+
+def _values(args: argparse.Namespace) -> Iterator[bytes]:
+    if args.message is not None:
+        for _ in range(args.num_produce):
+            yield from (text.encode(errors="surrogateescape") for text in args.message)
+        return
+    if args.num_produce != 1:
+        raise CliError("--num-produce needs --message")
+    for line in sys.stdin.buffer:
+        yield line.rstrip(b"\n")
+
+
 SUB_TYPES = {
     "exclusive": CommandSubscribe.Exclusive,
     "shared": CommandSubscribe.Shared,
@@ -41,8 +134,7 @@ PERMITS = 100
 POLL_S = 0.1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
+def _add_consume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="short or full name")
     who = parser.add_mutually_exclusive_group(required=True)
     who.add_argument("-s", "--subscription", metavar="NAME")
@@ -66,7 +158,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def _consume(args: argparse.Namespace) -> int:
     """Receive and print; 1 if fewer messages came than were asked for."""
     topic = full_topic(args.topic)
     if args.subscription is not None and not args.subscription.strip():
@@ -148,3 +240,14 @@ def _print(received: RawMessage, message: Message, *, topic: str, as_json: bool)
         parts.append(f"key={escaped(message.key)}")
     parts += [escaped(f"{name}={text}") for name, text in message.properties.items()]
     print("  ".join([*parts, "null" if value is None else escaped(value)]), flush=True)
+
+
+ERRORS = (ClientError, ServiceUrlError, OSError)
+COMMANDS = {
+    "produce": Command(ERRORS, _add_produce, _produce),
+    "consume": Command(
+        (*ERRORS, MessageFormatError, DecompressionError, CompressionUnavailableError),
+        _add_consume,
+        _consume,
+    ),
+}

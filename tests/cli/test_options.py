@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsemark.cli.errors import CliError
-from pulsemark.cli.times import MAX_TIME_MS, MIN_TIME_NUMBER, parse_time, show_time
+from pulsemark.cli.options import MAX_TIME_MS, MIN_TIME_NUMBER, parse_time, show_time
+from pulsemark.cli.parsing import CliError
 from pulsemark.finder.arguments import UNIT_MS
 from pulsemark.pipeline.options import parse_time_ms
 

@@ -1,0 +1,135 @@
+"""Faults of Kafka's requests, as kafka-python's clients and the codec see them."""
+
+from __future__ import annotations
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
+
+from pulsemark.kafka.protocol import APIS, Request, encode
+from pulsemark.testing import running_broker
+from pulsemark.testing.kafka_faults import FAILING_APIS, refusal
+
+
+@pytest.fixture
+def broker():
+    """A broker with Kafka's port."""
+    with running_broker(storage="memory", kafka_port=0) as running:
+        yield running
+
+
+@pytest.fixture
+def producer(broker):
+    """kafka-python's producer; it is idempotent, as by default."""
+    producer = KafkaProducer(
+        bootstrap_servers=broker.kafka_url, client_id="shop", delivery_timeout_ms=10_000,
+        request_timeout_ms=5_000, linger_ms=0,
+    )  # fmt: skip
+    yield producer
+    producer.close(timeout=1)
+
+
+def values(broker):
+    """The payloads of the topic."""
+    return [each.value for each in broker.messages("orders")]
+
+
+def filled(kind, version):
+    """A request with one item in each of its lists."""
+    values: dict[str, object] = {}
+    for name, field in kind.fields.items():
+        if field.is_struct_array() and field.for_version_q(version):
+            values[name] = [filled(field.data_class, version)]
+        elif name in ("name", "topic") and field.for_version_q(version):
+            values[name] = "orders"
+        elif name in ("index", "partition_index", "partition") and field.for_version_q(version):
+            values[name] = 3
+        elif name == "partition_indexes" and field.for_version_q(version):
+            values[name] = [3]
+    return kind(version=version, **values)
+
+
+def codes_of(answer):
+    """All error codes of an answer, with the partitions beside them."""
+    for name, value in answer.items():
+        if name == "error_code":
+            partition = answer.get("index", answer.get("partition_index", answer.get("partition")))
+            yield value, partition
+        elif isinstance(value, list):
+            for each in value:
+                if isinstance(each, dict):
+                    yield from codes_of(each)
+
+
+@pytest.mark.parametrize("name", sorted(FAILING_APIS))
+def test_an_answer_has_the_error(name):
+    """In each version the answer of each of these requests has the error once, where it was asked
+    about, or else at the top.
+    """
+    api = APIS[FAILING_APIS[name]]
+    for version in range(api.lowest, api.highest + 1):
+        request = Request(api, version, 1, "c", filled(api.request, version), 10)
+        frame = bytes(encode(request, refusal(request, 6)))
+        decoded = api.response.decode(frame[4:], version=version, header=True)
+        found = [each for each in codes_of(decoded.to_dict()) if each[0] == 6]
+        assert found, version
+        assert all(partition in (3, None) for _, partition in found), version
+
+
+def test_a_failing_produce_is_sent_again(broker, producer):
+    """An error that the client may repeat costs nothing: the message is stored once."""
+    with broker.faults.failing_kafka("Produce", "orders", error="NOT_LEADER_OR_FOLLOWER", times=2):
+        assert producer.send("orders", b"paid").get(10).offset == 0
+    assert values(broker) == [b"paid"]
+
+
+def test_a_final_error_reaches_the_application(broker, producer):
+    """An error that must not be repeated is raised; other topics and clients are not touched."""
+    with broker.faults.failing_kafka("Produce", "orders", error="MESSAGE_TOO_LARGE", client="shop"):
+        producer.send("others", b"stored").get(10)
+        with pytest.raises(MessageSizeTooLargeError):
+            producer.send("orders", b"refused").get(10)
+        with KafkaProducer(bootstrap_servers=broker.kafka_url, client_id="bank") as other:
+            other.send("orders", b"stored").get(10)
+    assert values(broker) == [b"stored"]
+
+
+def test_a_lost_answer_is_stored_once_by_an_idempotent_producer(broker, producer):
+    """The set is stored, the connection breaks, the client sends it again, and it counts once."""
+    producer.send("orders", b"first").get(10)
+    with broker.faults.losing_kafka_answers("Produce", "orders", times=1):
+        producer.send("orders", b"second").get(10)
+    assert values(broker) == [b"first", b"second"]
+
+
+def test_a_fault_begins_with_its_call(broker):
+    """With `on_call` the requests before it are answered; the count is kept."""
+    with running_broker(storage="memory", kafka_port=0) as broker:
+        consumer = KafkaConsumer(bootstrap_servers=broker.kafka_url, request_timeout_ms=5_000)
+        broker.admin.create_topic("orders", partitions=1)
+        partition = TopicPartition("orders", 0)
+        with broker.faults.failing_kafka(
+            "ListOffsets", "orders", error="NOT_LEADER_OR_FOLLOWER", on_call=2, times=1
+        ):
+            assert [consumer.end_offsets([partition])[partition] for _ in range(3)] == [0, 0, 0]
+        consumer.close()
+
+
+def test_a_delayed_produce(broker, producer):
+    """What Kafka's producers send is delayed as SENDs are, and stored when the delay is over."""
+    with broker.faults.delaying_sends():
+        sent = producer.send("orders", b"late")
+        with pytest.raises(KafkaTimeoutError):
+            sent.get(0.3)
+        assert values(broker) == []
+    assert sent.get(10).offset == 0
+
+
+def test_unknown_names_are_refused(broker):
+    """The error names the option, its value and what there is."""
+    for arguments, error in (
+        ({"api": "Produc", "error": "CORRUPT_MESSAGE"}, "api='Produc': must be one of Produce"),
+        ({"api": "Fetch", "error": "NONE"}, "error='NONE': must be one of"),
+    ):
+        with pytest.raises(ValueError, match=error), broker.faults.failing_kafka(**arguments):
+            pass
