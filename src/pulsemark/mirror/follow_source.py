@@ -84,8 +84,7 @@ class BrokerFollowed:
     """A broker's folder, by its gRPC port."""
 
     def __init__(self, place: str, target: str, options: Options, *, is_tls: bool) -> None:
-        from ..finder.client import SeekClient
-        from ..finder.requests import ClientTls, checked_target
+        from ..finder.client import ClientTls, SeekClient, checked_target
 
         self.place = place
         tls = ClientTls(ca=options.trusted_certificates) if is_tls else None
