@@ -52,9 +52,10 @@ from .catalog_writer import CatalogWriter
 from .deduplication import SNAPSHOT_KIND, Deduplication, Snapshot, recovered
 
 if TYPE_CHECKING:
+    from ...connection_memory import Throttled
     from ...ledger.store import MetadataStore
     from ...metadata import Clock
-    from ..policies.rate_limits import PublishLimit, Throttled
+    from ..policies.rate_limits import PublishLimit
     from .namespaces import Namespaces
     from .partitioned_topics import PartitionedTopics
     from .producers import Producer
