@@ -140,9 +140,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "pulsemark audit compare orders --tier billing",
     ),
     "pipeline": (
-        "pulsemark pipeline audit pulsemark-data --topic orders --by producer",
-        "pulsemark pipeline verify pulsemark-data",
-        "pulsemark pipeline audit pulsemark-data --by producer --clock-errors",
+        "pulsemark pipeline audit --data-dir pulsemark-data --topic orders --by producer",
+        "pulsemark pipeline verify --data-dir pulsemark-data",
+        "pulsemark pipeline audit --data-dir pulsemark-data --by producer --clock-errors",
     ),
     "config": (
         "pulsemark config check broker.conf",
