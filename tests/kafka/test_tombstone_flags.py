@@ -193,7 +193,9 @@ def test_a_stock_kafka_producer_sets_it_by_a_header(both, client, raw, topic, co
         assert send((b"a", b"why", b"true"), (b"c", b"3", b"")) == [3, 4]
         assert send((b"c", None, b"true")) == [5]
         assert figures.sets_in_place == in_place + 1
-    rows = [(b"a", b"1", False), (b"b", b"2", False), (b"gone", b"gone", False)]
+    rows: list[tuple[bytes, bytes | None, bool]] = [
+        (b"a", b"1", False), (b"b", b"2", False), (b"gone", b"gone", False)
+    ]  # fmt: skip
     rows += [(b"a", b"why", True), (b"c", b"3", False), (b"c", None, True)]
     assert seen(raw, topic, 11) == rows
     assert seen(raw, topic, 2) == [*rows[:3], (b"a", None, False), rows[4], (b"c", None, False)]
