@@ -421,6 +421,7 @@ asyncio.run(main())
 KILLS = int(os.environ.get("PULSEMARK_KILLS", "4"))
 
 
+@pytest.mark.timeout(120 + 20 * KILLS)
 def test_killed_while_it_cleans(tmp_path):
     """After each kill -9 every key's latest acknowledged value is there, at its offset."""
     chance = random.Random(11)

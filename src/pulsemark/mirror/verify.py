@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..client import BrokerConnection, Service
-from ..client.channels import RawMessage
+from ..client.connection import RawMessage
 from ..client.service import authentication
 from ..compaction.compacted_log import CompactedLog
 from ..compaction.current_view import log_of_folder

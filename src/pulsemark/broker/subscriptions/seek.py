@@ -163,6 +163,9 @@ HEADER_PEEK_BYTES = 1024
 MIN_MEMBER_BYTES = 6
 #: How many times smaller than before a payload can be after compression.
 MAX_RATIOS = {LZ4: 255, ZLIB: 1_032, SNAPPY: 22, ZSTD: 32_768}
+#: The most messages that a batch counts for that is too small without its compression. The largest
+#: payload would have 40 bytes for each; clients make batches of 1,000 unless they are told to.
+MAX_COMPRESSED_MESSAGES = 1 << 17
 WORD_MASK = (1 << 64) - 1
 
 
@@ -220,7 +223,8 @@ def _most_messages(headers_and_payload: Buffer) -> int:
     size_bytes = len(headers_and_payload)
     ratio = MAX_RATIOS.get(metadata.compression, 1)
     if ratio > 1:
-        size_bytes = min(size_bytes * ratio, metadata.uncompressed_size)
+        most = max(size_bytes, MAX_COMPRESSED_MESSAGES * MIN_MEMBER_BYTES)
+        size_bytes = min(size_bytes * ratio, metadata.uncompressed_size, most)
     return max(1, size_bytes // MIN_MEMBER_BYTES)
 
 
