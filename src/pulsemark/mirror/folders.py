@@ -247,6 +247,7 @@ class FolderTarget:
         self._append = append
         self._chain = StamperChain.from_names(stampers)
         self._open_store: LocalStore | None = LocalStore.open(folder)
+        self._open_store.check_is_leader()
 
     @property
     def _store(self) -> LocalStore:
