@@ -327,31 +327,28 @@ async def default_entry_format(request: Request, tenant: str, name: str) -> Resp
 
 
 @routes.get(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def properties_of_namespace(request: Request, tenant: str, name: str) -> Response:
+async def properties_of_namespace(request: Request, *where: str) -> Response:
     """All properties of a namespace."""
-    return Response.of_json(_of_namespace(request, existing_namespace(request, tenant, name)))
+    return Response.of_json(policy_of(request, PROPERTIES, where).value or {})
 
 
 @routes.put(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def add_to_namespace(request: Request, tenant: str, name: str) -> Response:
+async def add_to_namespace(request: Request, *where: str) -> Response:
     """Add properties to a namespace, or replace some."""
-    namespace = existing_namespace(request, tenant, name)
-    return await _change(request, namespace, _given(request) or {})
+    return await _add(policy_of(request, PROPERTIES, where), _given(request) or {})
 
 
 @routes.delete(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
+async def clear_namespace(request: Request, *where: str) -> Response:
     """Remove all properties of a namespace."""
-    namespace = existing_namespace(request, tenant, name)
-    await request.services.topics.policies[PROPERTIES].set_for_namespace(namespace, None)
+    await policy_of(request, PROPERTIES, where).set(None)
     return Response()
 
 
 @routes.get(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def one_of_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """A property's value; without a body if there is none."""
-    namespace = existing_namespace(request, tenant, name)
-    return _text(_of_namespace(request, namespace).get(key))
+    return _text((policy_of(request, PROPERTIES, (tenant, name)).value or {}).get(key))
 
 
 @routes.put(f"{NAMESPACE}/property/{{key}}/{{value}}", needs.tenant_admin())
@@ -359,17 +356,16 @@ async def set_in_namespace(
     request: Request, tenant: str, name: str, key: str, value: str
 ) -> Response:
     """Set one property of a namespace."""
-    return await _change(request, existing_namespace(request, tenant, name), {key: value})
+    return await _add(policy_of(request, PROPERTIES, (tenant, name)), {key: value})
 
 
 @routes.delete(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """Remove one property; the answer is its value."""
-    namespace = existing_namespace(request, tenant, name)
-    properties = dict(_of_namespace(request, namespace))
+    found = policy_of(request, PROPERTIES, (tenant, name))
+    properties = dict(found.value or {})
     removed = properties.pop(key, None)
-    levels = request.services.topics.policies[PROPERTIES]
-    await levels.set_for_namespace(namespace, properties or None)
+    await found.set(properties or None)
     return _text(removed)
 
 
@@ -423,15 +419,8 @@ async def remove_from_topic(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
-def _of_namespace(request: Request, namespace: str) -> dict[str, str]:
-    levels = request.services.topics.policies[PROPERTIES]
-    return levels.of_namespace(namespace) or {}
-
-
-async def _change(request: Request, namespace: str, given: dict[str, str]) -> Response:
-    properties = _checked({**_of_namespace(request, namespace), **given})
-    levels = request.services.topics.policies[PROPERTIES]
-    await levels.set_for_namespace(namespace, properties)
+async def _add(found: PolicyOf, given: dict[str, str]) -> Response:
+    await found.set(_checked({**(found.value or {}), **given}))
     return Response()
 
 
