@@ -82,7 +82,7 @@ class OpenTopic(Protocol):
 
     @property
     def tombstone_property(self) -> str | None:
-        """The property by which Pulsar's producers delete a key; None: there is none."""
+        """The property or header by which producers delete a key; None: there is none."""
         ...
 
     @property

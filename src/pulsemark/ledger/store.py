@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from .commit.group_commit import EntryWriter, GroupCommit
+from .commit.batch import EntryWriter
+from .commit.group_commit import GroupCommit
 from .errors import UnsupportedVersionError
 from .position import Position
 from .run import Run, RunHeader
