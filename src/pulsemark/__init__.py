@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .compaction import claim_kept as claim_kept
     from .compaction import compact as compact
     from .compaction import compacted_log as compacted_log
-    from .finder import AsyncSeekClient as AsyncSeekClient
     from .finder import Finder as Finder
     from .finder import Found as Found
     from .finder import IndexOutOfRangeError as IndexOutOfRangeError
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from .ledger import FencedError as FencedError
     from .ledger import FolderLockedError as FolderLockedError
     from .ledger import FolderReader as FolderReader
+    from .ledger import FollowerFolderError as FollowerFolderError
     from .ledger import ForeignFolderError as ForeignFolderError
     from .ledger import ForkedStoreError as ForkedStoreError
     from .ledger import InvalidCursorError as InvalidCursorError
@@ -112,7 +112,6 @@ _EXPORTS = {
         "compacted_log",
     ),
     "finder": (
-        "AsyncSeekClient",
         "Finder",
         "Found",
         "IndexOutOfRangeError",
@@ -144,6 +143,7 @@ _EXPORTS = {
         "EntryTooLargeError",
         "FencedError",
         "FolderLockedError",
+        "FollowerFolderError",
         "FolderReader",
         "ForeignFolderError",
         "ForkedStoreError",

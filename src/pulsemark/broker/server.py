@@ -34,9 +34,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from ..connection_memory import InputMemory, OutputMemory, PublishBudget
 from ..finder.mirror_places import MirrorPlaces
 from ..ledger import CatalogError, LocalStore
 from ..ledger.commit.group_commit import Notify
@@ -56,7 +56,7 @@ from .errors import BrokerStateError, ConfigError, NoDataFolderError
 from .grpc import start_seek_server
 from .housekeeping import Housekeeping, store_cursors
 from .kafka import make_kafka_server
-from .memory import InputMemory, KeptMemory, OutputMemory, PublishBudget
+from .memory import KeptMemory
 from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of
@@ -415,12 +415,7 @@ class Broker:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

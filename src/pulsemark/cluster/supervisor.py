@@ -19,13 +19,11 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ..broker import BrokerConfig
 from ..coordination import Create, Delete
-from ..coordination.local import SESSION_TIMEOUT_MS
-from ..coordination.local_server import LOOKS, SILENT_LOOKS, LocalServer, Silence
+from ..coordination.local import LOOKS, SESSION_TIMEOUT_MS, SILENT_LOOKS, LocalServer, Silence
 from ..coordination.memory import DurableTree, MemoryCoordination
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import make_folder_durably
@@ -163,12 +161,7 @@ class Supervisor:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _start(self) -> None:

@@ -42,7 +42,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, cast
 
 import grpc
@@ -63,6 +62,7 @@ from .service import (
     STALL_TIMEOUT_S,
     AuditReport,
     CallContext,
+    Followed,
     Normalise,
     ResetCursor,
     SeekServicer,
@@ -135,6 +135,7 @@ class SeekServer:
         reset_cursor: ResetCursor | None = None,
         append_control: AppendControl | None = None,
         audit: AuditReport | None = None,
+        followed: Followed | None = None,
         admit: Admit | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
@@ -149,6 +150,7 @@ class SeekServer:
         self._reset_cursor = reset_cursor
         self._append_control = append_control
         self._audit = audit
+        self._followed = followed
         self._forwarding = forwarding
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
@@ -238,6 +240,7 @@ class SeekServer:
             append_control=self._append_control,
             may_append=self._options.control_token is not None or self._admit is not None,
             audit=self._audit,
+            followed=self._followed,
             forwarding=self._forwarding,
         )
         server.add_generic_rpc_handlers((handler(servicer),))
@@ -267,12 +270,7 @@ class SeekServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
 

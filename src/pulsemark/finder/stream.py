@@ -31,7 +31,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from ..ledger import CorruptEntryError, Entry, EntryKind, IoCount, Position, RecordHead, TopicLog
@@ -340,12 +339,7 @@ class _Slot:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._slots.close(self)
 
 

@@ -20,7 +20,7 @@ from ..client import (
     RequestRefusedError,
     Service,
 )
-from ..client.channels import RawMessage
+from ..client.connection import RawMessage
 from ..client.service import authentication
 from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import (
@@ -211,6 +211,9 @@ class BrokerTopic:
     def confirm(self, place: Place) -> None:
         """Acknowledge everything up to here."""
         self._consumer.ack(MessageId(*place), cumulative=True, wait=False)
+
+    has_holes = False
+    """A broker does not say whether a topic is compacted."""
 
     def is_caught_up(self, place: Place | None) -> bool:
         """Whether the last message of the opening was taken."""

@@ -13,8 +13,7 @@ from .broker_source import BrokerSource
 from .broker_target import BrokerTarget
 from .entries import Source, Target
 from .errors import NoTopicsError, PlaceError, TopicMissingError
-from .folder_source import FolderSource
-from .folder_target import FolderTarget
+from .folders import FolderSource, FolderTarget
 
 # Which topics are mirrored: a list of names, or patterns.
 #
@@ -43,6 +42,14 @@ class Selection:
                     re.compile(name)
                 except re.error as error:
                     raise InvalidTopicNameError(name, f"not a pattern: {error}") from error
+
+    def has(self, topic: str) -> bool:
+        """Whether a topic, or partition, is chosen."""
+        top = str(TopicName.parse(topic).partitioned) if "://" in topic else topic
+        for name in map(str, map(TopicName.parse, self.names)):
+            if re.fullmatch(name, top) if self.is_regex else name in (topic, top):
+                return True
+        return False
 
     def find(self, source: Source, target: Target, *, must_exist: bool = True) -> list[str]:
         """Full names of the topics to mirror, each partition by itself, in order.

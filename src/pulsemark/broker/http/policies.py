@@ -13,6 +13,7 @@ keeps and shows. `entryFormat` cannot be unset, since entries in that format sta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,10 @@ from ...wire import TopicName
 from ..handlers.checks import check_name
 from ..metrics.internal_stats import stored_index
 from ..policies.catalogue import POLICIES
-from ..policies.policy import InvalidValueError, Levels, Place, Policy
+from ..policies.policy import Levels, Place, Policy
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
     PROPERTIES,
-    REPLICATION,
     RETENTION,
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTION_RATES,
@@ -37,11 +37,10 @@ from ..topics.entry_formats import KAFKA_POLICY
 from ..topics.entry_formats import set_entry_format as change_entry_format
 from .messages import EMPTY, JSON_TYPE, HttpError, Request, Response
 from .names import (
-    check_new_namespace,
-    check_topics_namespace,
+    check_stored,
+    existing_namespace,
     existing_topic,
     int_value,
-    plain_topic,
 )
 from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
 
@@ -58,69 +57,65 @@ TOO_SMALL = (
 )
 
 
-async def of_namespace(
-    policy: Policy, place: Place, request: Request, tenant: str, name: str
-) -> Response:
-    """The policy set for a namespace."""
-    levels = _levels(request, policy)
-    value = levels.of_namespace(policy_namespace(request, tenant, name, policy))
-    return _answer(levels, place, value)
+@dataclass(frozen=True, slots=True)
+class PolicyOf:
+    """One policy of a namespace, or of a topic."""
+
+    levels: Levels[Any]
+    namespace: str
+    #: None: it is the namespace's.
+    topic: TopicName | None = None
+    #: Whether it is the topic's second, global value.
+    is_global: bool = False
+
+    @property
+    def value(self) -> Any:
+        """The value that is set; None: it is not."""
+        if self.topic is None:
+            return self.levels.of_namespace(self.namespace)
+        return self.levels.of_topic(self.topic, is_global=self.is_global)
+
+    async def set(self, value: Any) -> None:
+        """Set the value; None unsets it."""
+        if self.topic is None:
+            await self.levels.set_for_namespace(self.namespace, value)
+        else:
+            await self.levels.set_for_topic(self.topic, value, is_global=self.is_global)
 
 
-async def set_for_namespace(
-    policy: Policy, place: Place, request: Request, tenant: str, name: str
-) -> Response:
-    """Set a namespace's policy."""
-    if policy is REPLICATION and request.json() is None:
-        await _value(request, policy, place)  # Pulsar refuses it before it looks for the namespace
-    namespace = policy_namespace(request, tenant, name, policy)
-    value = await _value(request, policy, place)
-    if policy is RETENTION and value is not None:
-        quotas = _levels(request, BACKLOG_QUOTAS).of_namespace(namespace)
-        _check_retention(value, quotas or {}, "namespace")
-    await _levels(request, policy).set_for_namespace(namespace, value)
-    return Response(place.set_status)
+def policy_of(
+    request: Request, policy: Policy, where: tuple[Any, ...], *, has_global: bool = True
+) -> PolicyOf:
+    """The policy of what a path names: a `TopicPath`, or tenant and namespace. Raises `HttpError`.
+
+    `has_global`: a topic has a second value, which `isGlobal=true` asks for.
+    """
+    levels = request.services.topics.policies[policy]
+    if not isinstance(where[0], TopicPath):
+        return PolicyOf(levels, existing_namespace(request, *where))
+    name = policy_topic(request, where[0])
+    return PolicyOf(levels, name.namespace, name, has_global and request.flag("isGlobal"))
 
 
-async def unset_for_namespace(
-    policy: Policy, place: Place, request: Request, tenant: str, name: str
-) -> Response:
-    """Remove a namespace's policy; the broker's setting applies again."""
-    namespace = policy_namespace(request, tenant, name, policy)
-    await _levels(request, policy).set_for_namespace(namespace, None)
-    return Response()
+async def show(policy: Policy, place: Place, request: Request, *where: Any) -> Response:
+    """The policy that is set; with applied=true the one that applies to a topic."""
+    found = policy_of(request, policy, where, has_global=place.has_global)
+    value = found.value
+    if found.topic is not None and place.shows_applied and request.flag("applied"):
+        value = found.levels.applied(found.topic)
+    if value is None and place.shows_default:
+        value = found.levels.default
+    if value is not None:
+        return Response.of_json(found.levels.show(value))
+    return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
 
 
-def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -> str:
-    """An existing namespace whose policy is asked for or changed. Raises `HttpError` 412, 404."""
-    namespace = check_new_namespace(tenant, name)
-    if namespace not in request.services.topics.namespaces:
-        if policy.is_ours:
-            raise HttpError(404, f"Namespace {namespace} does not exist")
-        place, is_changed = policy.namespace, request.method not in ("GET", "HEAD")
-        names_policies = place is not None and place.names_policies and is_changed
-        what = "Namespace policies" if names_policies else "Namespace"
-        raise HttpError(404, f"{what} does not exist")
-    return namespace
-
-
-async def of_topic(policy: Policy, place: Place, request: Request, path: TopicPath) -> Response:
-    """The policy set for a topic; with applied=true the policy that applies to it."""
-    name = policy_topic(request, path)
-    levels = _levels(request, policy)
-    if place.shows_applied and request.flag("applied"):
-        return _answer(levels, place, levels.applied(name))
-    return _answer(levels, place, levels.of_topic(name, is_global=_is_global(request, place)))
-
-
-async def set_for_topic(
-    policy: Policy, place: Place, request: Request, path: TopicPath
-) -> Response:
-    """Set a topic's policy."""
+async def change(policy: Policy, place: Place, request: Request, *where: Any) -> Response:
+    """Set the policy."""
     # Pulsar reads the query before it looks for the topic.
     text = request.query.get(place.query, "")
     given = int_value(text) if text else None
-    name = policy_topic(request, path)
+    found = policy_of(request, policy, where, has_global=place.has_global)
     value = None
     if not place.query:
         value = await _value(request, policy, place)
@@ -129,19 +124,18 @@ async def set_for_topic(
     elif given is not None:
         value = await _read(request, policy, place, given)
     if policy is RETENTION and value is not None:
-        _check_retention(value, _levels(request, BACKLOG_QUOTAS).applied(name), "topic")
-    is_global = _is_global(request, place)
-    await _levels(request, policy).set_for_topic(name, value, is_global=is_global)
+        quotas = request.services.topics.policies[BACKLOG_QUOTAS]
+        if found.topic is None:
+            _check_retention(value, quotas.of_namespace(found.namespace) or {}, "namespace")
+        else:
+            _check_retention(value, quotas.applied(found.topic), "topic")
+    await found.set(value)
     return Response(place.set_status)
 
 
-async def unset_for_topic(
-    policy: Policy, place: Place, request: Request, path: TopicPath
-) -> Response:
-    """Remove a topic's policy; the namespace's policy applies again."""
-    name = policy_topic(request, path)
-    is_global = _is_global(request, place)
-    await _levels(request, policy).set_for_topic(name, None, is_global=is_global)
+async def remove(policy: Policy, place: Place, request: Request, *where: Any) -> Response:
+    """Remove the policy; that of the level above applies again."""
+    await policy_of(request, policy, where, has_global=place.has_global).set(None)
     return Response()
 
 
@@ -150,23 +144,12 @@ def _check_retention(retention: Any, quotas: dict[str, Any], level: str) -> None
         raise HttpError(412, TOO_SMALL.format(level))
 
 
-def _is_global(request: Request, place: Place) -> bool:
-    return place.has_global and request.flag("isGlobal")
-
-
-def java_topic(request: Request, path: TopicPath) -> TopicName:
-    """The name of an existing topic. Raises `HttpError` 404 with Pulsar's reasons."""
-    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
-        raise HttpError(404, "Namespace not found")
-    return existing_topic(request, path)
-
-
 def policy_topic(request: Request, path: TopicPath) -> TopicName:
     """An existing topic that can have policies. Raises `HttpError` 404, and 412 for a partition."""
     try:
         name = TopicName.parse(str(path))
     except ValueError:
-        return java_topic(request, path)  # which says what is wrong with it
+        return existing_topic(request, path)  # which says what is wrong with it
     if name.partition_index >= 0:
         raise HttpError(412, "Not allowed to set/get topic policy for a partition")
     if not request.services.config.topic_level_policies_enabled:
@@ -174,11 +157,7 @@ def policy_topic(request: Request, path: TopicPath) -> TopicName:
             405,
             "Topic level policies is disabled, to enable the topic level policy and retry.",
         )
-    return java_topic(request, path)
-
-
-def _levels(request: Request, policy: Policy) -> Levels[Any]:
-    return request.services.topics.policies[policy]
+    return existing_topic(request, path)
 
 
 async def _value(request: Request, policy: Policy, place: Place) -> Any:
@@ -192,46 +171,30 @@ async def _value(request: Request, policy: Policy, place: Place) -> Any:
 
 
 async def _read(request: Request, policy: Policy, place: Place, value: Any) -> Any:
-    try:
-        if policy.read_blocks:
-            stored = await request.services.run_blocking(policy.read, value)
-        else:
-            stored = policy.read(value)
-        if policy.check is not None and stored is not None:
-            policy.check(stored, request.services.config, place is policy.topic)
-    except InvalidValueError as error:
-        raise HttpError(error.status, place.negative or error.reason) from error
-    return None if stored is None else _levels(request, policy).parse(stored)
-
-
-def _answer(levels: Levels[Any], place: Place, value: Any) -> Response:
-    if value is None and place.shows_default:
-        value = levels.default
-    if value is not None:
-        return Response.of_json(levels.show(value))
-    return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
-
-
-ON_NAMESPACE = (of_namespace, set_for_namespace, unset_for_namespace)
-ON_TOPIC = (of_topic, set_for_topic, unset_for_topic)
+    if policy.read_blocks:
+        stored = await request.services.run_blocking(policy.read, value)
+    else:
+        stored = policy.read(value)
+    if policy.check is not None and stored is not None:
+        policy.check(stored, request.services.config, place is policy.topic)
+    return None if stored is None else request.services.topics.policies[policy].parse(stored)
 
 
 def _add_routes(policy: Policy) -> None:
     levels = (
-        (policy.namespace, NAMESPACE, needs.namespace_policy, ON_NAMESPACE),
-        (policy.topic, TOPIC, needs.topic_policy, ON_TOPIC),
+        (policy.namespace, NAMESPACE, needs.namespace_policy),
+        (policy.topic, TOPIC, needs.topic_policy),
     )
-    for place, base, right, handlers in levels:
+    for place, base, right in levels:
         if place is None:
             continue
         path = f"{base}/{place.path}"
-        show, change, remove = (partial(handler, policy, place) for handler in handlers)
         read, write = (right(policy.right, operation) for operation in ("READ", "WRITE"))
-        routes.get(path, read)(show)
-        routes.append(Route(place.method, path, write, change))
+        routes.get(path, read)(partial(show, policy, place))
+        routes.append(Route(place.method, path, write, partial(change, policy, place)))
         # Without this route the path is that of a bundle to be deleted, as in Pulsar.
         if place.is_removable:
-            routes.delete(path, write)(remove)
+            routes.delete(path, write)(partial(remove, policy, place))
 
 
 for _policy in POLICIES:
@@ -353,10 +316,8 @@ def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, 
 @routes.delete(f"{NAMESPACE}/entryFormat", needs.namespace_policy("ENTRY_FORMAT", "WRITE"))
 async def default_entry_format(request: Request, tenant: str, name: str) -> Response:
     """Ask for, change or remove the settings of topics that Kafka clients create in a namespace."""
-    namespace = check_new_namespace(tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     store = request.services.topics.policy_store
-    if namespace not in request.services.topics.namespaces:
-        raise HttpError(404, f"Namespace {namespace} does not exist")
     settings = store.in_namespace(namespace, KAFKA_POLICY)
     if request.method in ("GET", "HEAD"):
         return Response(200) if settings is None else Response.of_json(settings)
@@ -365,39 +326,29 @@ async def default_entry_format(request: Request, tenant: str, name: str) -> Resp
     return Response()
 
 
-def _with_properties(request: Request, tenant: str, name: str) -> str:
-    """An existing namespace. Raises `HttpError` 404: of the tenant, if it is absent as well."""
-    if tenant not in request.services.topics.namespaces.tenants:
-        raise HttpError(404, "Tenant does not exist")
-    return policy_namespace(request, tenant, name, PROPERTIES)
-
-
 @routes.get(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def properties_of_namespace(request: Request, tenant: str, name: str) -> Response:
+async def properties_of_namespace(request: Request, *where: str) -> Response:
     """All properties of a namespace."""
-    return Response.of_json(_of_namespace(request, _with_properties(request, tenant, name)))
+    return Response.of_json(policy_of(request, PROPERTIES, where).value or {})
 
 
 @routes.put(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def add_to_namespace(request: Request, tenant: str, name: str) -> Response:
+async def add_to_namespace(request: Request, *where: str) -> Response:
     """Add properties to a namespace, or replace some."""
-    namespace = policy_namespace(request, tenant, name, PROPERTIES)
-    return await _change(request, namespace, _given(request) or {})
+    return await _add(policy_of(request, PROPERTIES, where), _given(request) or {})
 
 
 @routes.delete(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
+async def clear_namespace(request: Request, *where: str) -> Response:
     """Remove all properties of a namespace."""
-    namespace = _with_properties(request, tenant, name)
-    await request.services.topics.policies[PROPERTIES].set_for_namespace(namespace, None)
+    await policy_of(request, PROPERTIES, where).set(None)
     return Response()
 
 
 @routes.get(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def one_of_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """A property's value; without a body if there is none."""
-    namespace = _with_properties(request, tenant, name)
-    return _text(_of_namespace(request, namespace).get(key))
+    return _text((policy_of(request, PROPERTIES, (tenant, name)).value or {}).get(key))
 
 
 @routes.put(f"{NAMESPACE}/property/{{key}}/{{value}}", needs.tenant_admin())
@@ -405,27 +356,24 @@ async def set_in_namespace(
     request: Request, tenant: str, name: str, key: str, value: str
 ) -> Response:
     """Set one property of a namespace."""
-    return await _change(request, _with_properties(request, tenant, name), {key: value})
+    return await _add(policy_of(request, PROPERTIES, (tenant, name)), {key: value})
 
 
 @routes.delete(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """Remove one property; the answer is its value."""
-    namespace = _with_properties(request, tenant, name)
-    properties = dict(_of_namespace(request, namespace))
+    found = policy_of(request, PROPERTIES, (tenant, name))
+    properties = dict(found.value or {})
     removed = properties.pop(key, None)
-    levels = request.services.topics.policies[PROPERTIES]
-    await levels.set_for_namespace(namespace, properties or None)
+    await found.set(properties or None)
     return _text(removed)
 
 
 @routes.get(f"{TOPIC}/properties", needs.topic("GET_METADATA"))
 async def properties_of_topic(request: Request, path: TopicPath) -> Response:
     """All properties of a topic."""
-    check_topics_namespace(request, path)
-    if path.domain != "persistent":
-        raise HttpError(406, "Need to provide a persistent topic name")
-    name = plain_topic(request, path)
+    check_stored(path)
+    name = existing_topic(request, path)
     topics = request.services.topics
     shown = properties_of(topics, name)
     if topics.partitions_of(name):
@@ -450,6 +398,7 @@ def text_properties(value: object) -> dict[str, str]:
 @routes.put(f"{TOPIC}/properties", needs.topic("UPDATE_METADATA"))
 async def add_to_topic(request: Request, path: TopicPath) -> Response:
     """Add properties to a topic, or replace some."""
+    check_stored(path)
     if not request.json():  # As in Pulsar: without properties the topic is not looked for.
         return Response()
     name = existing_topic(request, path)
@@ -462,6 +411,7 @@ async def add_to_topic(request: Request, path: TopicPath) -> Response:
 @routes.delete(f"{TOPIC}/properties", needs.topic("DELETE_METADATA"))
 async def remove_from_topic(request: Request, path: TopicPath) -> Response:
     """Remove the property that the query names."""
+    check_stored(path)
     name = existing_topic(request, path)
     levels, key = request.services.topics.policies[PROPERTIES], request.query.get("key")
     left = {each: text for each, text in (levels.of_topic(name) or {}).items() if each != key}
@@ -469,15 +419,8 @@ async def remove_from_topic(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
-def _of_namespace(request: Request, namespace: str) -> dict[str, str]:
-    levels = request.services.topics.policies[PROPERTIES]
-    return levels.of_namespace(namespace) or {}
-
-
-async def _change(request: Request, namespace: str, given: dict[str, str]) -> Response:
-    properties = _checked({**_of_namespace(request, namespace), **given})
-    levels = request.services.topics.policies[PROPERTIES]
-    await levels.set_for_namespace(namespace, properties)
+async def _add(found: PolicyOf, given: dict[str, str]) -> Response:
+    await found.set(_checked({**(found.value or {}), **given}))
     return Response()
 
 

@@ -38,7 +38,7 @@ from ..subscriptions.seek import SeekTarget
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import JSON_TYPE, HttpError, Request, Response
-from .names import check_topics_namespace, int_value, long_value, open_one_log, open_topic
+from .names import int_value, long_value, open_one_log, open_topic
 from .route import TOPIC, Routes, TopicPath
 
 routes = Routes()
@@ -351,7 +351,6 @@ async def message_id_by_index(request: Request, path: TopicPath) -> Response:
 @routes.get(f"{TOPIC}/lastMessageId", needs.topic("PEEK_MESSAGES"))
 async def last_message_id(request: Request, path: TopicPath) -> Response:
     """The last message's id."""
-    check_topics_namespace(request, path)
     opened = await open_topic(request, path)
     last = await request.services.topics.turns.result(opened.finding_last_id())
     end = opened.ledger.end_position

@@ -18,6 +18,7 @@ the mark has no effect. It is stored and shown, as Pulsar does with replication 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -38,10 +39,13 @@ from .key_shared_dispatcher import KeySharedDispatcher
 from .seek import count_open, position_of
 from .shared_dispatcher import SharedDispatcher
 from .sticky_keys import different_type
+from .tag_filter import InvalidFilterError, TagFilter
 
 if TYPE_CHECKING:
     from ...ledger import Commit
     from .home_topic import HomeTopic
+
+log = logging.getLogger(__name__)
 
 SubType = CommandSubscribe.SubType
 Persisted = Callable[[BaseException | None], None]
@@ -78,6 +82,8 @@ class Subscription:
         self.last_expired_ms = self.last_flow_ms = self.last_advanced_ms = 0
         self._is_stored = is_stored
         self.rates = DispatchRates()
+        self.tag_filter: TagFilter | None = None
+        self.properties_changed()
         self.last_used_ms = topic.config.clock.now_ms()
         #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []
@@ -106,6 +112,14 @@ class Subscription:
     def properties(self) -> dict[str, str]:
         """The properties that clients gave the subscription."""
         return self.cursor.subscription_properties
+
+    def properties_changed(self) -> None:
+        """From now on the properties' filter holds. One that cannot be used filters nothing."""
+        try:
+            self.tag_filter = TagFilter.of(self.properties)
+        except InvalidFilterError as error:
+            self.tag_filter = None
+            log.warning("%s gets all entries: %s", self, error.message)
 
     @property
     def backlog_entries(self) -> int:
@@ -150,15 +164,7 @@ class Subscription:
     async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
         """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
         await when_read(lambda: self.cursor.first_unacked)
-        self._check_can_connect(consumer, sub_type)
-        while (holder := self._sole_consumer()) is not None:
-            if holder.connection is consumer.connection or await holder.connection.is_alive():
-                raise RefusedError(
-                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
-                )
-            # Each round removes one holder, so the loop ends.
-            holder.leave()
-            self._check_can_connect(consumer, sub_type)
+        await self.make_room(consumer, sub_type)
         # No `await` between the last check and connecting the consumer: nothing can change.
         dispatcher = self.dispatcher
         if dispatcher is None or not dispatcher.consumers:
@@ -168,6 +174,21 @@ class Subscription:
         if self.kept is not None:
             self.kept.cancel()
             self.kept = None
+
+    async def make_room(self, consumer: Consumer, sub_type: SubType) -> None:
+        """Return when a consumer may connect, or raise `RefusedError` (ConsumerBusy).
+
+        An exclusive consumer whose client has gone without a word makes room.
+        """
+        self._check_can_connect(consumer, sub_type)
+        while (holder := self.sole_consumer) is not None:
+            if holder.connection is consumer.connection or await holder.connection.is_alive():
+                raise RefusedError(
+                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
+                )
+            # Each round removes one holder, so the loop ends.
+            holder.leave()
+            self._check_can_connect(consumer, sub_type)
 
     def _check_can_connect(self, consumer: Consumer, sub_type: SubType) -> None:
         if consumer.has_left:
@@ -183,10 +204,12 @@ class Subscription:
                 f"Active subscription type of '{self.type_name}' is different than the connecting "
                 f"consumer's type '{SubType.Name(sub_type)}'."
             )
-        if self._sole_consumer() is None:
+        if self.sole_consumer is None:
             self.topic.check_consumers(self)
 
-    def _sole_consumer(self) -> Consumer | None:
+    @property
+    def sole_consumer(self) -> Consumer | None:
+        """The consumer of an exclusive subscription."""
         return self.dispatcher.sole_consumer if self.dispatcher is not None else None
 
     def _new_dispatcher(self, sub_type: SubType, meta: KeySharedMeta) -> Dispatcher:
