@@ -122,6 +122,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "pulsemark mirror pulsar://127.0.0.1:6650 backup --topics orders --once --verify",
         "pulsemark mirror pulsemark-data copied --topics orders --once",
     ),
+    "follow": (
+        "pulsemark follow grpc://leader:6680 --data-dir pulsemark-data --metrics-port 9100",
+        "pulsemark follow /mnt/leader --data-dir copied --topics orders --once",
+    ),
+    "promote": ("pulsemark promote --data-dir pulsemark-data",),
     "finder": ("pulsemark finder serve --data-dir pulsemark-data --port 6680",),
     "token": (
         "pulsemark token create-secret-key --output secret.key",

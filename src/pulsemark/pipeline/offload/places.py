@@ -110,7 +110,6 @@ class LocalPlace:
         self.uri = folder.as_uri()
 
     def write(self, path: str, fill: Callable[[IO[bytes]], _T]) -> _T:
-        """See `Place`."""
         import pyarrow as pa
 
         final = self.folder / path
@@ -129,20 +128,17 @@ class LocalPlace:
         return result
 
     def open(self, path: str) -> pa.NativeFile:
-        """See `Place`."""
         import pyarrow as pa
 
         return pa.OSFile(str(self.folder / path), "rb")
 
     def names(self, folder: str) -> list[str]:
-        """See `Place`."""
         try:
             return sorted(path.name for path in (self.folder / folder).iterdir())
         except FileNotFoundError:
             return []
 
     def remove(self, path: str) -> None:
-        """See `Place`."""
         (self.folder / path).unlink(missing_ok=True)
 
 
@@ -231,18 +227,15 @@ class RemotePlace:
         return result
 
     def open(self, path: str) -> pa.NativeFile:
-        """See `Place`."""
         return self._fs.open_input_file(self._full(path))
 
     def names(self, folder: str) -> list[str]:
-        """See `Place`."""
         from pyarrow import fs
 
         selector = fs.FileSelector(self._full(folder), allow_not_found=True)
         return sorted(info.base_name for info in self._fs.get_file_info(selector))
 
     def remove(self, path: str) -> None:
-        """See `Place`."""
         try:
             self._fs.delete_file(self._full(path))
         except FileNotFoundError:
