@@ -1,7 +1,7 @@
-"""Applications in Go and Java are tested with the broker as docs/other-languages.md says.
+"""Applications in Go, Java and Node.js are tested with the broker as docs/other-languages.md says.
 
-The tests use no network: what Go and Maven need has to be in their caches. The guide's commands,
-run once, bring it there.
+The tests use no network: what Go, Maven and npm need has to be in their caches. The guide's
+commands, run once, bring it there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(
 
 @pytest.mark.timeout(LIMIT_S + 60)
 def test_a_go_application_is_tested(tmp_path: Path, environment: dict[str, str]) -> None:
-    """`go test` starts a broker of its own, and the official client publishes and receives."""
+    """`go test` starts a broker of its own, publishes, moves the clock and makes faults."""
     go = program("go", "/usr/local/go/bin/go")
     folder = shutil.copytree(EXAMPLES / "go_application", tmp_path / "application")
     environment |= {"GOPROXY": "off", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
@@ -65,7 +65,7 @@ def test_a_go_application_is_tested(tmp_path: Path, environment: dict[str, str])
         pytest.skip("Go's modules are not in its cache: `go mod download` in the example's folder")
     tested = run([go, "test", "-count=1", "-v", "./..."], folder, environment)
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    assert "--- PASS: TestAnOrderIsPublished" in tested.stdout
+    assert tested.stdout.count("--- PASS: Test") == 4
 
 
 @pytest.mark.timeout(LIMIT_S + 60)
@@ -79,7 +79,19 @@ def test_a_java_application_is_tested(tmp_path: Path, environment: dict[str, str
     if re.search(r"in offline mode|has not been downloaded", tested.stdout):
         pytest.skip("Maven's artifacts are not in its cache: `mvn test` in the example's folder")
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    assert "Tests run: 1, Failures: 0" in tested.stdout
+    assert "Tests run: 4, Failures: 0" in tested.stdout
+
+
+@pytest.mark.timeout(LIMIT_S + 60)
+def test_a_node_application_is_tested(tmp_path: Path, environment: dict[str, str]) -> None:
+    """`npm test` does the same with a client of Kafka's protocol."""
+    npm = program("npm")
+    folder = shutil.copytree(EXAMPLES / "node_application", tmp_path / "application")
+    if run([npm, "install", "--offline", "--no-audit"], folder, environment).returncode != 0:
+        pytest.skip("Node's packages are not in its cache: `npm install` in the example's folder")
+    tested = run([npm, "test"], folder, environment)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert re.search(r"pass 5\b", tested.stdout)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +99,14 @@ def test_a_java_application_is_tested(tmp_path: Path, environment: dict[str, str
     [
         ("go_application/broker_test.go", "go"),
         ("java_application/src/test/java/orders/Broker.java", "java"),
+        ("node_application/orders.test.js", "js"),
     ],
 )
 def test_the_guide_shows_what_is_run(path: str, language: str) -> None:
     """The pieces of code in the guide are lines of the examples."""
-    lines = {line.strip() for line in (EXAMPLES / path).read_text(encoding="utf-8").splitlines()}
+    folder = (EXAMPLES / path).parent
+    files = [each.read_text(encoding="utf-8") for each in folder.iterdir() if each.is_file()]
+    lines = {line.strip() for text in files for line in text.splitlines()}
     blocks = re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
     assert blocks
     shown = {line.strip() for block in blocks for line in block.splitlines() if line.strip()}

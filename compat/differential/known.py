@@ -39,6 +39,8 @@ BUNDLE = "one broker owns all bundles"
 CATALOG = "versions are in the catalog"
 SERVLET = "there is no servlet"
 PAGE = "the broker has a page there"
+ONE_TEXT = "one text for each: what is absent, what is not permitted, what a value lacks"
+ONE_FORM = "each error is JSON with a reason, where the peer's web server sends a page"
 UNSET = "it is not set"
 ABSENT_PARTS = "policies of what the broker does not have are absent"
 VIEW = "a compacted cursor begins at the first entry of the view"
@@ -429,8 +431,9 @@ def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
     """Why two answers to bodies of all kinds may differ; None: they must not.
 
     Where both refuse a body that cannot be read, or what a topic in memory does not have, each with
-    its own text; where the peer failed (500, or no answer), and this broker says that it is the
-    client's mistake; and where no client has used a bundle in the peer.
+    its own text; where the peer has several texts for one thing; where its web server answers with
+    a page; where it failed (500, or no answer), and this broker says that it is the client's
+    mistake; and where no client has used a bundle in the peer.
     """
     if not isinstance(ours, dict) or not isinstance(theirs, dict):
         return None
@@ -439,12 +442,44 @@ def reason_of_answers(scenario: str, ours: Any, theirs: Any) -> str | None:
         return JAVA
     refused = ours.get("body")
     says = str(refused.get("reason", "")) if isinstance(refused, dict) else ""
-    if ours.get("status") == theirs.get("status") and "is not stored: its messages" in says:
+    if ours.get("status") == theirs.get("status") and "is not stored" in says:
         return NOT_STORED
+    if theirs.get("status") in (302, ours.get("status")) and _is_page(body):
+        return ONE_FORM
     reason = str(body.get("reason", "")) if isinstance(body, dict) else ""
+    if says and ours.get("status") == theirs.get("status") and reason.startswith(PEERS_TEXTS):
+        return ONE_TEXT
     if scenario.startswith("matrix_") and reason.startswith(
         "Failed to find ownership for ServiceUnit:"
     ):
         return BUNDLE
     failed = theirs.get("status") in (0, 500)
     return MISTAKE if failed and 400 <= ours.get("status", 0) < 500 else None
+
+
+#: How texts of the peer begin that this broker says in one way.
+PEERS_TEXTS = (
+    "Topic ",
+    "Tenant does not exist",
+    "ClusterIds should not be null",
+    "Partitioned Topic not found",
+    "Namespace not found",
+    "Unauthorized to validate",
+    "This operation requires super-user access",
+    "Don't have permission to administrate",
+    "Need to authenticate",
+    "Invalid combination of Original principal",
+    "Cannot invoke",
+    "Invalid value for",
+    "interval must be",
+    "max",
+    "Namespace policies does not exist",
+    "No enum constant",
+)
+
+
+def _is_page(body: Any) -> bool:
+    """Whether it is an error page of the peer's web server, in any of its formats, or empty."""
+    if isinstance(body, dict):
+        return body.keys() == {"message", "url", "status"}
+    return body in (None, "") or "HTTP ERROR" in str(body)

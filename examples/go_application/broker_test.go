@@ -4,14 +4,17 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 )
 
-// serviceURL is the address of the broker that all tests share.
-var serviceURL string
+// serviceURL is the address of the broker that all tests share, httpURL that of its controls.
+var serviceURL, httpURL string
 
 // TestMain runs the tests beside a broker in a process of its own: it starts in a fraction of a
 // second, on a free port, and keeps its messages in memory.
@@ -24,7 +27,7 @@ func runBeside(m *testing.M) int {
 	if program == "" {
 		program = "pulsemark"
 	}
-	broker := exec.Command(program, "standalone", "--storage", "memory", "--port", "0", "--http-port", "0", "--json")
+	broker := exec.Command(program, "standalone", "--storage", "memory", "--port", "0", "--http-port", "0", "--json", "--test-controls")
 	broker.Stderr = os.Stderr
 	output, err := broker.StdoutPipe()
 	if err == nil {
@@ -42,6 +45,7 @@ func runBeside(m *testing.M) int {
 	line, err := bufio.NewReader(output).ReadBytes('\n')
 	var ready struct {
 		ServiceURL string `json:"service_url"`
+		HTTPURL    string `json:"http_url"`
 	}
 	if err == nil {
 		err = json.Unmarshal(line, &ready)
@@ -50,6 +54,25 @@ func runBeside(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "the broker was not ready:", err)
 		return 1
 	}
-	serviceURL = ready.ServiceURL
+	serviceURL, httpURL = ready.ServiceURL, ready.HTTPURL
 	return m.Run()
+}
+
+// control makes a request to the broker's test controls, and returns the answer.
+func control(t *testing.T, method, path, body string) string {
+	t.Helper()
+	request, err := http.NewRequest(method, httpURL+"/pulsemark/test/"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode >= 300 {
+		t.Fatalf("%s %s: %s %s", method, path, response.Status, answer)
+	}
+	return string(answer)
 }

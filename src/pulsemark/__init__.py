@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .compaction import claim_kept as claim_kept
     from .compaction import compact as compact
     from .compaction import compacted_log as compacted_log
-    from .finder import AsyncSeekClient as AsyncSeekClient
     from .finder import Finder as Finder
     from .finder import Found as Found
     from .finder import IndexOutOfRangeError as IndexOutOfRangeError
@@ -112,7 +111,6 @@ _EXPORTS = {
         "compacted_log",
     ),
     "finder": (
-        "AsyncSeekClient",
         "Finder",
         "Found",
         "IndexOutOfRangeError",

@@ -95,7 +95,7 @@ def test_deliver(policies: Policies) -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("get", "nobody/here"), "nobody/here does not exist"),
+        (("get", "nobody/here"), "nobody/here"),
         (("get", "nothing"), "not found"),
         (("get", "shared-partition-0"), "partition"),
         (("get", "non-persistent://public/default/x"), "404"),
@@ -229,7 +229,7 @@ def test_cleaning_policies(
         (("retention", "--time", "5", "--size", "0"), "Invalid retention policy"),
         (("messageTTL",), "messageTTL needs --seconds"),
         (("messageTTL", "--bytes", "5"), "--bytes is not an option of messageTTL"),
-        (("messageTTL", "--seconds", "-1"), "Invalid value for message TTL"),
+        (("messageTTL", "--seconds", "-1"), "messageTTL must be 0 or more"),
         (("compactionThreshold", "--off"), "--off is not an option of compactionThreshold"),
         (("brokerEntryMetadata",), "brokerEntryMetadata needs --stampers or --off"),
     ],

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerConfig, BrokerThread
-from pulsemark.broker.configuration.settings import INTERCEPTORS, pulsar_settings, runtime_settings
+from pulsemark.broker.configuration.config import INTERCEPTORS
+from pulsemark.broker.configuration.settings import pulsar_settings, runtime_settings
 from pulsemark.broker.policies.own_policies import StampPolicy
 from pulsemark.metadata import BrokerEntryMetadata, application_tags
 from pulsemark.testing import RawClient, running_broker

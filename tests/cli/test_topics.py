@@ -55,6 +55,7 @@ def test_messages_there_and_back(connect, ask, broker):
     assert made.out == f"published 2 messages to {TOPIC}\n"
     broker.assert_published("orders", value="two", key="42", properties={"shop": "north"})
     assert ask("subscriptions", "create", "orders", "s", "--at", "earliest").status == 0
+    assert "NAME=VALUE" in ask("subscriptions", "create", "orders", "f", "--filter", "x").error()
     one, two = connect("consume", "orders", "-s", "s", "-n", "2", "--json").json()
     assert (one["value"], two["value"], one["key"]) == ("one", "two", "42")
     assert one["properties"] == {"shop": "north"}

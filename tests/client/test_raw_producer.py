@@ -19,7 +19,7 @@ from pulsemark.client import (
     ServiceUrlError,
     UnreachableError,
 )
-from pulsemark.client.link import Link
+from pulsemark.client.connection import Link
 from pulsemark.metadata import headers_parsed
 from pulsemark.metadata.compression import compress, payloads_opened
 from pulsemark.proto.pulsar_api_pb2 import ZLIB, MessageMetadata

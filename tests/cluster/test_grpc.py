@@ -1,10 +1,12 @@
 """The seek service of several brokers: each answers for all topics."""
 
+import asyncio
 import json
 import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ import pytest
 
 from pulsemark.broker.configuration.security_config import SecurityConfig
 from pulsemark.finder import (
-    AsyncSeekClient,
     ClientTls,
     IndexOutOfRangeError,
     NotPossibleError,
@@ -136,13 +137,13 @@ def owner_bundle(thread, topic):
     return thread.member.bundle_of(TopicName.parse(topic))
 
 
-async def test_a_stream_that_is_left(pair):
+def test_a_stream_that_is_left(pair):
     """A stream that its caller leaves ends at both brokers; large entries come through whole."""
     owner, other = pair
     publish(owner, TOPIC, [bytes([number]) * LARGE_BYTES for number in range(8)])
-    async with AsyncSeekClient(other.grpc_url) as seek:
+    with SeekClient(other.grpc_url) as seek:
         count = 0
-        async for entry in seek.read_entries(TOPIC):
+        for entry in seek.read_entries(TOPIC):
             count += 1
             if entry.body_size_bytes > LARGE_BYTES:
                 assert (entry.body or b"").endswith(bytes([0]) * LARGE_BYTES)
@@ -150,11 +151,11 @@ async def test_a_stream_that_is_left(pair):
         assert count == COUNT + 1
     # There is not room for so many streams that were not ended.
     for _ in range(40):
-        async with AsyncSeekClient(other.grpc_url) as seek:
-            async for _ in seek.read_entries(TOPIC):
+        with SeekClient(other.grpc_url) as seek:
+            for _ in seek.read_entries(TOPIC):
                 break
-    async with AsyncSeekClient(other.grpc_url) as seek:
-        assert len([one async for one in seek.read_entries(TOPIC)]) == COUNT + 8
+    with SeekClient(other.grpc_url) as seek:
+        assert len(list(seek.read_entries(TOPIC))) == COUNT + 8
 
 
 def test_a_call_does_not_go_round(pair):
@@ -179,11 +180,10 @@ async def test_a_bundle_that_is_given_away(brokers, pair):
     session = brokers.tree.session()
     facts = json.loads((await session.get(node))[0])
     await session.set(node, json.dumps({**facts, "disabled": True}).encode())
-    async with AsyncSeekClient(pair[1].grpc_url) as seek:
-        with pytest.raises(ServerUnavailableError, match="is being unloaded"):
-            await seek.by_time(TOPIC, 0)
-        with pytest.raises(ServerUnavailableError, match="is being unloaded"):
-            _ = [one async for one in seek.read_entries(TOPIC)]
+    with SeekClient(pair[1].grpc_url) as seek:
+        for call in (partial(seek.by_time, TOPIC, 0), lambda: list(seek.read_entries(TOPIC))):
+            with pytest.raises(ServerUnavailableError, match="is being unloaded"):
+                await asyncio.to_thread(call)
 
 
 def test_a_broker_without_the_service(brokers):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pulsemark.compaction.compaction import compact
+from pulsemark.compaction.compaction import DEFAULT_LIMITS, compact
 from pulsemark.compaction.current_view import compacted_log
 from pulsemark.kafka.records import (
     TOMBSTONE_FLAG,
@@ -116,7 +117,7 @@ def test_stages(topic: ManagedLedger, stage: int, expected: list[bytes]) -> None
     """The flag deletes in both stages, a null value of magic 2 in the first alone."""
     publish(topic, 2, 0, [(b"a", b"1", 0), (b"b", b"2", 0), (b"c", b"3", 0)])
     publish(topic, 2, 0, [(b"a", b"why", TOMBSTONE_FLAG), (b"b", None, 0), (b"c", b"4", 0)])
-    compact(topic, tombstone_stage=stage)
+    compact(topic, limits=replace(DEFAULT_LIMITS, tombstone_stage=stage))
     assert [key for _, key, _ in left(topic)] == expected
 
 
@@ -127,7 +128,7 @@ def test_batching_changes_nothing(topic: ManagedLedger, stage: int, expected: li
         publish(topic, 2, 0, [row])
     publish(topic, 2, 0, [(b"b", None, 0)])
     publish(topic, 2, 0, [(b"c", None, 0), (b"d", b"1", 0)])
-    compact(topic, tombstone_stage=stage)
+    compact(topic, limits=replace(DEFAULT_LIMITS, tombstone_stage=stage))
     assert [key for _, key, _ in left(topic)] == expected
 
 
@@ -144,7 +145,7 @@ def test_an_empty_value_of_kafkas_is_a_value(topic: ManagedLedger) -> None:
 def test_null_of_old_formats_deletes_in_each_stage(topic: ManagedLedger, magic: int) -> None:
     """In magic 0 and 1 there is no flag: a null value deletes in stage 2 as well."""
     publish(topic, magic, 0, [(b"a", b"1", 0), (b"a", None, 0), (b"b", b"2", 0)])
-    compact(topic, tombstone_stage=2)
+    compact(topic, limits=replace(DEFAULT_LIMITS, tombstone_stage=2))
     assert left(topic) == [(2, b"b", b"2")]
 
 

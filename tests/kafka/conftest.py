@@ -16,7 +16,7 @@ from pulsemark.kafka import reading
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
-_numbers = itertools.count()
+numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def _time_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def topic() -> str:
     """A topic that no other test uses."""
-    return f"t{next(_numbers)}"
+    return f"t{next(numbers)}"
 
 
 @pytest.fixture
@@ -112,3 +112,12 @@ def is_on_loop():
     except RuntimeError:
         return False
     return True
+
+
+def set_of_keys(records, magic, codec):
+    """A record set of keys and values."""
+    builder = MemoryRecordsBuilder(magic=magic, compression_type=codec, batch_size=1 << 24)
+    for key, value in records:
+        builder.append(timestamp=1_000, key=key, value=value)
+    builder.close()
+    return bytes(builder.buffer())

@@ -135,7 +135,7 @@ def test_the_topics_stage_decides_what_compaction_deletes(
     both, client, raw, topic, stage, expected
 ):
     """A null that was stored in stage 1 deletes its key in that stage alone; the flag in both."""
-    create(raw, topic, cleanup_policy="compact")
+    create(raw, topic)
     raw.produce(topic, set_of((b"a", b"1", 0), (b"b", b"2", 0), (b"c", b"3", 0)))
     raw.produce(topic, set_of((b"a", b"why", TOMBSTONE_FLAG), (b"b", None, 0), (b"c", b"4", 0)))
     ask(both, "POST", f"/{topic}/entryFormat", {"pulsemark.tombstone.stage": stage})

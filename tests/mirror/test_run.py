@@ -416,7 +416,7 @@ def test_ledgers_of_the_target_may_end_meanwhile(
         done = mirror(tmp_path / "a", target.service_url)
     assert done.complete
     small = partial(LocalStore.open, options=StoreOptions(ledger_entries=7))
-    monkeypatch.setattr("pulsemark.mirror.folder_target.LocalStore.open", small)
+    monkeypatch.setattr("pulsemark.mirror.folders.LocalStore.open", small)
     assert mirror(tmp_path / "a", tmp_path / "c").entries == 400
     for folder in ("b", "c"):
         assert bodies_of(tmp_path / folder) == bodies_of(tmp_path / "a")

@@ -19,7 +19,7 @@ with importing_kafka():
 
 __all__ = ["WorstCase", "worst_cases"]
 
-TOPIC_KIND, PLAIN, GROUP = 2, 3, "worst"
+TOPIC_KIND, GROUP = 2, "worst"
 PLACE = {"partition": 0, "current_leader_epoch": -1}
 MEMBER = {"group_id": GROUP, "member_id": "", "group_instance_id": None}
 
@@ -42,7 +42,7 @@ def worst_cases(topic: str, count: int, *, repeated: bool = True) -> dict[int, W
     names = [topic if repeated else f"{topic}-{number}" for number in range(count)]
     makers = (
         _of_records, _of_places, _of_offsets, _of_groups, _of_members, _of_topics, _of_settings,
-        _of_acls, _of_brokers,
+        _of_brokers,
     )  # fmt: skip
     return {case.request.API_KEY: case for make in makers for case in make(names)}
 
@@ -216,31 +216,9 @@ def _of_settings(names: list[str]) -> list[WorstCase]:
     ]  # fmt: skip
 
 
-def _of_acls(names: list[str]) -> list[WorstCase]:
-    created = admin.CreateAclsRequest.AclCreation(
-        resource_type=TOPIC_KIND, resource_name="", resource_pattern_type=PLAIN, principal="",
-        host="", operation=3, permission_type=3,
-    )  # fmt: skip
-    dropped = admin.DeleteAclsRequest.DeleteAclsFilter(
-        resource_type_filter=TOPIC_KIND, resource_name_filter=None, pattern_type_filter=PLAIN,
-        principal_filter=None, host_filter=None, operation=3, permission_type=3,
-    )  # fmt: skip
-    return [
-        WorstCase(
-            admin.CreateAclsRequest, 1, {"creations": [created] * len(names)},
-            is_once=False, takes_turns=False,
-        ),
-        WorstCase(
-            admin.DeleteAclsRequest, 1, {"filters": [dropped] * len(names)},
-            is_once=False, takes_turns=False,
-        ),
-    ]  # fmt: skip
-
-
 def _of_brokers(names: list[str]) -> list[WorstCase]:
     folder = admin.AlterReplicaLogDirsRequest.AlterReplicaLogDir
     moved = admin.AlterPartitionReassignmentsRequest.ReassignableTopic
-    users = admin.DescribeUserScramCredentialsRequest.UserName
     sized = admin.DescribeLogDirsRequest.DescribableLogDirTopic
     elected = admin.ElectLeadersRequest.TopicPartitions
     return [
@@ -261,7 +239,4 @@ def _of_brokers(names: list[str]) -> list[WorstCase]:
             {"timeout_ms": 1, "topics": _listed(
                 moved, names, "partitions", partition_index=0, replicas=None)},
         ),
-        WorstCase(admin.DescribeUserScramCredentialsRequest, 0, {"users": _each(users, names)}),
-        WorstCase(admin.ListTransactionsRequest, 0, {
-            "state_filters": names, "producer_id_filters": []}),
     ]  # fmt: skip

@@ -399,11 +399,6 @@ class _IntervalCycle(_Cycle):
             model.synced()  # the check has closed the store in order
         return is_good
 
-    def _verify(self, state: str) -> None:
-        # Of what was not synced any piece may be missing: only the opening knows what that is.
-        if state == "recovered":
-            super()._verify(state)
-
     def _check_topic(self, topic: ManagedLedger) -> None:
         super()._check_topic(topic)
         if current_view(topic) is None and is_view_lost(topic):

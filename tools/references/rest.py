@@ -20,9 +20,8 @@ page is made from the table of routes by `tools/write_references.py`; do not edi
   406 if the client takes no JSON, 409 if what is to be created exists or is in use, 412 for a value
   or a name that is not valid, 413 for a body over the limit, 415 for a body of another type, 421,
   403 and 415 for requests of foreign web pages, and 503 if the disk fails.
-- An error of a route is `{"reason": "..."}`. A body that is not JSON is answered with a line of
-  text that says where it is wrong. A path without a route is answered with a page, in HTML, JSON
-  or text, as the client's Accept wishes.
+- An error is `{"reason": "..."}`. A body that is not JSON is answered with a line of text that says
+  where it is wrong.
 - A slash at the end of a path makes no difference. Names are percent-decoded one by one, so
   `%2F` is a part of a name. HEAD is answered as GET, without the body; OPTIONS names the methods.
 - `{domain}` is `persistent` or `non-persistent`.

@@ -26,7 +26,6 @@ import threading
 import uuid
 from collections.abc import Iterable, Mapping
 from http.client import HTTPException
-from types import TracebackType
 from typing import Any, Protocol, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
@@ -294,11 +293,6 @@ class ConsumerAudit:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Post what is left."""
         self.post()

@@ -106,7 +106,7 @@ class Access:
 
     def grpc_tls(self) -> ClientTls | None:
         """For gRPC; None without TLS."""
-        from ..finder.requests import ClientTls
+        from ..finder.client import ClientTls
 
         if self.ca is None and self.certificate is None:
             return None

@@ -51,14 +51,13 @@ def run(args: argparse.Namespace) -> int:
         return _check(args)
     if args.action == "show":
         return _show(args)
-    from ..broker.configuration.dynamic_settings import RELOADABLE
-    from ..broker.configuration.reference import default_text, setting_fields
+    from ..broker.configuration.settings import setting_fields
 
     rows = [
         {
-            "setting": spec.name, "broker.conf": spec.file_name, "environment": spec.variable,
-            "type": spec.type_name, "default": default_text(spec) or None,
-            "reloaded": spec.name in RELOADABLE,
+            "setting": spec.name, "broker.conf": spec.key, "environment": spec.variable,
+            "type": spec.type_name, "default": spec.default_text or None,
+            "reloaded": spec.declaration.reloadable,
         }
         for spec in setting_fields().values()
     ]  # fmt: skip
@@ -105,8 +104,7 @@ def _summary(found: CheckedFile, *, as_json: bool) -> str:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from ..broker.configuration.reference import setting_fields
-    from ..broker.configuration.settings import SECRETS
+    from ..broker.configuration.settings import SECRETS, setting_fields
 
     loaded = load_settings(args.config)
     config = with_default_folder(loaded, {})
@@ -119,7 +117,7 @@ def _show(args: argparse.Namespace) -> int:
             continue
         owner = getattr(config, spec.part) if spec.part else config
         value = _shown(getattr(owner, spec.name))
-        if spec.file_name in SECRETS and value:
+        if spec.key in SECRETS and value:
             value = "***"
         rows.append({"setting": spec.name, "value": value, "source": origin or "default"})
     if not args.json:

@@ -149,6 +149,11 @@ def _add_subscriptions(parser: argparse.ArgumentParser) -> None:
         help="where the broker serves Kafka's clients (default: the port of its settings)",
     )  # fmt: skip
     actions["create"].add_argument("--at", choices=("earliest", "latest"), default="latest")
+    actions["create"].add_argument(
+        "--filter",
+        metavar="TAG=VALUES",
+        help="get only entries whose tags match: region=eu,us;tier=gold",
+    )
     actions["delete"].add_argument("--force", action="store_true", help="end its consumers")
 
 
@@ -165,7 +170,8 @@ def _subscriptions(args: argparse.Namespace) -> int:
     if not name:
         raise CliError("SUBSCRIPTION must not be empty")
     if args.action == "create":
-        admin.create_subscription(topic, name, at=args.at)
+        given = {} if args.filter is None else {"pulsemark.filter": args.filter}
+        admin.create_subscription(topic, name, at=args.at, properties=given)
         done = f"created {name} on {topic}, at {args.at}"
     elif args.action == "reset":
         if args.time == "latest":

@@ -12,8 +12,7 @@ opening them, such as `pulsemark mirror`, and for tests.
 """
 
 from .admin import AdminClient
-from .channels import ProducerChannel, RawConsumer, RawMessage, Receipt
-from .connection import BrokerConnection
+from .connection import BrokerConnection, ProducerChannel, RawConsumer, RawMessage, Receipt
 from .errors import (
     AdminError,
     ClientError,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -107,16 +108,27 @@ class AdminClient:
             raise AdminError(self.url, 404, f"Subscription {subscription} not found for {topic}")
         return int(subscriptions[subscription]["msgBacklog"])
 
-    def create_subscription(self, topic: str, subscription: str, *, at: str = "latest") -> None:
+    def create_subscription(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        at: str = "latest",
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         """Create a subscription at the "earliest" message, or after the "latest".
+
+        Its `properties` may have a filter: `{"pulsemark.filter": "region=eu,us"}`.
 
         Raises ValueError for another place, AdminError, UnreachableError.
         """
         ends = {"earliest": -1, "latest": 2**63 - 1}
         if at not in ends:
             raise ValueError(f"at={at!r}: must be 'earliest' or 'latest'")
-        position = {"ledgerId": ends[at], "entryId": ends[at]}
-        self.request("PUT", f"{_topic(topic)}/subscription/{_quoted(subscription)}", position)
+        body: dict[str, Any] = {"ledgerId": ends[at], "entryId": ends[at]}
+        if properties:
+            body["properties"] = dict(properties)
+        self.request("PUT", f"{_topic(topic)}/subscription/{_quoted(subscription)}", body)
 
     def delete_subscription(self, topic: str, subscription: str, *, force: bool = False) -> None:
         """Delete a subscription. `force` ends its consumers."""

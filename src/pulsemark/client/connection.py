@@ -1,29 +1,165 @@
-"""One connection of a client to a broker, for one thread: requests, producers, consumers.
+"""One connection of a client to a broker, for one thread, with its producers and consumers.
 
 By itself it only answers PING (this can be switched off). It does no lookup before it opens a
 producer, gives no permits without flow(), and does not reconnect. Every wait has a timeout: the
 connection's, or the call's own.
+
+`Link` has the socket. It is non-blocking: while this side writes, it also reads. So there is no
+deadlock with a peer that reads nothing until its answers are read.
 """
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
+import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ..proto import pulsar_api_pb2 as pb
-from ..wire import Buffer, Command, Event, Message, MessageId, commands
-from .channels import ProducerChannel, RawConsumer, RawMessage
-from .errors import ConnectionLostError, RequestRefusedError, ServiceUrlError
-from .link import Link
+from ..wire import Buffer, Command, Connection, Event, Message, MessageId, Role, commands, to_signed
+from .errors import (
+    ConnectionLostError,
+    RequestRefusedError,
+    SendRefusedError,
+    ServiceUrlError,
+    WaitTimeoutError,
+)
 
 DEFAULT_TIMEOUT_S = 10.0
 CLIENT_VERSION = "pulsemark-client"
 _T = pb.BaseCommand.Type
+T = TypeVar("T")
+
+# Queued bytes are written when there are this many, or when a call waits.
+_FLUSH_SIZE_BYTES = 64 * 1024
+_SEND_SIZE_BYTES = 256 * 1024
+
+
+class Link:
+    """Owns `sock`; calls `on_event` for each event, only from `wait`, `flush` and `pump`."""
+
+    def __init__(
+        self, sock: socket.socket, on_event: Callable[[Event], None], timeout_s: float
+    ) -> None:
+        sock.setblocking(False)
+        self.connection = Connection(Role.CLIENT)
+        self.timeout_s = timeout_s
+        self.is_closed = False
+        self._sock = sock
+        self._on_event = on_event
+        self._out = bytearray()
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def close(self) -> None:
+        """Close the socket; bytes not flushed are dropped. A lost connection closes it, too."""
+        self.is_closed = True
+        self._sock.close()
+
+    def write(self, *parts: Buffer) -> None:
+        """Queue bytes. Large amounts are written now, the rest at the next wait or flush."""
+        size_bytes = len(self._out)
+        try:
+            for part in parts:
+                self._out += part
+        except BaseException:  # a signal's; the other side must not see a part of a frame
+            del self._out[size_bytes:]
+            raise
+        if len(self._out) >= _FLUSH_SIZE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write all queued bytes, and read meanwhile.
+
+        Raises WaitTimeoutError, ConnectionLostError, or the ProtocolError of a frame read.
+        """
+        deadline = time.monotonic() + self.timeout_s
+        while self._out:
+            what = "room to write"
+            if not self._write_some(what):
+                self._wait_ready(select.POLLIN | select.POLLOUT, what, deadline, self.timeout_s)
+                self._read_some(what)
+
+    def fileno(self) -> int:
+        """The socket's descriptor, to wait for several links at once."""
+        return self._sock.fileno()
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether queued bytes wait for the socket."""
+        return bool(self._out)
+
+    def pump(self) -> None:
+        """Write and read what can be written and read now, without waiting.
+
+        Raises ConnectionLostError, or the ProtocolError of a frame read.
+        """
+        if self.is_closed:
+            raise ConnectionLostError("answers")
+        while self._out and self._write_some("room to write"):
+            pass
+        self._read_some("answers")
+
+    def wait(self, take: Callable[[], T | None], what: str, timeout_s: float | None = None) -> T:
+        """Call `take` after each batch of events until it returns a value that is not None.
+
+        Return that value. Raises WaitTimeoutError, ConnectionLostError, or the ProtocolError of a
+        frame read.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + limit_s
+        self.flush()
+        while (found := take()) is None:
+            if not self._read_some(what):
+                self._wait_ready(select.POLLIN, what, deadline, limit_s)
+            elif time.monotonic() > deadline:
+                raise WaitTimeoutError(what, limit_s)
+            self.flush()
+        return found
+
+    def _wait_ready(self, mask: int, what: str, deadline: float, limit_s: float) -> None:
+        """Sleep until the socket can do one of `mask`."""
+        left_s = deadline - time.monotonic()
+        if self.is_closed:
+            raise ConnectionLostError(what)
+        self._poll.modify(self._sock, mask)
+        if left_s <= 0 or not self._poll.poll(left_s * 1000):
+            raise WaitTimeoutError(what, limit_s)
+
+    def _write_some(self, what: str) -> bool:
+        """Write some queued bytes; False if the socket accepts none now."""
+        try:
+            with memoryview(self._out) as queued:
+                size = self._sock.send(queued[:_SEND_SIZE_BYTES])
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return False
+        except OSError as error:
+            self.close()
+            raise ConnectionLostError(what) from error
+        del self._out[:size]
+        return True
+
+    def _read_some(self, what: str) -> bool:
+        """Read once and pass the events on; False if there is nothing to read now."""
+        try:
+            size = self._sock.recv_into(self.connection.get_buffer())
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        except OSError as error:
+            self.close()
+            raise ConnectionLostError(what) from error
+        if size == 0:
+            self.close()
+            raise ConnectionLostError(what)
+        self.connection.buffer_updated(size)
+        for event in self.connection.events():
+            self._on_event(event)
+        return True
 
 
 class BrokerConnection:
@@ -95,12 +231,7 @@ class BrokerConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -356,3 +487,291 @@ class BrokerConnection:
             self._responses.setdefault(body.request_id, deque()).append(command)
             return
         self.unsolicited.append(command)
+
+
+class Receipt(NamedTuple):
+    """A SEND_RECEIPT. Ids are signed. A duplicate has (-1, -1); a missing highest id is -1."""
+
+    sequence_id: int
+    ledger_id: int
+    entry_id: int
+    highest_sequence_id: int
+
+
+@dataclass(slots=True)
+class RawMessage:
+    """A MESSAGE frame: its command, and the bytes after it as received."""
+
+    command: pb.CommandMessage
+    headers_and_payload: bytes
+
+    @property
+    def message_id(self) -> MessageId:
+        """The message id of the entry."""
+        return MessageId.from_data(self.command.message_id)
+
+
+class ProducerChannel:
+    """A producer of a connection. `post` sends without waiting, `receipts` waits.
+
+    Attributes: topic, producer_id, name, last_sequence_id, schema_version, topic_epoch (None if
+    the broker sent none), is_ready (False while it waits for exclusive access), is_closed (the
+    broker closed it), ends_when_closed (waiting for receipts then ends with ConnectionLostError).
+    """
+
+    def __init__(
+        self, client: BrokerConnection, link: Link, topic: str, producer_id: int, request_id: int
+    ) -> None:
+        self.topic = topic
+        self.producer_id = producer_id
+        self.name = ""
+        self.last_sequence_id = -1
+        self.schema_version = b""
+        self.topic_epoch: int | None = None
+        self.is_ready = False
+        self.is_closed = False
+        self.ends_when_closed = False
+        self._client = client
+        self._link = link
+        self._request_id = request_id
+        self._next_sequence_id = 0
+        self._answers: deque[pb.CommandSendReceipt | pb.CommandSendError] = deque()
+
+    def add(self, answer: pb.CommandSendReceipt | pb.CommandSendError) -> None:
+        """Add an answer to a SEND."""
+        self._answers.append(answer)
+
+    def wait_success(self, timeout_s: float | None = None) -> None:
+        """Wait for the next PRODUCER_SUCCESS. A producer that waits for access gets a second."""
+        body: pb.CommandProducerSuccess = self._client.wait_response(self._request_id, timeout_s)
+        self.name = body.producer_name
+        self.last_sequence_id = body.last_sequence_id
+        self.schema_version = body.schema_version
+        self.topic_epoch = body.topic_epoch if body.HasField("topic_epoch") else None
+        self.is_ready = body.producer_ready
+        self._next_sequence_id = body.last_sequence_id + 1
+
+    def post(
+        self,
+        *headers_and_payload: Buffer,
+        sequence_id: int | None = None,
+        num_messages: int = 1,
+        highest_sequence_id: int | None = None,
+        is_chunk: bool = False,
+        marker: bool = False,
+    ) -> int:
+        """Queue a SEND with any bytes, in one or several pieces.
+
+        Returns its sequence id, by default the next one.
+
+        Small frames are written together: when there are 64 KiB, or at the next wait.
+        """
+        if sequence_id is None:
+            sequence_id = self._next_sequence_id
+        self._next_sequence_id = sequence_id + max(num_messages, 1)
+        header = commands.send_header(
+            self.producer_id,
+            sequence_id,
+            sum(map(len, headers_and_payload)),
+            num_messages=num_messages,
+            highest_sequence_id=highest_sequence_id,
+            is_chunk=is_chunk,
+            marker=marker,
+        )
+        self._link.write(header, *headers_and_payload)
+        return sequence_id
+
+    def arrived(self) -> list[Receipt]:
+        """The receipts that have arrived and were not taken yet; does not wait.
+
+        Raises SendRefusedError at a SEND_ERROR, after all receipts before it.
+        """
+        found: list[Receipt] = []
+        while self._answers:
+            if isinstance(self._answers[0], pb.CommandSendError):
+                if found:
+                    break
+                raise SendRefusedError(self._answers.popleft())  # type: ignore[arg-type]
+            found.append(_receipt(self._answers.popleft()))  # type: ignore[arg-type]
+        return found
+
+    def receipts(self, count: int, timeout_s: float | None = None) -> list[Receipt]:
+        """The next `count` receipts, in the order of arrival.
+
+        Raises SendRefusedError if a SEND_ERROR is among them. The receipts before it are lost; the
+        next call returns those after it.
+        """
+        found: list[Receipt] = []
+
+        def take() -> bool | None:
+            while self._answers and len(found) < count:
+                answer = self._answers.popleft()
+                if isinstance(answer, pb.CommandSendError):
+                    raise SendRefusedError(answer)
+                found.append(_receipt(answer))
+            if self.is_closed and self.ends_when_closed and len(found) < count:
+                raise ConnectionLostError("receipts: the broker closed the producer")
+            return True if len(found) >= count else None
+
+        self._link.wait(take, f"{count} receipts", timeout_s)
+        return found
+
+    def send_raw(self, headers_and_payload: Buffer, **options: Any) -> Receipt:
+        """Send any bytes and wait for the receipt; `options` as in post."""
+        self.post(headers_and_payload, **options)
+        return self.receipts(1)[0]
+
+    def close(self) -> None:
+        """Send CLOSE_PRODUCER and wait for the answer."""
+        self._client.request(
+            lambda request_id: commands.close_producer(self.producer_id, request_id)
+        )
+        self.is_closed = True
+
+
+class RawConsumer:
+    """A consumer of a connection. It gets only as many messages as `flow` permits.
+
+    Attributes: topic, subscription, consumer_id, is_closed (closed by the broker or by `close`).
+    """
+
+    def __init__(
+        self,
+        client: BrokerConnection,
+        link: Link,
+        topic: str,
+        subscription: str,
+        consumer_id: int,
+        build: Callable[[int], bytes],
+    ) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self.consumer_id = consumer_id
+        self.is_closed = False
+        self._client = client
+        self._link = link
+        self._build = build
+        self._messages: deque[RawMessage] = deque()
+
+    def add(self, message: RawMessage) -> None:
+        """Add a message."""
+        self._messages.append(message)
+
+    def resubscribe(self, timeout_s: float | None = None) -> None:
+        """Send SUBSCRIBE (again), for example after the broker closed the consumer."""
+        self._client.request(self._build, timeout_s)
+        self.is_closed = False
+
+    def flow(self, permits: int) -> None:
+        """Permit `permits` more messages."""
+        self._client.write(commands.flow(self.consumer_id, permits))
+
+    def receive(self, timeout_s: float | None = None) -> RawMessage:
+        """The next MESSAGE frame. Raises WaitTimeoutError."""
+        return self.receive_many(1, timeout_s)[0]
+
+    def receive_many(self, count: int, timeout_s: float | None = None) -> list[RawMessage]:
+        """The next `count` MESSAGE frames. After a timeout, those received stay queued."""
+
+        def take() -> list[RawMessage] | None:
+            if len(self._messages) < count:
+                return None
+            return [self._messages.popleft() for _ in range(count)]
+
+        return self._link.wait(take, f"{count} messages", timeout_s)
+
+    def arrived(self) -> list[RawMessage]:
+        """The MESSAGE frames that have arrived and were not taken yet; does not wait."""
+        messages = list(self._messages)
+        self._messages.clear()
+        return messages
+
+    def drain(self, timeout_s: float | None = None) -> list[RawMessage]:
+        """Every MESSAGE frame that the broker sent before it answered a PING.
+
+        This shows that no more messages are on the way, without waiting for a time. Raises
+        WaitTimeoutError.
+        """
+        self._client.ping(timeout_s)
+        return self.arrived()
+
+    def ack(
+        self,
+        *message_ids: MessageId,
+        cumulative: bool = False,
+        wait: bool = True,
+        validation_error: pb.CommandAck.ValidationError | None = None,
+    ) -> None:
+        """Acknowledge. With `wait`, wait for ACK_RESPONSE: the acknowledgement is durable then.
+
+        Raises RequestRefusedError.
+        """
+        kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
+
+        def build(request_id: int | None) -> bytes:
+            return commands.ack(
+                self.consumer_id,
+                message_ids,
+                kind,
+                request_id=request_id,
+                validation_error=validation_error,
+            )
+
+        if wait:
+            self._client.request(build)
+        else:
+            self._client.write(build(None))
+
+    def redeliver(self, *message_ids: MessageId) -> None:
+        """Ask for these messages again, or for all that are not acknowledged."""
+        self._client.write(
+            commands.redeliver_unacknowledged_messages(self.consumer_id, message_ids)
+        )
+
+    def seek(
+        self, *, message_id: MessageId | None = None, publish_time_ms: int | None = None
+    ) -> None:
+        """Send SEEK and wait for SUCCESS. Messages received before are dropped.
+
+        The broker closes the consumer during a seek: call resubscribe() before reading on.
+        """
+        self._client.request(
+            lambda request_id: commands.seek(
+                self.consumer_id,
+                request_id,
+                message_id=message_id,
+                publish_time_ms=publish_time_ms,
+            )
+        )
+        self._messages.clear()
+
+    def get_last_message_id(self) -> tuple[MessageId, MessageId | None]:
+        """The topic's last id, and the mark-delete position (None if the broker sends none)."""
+        body: pb.CommandGetLastMessageIdResponse = self._client.request(
+            lambda request_id: commands.get_last_message_id(self.consumer_id, request_id)
+        )
+        position = None
+        if body.HasField("consumer_mark_delete_position"):
+            position = MessageId.from_data(body.consumer_mark_delete_position)
+        return MessageId.from_data(body.last_message_id), position
+
+    def unsubscribe(self) -> None:
+        """Send UNSUBSCRIBE and wait for the answer."""
+        self._client.request(lambda request_id: commands.unsubscribe(self.consumer_id, request_id))
+
+    def close(self) -> None:
+        """Send CLOSE_CONSUMER and wait for the answer."""
+        self._client.request(
+            lambda request_id: commands.close_consumer(self.consumer_id, request_id)
+        )
+        self.is_closed = True
+
+
+def _receipt(body: pb.CommandSendReceipt) -> Receipt:
+    message_id = body.message_id
+    return Receipt(
+        body.sequence_id,
+        to_signed(message_id.ledgerId),
+        to_signed(message_id.entryId),
+        to_signed(body.highest_sequence_id),
+    )

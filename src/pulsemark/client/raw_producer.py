@@ -45,8 +45,7 @@ from ..metadata import has_prefix
 from ..metadata.source_stamp import SourceStamp
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import FRAME_PADDING_BYTES, Buffer, TopicName
-from .channels import ProducerChannel, Receipt
-from .connection import BrokerConnection
+from .connection import BrokerConnection, ProducerChannel, Receipt
 from .errors import (
     ClientError,
     ConnectionLostError,

@@ -28,7 +28,7 @@ from ..metadata import (
 from ..metadata.source_stamp import STORED_PROPERTY
 from ..proto import pulsar_api_pb2 as pb
 from ..wire import EARLIEST, MessageId, TopicName
-from .channels import RawMessage
+from .connection import RawMessage
 from .errors import ConnectionLostError, WaitTimeoutError
 from .service import Service
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -97,12 +96,7 @@ class Service:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _connected(self, places: list[str], through: str | None = None) -> BrokerConnection:

@@ -19,7 +19,6 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from ..broker import BrokerConfig
@@ -163,12 +162,7 @@ class Supervisor:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _start(self) -> None:

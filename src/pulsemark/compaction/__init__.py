@@ -8,12 +8,14 @@ from ..ledger.errors import CompactionFailedError, CompactionRunningError
 from .compacted_log import CompactedLog
 from .compaction import CompactionReport, compact, estimate
 from .current_view import claim_kept, compacted_log
+from .keys import Limits
 
 __all__ = [
     "CompactedLog",
     "CompactionFailedError",
     "CompactionReport",
     "CompactionRunningError",
+    "Limits",
     "claim_kept",
     "compact",
     "compacted_log",

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from ..ledger.entry import Entry
+from ..ledger.epochs import EpochHistory
 from ..ledger.errors import CorruptEntryError
 from ..ledger.position import EARLIEST, Position
 from ..ledger.topic_log import TopicLog
 from .view import CompactedView, Key
 from .view_format import ViewRow
+
+if TYPE_CHECKING:
+    from .finder import CompactedFinder
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,6 +83,20 @@ class CompactedLog:
             before, view = view, self._current()
             if view is before:
                 return answer
+
+    def epoch_history(self) -> EpochHistory:
+        """As `TopicLog.epoch_history`: the epochs of what is left of the log."""
+        return self.log.epoch_history()
+
+    def give_way(self) -> None:
+        """As `TopicLog.give_way`."""
+        self.log.give_way()
+
+    def finder(self, check: Callable[[], None] = lambda: None) -> CompactedFinder:
+        """Searches this form (see `finder_of`)."""
+        from .finder import CompactedFinder
+
+        return CompactedFinder(self, check=check)
 
     # What the log has
 

@@ -49,12 +49,13 @@ from .current_view import (
     switch_view,
     view_name,
 )
-from .keys import FLAG_OR_NULL, LatestPerKey, PassCounts, is_batch, is_record_set, with_holes
+from .keys import LatestPerKey, Limits, is_batch, is_record_set, with_holes
 from .view import CompactedView, CountingWriter, Key, ViewWriter
 
 MAX_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
 """Batches that are larger, decompressed, are kept whole. Far above what clients send."""
 
+DEFAULT_LIMITS = Limits(MAX_UNCOMPRESSED_BYTES)
 READ_ENTRIES = 1000
 _READ_BYTES = 1 << 20
 
@@ -70,6 +71,8 @@ class CompactionReport:
     """The last entry that the view covers; None: the topic never had any."""
     generation: int = 0
     """The generation of the view that counts now; 0: there is none."""
+    first_index: int = 0
+    """Nothing before this index is in the view: it was deleted, or is too old."""
     entries_kept: int = 0
     """Entries of the view that counts now. The fields below are about this compaction only."""
     entries_rewritten: int = 0
@@ -100,9 +103,8 @@ def compact(
     ledger: ManagedLedger,
     *,
     until: Position | None = None,
-    max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
-    tombstone_stage: int = FLAG_OR_NULL,
-    tombstone_property: str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    again: bool = False,
     check: Callable[[], None] = lambda: None,
     spent: Callable[[int], None] = lambda size_bytes: None,
 ) -> CompactionReport:
@@ -111,11 +113,8 @@ def compact(
     Args:
         ledger: the topic.
         until: the last entry to take in; None: the last. It cannot be before the old horizon.
-        max_uncompressed_bytes: batches that are larger, decompressed, are kept whole.
-        tombstone_stage: what deletes a key in Kafka's magic 2 (KIP-87): 1, the flag or a null
-            value; 2, the flag alone.
-        tombstone_property: a message of Pulsar's deletes its key if this property's last value is
-            "true".
+        limits: what is kept.
+        again: make a new view also if the log has nothing new for it, by new ``limits``.
         check: called between reads; an error from it ends the compaction, and the old view stays.
         spent: called with the bytes read or written since, before the next ``check``.
 
@@ -130,29 +129,23 @@ def compact(
         old = current_view(ledger)
         remove_other_views(store_of(ledger), ledger.topic_id, newest_generation(ledger))
         horizon = _horizon(ledger, until)
-        if horizon is None or (old is not None and horizon <= old.horizon):
+        if old is not None and (horizon is None or horizon <= old.horizon):
+            horizon = old.horizon if again else None
+        if horizon is None:
             return _unchanged(ledger.name, old)
-        limits = max_uncompressed_bytes, tombstone_stage, tombstone_property
         lost = is_view_lost(ledger)
         return _Compaction(ledger, old, horizon, limits, check, spent, lost).run(ledger)
 
 
 def estimate(
-    log: TopicLog,
-    view: CompactedView | None,
-    *,
-    max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
-    tombstone_stage: int = FLAG_OR_NULL,
-    tombstone_property: str | None = None,
+    log: TopicLog, view: CompactedView | None, limits: Limits = DEFAULT_LIMITS
 ) -> CompactionReport:
     """What `compact` would report; nothing is written. It needs no store, and reads as much.
 
     Args:
         log: the topic, also of a folder that another process uses.
         view: its current view; None: it has none.
-        max_uncompressed_bytes: as for `compact`.
-        tombstone_stage: as for `compact`.
-        tombstone_property: as for `compact`.
+        limits: as for `compact`.
 
     Raises:
         CompactionFailedError: entries were removed before they were read a second time.
@@ -161,7 +154,6 @@ def estimate(
     horizon = _horizon(log, None)
     if horizon is None or (view is not None and horizon <= view.horizon):
         return _unchanged(log.name, view)
-    limits = max_uncompressed_bytes, tombstone_stage, tombstone_property
     run = _Compaction(log, view, horizon, limits, lambda: None, lambda _: None, view_lost=False)
     return run.estimate()
 
@@ -196,7 +188,7 @@ class _Compaction:
         log: TopicLog,
         old: CompactedView | None,
         horizon: Position,
-        limits: tuple[int, int, str | None],
+        limits: Limits,
         check: Callable[[], None],
         spent: Callable[[int], None],
         view_lost: bool,
@@ -222,7 +214,7 @@ class _Compaction:
         keys = latest.key_count
         writer = CountingWriter()
         self._copy(latest, writer)
-        return self._report(latest.counts, keys, writer, 0, time.perf_counter() - started)
+        return self._report(latest, keys, writer, 0, time.perf_counter() - started)
 
     def run(self, ledger: ManagedLedger) -> CompactionReport:
         """Make the view and make it current."""
@@ -247,21 +239,23 @@ class _Compaction:
                     store.delete_view(log.name)
             raise
         remove_other_views(store, ledger.topic_id, generation)
-        return self._report(latest.counts, keys, writer, generation, time.perf_counter() - started)
+        return self._report(latest, keys, writer, generation, time.perf_counter() - started)
 
     def _report(
         self,
-        counts: PassCounts,
+        latest: LatestPerKey,
         keys: int,
         writer: ViewWriter | CountingWriter,
         generation: int,
         duration_s: float,
     ) -> CompactionReport:
+        counts = latest.counts
         return CompactionReport(
             self._log.name,
             changed=True,
             horizon=self._horizon,
             generation=generation,
+            first_index=latest.first_index,
             entries_kept=writer.entry_count,
             entries_rewritten=self._rewritten,
             keys=keys,
@@ -280,7 +274,7 @@ class _Compaction:
 
     def _latest(self) -> LatestPerKey:
         """The first pass."""
-        latest = LatestPerKey(*self._limits)
+        latest = LatestPerKey(self._limits)
         position = EARLIEST
         while position <= self._horizon:
             self._check()
@@ -326,13 +320,13 @@ class _Compaction:
     def _with_holes(self, entry: Entry, places: list[int]) -> bytes | None:
         """A batch with holes for the members not in ``places``; None: it stays as it is."""
         if is_record_set(peek(entry.prefix)):
-            body = with_holes(entry, places, self._limits[0])
+            body = with_holes(entry, places, self._limits.max_uncompressed_bytes)
             self._rewritten += body is not None
             return body
         metadata = read_message_metadata(entry.body)
         if not is_batch(metadata):
             return None
-        batch = open_batch(metadata, entry.body, self._limits[0])
+        batch = open_batch(metadata, entry.body, self._limits.max_uncompressed_bytes)
         kept = set(places)
         if all(member.hole or place in kept for place, member in enumerate(batch.members)):
             return None
@@ -356,8 +350,11 @@ class _Compaction:
         return segment.row(position.entry_id - segment.first_entry_id).time_ms
 
     def _finish(self, writer: ViewWriter) -> ViewSummary:
-        next_index = self._log.index_before(self._horizon.following)
-        return writer.finish(self._horizon, next_index, self._time_max_ms(self._horizon))
+        old, horizon = self._old, self._horizon
+        if old is not None and horizon == old.horizon:
+            return writer.finish(horizon, old.summary.next_index, old.summary.time_max_ms)
+        next_index = self._log.index_before(horizon.following)
+        return writer.finish(horizon, next_index, self._time_max_ms(horizon))
 
 
 class _Window:

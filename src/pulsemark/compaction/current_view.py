@@ -9,11 +9,13 @@ so a new topic of the same name never gets the old views.
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ..ledger.errors import (
@@ -25,6 +27,7 @@ from ..ledger.errors import (
 from ..ledger.local.folder_reader import FolderReader
 from ..ledger.position import EARLIEST, Position
 from ..ledger.store import (
+    CLEANER_PROPERTY_KIND,
     VIEW_PROPERTY_KIND,
     VIEW_TOPIC_PREFIX,
     BadViewError,
@@ -39,6 +42,41 @@ from .view import CompactedView
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class CleanerState:
+    """What the catalog has of a topic whose log is cleaned as Kafka's are (see `cleaner`)."""
+
+    first_index: int
+    """Where the topic begins: what was before it was deleted."""
+    runs: tuple[tuple[Position, int], ...] = ()
+    """Horizons of views, oldest first, and when (ms) each was reached."""
+    held: Position | None = None
+    """The first damaged entry of the log: from it on nothing is freed."""
+
+    def pack(self) -> bytes:
+        """As it is stored."""
+        record = {
+            "firstIndex": self.first_index,
+            "runs": [[*position, time_ms] for position, time_ms in self.runs],
+            "held": self.held,
+        }
+        return json.dumps(record).encode()
+
+    @classmethod
+    def unpack(cls, value: bytes) -> CleanerState:
+        """From what is stored. Raises ValueError."""
+        try:
+            record = json.loads(value)
+            held = record["held"]
+            return cls(
+                int(record["firstIndex"]),
+                tuple((Position(ledger, entry), time) for ledger, entry, time in record["runs"]),
+                None if held is None else Position(*held),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a cleaner's state: {value[:100]!r}") from error
+
+
 class CompactionState:
     """This process's state of a topic's compaction."""
 
@@ -51,6 +89,8 @@ class CompactionState:
         """After a cut of the log's tail: the part of ``view`` that counts, and the cut's key."""
         self.view_lost = False
         """Whether there was a view of which no part can be opened."""
+        self.cleaner: CleanerState | None = None
+        """None: the log is not cleaned; the view stands beside it."""
 
 
 def compacted_log(ledger: ManagedLedger) -> CompactedLog:
@@ -136,6 +176,42 @@ def switch_view(ledger: ManagedLedger, view: CompactedView) -> None:
     state.view, state.view_lost = view, False
 
 
+def cleaner_state(ledger: ManagedLedger) -> CleanerState | None:
+    """The state of a cleaned topic; None: its log is not cleaned. The first call blocks."""
+    return _loaded(ledger).cleaner
+
+
+def set_cleaner_state(ledger: ManagedLedger, state: CleanerState) -> None:
+    """Store a topic's state, durably. From then on its log counts as cleaned. Blocks."""
+    loaded = _loaded(ledger)
+    if state != loaded.cleaner:
+        ledger.store.catalog.put(CLEANER_PROPERTY_KIND, str(ledger.topic_id), state.pack())
+        loaded.cleaner = state
+
+
+def _load_cleaner(ledger: ManagedLedger) -> CleanerState | None:
+    value = ledger.store.catalog.get(CLEANER_PROPERTY_KIND, str(ledger.topic_id))
+    if value is None:
+        return None
+    try:
+        return CleanerState.unpack(value)
+    except ValueError as error:
+        _log.error("%s: where it begins is not known: %s", ledger.name, error)
+        return CleanerState(0)
+
+
+def drop_view(ledger: ManagedLedger) -> None:
+    """Give a cleaned topic's view up: from now on the log alone is the topic. Blocks."""
+    state, store = _loaded(ledger), store_of(ledger)
+    with state.lock:
+        if state.running:
+            return
+        for kind in (VIEW_PROPERTY_KIND, CLEANER_PROPERTY_KIND):
+            store.catalog.delete(kind, str(ledger.topic_id))
+        state.view = state.cleaner = None
+    remove_other_views(store, ledger.topic_id, 0)
+
+
 def store_of(ledger: ManagedLedger) -> TopicStore:
     """The store that the topic, and so its views, are in."""
     store = ledger.store
@@ -185,6 +261,7 @@ def _loaded(ledger: ManagedLedger) -> CompactionState:
         with state.lock:
             if not state.loaded:
                 state.view, state.view_lost = _load_view(ledger)
+                state.cleaner = _load_cleaner(ledger)
                 state.loaded = True
     return state
 

@@ -19,7 +19,8 @@ chunks that are not all there       kept as long as the rest may still come: as 
                                     are not older than `INCOMPLETE_CHUNKS_AGE_MS`
 ==================================  =========================================================
 
-A tombstone deletes its key, and is left out itself. A message is a tombstone if
+A tombstone deletes its key, and is left out itself (`Limits` says which ones stay for a while, as
+the latest message of their keys). A message is a tombstone if
 
 - its null_value flag is set, in the message's or in the batch member's header;
 - or it is empty: it has no payload. For a compressed or encrypted message the header's uncompressed
@@ -58,7 +59,7 @@ from hashlib import blake2b
 from heapq import merge
 
 from ..ledger.entry import Entry, EntryKind
-from ..ledger.position import Position
+from ..ledger.position import LATEST, Position
 from ..metadata import (
     BrokerEntryMetadata,
     MessageFormatError,
@@ -89,6 +90,24 @@ def is_batch(metadata: MessageMetadata) -> bool:
     return metadata.HasField("num_messages_in_batch")
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a compaction keeps of a log, beside the rule of the latest message of each key."""
+
+    max_uncompressed_bytes: int
+    """Batches that are larger, decompressed, are kept whole."""
+    tombstone_stage: int = FLAG_OR_NULL
+    """What deletes a key in Kafka's magic 2 (KIP-87): 1, the flag or a null value; 2, the flag."""
+    tombstone_property: str | None = None
+    """A message of Pulsar's deletes its key if this property's last value is "true"."""
+    tombstones_after: Position = LATEST
+    """Tombstones after this entry stay."""
+    first_index: int = 0
+    """Entries that end before this index are left out: they were deleted."""
+    oldest_ms: int = 0
+    """Entries that were appended before this time are left out: they are too old."""
+
+
 @dataclass(slots=True)
 class _Chunks:
     """The chunks of a message that were read so far."""
@@ -114,15 +133,14 @@ class PassCounts:
 class LatestPerKey:
     """Takes entries in order, and decides what is kept of them."""
 
-    def __init__(
-        self,
-        max_uncompressed_bytes: int,
-        tombstone_stage: int = FLAG_OR_NULL,
-        tombstone_property: str | None = None,
-    ) -> None:
-        self._max_bytes = max_uncompressed_bytes
-        self._stage = tombstone_stage
-        self._property = tombstone_property
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._max_bytes = limits.max_uncompressed_bytes
+        self._stage = limits.tombstone_stage
+        self._property = limits.tombstone_property
+        self._keeps_tombstones = False
+        self.first_index = limits.first_index
+        """The index after the last entry that was left out as deleted or too old."""
         self._latest: dict[bytes, int | tuple[int, ...]] = {}
         self._whole = _PositionRuns()
         self._chunks: dict[tuple[str, str], _Chunks] = {}
@@ -140,8 +158,13 @@ class LatestPerKey:
         counts.entries += 1
         counts.bytes_read += len(entry.stored)
         self._now_ms = entry.append_time_ms
+        limits = self._limits
+        if entry.index < limits.first_index or entry.append_time_ms < limits.oldest_ms:
+            self.first_index = max(self.first_index, entry.index + 1)
+            return
         if entry.kind is not EntryKind.DATA:
             return
+        self._keeps_tombstones = entry.position > limits.tombstones_after
         try:
             prefix = peek(entry.prefix)
             if prefix is not None and is_record_set(prefix):
@@ -193,9 +216,10 @@ class LatestPerKey:
             key = blake2b(key, digest_size=_HASH_BYTES).digest()
         if deletes:
             self.counts.tombstones += 1
-            self._latest.pop(key, None)
-        else:
-            self._latest[key] = message
+            if not self._keeps_tombstones:
+                self._latest.pop(key, None)
+                return
+        self._latest[key] = message
 
     def _take_chunk(self, entry: Entry, metadata: MessageMetadata, deletes: bool) -> None:
         """Gather chunks as consumers do: in order, from the first; a repeated one counts once."""

@@ -18,7 +18,8 @@ from itertools import accumulate
 from ..ledger.commit.batch import Commit
 from ..ledger.entry import Entry, EntryKind
 from ..ledger.errors import CorruptEntryError
-from ..ledger.position import EARLIEST, Position
+from ..ledger.position import Position
+from ..ledger.retention import size_bytes, size_cut
 from ..ledger.run import DamagedRecordError, IoCount, Run
 from ..ledger.store import BadViewError, ViewSummary
 from ..ledger.tail_cache import Lru
@@ -114,10 +115,13 @@ class CompactedView:
     @property
     def size_bytes(self) -> int:
         """Bytes of the view's own records on disk."""
-        return sum(
-            segment.row(end - 1).end_offset - segment.row(first).offset
-            for segment, first, end in self._log.stretches(EARLIEST)
-        )
+        return size_bytes(self._log)
+
+    def first_index_within(self, size_bytes: int) -> int:
+        """Index of the first message of the first entry in the last bytes of the view."""
+        for entry in self._entries(size_cut(self._log, size_bytes), 1, 1):
+            return entry.first_index
+        return self.summary.next_index
 
     def before(self, limit: Position, limit_index: int) -> CompactedView:
         """The part of the view that is before a position of the topic's log, and an index."""

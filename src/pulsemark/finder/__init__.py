@@ -2,7 +2,6 @@
 
     Finder       searches a topic's log (see `search`)
     SeekClient   gets the same answers from a seek service over gRPC (see `client`)
-    AsyncSeekClient   does so for asyncio code (see `async_client`)
     SeekServer   is a seek service over any source of topics (see `server`; for a data folder,
                  see `standalone`)
 
@@ -32,15 +31,12 @@ from .errors import (
 from .search import Finder, Found, IndexOutOfRangeError, IndexPlace, IndexRange, SearchMethod
 
 if TYPE_CHECKING:
-    from .async_client import AsyncSeekClient
-    from .client import SeekClient
+    from .client import ClientTls, CursorPlace, SeekClient
     from .message_stamps import MessageNotStoredError, MessageStamp, MessageStamps
     from .messages import ControlAppended, ControlRequest, RemoteEntry
-    from .requests import ClientTls, CursorPlace
     from .server import SeekServer, ServerOptions, ServerTls
 
 __all__ = [
-    "AsyncSeekClient",
     "BindError",
     "BlockingCallError",
     "ClientClosedError",
@@ -74,11 +70,10 @@ __all__ = [
 ]
 
 _LAZY = {
-    "AsyncSeekClient": "async_client",
-    "ClientTls": "requests",
+    "ClientTls": "client",
     "ControlAppended": "messages",
     "ControlRequest": "messages",
-    "CursorPlace": "requests",
+    "CursorPlace": "client",
     "MessageNotStoredError": "message_stamps",
     "MessageStamp": "message_stamps",
     "MessageStamps": "message_stamps",

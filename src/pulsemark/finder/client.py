@@ -1,4 +1,4 @@
-"""A typed client of the seek service, for synchronous code.
+"""A typed client of the seek service.
 
     with SeekClient("127.0.0.1:6680") as seek:
         found = seek.by_time("persistent://public/default/orders", yesterday_ms)
@@ -10,9 +10,12 @@ call itself derive from `SeekCallError`. Several threads may share one client.
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from types import TracebackType
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Self
 
 import grpc
@@ -23,8 +26,8 @@ from ..ledger import EpochHistory, Position
 from ..maintenance.expected import LogEnds
 from ..proto import seek_pb2 as pb
 from ..proto.broker_entry_pb2 import ControlType
-from . import messages, requests, rpc
-from .errors import SeekCallError
+from . import messages, rpc
+from .errors import BlockingCallError, ClientClosedError, InvalidFieldError, SeekCallError
 from .messages import (
     ControlAppended,
     ControlRequest,
@@ -35,11 +38,120 @@ from .messages import (
     history_of,
     request_message,
 )
-from .requests import CursorPlace, SeekStubs
 from .search import Found, IndexPlace, IndexRange, SearchMethod
 
+HIGHEST_PORT = 65_535
 
-class SeekClient(SeekStubs):
+CHANNEL_OPTIONS = (
+    # As in Pulsar's clients, a proxy for web traffic is not used here.
+    ("grpc.enable_http_proxy", 0),
+    # A stream without a deadline must notice if its server is gone.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """How to trust the server, and this client's own certificate if the server asks (PEM files).
+
+    If ``ca`` is None, the machine's own trust store is used. If ``server_name`` is given, it is
+    checked against the server's certificate instead of the target's host.
+    """
+
+    ca: str | os.PathLike[str] | None = None
+    certificate: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
+    server_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key must be given together, but one is missing")
+
+
+@dataclass(frozen=True, slots=True)
+class CursorPlace:
+    """The place of a subscription after a reset.
+
+    ``position`` is the position of the next entry to read. ``batch_index`` is the place of the
+    wanted message in it (0 unless the reset was by index). ``end`` is True if there is no entry
+    left to read now.
+    """
+
+    position: Position
+    batch_index: int
+    end: bool
+
+
+def refuse_on_a_loop(call: str) -> None:
+    """Raise BlockingCallError if this thread runs an asyncio loop, which the call would block."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise BlockingCallError(call)
+
+
+def checked_target(target: str) -> str:
+    """The target, if it is HOST:PORT (an IPv6 host in brackets).
+
+    Raises InvalidFieldError if it is not: without a port gRPC would try port 443.
+    """
+    host, _, port = target.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) <= HIGHEST_PORT
+    is_host = ":" not in host or (host.startswith("[") and host.endswith("]"))
+    if not (is_port and host and is_host):
+        raise InvalidFieldError("target", f"{target!r} is not of the form HOST:PORT")
+    return target
+
+
+def channel_options(tls: ClientTls | None) -> list[tuple[str, str | int]]:
+    """The options of a channel."""
+    options: list[tuple[str, str | int]] = list(CHANNEL_OPTIONS)
+    if tls is not None and tls.server_name is not None:
+        options.append(("grpc.ssl_target_name_override", tls.server_name))
+    return options
+
+
+def channel_credentials(tls: ClientTls) -> grpc.ChannelCredentials:
+    """The certificates of a channel with TLS. Raises OSError for a file that cannot be read."""
+    return grpc.ssl_channel_credentials(
+        root_certificates=Path(tls.ca).read_bytes() if tls.ca else None,
+        private_key=Path(tls.key).read_bytes() if tls.key else None,
+        certificate_chain=Path(tls.certificate).read_bytes() if tls.certificate else None,
+    )
+
+
+def milliseconds(time: int | datetime, field: str) -> int:
+    """A time as unix milliseconds; between two milliseconds it is the later one.
+
+    Raises TypeError for another type, InvalidFieldError for a datetime without a zone.
+    """
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise InvalidFieldError(field, f"{time} has no zone; add one, such as tzinfo=UTC")
+        # Rounded up, because no entry's time is between two milliseconds.
+        return -((_EPOCH - time) // timedelta(milliseconds=1))
+    return whole_number(time, field, "unix milliseconds as an int, or a datetime with a zone")
+
+
+def whole_number(value: object, field: str, wanted: str = "an int") -> int:
+    """The value; raises TypeError if it is not an int, InvalidFieldError beyond 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{field} must be {wanted}, not {type(value).__name__} ({value!r})")
+    if not -(2**63) <= value < 2**63:
+        raise InvalidFieldError(field, f"{value} is beyond 64 bits")
+    return value
+
+
+def raised(error: Any) -> Exception:
+    """The error of a gRPC call that failed, as `rpc.decode` reads it."""
+    return rpc.decode(error.code(), error.details() or "", error.trailing_metadata() or ())
+
+
+class SeekClient:
     """Calls a seek server at ``target`` ("host:port").
 
     Raises InvalidFieldError (a ValueError) for another target, ValueError for a token that a header
@@ -47,14 +159,36 @@ class SeekClient(SeekStubs):
 
     Times are unix milliseconds or a `datetime` with a zone; another type raises TypeError.
 
-    Calls block, so asyncio code uses `AsyncSeekClient`: in a thread that runs an asyncio loop a
-    call raises BlockingCallError. Every call fails
-    after ``timeout_s`` (DeadlineExceededError); only `read_entries` has no time limit unless it is
-    given one. All calls can raise TopicNotFoundError, InvalidFieldError, NotPossibleError,
-    CorruptEntryError and the subclasses of SeekCallError, ClientClosedError after `close`.
+    Calls block, so asyncio code makes them with `asyncio.to_thread`: in a thread that runs an
+    asyncio loop a call raises BlockingCallError. Every call fails after ``timeout_s``
+    (DeadlineExceededError); only `read_entries` has no time limit unless it is given one.
+
+    All calls can raise TopicNotFoundError, InvalidFieldError, NotPossibleError, CorruptEntryError
+    and the subclasses of SeekCallError, ClientClosedError after `close`.
     """
 
-    _grpc = grpc
+    def __init__(
+        self,
+        target: str,
+        *,
+        token: str | None = None,
+        tls: ClientTls | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._is_closed = False
+        self._metadata = (("authorization", rpc.bearer(token)),) if token is not None else ()
+        self._channel = self._open_channel(checked_target(target), tls)
+        self._by_time = self._unary("SeekByTime")
+        self._by_index = self._unary("SeekByIndex")
+        self._range = self._unary("Range")
+        self._reset_cursor = self._unary("ResetCursor")
+        self._append_control = self._unary("AppendControl")
+        self._epochs = self._unary("Epochs")
+        self._audit = self._unary("Audit")
+        self._read_entries = self._channel.unary_stream(
+            rpc.path("ReadEntries"), **rpc.client_codec("ReadEntries")
+        )
 
     def by_time(
         self,
@@ -65,7 +199,11 @@ class SeekClient(SeekStubs):
         timeout_s: float | None = None,
     ) -> Found:
         """The first entry whose time is >= ``time_ms``; `end` is True if there is no such entry."""
-        request = requests.by_time_request(topic, time_ms, method)
+        request = pb.SeekByTimeRequest(
+            topic=topic,
+            time_ms=milliseconds(time_ms, "time_ms"),
+            method=messages.method_number(method),
+        )
         return messages.found_of(self._call(self._by_time, request, timeout_s))
 
     def by_index(
@@ -80,7 +218,9 @@ class SeekClient(SeekStubs):
 
         Raises IndexOutOfRangeError for an index that is not (or no longer) in the topic.
         """
-        request = requests.by_index_request(topic, index, method)
+        request = pb.SeekByIndexRequest(
+            topic=topic, index=whole_number(index, "index"), method=messages.method_number(method)
+        )
         return messages.index_place_of(self._call(self._by_index, request, timeout_s))
 
     def range(
@@ -93,7 +233,12 @@ class SeekClient(SeekStubs):
         timeout_s: float | None = None,
     ) -> IndexRange:
         """The messages with ``from_ms`` <= time < ``to_ms``, as half-open ranges."""
-        request = requests.range_request(topic, from_ms, to_ms, method)
+        request = pb.RangeRequest(
+            topic=topic,
+            from_ms=milliseconds(from_ms, "from_ms"),
+            to_ms=milliseconds(to_ms, "to_ms"),
+            method=messages.method_number(method),
+        )
         return messages.range_of(self._call(self._range, request, timeout_s))
 
     def read_entries(
@@ -114,14 +259,17 @@ class SeekClient(SeekStubs):
         Leaving the loop early ends it on the server too. Raises CorruptEntryError at a damaged
         entry, after all entries before it.
         """
-        requests.refuse_on_a_loop("read_entries")
-        request = requests.read_request(
-            topic,
-            (start, end),
-            max_entries,
-            prefixes_only=prefixes_only,
+        refuse_on_a_loop("read_entries")
+        request = pb.ReadEntriesRequest(
+            topic=topic,
+            max_entries=max_entries or 0,
+            content=pb.CONTENT_PREFIXES if prefixes_only else pb.CONTENT_ENTRIES,
             control_only=control_only,
         )
+        if start is not None:
+            request.start.CopyFrom(rpc.position_message(start))
+        if end is not None:
+            request.end.CopyFrom(rpc.position_message(end))
         assembler = EntryAssembler(prefixes_only=prefixes_only)
         call = self._started(self._read_entries, request, timeout_s)
         try:
@@ -131,7 +279,7 @@ class SeekClient(SeekStubs):
                     if entry is not None:
                         yield entry
         except grpc.RpcError as error:
-            raise requests.raised(error) from error
+            raise raised(error) from error
         finally:
             call.cancel()
         if assembler.incomplete:
@@ -149,10 +297,21 @@ class SeekClient(SeekStubs):
     ) -> CursorPlace:
         """Move a subscription to a time, an index or a position: give exactly one of them.
 
-        Raises SubscriptionNotFoundError, CursorBusyError, IndexOutOfRangeError.
+        Raises SubscriptionNotFoundError, CursorBusyError, IndexOutOfRangeError; ValueError unless
+        exactly one target is given.
         """
-        request = requests.reset_request(topic, subscription, time_ms, index, position)
-        return requests.cursor_place(self._call(self._reset_cursor, request, timeout_s))
+        if sum(target is not None for target in (time_ms, index, position)) != 1:
+            raise ValueError("give exactly one of time_ms, index and position")
+        request = pb.ResetCursorRequest(
+            topic=topic,
+            subscription=subscription,
+            time_ms=None if time_ms is None else milliseconds(time_ms, "time_ms"),
+            index=None if index is None else whole_number(index, "index"),
+        )
+        if position is not None:
+            request.position.CopyFrom(rpc.position_message(position))
+        answer = self._call(self._reset_cursor, request, timeout_s)
+        return CursorPlace(rpc.position_of(answer.position), answer.batch_index, answer.end)
 
     def append_control(
         self,
@@ -201,7 +360,12 @@ class SeekClient(SeekStubs):
 
         ``by`` are some of the tags that it counts by. Raises NotPossibleError if it keeps no audit.
         """
-        request = requests.audit_request(topic, by, from_ms, to_ms)
+        request = pb.AuditRequest(
+            topic=topic,
+            by=by,
+            from_ms=None if from_ms is None else milliseconds(from_ms, "from_ms"),
+            to_ms=None if to_ms is None else milliseconds(to_ms, "to_ms"),
+        )
         answer = self._call(self._audit, request, timeout_s)
         return messages.report_of(topic, answer)
 
@@ -220,20 +384,35 @@ class SeekClient(SeekStubs):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _call(
         self, call: grpc.UnaryUnaryMultiCallable, request: Any, timeout_s: float | None
     ) -> Any:
-        requests.refuse_on_a_loop("a call")
+        refuse_on_a_loop("a call")
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             return self._started(call, request, limit_s)
         except grpc.RpcError as error:
-            raise requests.raised(error) from error
+            raise raised(error) from error
+
+    def _open_channel(self, target: str, tls: ClientTls | None) -> Any:
+        options = channel_options(tls)
+        if tls is None:
+            return grpc.insecure_channel(target, options)
+        return grpc.secure_channel(target, channel_credentials(tls), options)
+
+    def _started(self, call: Any, request: Any, timeout_s: float | None) -> Any:
+        """Start a call. Raises ClientClosedError."""
+        if self._is_closed:
+            raise ClientClosedError
+        try:
+            return call(request, timeout=timeout_s, metadata=self._metadata)
+        except ValueError as error:  # grpc's, if another thread has closed the client meanwhile
+            if self._is_closed:
+                raise ClientClosedError from error
+            raise
+
+    def _unary(self, method: str) -> Any:
+        return self._channel.unary_unary(rpc.path(method), **rpc.client_codec(method))

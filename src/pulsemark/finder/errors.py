@@ -26,7 +26,7 @@ class BlockingCallError(RuntimeError):
     def __init__(self, call: str) -> None:
         super().__init__(
             f"SeekClient: {call} would block the asyncio loop that runs in this thread; use "
-            "AsyncSeekClient there, or asyncio.to_thread"
+            "asyncio.to_thread"
         )
 
 

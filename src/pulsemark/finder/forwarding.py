@@ -26,8 +26,8 @@ from typing import Any, Protocol
 import grpc
 
 from . import rpc
+from .client import CHANNEL_OPTIONS
 from .errors import InvalidFieldError, NotPossibleError, ServerUnavailableError
-from .requests import CHANNEL_OPTIONS
 
 HOPS_HEADER = "pulsemark-hops"
 AUTHORITATIVE_HEADER = "pulsemark-authoritative"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from operator import index as as_int
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ..ledger import IoCount, LogSnapshot, Position, RecordHead, Run, TopicLog
 from ..ledger.run import SAMPLE_STRIDE_ROWS, PrefixSample
@@ -99,6 +99,35 @@ class IndexOutOfRangeError(LookupError):
 
 def _never_stop() -> None:
     """The check of a caller that never stops a search."""
+
+
+class AnyFinder(Protocol):
+    """Searches a log, or its compacted form: then what is gone stands for the next entry left."""
+
+    def by_time(self, time_ms: int, *, method: SearchMethod = ...) -> Found:
+        """The first entry whose time is >= ``time_ms``; the end if there is none."""
+
+    def by_index(self, index: int, *, method: SearchMethod = ...) -> IndexPlace:
+        """The entry that holds the message with ``index``. Raises IndexOutOfRangeError."""
+
+    def range(self, from_ms: int, to_ms: int, *, method: SearchMethod = ...) -> IndexRange:
+        """The messages between two times."""
+
+
+class SearchedForm(Protocol):
+    """What is read as a topic's log, and is searched in its own way: a compacted form."""
+
+    def finder(self, check: Callable[[], None] = ...) -> AnyFinder:
+        """Its search."""
+
+
+def finder_of(
+    log: TopicLog | SearchedForm, *, check: Callable[[], None] = _never_stop
+) -> AnyFinder:
+    """Searches a topic's log, or what is read as that."""
+    if isinstance(log, TopicLog):
+        return Finder(log, check=check)
+    return log.finder(check)
 
 
 class Finder:

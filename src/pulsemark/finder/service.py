@@ -32,8 +32,8 @@ from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
 from .forwarding import ForwardedError, Forwarding
 from .messages import AppendControl, appended_message, control_request, history_message
-from .search import Finder
-from .stream import ReadPlan, StreamSlots, entry_responses
+from .search import AnyFinder, finder_of
+from .stream import ReadForm, ReadPlan, StreamSlots, entry_responses
 
 if TYPE_CHECKING:
     from ..audit.report import Report
@@ -64,8 +64,8 @@ InvalidFieldError, or NotPossibleError if no audit is kept."""
 class TopicSource(Protocol):
     """Where the service finds topics. Called on worker threads, several at a time; may block."""
 
-    def log(self, topic: str) -> TopicLog:
-        """The topic's log, by its full name.
+    def log(self, topic: str) -> TopicLog | ReadForm:
+        """The topic's log, by its full name; the compacted form, if that is its log.
 
         Raises TopicNotFoundError, or NotPossibleError if the topic does not store entries.
         """
@@ -261,8 +261,9 @@ class SeekServicer:
         except ValueError as error:
             raise InvalidFieldError("topic", str(error)) from error
 
-    async def _search(self, topic: str, ask: Callable[[Finder], Answer]) -> Answer:
-        return await self._run(lambda check: ask(Finder(self._source.log(topic), check=check)))
+    async def _search(self, topic: str, ask: Callable[[AnyFinder], Answer]) -> Answer:
+        log = self._source.log
+        return await self._run(lambda check: ask(finder_of(log(topic), check=check)))
 
     async def _run(self, work: Callable[[Callable[[], None]], Answer]) -> Answer:
         """Do blocking work on a thread. If the call ends early, `check` raises on the thread."""
@@ -299,7 +300,7 @@ class SeekServicer:
         raise InvalidFieldError("target", "one of time_ms, index, position must be set")
 
 
-def _existing(log: TopicLog, wanted: Position) -> tuple[Position, bool]:
+def _existing(log: TopicLog | ReadForm, wanted: Position) -> tuple[Position, bool]:
     """The first existing entry at or after a position, or the end and True."""
     place = log.next_position(Position(wanted.ledger_id, wanted.entry_id - 1))
     return place, place == log.end_position

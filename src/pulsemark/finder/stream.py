@@ -30,22 +30,24 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
+from functools import partial
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from ..ledger import CorruptEntryError, Entry, EntryKind, IoCount, Position, RecordHead, TopicLog
+from ..ledger.epochs import EpochHistory
 from ..ledger.run import DamagedRecordError
 from ..proto import seek_pb2 as pb
 from .errors import ServerFullError, StreamStalledError
 from .messages import int64, tag_messages
 from .rpc import position_message
-from .search import own_time_ms
+from .search import SearchedForm, own_time_ms
 
 PIECE_BYTES = 1 << 20
 READ_BYTES = 1 << 20
 READ_ENTRIES = 256
 _SLICE_ITEMS = 16
 """The number of entries after which a reader pauses for other work (see `TopicLog.give_way`)."""
+_EMPTY = memoryview(b"")
 YIELD_AFTER_S = 1.0
 MAX_LINGERING = 32
 MAX_STREAMS_PER_CONNECTION = 16
@@ -74,17 +76,44 @@ class _Item:
     time_ms: int
 
 
-def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesResponse]:
+class ReadForm(SearchedForm, Protocol):
+    """The compacted form of a log, as it is read from position to position."""
+
+    @property
+    def last_position(self) -> Position | None:
+        """The last entry."""
+
+    @property
+    def end_position(self) -> Position:
+        """One past the last entry."""
+
+    def next_position(self, position: Position) -> Position:
+        """The entry after a position; the end if there is none."""
+
+    def read(self, start: Position, *, max_entries: int = ..., max_bytes: int = ...) -> list[Entry]:
+        """Entries from the first one at or after ``start``."""
+
+    def epoch_history(self) -> EpochHistory:
+        """As `TopicLog.epoch_history`."""
+
+    def give_way(self) -> None:
+        """Pause for more urgent work."""
+
+
+def entry_responses(log: TopicLog | ReadForm, plan: ReadPlan) -> Iterator[pb.ReadEntriesResponse]:
     """The messages of one ReadEntries answer; the last one says where a further call continues.
 
     Raises CorruptEntryError if an entry is damaged.
     """
-    read = _read_heads if plan.prefixes_only else _read_entries
+    if isinstance(log, TopicLog) and plan.prefixes_only:
+        read: Callable[[Position, int], list[_Item]] = partial(_read_heads, log)
+    else:
+        read = partial(_read_entries, log, has_bodies=not plan.prefixes_only)
     place = plan.start
     left = plan.max_entries
     while left is None or left > 0:
         limit = READ_ENTRIES if left is None or plan.control_only else min(left, READ_ENTRIES)
-        items = read(log, place, limit)
+        items = read(place, limit)
         wanted = [i for i in items if plan.end is None or i.head.position < plan.end]
         sent = wanted
         if plan.control_only:
@@ -105,15 +134,17 @@ def entry_responses(log: TopicLog, plan: ReadPlan) -> Iterator[pb.ReadEntriesRes
     )
 
 
-def _read_entries(log: TopicLog, start: Position, limit: int) -> list[_Item]:
+def _read_entries(
+    log: TopicLog | ReadForm, start: Position, limit: int, *, has_bodies: bool
+) -> list[_Item]:
     entries = log.read(start, max_entries=limit, max_bytes=READ_BYTES)
     return [
-        _Item(entry, entry.body, len(entry.body), entry.time_ms)
+        _Item(entry, entry.body if has_bodies else _EMPTY, len(entry.body), entry.time_ms)
         for entry in _with_pauses(log, entries)
     ]
 
 
-def _with_pauses(log: TopicLog, each: Iterable[Item]) -> Iterator[Item]:
+def _with_pauses(log: TopicLog | ReadForm, each: Iterable[Item]) -> Iterator[Item]:
     """The same items, with regular pauses for more urgent work."""
     for number, item in enumerate(each):
         if number % _SLICE_ITEMS == 0:
@@ -308,12 +339,7 @@ class _Slot:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._slots.close(self)
 
 

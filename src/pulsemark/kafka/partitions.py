@@ -29,7 +29,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..finder import Finder, IndexOutOfRangeError
+from ..finder import IndexOutOfRangeError
+from ..finder.search import AnyFinder, finder_of
 from ..ledger import Commit, CorruptEntryError, Entry, EntryKind, ManagedLedger, Position
 from ..ledger.epochs import epoch_runs
 from ..ledger.topic_log import entries_of
@@ -77,8 +78,8 @@ class KafkaPartition:
     @property
     def first_offset(self) -> int:
         """The log's start, which may be inside an entry (`TopicsPort.delete_before`)."""
-        ledger = self.ledger
-        return min(max(ledger.first_index, self._topics.start(self.opened)), ledger.next_index)
+        opened = self.opened
+        return min(max(opened.first_index, self._topics.start(opened)), self.ledger.next_index)
 
     @property
     def end_offset(self) -> int:
@@ -126,8 +127,9 @@ class KafkaPartition:
         """Entries from the one that has `offset` on; [] at the end.
 
         At least one, whatever `max_bytes` says. Entries without an offset of their own are left
-        out. A damaged entry at the front is left out too, and consumers go on after it, as over a
-        hole. Raises KafkaError (OFFSET_OUT_OF_RANGE), LedgerError, OSError.
+        out. If compaction has removed the entry, they begin with the next one that is left. A
+        damaged entry at the front is left out too, and consumers go on after it, as over a hole.
+        Raises KafkaError (OFFSET_OUT_OF_RANGE), LedgerError, OSError.
         """
         if not self.first_offset <= offset <= self.end_offset:
             raise KafkaError(
@@ -150,24 +152,30 @@ class KafkaPartition:
         self._remember(last.index + 1, at)
         return entries
 
+    @property
+    def finder(self) -> AnyFinder:
+        """Finds the partition's entries; where compaction has removed one, the next one."""
+        return finder_of(self.opened.read_log)
+
     def position_of(self, offset: int) -> Position:
         """The entry that has an offset, or the end of the log. Raises KafkaError, OSError."""
         return self.ledger.end_position if offset == self.end_offset else self.find(offset)
 
     def find(self, offset: int) -> Position:
-        """The entry that has an offset. Raises KafkaError, OSError."""
-        first = self.ledger.first_position
-        if first is not None and offset == self.first_offset:
+        """The entry that has an offset, or the next one. Raises KafkaError, OSError."""
+        first = self.opened.read_log.first_position
+        if first is not None and offset == self.opened.first_index:
             return first
         try:
-            return Finder(self.ledger).by_index(offset).position
+            return self.finder.by_index(offset).position
         except IndexOutOfRangeError as error:  # it was removed meanwhile
             raise KafkaError(Code.OFFSET_OUT_OF_RANGE, str(error)) from error
 
     def _read_at(self, at: Position, max_bytes: int) -> list[Entry]:
+        log_ = self.opened.read_log
         while True:
             try:
-                return self.ledger.read(at, max_entries=READ_ENTRIES, max_bytes=max_bytes)
+                return log_.read(at, max_entries=READ_ENTRIES, max_bytes=max_bytes)
             except CorruptEntryError as damage:
                 if self._damaged != damage.position:
                     self._damaged = damage.position

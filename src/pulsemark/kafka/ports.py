@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..ledger import ManagedLedger, Position
+from ..finder.search import AnyFinder
+from ..ledger import Entry, ManagedLedger, Position
 from .records import Work
 from .sasl import Claim
 
@@ -27,6 +28,30 @@ class Counters(Protocol):
     kafka_sets: dict[tuple[str, int, bool], int]
 
 
+class CompactedForm(Protocol):
+    """A log of which compaction has removed entries: their positions and offsets are holes."""
+
+    @property
+    def first_position(self) -> Position | None:
+        """The first entry that is left."""
+        ...
+
+    @property
+    def end_position(self) -> Position:
+        """One past the last entry."""
+        ...
+
+    def read(
+        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
+    ) -> list[Entry]:
+        """Entries from the first one at or after ``start``."""
+        ...
+
+    def finder(self, check: Callable[[], None] = ...) -> AnyFinder:
+        """Searches this form."""
+        ...
+
+
 class OpenTopic(Protocol):
     """A partition's topic, open in the broker."""
 
@@ -38,6 +63,16 @@ class OpenTopic(Protocol):
     @property
     def ledger(self) -> ManagedLedger:
         """Where its entries are."""
+        ...
+
+    @property
+    def read_log(self) -> ManagedLedger | CompactedForm:
+        """What is read: the ledger, or its compacted form, if that is the topic's log."""
+        ...
+
+    @property
+    def first_index(self) -> int:
+        """The offset at which the topic begins."""
         ...
 
     @property

@@ -103,8 +103,6 @@ APIS = {
         _api(22, 1, producer, "InitProducerId", limit_bytes=4 * KIB),
         _api(23, 3, consumer, "OffsetForLeaderEpoch"),
         _api(29, 1, admin, "DescribeAcls"),
-        _api(30, 1, admin, "CreateAcls"),
-        _api(31, 1, admin, "DeleteAcls"),
         _api(32, 3, admin, "DescribeConfigs"),
         _api(33, 1, admin, "AlterConfigs"),
         _api(34, 2, admin, "AlterReplicaLogDirs"),
@@ -117,9 +115,7 @@ APIS = {
         _api(45, 0, admin, "AlterPartitionReassignments"),
         _api(46, 0, admin, "ListPartitionReassignments"),
         _api(47, 0, consumer, "OffsetDelete"),
-        _api(50, 0, admin, "DescribeUserScramCredentials"),
         _api(60, 1, admin, "DescribeCluster"),
-        _api(66, 1, admin, "ListTransactions"),
     )
 }
 """By key. The order is that of ApiVersions' answer."""

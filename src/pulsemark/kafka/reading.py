@@ -44,8 +44,10 @@ from .records import (
     UnconvertibleEntryError,
     Work,
     batch_as_stored,
+    codec_of,
     control_batch,
     empty_batch,
+    ends_before,
     fetch,
     magic_of,
     pulsar_set,
@@ -261,8 +263,13 @@ class PartitionsReader:
             if self.is_cut or not partition.opened.is_open:
                 return
             rest = max(limit_bytes - read.size_bytes, 0)
+            end = partition.end_offset
             entries = yield from self._when_read(partition.read, offset, min(rest, PIECE_BYTES))
             if not entries:
+                # Compaction has removed all that there was up to the end: so consumers reach it.
+                batch = self._shown.hole(offset, end - offset)
+                read.parts.append(batch)
+                read.size_bytes += len(batch)
                 break
             has_room = yield from self._add(
                 read, partition, entries, asked, limit_bytes, is_first=is_first
@@ -373,6 +380,10 @@ KEPT_BYTES = 32 * 1024 * 1024
 KEPT_OVERHEAD_BYTES = 1024
 
 
+#: What a client gets of an entry in which nothing is left from its offset on.
+NOTHING = Fetched((), 0, Work())
+
+
 def _none(_entry: Entry, _epoch_of: Callable[[Entry], int]) -> None:
     """No entry is sent as it is stored."""
 
@@ -476,14 +487,20 @@ class ShownEntries:
             return fetch(stored, self._max_magic, fetch_offset)
 
         # A set of magic 2 that the client understands is not looked into.
-        if stored_magic(stored.body) == MAX_MAGIC == self._max_magic:
+        magic = stored_magic(stored.body)
+        if magic == MAX_MAGIC == self._max_magic:
             return make()
         metadata = peek(entry.prefix)
         raw_bytes = 0 if metadata is None else metadata.raw_size_bytes
         # Of a compressed set a client gets all, wherever it begins to read.
-        offset = stored.base_offset if raw_bytes > len(stored.body) else fetch_offset
+        offset = stored.base_offset if codec_of(stored.body, magic) else fetch_offset
         place = partition, entry.position, offset, self._max_magic, stored.broker_time_ms
-        return self._result(place, max(raw_bytes, len(stored.body)), entry.message_count, make)
+        size_bytes = max(raw_bytes, len(stored.body))
+        fetched = self._result(place, size_bytes, entry.message_count, make)
+        is_over = min(magic, self._max_magic) < MAX_MAGIC and ends_before(
+            fetched.parts, fetch_offset
+        )
+        return NOTHING if is_over else fetched
 
     def _converted(
         self,
@@ -520,6 +537,10 @@ class ShownEntries:
         place = partition, entry.position, offset, self._max_magic, broker_time_ms
         converted = self._result(place, len(entry.body), entry.message_count, make)
         return Shown(converted.parts, converted_sets=1)
+
+    def hole(self, offset: int, count: int) -> bytes:
+        """Offsets that have no records; nothing where there are none, or for old clients."""
+        return empty_batch(offset, count, self._max_magic) if count > 0 else b""
 
     def _hole(self, partition: KafkaPartition, entry: Entry, epoch: int, reason: str) -> Shown:
         """Offsets that consumers jump over."""

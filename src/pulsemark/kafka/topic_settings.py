@@ -2,9 +2,8 @@
 
 Of each setting: what it may be, its default, and what follows of it.
 
-The broker keeps them with the topic's policies. `retention.ms`, `retention.bytes` and
-`cleanup.policy` are also the broker's own policies `retention` and `compactionThreshold`, which
-`broker.kafka_bridge` sets with them.
+The broker keeps them with the topic's policies. `retention.ms` and `retention.bytes` are also its
+own policy `retention`; `broker.topics.entry_formats` says so, and what they mean for the cleaner.
 """
 
 from __future__ import annotations
@@ -18,7 +17,12 @@ from .errors import Code, KafkaError
 from .records import MAX_BATCH_BYTES, EntryRules, TombstoneStage
 
 CLEANUP_POLICY = "cleanup.policy"
+DELETE_RETENTION_MS = "delete.retention.ms"
+DIRTY_RATIO = "min.cleanable.dirty.ratio"
+FILE_DELETE_DELAY_MS = "file.delete.delay.ms"
 FORMAT_VERSION = "message.format.version"
+MAX_COMPACTION_LAG_MS = "max.compaction.lag.ms"
+MIN_COMPACTION_LAG_MS = "min.compaction.lag.ms"
 MAX_MESSAGE_BYTES = "max.message.bytes"
 RETENTION_BYTES = "retention.bytes"
 RETENTION_MS = "retention.ms"
@@ -67,6 +71,9 @@ def _one_of(*values: str) -> Callable[[str], None]:
     return check
 
 
+_MILLIS = _number(0, LONG_MAX)
+
+
 def _cleanup(text: str) -> None:
     if text and not all(name in ("delete", "compact") for name in text.split(",")):
         raise ValueError("must be delete, compact, both or empty")
@@ -87,11 +94,34 @@ def _format(text: str) -> None:
     magic_of_version(text)
 
 
+def _any(text: str) -> None:
+    """Every text will do."""
+
+
+def _share(text: str) -> None:
+    if not 0 <= float(text) <= 1:
+        raise ValueError("must be a number from 0 to 1")
+
+
 SETTINGS: dict[str, Setting] = {
     CLEANUP_POLICY: Setting(
         "delete", 7, _cleanup, "delete: retention; compact: by key; empty: neither"
     ),
+    DELETE_RETENTION_MS: Setting(
+        "86400000", 5, _MILLIS, "how long a tombstone is shown after the first cleaning (KIP-534)"
+    ),
+    DIRTY_RATIO: Setting("0.5", 6, _share, "the share of new bytes from which on it is cleaned"),
+    FILE_DELETE_DELAY_MS: Setting(
+        "60000", 5, _MILLIS, "cleaned entries that are younger stay on the disk"
+    ),
     FORMAT_VERSION: Setting("3.0", 2, _format, "the entry format: magic 0, 1 or 2 (KIP-31)"),
+    MAX_COMPACTION_LAG_MS: Setting(
+        str(LONG_MAX),
+        5,
+        _number(1, LONG_MAX),
+        "an older record is cleaned, whatever the share",
+    ),
+    MIN_COMPACTION_LAG_MS: Setting("0", 5, _MILLIS, "a younger record is not cleaned yet"),
     MAX_MESSAGE_BYTES: Setting(
         str(MAX_BATCH_BYTES), 3, _number(0, INT_MAX), "the largest batch that is taken"
     ),
@@ -116,7 +146,7 @@ def _kept() -> dict[str, Setting]:
 
     Clients set them for topics that they create. They are checked, kept and shown.
     """
-    millis, switch = _number(0, LONG_MAX), _one_of("true", "false")
+    millis, switch = _MILLIS, _one_of("true", "false")
     rows: dict[str, tuple[str, int, Callable[[str], None]]] = {
         "compression.type": (
             "producer", 2, _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -124,8 +154,6 @@ def _kept() -> dict[str, Setting]:
         "compression.gzip.level": ("-1", 3, _one_of("-1", *map(str, range(1, 10)))),
         "compression.lz4.level": ("9", 3, _number(1, 17)),
         "compression.zstd.level": ("3", 3, _number(-131072, 22)),
-        "delete.retention.ms": ("86400000", 5, millis),
-        "file.delete.delay.ms": ("60000", 5, millis),
         "flush.messages": (str(LONG_MAX), 5, _number(1, LONG_MAX)),
         "flush.ms": (str(LONG_MAX), 5, millis),
         "follower.replication.throttled.replicas": ("", 7, _any),
@@ -133,13 +161,10 @@ def _kept() -> dict[str, Setting]:
         "leader.replication.throttled.replicas": ("", 7, _any),
         "local.retention.bytes": ("-2", 5, _number(-2, LONG_MAX)),
         "local.retention.ms": ("-2", 5, _number(-2, LONG_MAX)),
-        "max.compaction.lag.ms": (str(LONG_MAX), 5, _number(1, LONG_MAX)),
         "message.downconversion.enable": ("true", 1, switch),
         "message.timestamp.after.max.ms": (str(LONG_MAX), 5, millis),
         "message.timestamp.before.max.ms": (str(LONG_MAX), 5, millis),
         "message.timestamp.difference.max.ms": (str(LONG_MAX), 5, millis),
-        "min.cleanable.dirty.ratio": ("0.5", 6, _share),
-        "min.compaction.lag.ms": ("0", 5, millis),
         "min.insync.replicas": ("1", 3, _number(1, INT_MAX)),
         "preallocate": ("false", 1, switch),
         "remote.log.copy.disable": ("false", 1, _one_of("false")),
@@ -152,15 +177,6 @@ def _kept() -> dict[str, Setting]:
         "unclean.leader.election.enable": ("false", 1, switch),
     }  # fmt: skip
     return {name: Setting(*row, "Kafka's; has no effect here") for name, row in rows.items()}
-
-
-def _any(text: str) -> None:
-    """Every text will do."""
-
-
-def _share(text: str) -> None:
-    if not 0 <= float(text) <= 1:
-        raise ValueError("must be a number from 0 to 1")
 
 
 SETTINGS |= _kept()

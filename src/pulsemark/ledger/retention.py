@@ -27,7 +27,7 @@ from operator import attrgetter
 
 from .entry import RecordHead
 from .limits import MAX_TIME_MS
-from .position import Position
+from .position import EARLIEST, Position
 from .run import DamagedRecordError, Run
 from .store import SEEN_PROPERTY_KIND
 from .topic_log import TopicLog
@@ -68,7 +68,7 @@ def retention_cut(
         return log.end_position
     cut = first
     if retention_time_ms is not None:
-        cut = max(cut, _cut_by_time(log, now_ms, retention_time_ms))
+        cut = max(cut, cut_by_time(log, now_ms, retention_time_ms))
         if seen is not None and now_ms - seen.time_ms > retention_time_ms:
             cut = max(cut, seen.end)
     if retention_size_bytes is not None:
@@ -186,11 +186,11 @@ def expire_position(log: TopicLog, *, now_ms: int, ttl_ms: int) -> Position | No
     first = log.first_position
     if first is None:
         return None
-    alive = _cut_by_time(log, now_ms, ttl_ms)
+    alive = cut_by_time(log, now_ms, ttl_ms)
     return log.previous_position(alive) if alive > first else None
 
 
-def _cut_by_time(log: TopicLog, now_ms: int, retention_time_ms: int) -> Position:
+def cut_by_time(log: TopicLog, now_ms: int, retention_time_ms: int) -> Position:
     """The first entry that is not older than the retention time."""
     end = log.end_position  # read first: entries appended meanwhile are not too old
     if retention_time_ms == 0:
@@ -217,6 +217,14 @@ def size_cut(log: TopicLog, size_bytes: int) -> Position:
             break
         size_bytes -= end - segment.row(row).offset
     return cut
+
+
+def size_bytes(log: TopicLog, start: Position = EARLIEST) -> int:
+    """Bytes on disk of the topic's entries from ``start`` on."""
+    total = 0
+    for segment, first, end in log.stretches(start):
+        total += segment.row(end - 1).end_offset - segment.row(first).offset
+    return total
 
 
 def _first_row_at(segment: Run, offset: int) -> int:

@@ -184,6 +184,9 @@ VIEW_TOPIC_PREFIX = "compacted/"
 """Names of views begin with this; those of clients' topics have a domain and a namespace."""
 VIEW_PROPERTY_KIND = "compaction"
 """Kind of the catalog's property that says which view of a topic counts."""
+CLEANER_PROPERTY_KIND = "cleaner"
+"""Kind of a value, by topic id: the topic's log is cleaned as Kafka's are, and reads go on from the
+view to the log (`compaction.cleaner`)."""
 VIEW_VERSION = 1
 PROPERTY = struct.Struct("<HHI6Q")
 

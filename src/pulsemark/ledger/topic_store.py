@@ -21,6 +21,7 @@ from .errors import (
 from .limits import MAX_TOPIC_NAME_BYTES
 from .run import Run
 from .store import (
+    CLEANER_PROPERTY_KIND,
     CONTROL_NOTE_KIND,
     DELETING_KIND,
     SEEN_PROPERTY_KIND,
@@ -246,7 +247,9 @@ class TopicStore(StoreCore):
         prefix = f"{VIEW_TOPIC_PREFIX}{topic_id}/"
         for name in [name for name in self._topic_ids if name.startswith(prefix)]:
             self._delete_topic(name)
-        for kind in (VIEW_PROPERTY_KIND, SEEN_PROPERTY_KIND, CONTROL_NOTE_KIND):
+        for kind in (
+            VIEW_PROPERTY_KIND, CLEANER_PROPERTY_KIND, SEEN_PROPERTY_KIND, CONTROL_NOTE_KIND
+        ):  # fmt: skip
             self.catalog.delete(kind, str(topic_id))
         for commit in forgotten:
             commit.wait()

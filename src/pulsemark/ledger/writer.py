@@ -42,7 +42,7 @@ from ..metadata.prefix import pack_stamps
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, ControlType
 from .commit.batch import MAX_BATCH_BYTES, ROW_FIELDS, Appended, Batch, Commit, Group
 from .cursors.cursor import Cursor
-from .cursors.cursor_store import CursorStore
+from .cursors.cursor_store import CursorStore, SubscribedLog
 from .entry import Entry, EntryKind, checked_ms, time_of_unstamped
 from .epochs import TailCut, check_epoch, check_highest, check_not_before, find_cut
 from .errors import (
@@ -70,7 +70,7 @@ from .limits import (
 from .position import Position
 from .run import Run, RunHeader
 from .store_core import StoreCore, StoreOptions
-from .topic_log import ControlPositions, LogSnapshot, TopicLog
+from .topic_log import ControlPositions, LogSnapshot
 
 _log = logging.getLogger(__name__)
 
@@ -364,7 +364,7 @@ def _first_of(entries: NewEntries) -> NewEntries:
     return bodies[:1], body_check, counts[:1], kind, base, sender
 
 
-class ManagedLedger(TopicLog):
+class ManagedLedger(SubscribedLog):
     """One topic of a store, open for appending."""
 
     def __init__(
@@ -396,7 +396,7 @@ class ManagedLedger(TopicLog):
         self.topic_id = topic_id
         self.on_confirmed: list[Callable[[], None]] = []
         """Called after each commit that added entries, where callbacks run."""
-        self.cursors: dict[str, Cursor] = {}
+        self.cursors = {}
         self.recent = store.tail_cache.of_topic(self._mark_deletes)
         """The newest entries, kept for readers at the end of the log."""
         self.stampers = StamperChain()

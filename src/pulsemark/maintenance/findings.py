@@ -307,6 +307,23 @@ class RestoredByJournal(Finding):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnsyncedEnd(Finding):
+    """What a power cut left of entries that were never durable, in a folder with a sync interval:
+    the next opening cuts it off.
+    """
+
+    level = Severity.NOTE
+    text = (
+        "the next opening cuts off {entries} entries ({size_bytes} bytes from byte {offset} on) "
+        "that were never acknowledged as durable"
+    )
+    entries: int
+    """The whole ones; beside them there may be parts of others."""
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadCatalog(Finding):
     """The catalog could not be opened for reading, so its content was not compared."""
 

@@ -7,6 +7,7 @@ shows segment files with the journal's bytes in their places, without changing a
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +42,8 @@ class JournalContent:
     damaged: list[DamagedJournal] = field(default_factory=list)
     pieces: dict[SegmentId, list[_Piece]] = field(default_factory=dict)
     """The pieces by segment, oldest first; later ones overwrite earlier ones."""
+    ends: dict[SegmentId, int] = field(default_factory=dict)
+    """Where the next opening cuts segments off (`ReplayReport.segment_ends`)."""
 
     def end_offset(self, segment_id: SegmentId) -> int:
         """The least size of the segment after the journal is written out; 0: no block has it."""
@@ -69,15 +72,16 @@ def _read(files: Files, folder: Path) -> JournalContent:
     except FileNotFoundError:
         return content
     for journal in found:
+        content.ends.clear()
         try:
             for block in journal_blocks(files, journal):
-                _add(content, block)
+                _add(content, block, is_cut=journal.header.sync_interval_ms > 0)
         except FileNotFoundError:
             continue  # its store was closed meanwhile
     return content
 
 
-def _add(content: JournalContent, block: JournalBlock) -> None:
+def _add(content: JournalContent, block: JournalBlock, *, is_cut: bool) -> None:
     if block.groups is None:
         content.damaged.append(
             DamagedJournal(path=block.path, offset=block.offset, end_offset=block.end_offset)
@@ -88,15 +92,28 @@ def _add(content: JournalContent, block: JournalBlock) -> None:
     at = block.offset + BLOCK_HEADER_SIZE + len(block.groups) * GROUP_SIZE
     for group, _ in block.groups:
         piece = _Piece(group.offset, group.size_bytes, block.path, at)
-        content.pieces.setdefault((group.ledger_id, group.segment_no), []).append(piece)
+        segment_id = group.ledger_id, group.segment_no
+        content.pieces.setdefault(segment_id, []).append(piece)
+        if is_cut:
+            content.ends[segment_id] = group.offset + group.size_bytes
         at += group.size_bytes
 
 
 class JournalOverlay(OsFiles):
-    """Files as they will be after recovery: for reading segments only."""
+    """Files as they will be after recovery: for reading segments only.
 
-    def __init__(self, files: Files, folder: Path, content: JournalContent) -> None:
+    ``ends`` has those segments that recovery cuts off.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        content: JournalContent,
+        ends: Mapping[SegmentId, int] | None = None,
+    ) -> None:
         self._files = files
+        self._ends = {segment_path(folder, *each): end for each, end in (ends or {}).items()}
         self._pieces = {
             segment_path(folder, *segment_id): pieces
             for segment_id, pieces in content.pieces.items()
@@ -125,6 +142,8 @@ class JournalOverlay(OsFiles):
 
     def size(self, fd: int) -> int:
         """As Files.size."""
+        if self._paths[fd] in self._ends:
+            return self._ends[self._paths[fd]]
         pieces = self._pieces.get(self._paths[fd], ())
         there = self._files.size(fd) if fd >= 0 else 0
         return max([there, *(piece.offset + piece.size_bytes for piece in pieces)])

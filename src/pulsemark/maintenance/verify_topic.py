@@ -7,6 +7,7 @@ read; after a power cut the journal restores what segments lack.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ from .findings import (
     RestoredByJournal,
     Severity,
     UnlistedSegment,
+    UnsyncedEnd,
     VoidSegment,
 )
 from .verify_catalog import CatalogContent, read_catalog
@@ -209,11 +211,13 @@ class TopicCheck:
             check, found = _run(view.files, plan)
         except FileNotFoundError:
             check, found = None, []
-        lacks = check is None or self._lacks_entries(check, segment_id)
-        if lacks or _damages(found):
-            check, again, cut_problem = self._check_again(plan, segment_id, number)
-            repaired = check is not None and (lacks or len(_damages(again)) < len(_damages(found)))
-            if repaired and segment_id in view.journal.pieces:
+        differs = check is None or self._differs(check, segment_id)
+        if differs or _damages(found):
+            entries = check.entries if check is not None else 0
+            check, again, cut_problem = self._check_again(plan, segment_id, number, entries)
+            is_cut = any(isinstance(finding, UnsyncedEnd) for finding in again)
+            is_better = differs or len(_damages(again)) < len(_damages(found))
+            if check is not None and is_better and not is_cut and segment_id in view.journal.pieces:
                 yield RestoredByJournal(topic=self._name, path=path)
             found = again
         if cut_problem is not None:
@@ -243,16 +247,19 @@ class TopicCheck:
         links = self._links_now(self._view.catalog_now().removed)
         return (before.header, link.header) in pairwise(each.header for each in links)
 
-    def _lacks_entries(self, check: SegmentCheck, segment_id: SegmentId) -> bool:
-        """Whether the journal has entries that the segment has not."""
-        return not check.is_void and check.end_offset < self._view.journal.end_offset(segment_id)
+    def _differs(self, check: SegmentCheck, segment_id: SegmentId) -> bool:
+        """Whether the next opening adds entries to the segment, or cuts some off."""
+        journal = self._view.journal
+        lacks = not check.is_void and check.end_offset < journal.end_offset(segment_id)
+        return lacks or check.size_bytes > journal.ends.get(segment_id, check.size_bytes)
 
     def _check_again(
-        self, plan: SegmentPlan, segment_id: SegmentId, number: int
+        self, plan: SegmentPlan, segment_id: SegmentId, number: int, entries: int
     ) -> tuple[SegmentCheck | None, list[Finding], str | None]:
         """Read a segment once more, with the journal's bytes, and the cut file as it is now.
 
         It may have been removed, or end before where it did. No check: it does not count any more.
+        ``entries`` were found before.
         """
         view = self._view
         removed = view.catalog_now().removed
@@ -260,18 +267,48 @@ class TopicCheck:
         if segment_id not in links:
             return None, [], None
         plan = replace(plan, link=links[segment_id])
+        size_bytes = _size(view.files, plan.path)
         journal = read_journal(view.files, view.folder)
         files = view.files
+        ends: dict[SegmentId, int] = {}
+        if size_bytes > journal.ends.get(segment_id, size_bytes):
+            # Beside a writer the journal has all that was in the segment before it was read. If it
+            # grew meanwhile, one of its files was freed, or used again, while it was read.
+            again = read_journal(view.files, view.folder)
+            if again.ends.get(segment_id) == journal.ends[segment_id]:
+                ends = {segment_id: journal.ends[segment_id]}
         if segment_id in journal.pieces:
-            files = JournalOverlay(files, view.folder, journal)
+            files = JournalOverlay(files, view.folder, journal, ends)
             plan = replace(plan, is_in_journal=True)
         cut_problem = None
         if self._is_first(number):
             plan, cut_problem = _with_cut(view.files, plan)
         try:
-            return *_run(files, plan), cut_problem
+            check, found = _run(files, plan)
         except FileNotFoundError:
             return None, [], None
+        for end in ends.values():
+            cut_off = UnsyncedEnd(
+                topic=self._name,
+                path=plan.path,
+                entries=max(0, entries - check.entries),
+                offset=end,
+                size_bytes=size_bytes - end,
+            )
+            found.append(cut_off)
+        return check, found, cut_problem
+
+
+def _size(files: Files, path: Path) -> int:
+    """A file's size in bytes; 0 if there is none."""
+    try:
+        fd = files.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return 0
+    try:
+        return files.size(fd)
+    finally:
+        files.close(fd)
 
 
 def _with_cut(files: Files, plan: SegmentPlan) -> tuple[SegmentPlan, str | None]:

@@ -20,7 +20,7 @@ from ..client import (
     RequestRefusedError,
     Service,
 )
-from ..client.channels import RawMessage
+from ..client.connection import RawMessage
 from ..client.service import authentication
 from ..ledger.limits import MAX_MESSAGE_COUNT
 from ..metadata import (

@@ -13,8 +13,7 @@ from .broker_source import BrokerSource
 from .broker_target import BrokerTarget
 from .entries import Source, Target
 from .errors import NoTopicsError, PlaceError, TopicMissingError
-from .folder_source import FolderSource
-from .folder_target import FolderTarget
+from .folders import FolderSource, FolderTarget
 
 # Which topics are mirrored: a list of names, or patterns.
 #

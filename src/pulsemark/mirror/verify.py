@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..client import BrokerConnection, Service
-from ..client.channels import RawMessage
+from ..client.connection import RawMessage
 from ..client.service import authentication
 from ..ledger import EntryKind, FolderReader, Position, TopicLog
 from ..metadata import message_count_of, peek, read_message_metadata, strip

@@ -480,8 +480,7 @@ class ServiceOptions:
         Raises:
             OptionError: the token or a file of TLS cannot be used.
         """
-        from ..finder.client import SeekClient
-        from ..finder.requests import ClientTls
+        from ..finder.client import ClientTls, SeekClient
 
         tls = None
         try:

@@ -20,13 +20,11 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from ..client.channels import ProducerChannel, Receipt
-from ..client.connection import BrokerConnection
+from ..client.connection import BrokerConnection, Link, ProducerChannel, Receipt
 from ..client.errors import (
     ClientError,
     WaitTimeoutError,
 )
-from ..client.link import Link
 from ..wire import Buffer
 from .raw_messages import BatchMember, batched_message, unbatched_message
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pulsemark.broker import BrokerThread
+from pulsemark.broker.configuration.config import DELETE_MODES
 from pulsemark.broker.policies.pulsar_policies import (
-    DELETE_MODES,
     INACTIVE_TOPICS,
     SUBSCRIPTION_EXPIRATION,
 )

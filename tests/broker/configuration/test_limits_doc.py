@@ -14,7 +14,7 @@ from pulsemark.broker.configuration.settings import pulsar_settings, runtime_set
 
 TABLE = (Path(__file__).parents[3] / "docs" / "limits.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", TABLE, re.MULTILINE))
-PULSARS = {setting.field: key for key, setting in pulsar_settings().items()}
+PULSARS = {setting.name: key for key, setting in pulsar_settings().items()}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsemark.broker import ConfigError
-from pulsemark.broker.configuration.reference import setting_fields
-from pulsemark.broker.configuration.settings import SettingError
+from pulsemark.broker.configuration.settings import SettingError, setting_fields
 from pulsemark.broker.configuration.sources import (
     ConfigFileError,
     Loaded,
@@ -18,6 +18,7 @@ from pulsemark.broker.configuration.sources import (
     load,
     read_properties,
     take_environment,
+    toml_value,
 )
 
 
@@ -219,3 +220,10 @@ def test_escaped_text_comes_back(properties):
     plain = {k: v for k, v in properties.items() if max(k + v, default="") < "\U00010000"}
     text = "\n".join(f"{escaped(key)}={escaped(value)}" for key, value in plain.items())
     assert read_properties(text) == plain
+
+
+def test_the_example_is_valid():
+    """The TOML on the page is taken as it is."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "configuration.md").read_text()
+    text = page.partition("```toml\n")[2].partition("```")[0]
+    assert all(toml_value(name, value) is not None for name, value in tomllib.loads(text).items())

@@ -42,21 +42,22 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "answer"),
+    ("method", "path"),
     [
-        ("POST", "public/absent/replication", (412, "ClusterIds should not be null or empty")),
-        ("DELETE", "public/absent/backlogQuota", (404, "")),
-        ("GET", "absent/absent/properties", (404, "Tenant does not exist")),
-        ("GET", "public/absent/properties", (404, "Namespace does not exist")),
-        ("PUT", "absent/absent/property/a/b", (404, "Tenant does not exist")),
-        ("DELETE", "absent/absent/property/a", (404, "Tenant does not exist")),
-        ("PUT", f"public/absent/{BUNDLE}/unload", (404, "Namespace not found")),
-        ("PUT", f"public/absent/{BUNDLE}/split", (404, "Namespace not found")),
+        ("POST", "public/absent/replication"),
+        ("DELETE", "public/absent/backlogQuota"),
+        ("GET", "absent/absent/properties"),
+        ("PUT", "absent/absent/property/a/b"),
+        ("DELETE", "public/absent/property/a"),
+        ("PUT", f"public/absent/{BUNDLE}/unload"),
+        ("PUT", f"public/absent/{BUNDLE}/split"),
+        ("POST", "public/absent/permissions/r"),
+        ("DELETE", "public/absent/permissions/r"),
     ],
 )
-def test_an_absent_namespace(ask: Ask, method: str, path: str, answer: tuple[int, str]) -> None:
-    """Each route has its own words for it, those of Pulsar 4.0.8."""
-    assert ask(method, f"{NS}/{path}") == answer
+def test_an_absent_namespace(ask: Ask, method: str, path: str) -> None:
+    """404 with one text, whatever else is wrong."""
+    assert ask(method, f"{NS}/{path}") == (404, "Namespace does not exist")
 
 
 def test_a_lookup_with_a_listener_that_is_not_configured(ask: Ask) -> None:

@@ -98,15 +98,6 @@ def test_a_target_may_be_a_whole_url(broker):
         assert (status, body) == ("HTTP/1.1 200 OK", b'["standalone"]')
 
 
-def test_pages_of_errors_are_not_kept_and_redirects_name_the_host(broker):
-    """An error page has Cache-Control, and the way to the path with a slash is a whole URL."""
-    _, headers, _ = ask(broker, "GET /absent")
-    assert headers["cache-control"] == "must-revalidate,no-cache,no-store"
-    status, headers, _ = ask(broker, "GET /admin")
-    assert status.startswith("HTTP/1.1 302")
-    assert headers["location"] == f"{broker.http_url}/admin/"
-
-
 def test_a_content_type_without_a_slash_is_a_bad_request(broker):
     """A type that is none is 400; another type than JSON is 415."""
     parts = urlsplit(broker.http_url)

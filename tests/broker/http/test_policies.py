@@ -11,8 +11,7 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from pulsemark import cli
-from pulsemark.compaction.compacted_log import CompactedLog
-from pulsemark.compaction.current_view import compacted_log
+from pulsemark.compaction.cleaner import CleanerRules
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
@@ -153,31 +152,29 @@ def test_only_existing_topics_have_it(both, topic_name):
     assert asked(both, f"{topic_name}-partition-0", {})[0] == 412
 
 
-def test_a_compacted_topic_keeps_each_keys_latest_record(both, topic_name):
-    """cleanup.policy=compact sets the broker's threshold; the view has the latest value."""
+def test_the_cleanup_policy_gives_a_topic_rules_for_its_cleaner(both, topic_name):
+    """cleanup.policy=compact has Kafka's defaults; with delete the retention holds for it too."""
     sent(both, topic_name, b"first")
-    assert asked(both, topic_name, {"cleanup.policy": "compact"}) == (204, None)
-    sent(both, topic_name, b"second")
     services = both.broker.services
     topic = services.topics.open_topics[f"persistent://public/default/{topic_name}-partition-0"]
+    assert topic.cleaner_rules is None
+    assert asked(both, topic_name, {"cleanup.policy": "compact"}) == (204, None)
+    assert topic.cleaner_rules == CleanerRules()
     applied = services.cleaning.policies.applied(topic.topic_name)
-    assert applied.compaction_threshold_bytes == 16 * 1024 * 1024
+    assert applied.compaction_threshold_bytes == 0
     assert applied.retention.is_unlimited
-
-    async def compact(_):
-        services.cleaning.compact(topic)
-
-    both.call(compact)
-    until = 600
-    while topic.cleaning.compaction.status.name in ("NOT_RUN", "RUNNING") and until:
-        until -= 1
-        services.cleaning.compactions.lane.submit(lambda: None).result(WAIT_S)
-    form = compacted_log(topic.ledger)
-    assert isinstance(form, CompactedLog)
-    assert form.first_position is not None
-    kept = form.read(form.first_position)
-    assert [entry.index for entry in kept] == [1]
-    assert b"second" in bytes(kept[0].body)
+    wanted = {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": "600000",
+        "min.cleanable.dirty.ratio": "0.1",
+        "min.compaction.lag.ms": "1",
+        "max.compaction.lag.ms": "2",
+        "delete.retention.ms": "3",
+        "file.delete.delay.ms": "4",
+    }
+    assert asked(both, topic_name, wanted) == (204, None)
+    assert topic.cleaner_rules == CleanerRules(0.1, 1, 2, 3, 4, 600_000, None)
+    assert services.cleaning.policies.applied(topic.topic_name).retention.time_ms == 600_000
 
 
 def test_a_namespace_and_the_broker_have_defaults_for_new_topics() -> None:

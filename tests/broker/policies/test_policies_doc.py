@@ -59,5 +59,5 @@ def test_names_are_unique_and_defaults_are_valid() -> None:
 
 def test_each_setting_has_a_name_of_pulsars() -> None:
     """Every field of the broker's level can be set in broker.conf by Pulsar's name."""
-    named = {setting.field for setting in pulsar_settings().values()}
+    named = {setting.name for setting in pulsar_settings().values()}
     assert {spec.name for spec in fields(PolicyDefaults)} <= named

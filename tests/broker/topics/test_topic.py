@@ -23,6 +23,13 @@ FORGED = unbatched_message(b"x" * 100, publish_time_ms=1, num_messages_in_batch=
 COMPRESSED: dict[str, Any] = {"compression": ZSTD, "uncompressed_size": 5_000_000}
 
 
+def compressed(count):
+    """A small entry that claims so many messages before its compression."""
+    return unbatched_message(
+        b"x" * 1000, publish_time_ms=1, num_messages_in_batch=count, **COMPRESSED
+    )
+
+
 @pytest.fixture
 def watch_reads(broker, topic, monkeypatch):
     """Append control entries; the list that gets the loop's turn of each read from then on."""
@@ -132,6 +139,20 @@ def test_a_forged_batch_does_not_starve_its_consumer(raw, topic, sub_type, said)
     producer.send_raw(FORGED, num_messages=said)
     producer.send(b"next")
     assert [one.message_id.entry_id for one in consumer.receive_many(2)] == [0, 1]
+
+
+@pytest.mark.parametrize(("said", "counted"), [(100_000, 100_000), (800_000, 1 << 17)])
+def test_a_compressed_batch_takes_no_more_permits_than_real_ones_have(
+    raw, http, topic, said, counted
+):
+    """What its codec could make of a few bytes counts up to a number that no real batch reaches."""
+    consumer = raw.subscribe(topic, "s", sub_type=Exclusive)
+    consumer.flow(1_000)
+    raw.create_producer(topic).send_raw(compressed(said), num_messages=said)
+    consumer.receive()
+    path = f"/admin/v2/persistent/{topic.partition('://')[2]}/stats"
+    (row,) = http("GET", path).json["subscriptions"]["s"]["consumers"]
+    assert row["availablePermits"] == 1_000 - counted
 
 
 @pytest.mark.parametrize("sub_type", [Exclusive, Failover, Shared, Key_Shared])

@@ -218,31 +218,9 @@ def examples(topic: str) -> dict[int, Example]:
             "nobody", (), 0,
         ),
         Example(
-            admin.ListTransactionsRequest, 0, {"state_filters": [], "producer_id_filters": []},
-            "nobody", (), 0,
-        ),
-        Example(
             admin.DescribeAclsRequest, 1,
             {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1,
              "principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1},
-            "admin", OPERATORS, CLUSTER_FAILED,
-        ),
-        Example(
-            admin.CreateAclsRequest, 1,
-            {"creations": [admin.CreateAclsRequest.AclCreation(
-                resource_type=2, resource_name=topic, resource_pattern_type=3,
-                principal="User:nobody", host="*", operation=3, permission_type=3)]},
-            "admin", OPERATORS, CLUSTER_FAILED,
-        ),
-        Example(
-            admin.DeleteAclsRequest, 1,
-            {"filters": [admin.DeleteAclsRequest.DeleteAclsFilter(
-                resource_type_filter=2, resource_name_filter=topic, pattern_type_filter=3,
-                principal_filter=None, host_filter=None, operation=1, permission_type=1)]},
-            "admin", OPERATORS, CLUSTER_FAILED,
-        ),
-        Example(
-            admin.DescribeUserScramCredentialsRequest, 0, {"users": None},
             "admin", OPERATORS, CLUSTER_FAILED,
         ),
         Example(

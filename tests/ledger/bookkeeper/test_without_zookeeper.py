@@ -14,9 +14,9 @@ import pytest
 
 from pulsemark.coordination.memory import MemoryTree
 from pulsemark.ledger import EARLIEST, CatalogError, FencedError, ManagedLedger, StoreClosedError
-from pulsemark.ledger.bookkeeper import ledger_ids
-from pulsemark.ledger.bookkeeper.ledger_ids import IdsAhead, LedgerIds
+from pulsemark.ledger.bookkeeper import metadata
 from pulsemark.ledger.bookkeeper.loop_thread import LoopThread
+from pulsemark.ledger.bookkeeper.metadata import IdsAhead, LedgerIds
 from pulsemark.ledger.bookkeeper.store import BookKeeperStore
 from pulsemark.ledger.store_core import StoreOptions, StoreSetup
 from pulsemark.metadata import StamperChain
@@ -153,7 +153,7 @@ def test_a_pause_of_this_process_is_no_silence_of_zookeeper(
     thread: LoopThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids are waited for in turns of the loop, so one that was held up itself refuses nobody."""
-    monkeypatch.setattr(ledger_ids, "WAIT_S", 0.05)
+    monkeypatch.setattr(metadata, "WAIT_S", 0.05)
     ids = IdsAhead(thread, Generator(), Path("/one"))
     for number in range(3):
         thread.call(time.sleep, 0.3)

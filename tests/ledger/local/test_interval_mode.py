@@ -1,12 +1,18 @@
 """Syncing every so often: what a power cut may take, and what not."""
 
 import errno
+import threading
 import time
 from random import Random
 
 import pytest
 
 from pulsemark.ledger import EARLIEST, FolderReader, Position, StoreFailedError, StoreOptions
+from pulsemark.ledger.local.io.folder import list_segments, segment_path
+from pulsemark.maintenance.findings import DamagedEntries, Severity, UnsyncedEnd
+from pulsemark.maintenance.verify import verify_folder
+from pulsemark.maintenance.verify_topic import Checked
+from pulsemark.testing.faulty_files import flipped
 from tests.support.simulated_store import NEVER_MS, SimulatedStore, settle
 
 ORDERS = [f"persistent://public/default/orders-{number}" for number in range(3)]
@@ -310,4 +316,88 @@ def test_a_deleted_topics_subscriptions_stay_deleted(memory_folder):
     store.delete_topic(ORDERS[0])
     simulated.power_off()
     assert simulated.open().cursors.names(topic.topic_id) == []
+    simulated.close()
+
+
+def cut_by_power(memory_folder, seed):
+    """A store after a power cut, with whatever reached the disk of what was not synced."""
+    random = Random(seed)
+    simulated = SimulatedStore(
+        memory_folder / str(seed), seed=seed, options=options(60_000, 4000), threaded=True
+    )
+    store = simulated.open()
+    topics = [store.open_topic(name) for name in ORDERS]
+    for number in range(30):
+        with store.committer.lock:
+            for _ in range(random.randint(1, 6)):
+                random.choice(topics).append(b"\1" + random.randbytes(random.choice([10, 900])))
+        settle(store)
+        if number == 10:
+            store.checkpoint()
+    simulated.power_off()
+    return simulated
+
+
+def verified(simulated):
+    """The findings of a folder, and how many entries count."""
+    checked = Checked()
+    found = list(verify_folder(simulated.folder, files=simulated.disk.process(), checked=checked))
+    return found, checked.entries
+
+
+def test_verify_tells_what_the_opening_cuts_off_from_damage(memory_folder):
+    """Before the opening it counts the entries that are there after it, and finds no damage."""
+    cut_off = 0
+    for seed in range(16):
+        simulated = cut_by_power(memory_folder, seed)
+        found, entries = verified(simulated)
+        assert [str(each) for each in found if each.severity is Severity.DAMAGE] == []
+        cut_off += sum(each.entries for each in found if isinstance(each, UnsyncedEnd))
+        simulated.open()
+        simulated.close()
+        again, entries_after = verified(simulated)
+        assert entries_after == entries
+        assert {each.severity for each in again} <= {Severity.NOTE}
+        assert not any(isinstance(each, UnsyncedEnd) for each in again)
+    assert cut_off
+
+
+def test_verify_still_finds_damage_of_what_was_durable(memory_folder):
+    """A bit of a synced record is flipped: also beside an end that was not synced, it is damage."""
+    for seed in range(6):
+        simulated = cut_by_power(memory_folder, seed)
+        process = simulated.disk.process()
+        first = min(list_segments(process, simulated.folder))
+        path = segment_path(simulated.folder, *first)
+        content = simulated.disk.contents(path)
+        simulated.disk.overwrite(path, flipped(content[:300], 8 * 290))
+        found, _ = verified(simulated)
+        assert any(isinstance(each, DamagedEntries) for each in found)
+
+
+def test_verify_beside_a_writer_reports_nothing(memory_folder):
+    """A folder in use has no end that will be cut off, however fast its segments grow."""
+    simulated = SimulatedStore(
+        memory_folder / "data", options=options(60_000, 100_000), threaded=True
+    )
+    store = simulated.open()
+    topic = store.open_topic(ORDERS[0])
+    stopping = threading.Event()
+
+    def append():
+        while not stopping.is_set():
+            topic.append(b"x" * 100).commit.wait(10)
+            if topic.next_index % 200 == 0:
+                store.checkpoint()
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    try:
+        for _ in range(20):
+            found, _ = verified(simulated)
+            assert [each for each in found if each.severity is Severity.DAMAGE] == []
+            assert not any(isinstance(each, UnsyncedEnd) for each in found)
+    finally:
+        stopping.set()
+        writer.join(30)
     simulated.close()

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError, Position
-from ...ledger.retention import expire_position, size_cut
+from ...ledger.retention import expire_position, size_bytes, size_cut
 from ...ledger.would_block import when_read
 from ..configuration.config import BrokerConfig
 from ..cooperative import Background
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, EVICT, MESSAGE_AGE, STORAGE
-from .trimming import size_bytes
 
 if TYPE_CHECKING:
     from ..topics.policy_store import Concerns

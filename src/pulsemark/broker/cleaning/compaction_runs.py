@@ -1,9 +1,10 @@
 """The broker's compactions: when a topic is compacted, how fast, and with which result.
 
 A topic is compacted on request, or when more bytes than the threshold were appended since its last
-compaction. Compactions run one after another on their own thread, so that expiry and retention of
-other topics do not wait for them. A compaction pauses as long as it works, and reads and writes at
-most `max_compaction_bytes_per_s`.
+compaction. A topic with Kafka's cleanup policy "compact" is compacted by the rules of Kafka's
+cleaner (`compaction.cleaner`), on request too. Compactions run one after another on their own
+thread, so that expiry and retention of other topics do not wait for them. A compaction pauses as
+long as it works, and reads and writes at most `max_compaction_bytes_per_s`.
 
 A compaction ends early if the topic is truncated or deleted, or if the broker stops. Then the
 previous view stays valid, as after any failure.
@@ -14,15 +15,17 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...compaction.current_view import current_view
 from ...ledger import LedgerError, ManagedLedger
+from ...ledger.position import EARLIEST
+from ...ledger.retention import size_bytes
 from ..configuration.config import BrokerConfig
 from ..counters import CompactionFigures, CompactionStatus
 from ..errors import BrokerError
-from .trimming import size_bytes
 from .worker_thread import Claims, Lane, Pace
 
 if TYPE_CHECKING:
@@ -44,19 +47,23 @@ class CompactionStoppedError(BrokerError):
 def dirty_bytes(ledger: ManagedLedger) -> int:
     """Bytes of the log that are newer than the last compaction. Blocks."""
     view = current_view(ledger)
-    return size_bytes(ledger, None if view is None else view.after_horizon)
+    return size_bytes(ledger, EARLIEST if view is None else view.after_horizon)
 
 
 class CompactionRuns:
     """Compacts topics, one at a time."""
 
     def __init__(
-        self, config: BrokerConfig, claims: Claims, ended: Callable[[Topic], object]
+        self,
+        config: BrokerConfig,
+        claims: Claims,
+        begins: Callable[[Topic], object],
+        ended: Callable[[Topic], object],
     ) -> None:
         self.lane = Lane("pulsemark-compaction")
         self._config = config
         self._claims = claims
-        self._ended = ended
+        self._begins, self._ended = begins, ended
 
     def request(self, topic: Topic) -> bool:
         """Compact a topic as soon as possible; False if a compaction runs. On the event loop."""
@@ -70,13 +77,18 @@ class CompactionRuns:
         return True
 
     def compact_if_dirty(self, topic: Topic, threshold_bytes: int) -> None:
-        """On the lane's thread: compact a topic with more new bytes than its threshold."""
+        """On the lane's thread: compact a topic with too many new bytes."""
         figures = topic.cleaning.compaction
-        if threshold_bytes <= 0 or figures.status is CompactionStatus.RUNNING:
-            return
-        if dirty_bytes(topic.ledger) > threshold_bytes:
+        if figures.status is not CompactionStatus.RUNNING and self._is_due(topic, threshold_bytes):
             figures.begin()
             self._run(topic)
+
+    def _is_due(self, topic: Topic, threshold_bytes: int) -> bool:
+        if topic.cleaner_rules is None:
+            return 0 < threshold_bytes < dirty_bytes(topic.ledger)
+        from ...compaction.cleaner import is_due
+
+        return is_due(topic.ledger, topic.cleaner_rules, self._config.clock.now_ms())
 
     def stop(self, topic: Topic, reason: str) -> None:
         """Stop a topic's compaction, if one runs. Does not wait for its end."""
@@ -88,6 +100,7 @@ class CompactionRuns:
             try:
                 if not topic.is_open or self.lane.is_closed:
                     raise CompactionStoppedError(topic.name, "the topic is closed")
+                self._begins(topic)
                 self._compact(topic, figures)
             except (LedgerError, BrokerError, ImportError, OSError, sqlite3.Error) as error:
                 self._failed(topic, figures, str(error))
@@ -104,7 +117,8 @@ class CompactionRuns:
         figures.status = CompactionStatus.ERROR
 
     def _compact(self, topic: Topic, figures: CompactionFigures) -> None:
-        from ...compaction.compaction import compact
+        from ...compaction.cleaner import clean
+        from ...compaction.compaction import DEFAULT_LIMITS, compact
 
         stop = figures.stop
         assert stop is not None, "a run has begun"
@@ -117,13 +131,17 @@ class CompactionRuns:
                 reason = figures.stop_reason or "the topic is being closed"
                 raise CompactionStoppedError(topic.name, reason)
 
-        report = compact(
-            topic.ledger,
+        limits = replace(
+            DEFAULT_LIMITS,
             tombstone_stage=topic.tombstone_stage,
             tombstone_property=topic.tombstone_property,
-            check=check,
-            spent=pace.spent,
         )
+        how: dict[str, Any] = {"limits": limits, "check": check, "spent": pace.spent}
+        ledger, rules = topic.ledger, topic.cleaner_rules
+        if rules is None:
+            report = compact(ledger, **how)
+        else:
+            report = clean(ledger, rules, self._config.clock.now_ms(), **how)
         _take_over(figures, report, topic.ledger, self._config.clock.now_ms())
 
 

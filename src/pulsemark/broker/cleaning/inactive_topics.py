@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...ledger import LedgerError
 from ...wire import TopicName
-from ..configuration.config import BrokerConfig
+from ..configuration.config import DELETE_MODES, BrokerConfig
 from ..cooperative import Background
 from ..errors import RefusedError
 from ..policies.pulsar_policies import (
     DEDUPLICATION,
-    DELETE_MODES,
     INACTIVE_TOPICS,
     SNAPSHOT_INTERVAL,
     SUBSCRIPTION_EXPIRATION,

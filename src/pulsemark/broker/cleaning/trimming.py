@@ -11,6 +11,9 @@ then a subscription can be moved back. A topic without a durable subscription ke
 this case, since none of its entries is acknowledged; Pulsar removes them. To remove them, set a
 limit or truncate the topic.
 
+A topic with Kafka's cleanup policy "compact" (`free`) loses what its compacted view has of it: what
+its durable subscriptions have not acknowledged stays, whatever the retention.
+
 Expiry (TTL): messages that were not acknowledged in time count as acknowledged.
 
 The cleaning thread finds the expired messages in the topic's index. The cursors belong to the event
@@ -27,16 +30,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...compaction.current_view import claim_kept
 from ...ledger import ManagedLedger, Position
-from ...ledger.retention import apply_retention, expire_position, retention_due
+from ...ledger.retention import apply_retention, expire_position, retention_due, size_bytes
 from ...ledger.would_block import when_read
 from ..counters import TopicCleaning
 from ..policies.pulsar_policies import RetentionPolicy
 from ..storage import durable
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
+
+if TYPE_CHECKING:
+    from ...compaction.cleaner import CleanerRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,17 @@ def trim(
     return removed
 
 
+def free(ledger: ManagedLedger, rules: CleanerRules, figures: TopicCleaning, now_ms: int) -> int:
+    """Remove the entries of a cleaned topic that are in its view, and return how many.
+
+    Raises LedgerError, OSError.
+    """
+    from ...compaction.cleaner import freeable
+
+    with claim_kept(ledger) as claim:
+        return _counted(ledger, figures, now_ms, freeable(ledger, rules, now_ms, claim))
+
+
 def truncate(ledger: ManagedLedger, end: Position, figures: TopicCleaning, now_ms: int) -> int:
     """Remove all entries before ``end``, return how many. Raises LedgerError, OSError."""
     return _counted(ledger, figures, now_ms, end)
@@ -146,14 +164,6 @@ def _ended_segments_end(ledger: ManagedLedger) -> Position | None:
         keep = ledger.next_position(min(marks if claim is None else [*marks, claim]))
     begun = [Position(s.ledger_id, s.first_entry_id) for s in segments]
     return max((begin for begin in begun if begin <= keep), default=None)
-
-
-def size_bytes(ledger: ManagedLedger, start: Position | None = None) -> int:
-    """Bytes on disk of the topic's entries; with ``start``, of the entries from there on."""
-    total = 0
-    for segment, first, end in ledger.stretches(start or Position(-1, -1)):
-        total += segment.row(end - 1).end_offset - segment.row(first).offset
-    return total
 
 
 SUBSCRIPTIONS_AT_ONCE = 100

@@ -24,6 +24,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...compaction.current_view import compacted_log
 from ...ledger import LedgerError, Position
 from ...ledger.would_block import when_read
 from ...wire import TopicName
@@ -37,11 +38,14 @@ from ..policies.pulsar_policies import (
     CleaningPolicies,
 )
 from ..storage import durable
+from ..topics.entry_formats import KAFKA_POLICY, cleaner_rules_of
 from .compaction_runs import CompactionRuns
 from .worker_thread import Claims, Lane
 
 if TYPE_CHECKING:
+    from ...compaction.compacted_log import CompactedLog
     from ..policies.policy import Policy
+    from ..policies.pulsar_policies import RetentionPolicy
     from ..subscriptions.home_topic import HomeTopic
     from ..topics.policy_store import Concerns
     from ..topics.registry import Topics
@@ -67,7 +71,9 @@ class Cleaning:
         self.policies = CleaningPolicies(topics.policies)
         self.lane = Lane("pulsemark-cleaning")
         self.claims = claims
-        self.compactions = CompactionRuns(config, self.claims, self._compaction_ended)
+        self.compactions = CompactionRuns(
+            config, self.claims, self._compaction_begins, self._compaction_ended
+        )
         #: Counts of ended rounds over all topics, and of topics whose cleaning failed.
         self.rounds = 0
         self.failures = 0
@@ -142,7 +148,10 @@ class Cleaning:
     def _round(
         self, kind: Policy, work: Callable[[Topic], None], concerns: Concerns
     ) -> Iterator[None]:
-        names = self._topics.names.snapshot() if self.policies.is_used(kind) else ()
+        is_used = self.policies.is_used(kind) or (
+            kind is COMPACTION_THRESHOLD and self._topics.policy_store.is_set(KAFKA_POLICY)
+        )
+        names = self._topics.names.snapshot() if is_used else ()
         for name in names:
             parsed = TopicName.parse(name)
             if concerns(parsed):
@@ -154,7 +163,9 @@ class Cleaning:
 
     def _opened(self, name: TopicName) -> Topic | None:
         """Open a topic for cleaning, if there is work for it, and no other broker serves it."""
-        if not self.policies.applied(name).asks_for_work:
+        settings = self._topics.policy_store.in_topic(name, KAFKA_POLICY)
+        is_cleaned = settings is not None and cleaner_rules_of(settings) is not None
+        if not (is_cleaned or self.policies.applied(name).asks_for_work):
             return None
         try:
             return self._on_loop(self._topics.open(name, create=False))
@@ -187,10 +198,15 @@ class Cleaning:
     def _trim(self, topic: Topic) -> None:
         from .trimming import trim
 
-        policy = self.policies.applied(topic.topic_name).retention
+        policy, now_ms = (
+            self.policies.applied(topic.topic_name).retention,
+            self._config.clock.now_ms(),
+        )
         with self.claims.if_free(topic.name) as is_free:
             if is_free and topic.is_open:
-                trim(topic.ledger, policy, topic.cleaning, self._config.clock.now_ms())
+                trim(topic.ledger, policy, topic.cleaning, now_ms)
+                if topic.cleaned is not None:
+                    _free(topic, policy, now_ms)
                 self._loop.call_soon_threadsafe(topic.entries_removed)
 
     def _expire(self, topic: Topic) -> None:
@@ -204,6 +220,14 @@ class Cleaning:
     def _compact_if_dirty(self, topic: Topic) -> None:
         threshold_bytes = self.policies.applied(topic.topic_name).compaction_threshold_bytes
         self.compactions.compact_if_dirty(topic, threshold_bytes)
+
+    def _compaction_begins(self, topic: Topic) -> None:
+        """On the compaction's thread: what is cleaned can be freed once nobody reads the log."""
+        if topic.cleaner_rules is not None and topic.cleaned is None:
+            self._on_loop(self._read_compacted(topic, compacted_log(topic.ledger)))
+
+    async def _read_compacted(self, topic: Topic, form: CompactedLog) -> None:
+        topic.read_compacted(form)
 
     # -- asked for ------------------------------------------------------------------------------
 
@@ -244,6 +268,8 @@ class Cleaning:
             figures = topic.cleaning
             before = figures.entries_removed, figures.messages_removed, figures.bytes_removed
             trim(topic.ledger, policy, figures, now_ms)
+            if topic.cleaned is not None:
+                _free(topic, policy, now_ms)
             self._loop.call_soon_threadsafe(topic.entries_removed)
             after = figures.entries_removed, figures.messages_removed, figures.bytes_removed
             return Removable(*(new - old for new, old in zip(after, before, strict=True)))
@@ -254,9 +280,12 @@ class Cleaning:
         They are removed for all subscriptions and on disk. A running compaction of the topic is
         stopped. Raises `RefusedError`, LedgerError, OSError.
         """
-        ledger = topic.ledger
-        first = ledger.first_position
-        last = ledger.last_position if before is None else ledger.previous_position(before)
+        ledger = topic.read_log
+        first = await when_read(lambda: ledger.first_position)
+        if before is None:
+            last = ledger.last_position
+        else:
+            last = await when_read(ledger.previous_position, before)
         if last is None or first is None or last < first:
             return
         commits = []
@@ -271,9 +300,25 @@ class Cleaning:
 
     def _truncate(self, topic: Topic, end: Position) -> None:
         """On the lane's thread."""
+        from ...compaction.cleaner import delete_before
         from .trimming import truncate
 
         with self.claims.waiting(topic.name):
             topic.check_is_open()
+            last = Position(end.ledger_id, end.entry_id - 1)
+            form = topic.read_log
+            first_index = form.index_before(last) + (form.entry_message_count(last) or 0)
             truncate(topic.ledger, end, topic.cleaning, self._config.clock.now_ms())
+            delete_before(topic.ledger, first_index)
             self._loop.call_soon_threadsafe(topic.entries_removed)
+
+
+def _free(topic: Topic, policy: RetentionPolicy, now_ms: int) -> None:
+    """Free what a cleaned topic's view replaces, or the view, if its policy is another one now."""
+    from ...compaction.cleaner import drop_if_over
+    from .trimming import free
+
+    if topic.cleaner_rules is not None:
+        free(topic.ledger, topic.cleaner_rules, topic.cleaning, now_ms)
+    elif not policy.is_unlimited:
+        drop_if_over(topic.ledger, policy.time_ms, policy.size_bytes, now_ms)

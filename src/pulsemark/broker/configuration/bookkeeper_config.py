@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from .declaration import Kind, setting
 
 if TYPE_CHECKING:
     from ...ledger.bookkeeper.client import BookieTls
@@ -15,38 +16,63 @@ MAX_BOOKIES = 1_000
 MAX_REFRESH_S = 2**31 - 1
 
 
+def _address_of_url(text: str) -> str:
+    """Pulsar's `zk:HOST:PORT[,HOST:PORT...][/CHROOT]` as an address; its ledgers are below."""
+    if text.startswith("zk://"):
+        return text
+    if not text.startswith("zk:"):
+        raise ValueError("must begin with zk: (a store in ZooKeeper and BookKeeper)")
+    hosts, _, chroot = text.removeprefix("zk:").partition("/")
+    return f"zk://{hosts}/{chroot}/ledgers" if chroot else f"zk://{hosts}/ledgers"
+
+
+STORE_URL = Kind(_address_of_url)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BookKeeperConfig:
     """Raises ConfigError for a bad value, naming the field."""
 
     #: `zk://HOST:PORT[,HOST:PORT...]/ledgers`; None: entries are in files or in memory.
-    store_address: str | None = None
+    store_address: str | None = setting(None, key="metadataStoreUrl", kind=STORE_URL)
     #: For a broker without others (`BrokerConfig` in a program): the path of its store's nodes.
     store_root: str = "/pulsemark"
     #: On how many bookies a ledger is spread.
-    ensemble_size: int = 3
+    ensemble_size: int = setting(3, key="managedLedgerDefaultEnsembleSize")
     #: How many bookies get each entry.
-    write_quorum_size: int = 3
+    write_quorum_size: int = setting(3, key="managedLedgerDefaultWriteQuorum")
     #: How many of them must have an entry on disk before it is acknowledged.
-    ack_quorum_size: int = 2
+    ack_quorum_size: int = setting(2, key="managedLedgerDefaultAckQuorum")
     #: After so much silence ZooKeeper ends the session.
-    zookeeper_session_timeout_ms: int = 4_000
+    zookeeper_session_timeout_ms: int = setting(4_000, key="metadataStoreSessionTimeoutMillis")
 
     # TLS to bookies
     #: Connections to bookies are TLS, and the broker shows them its certificate.
-    bookkeeper_tls_client_authentication: bool = False
+    bookkeeper_tls_client_authentication: bool = setting(
+        False, key="bookkeeperTLSClientAuthentication"
+    )
     #: The broker's private key for bookies (PEM, as all these files).
-    bookkeeper_tls_key_file: str | None = None
+    bookkeeper_tls_key_file: str | None = setting(None, key="bookkeeperTLSKeyFilePath")
     #: The broker's certificate chain for bookies.
-    bookkeeper_tls_certificate_file: str | None = None
+    bookkeeper_tls_certificate_file: str | None = setting(
+        None, key="bookkeeperTLSCertificateFilePath"
+    )
     #: The authorities of the bookies' certificates.
-    bookkeeper_tls_trust_certs_file: str | None = None
+    bookkeeper_tls_trust_certs_file: str | None = setting(
+        None, key="bookkeeperTLSTrustCertsFilePath"
+    )
     #: A file with the key's password; None: it has none.
-    bookkeeper_tls_key_password_file: str | None = None
+    bookkeeper_tls_key_password_file: str | None = setting(
+        None, key="bookkeeperTLSKeyStorePasswordPath"
+    )
     #: Whether a bookie's certificate must name the host that the broker connects to.
-    bookkeeper_tls_hostname_verification: bool = False
+    bookkeeper_tls_hostname_verification: bool = setting(
+        False, key="bookkeeper_tlsHostnameVerificationEnabled"
+    )
     #: How often changed files are looked for; 0: never.
-    bookkeeper_tls_cert_refresh_s: int = 300
+    bookkeeper_tls_cert_refresh_s: int = setting(
+        300, key="bookkeeperTlsCertFilesRefreshDurationSeconds"
+    )
 
     def __post_init__(self) -> None:
         if self.store_address is not None:

@@ -20,7 +20,58 @@ from ...metadata.stampers import split_stamper_names
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig
-from .security_config import SecurityConfig, check_no_nul
+from .declaration import (
+    MIB,
+    MINUTES,
+    SECONDS,
+    Kind,
+    check_declared,
+    check_number,
+    check_port,
+    limit,
+    setting,
+)
+from .security_config import SecurityConfig
+
+_INTERCEPT = "org.apache.pulsar.common.intercept."
+#: Pulsar's interceptors and the stampers that write the same fields.
+INTERCEPTORS = {
+    f"{_INTERCEPT}AppendBrokerTimestampMetadataInterceptor": "broker-time",
+    f"{_INTERCEPT}AppendIndexMetadataInterceptor": "index",
+}
+
+
+def _interceptors(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in INTERCEPTORS:
+            known = ", ".join(name.removeprefix(_INTERCEPT) for name in INTERCEPTORS)
+            raise ValueError(
+                f"no interceptor {name}; use {known} of {_INTERCEPT}*, or pulsemarkStampers "
+                "for any stamper"
+            )
+    return tuple(dict.fromkeys(INTERCEPTORS[name] for name in names))
+
+
+def _show_interceptors(stampers: tuple[str, ...]) -> str:
+    return ",".join(name for name, stamper in INTERCEPTORS.items() if stamper in stampers)
+
+
+INTERCEPTOR_NAMES = Kind(_interceptors, _show_interceptors)
+QUOTA_POLICIES = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+TOPIC_TYPES = ("partitioned", "non-partitioned")
+DELETE_MODES = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
+#: In the order of Pulsar's enumeration.
+SCHEMA_STRATEGIES = (
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,159 +83,143 @@ class PolicyDefaults:
 
     # Limits; 0: without limit
     #: Tenants of the broker.
-    max_tenants: int = 0
+    max_tenants: int = setting(0, lowest=0, reloadable=True, dynamic=True)
     #: Namespaces of a tenant.
-    max_namespaces_per_tenant: int = 0
+    max_namespaces_per_tenant: int = setting(0, lowest=0, reloadable=True, dynamic=True)
     #: Producers of a topic.
-    max_producers_per_topic: int = 0
+    max_producers_per_topic: int = setting(0, lowest=0, reloadable=True)
     #: Consumers of a topic.
-    max_consumers_per_topic: int = 0
+    max_consumers_per_topic: int = setting(0, lowest=0, reloadable=True)
     #: Consumers of a subscription.
-    max_consumers_per_subscription: int = 0
+    max_consumers_per_subscription: int = setting(0, lowest=0, reloadable=True)
     #: Topics of a namespace.
-    max_topics_per_namespace: int = 0
+    max_topics_per_namespace: int = setting(0, lowest=0, reloadable=True, dynamic=True)
 
     # Backlog quotas
     #: Whether backlog quotas are enforced.
     backlog_quota_check_enabled: bool = True
     #: How often backlogs are compared with their quotas.
-    backlog_quota_check_interval_ms: int = 60_000
+    backlog_quota_check_interval_ms: int = setting(
+        60_000, key="backlogQuotaCheckIntervalInSeconds", kind=SECONDS
+    )
     #: -1 and 0: without limit.
-    backlog_quota_default_limit_bytes: int = -1
+    backlog_quota_default_limit_bytes: int = setting(-1, lowest=-1, reloadable=True)
     #: The older form, which counts if it is above 0.
-    backlog_quota_default_limit_gb: int = -1
+    backlog_quota_default_limit_gb: int = setting(
+        -1, key="backlogQuotaDefaultLimitGB", lowest=-1, reloadable=True
+    )
     #: The quota by the age of the oldest message; -1 and 0: without limit.
-    backlog_quota_default_limit_s: int = -1
+    backlog_quota_default_limit_s: int = setting(
+        -1, key="backlogQuotaDefaultLimitSecond", lowest=-1, reloadable=True
+    )
     #: producer_request_hold, producer_exception or consumer_backlog_eviction.
-    backlog_quota_default_retention_policy: str = "producer_request_hold"
+    backlog_quota_default_retention_policy: str = setting(
+        "producer_request_hold", choices=QUOTA_POLICIES, reloadable=True
+    )
 
     # Creation and deletion
     #: "partitioned" or "non-partitioned".
-    allow_auto_topic_creation_type: str = "non-partitioned"
+    allow_auto_topic_creation_type: str = setting(
+        "non-partitioned", choices=TOPIC_TYPES, reloadable=True, dynamic=True
+    )
     #: Partitions of topics that are created as partitioned ones.
-    default_num_partitions: int = 1
+    default_num_partitions: int = setting(1, lowest=1, reloadable=True, dynamic=True)
     #: Whether consumers create subscriptions that do not exist.
-    allow_auto_subscription_creation: bool = True
+    allow_auto_subscription_creation: bool = setting(True, reloadable=True, dynamic=True)
     #: Whether topics that no one uses are deleted.
-    broker_delete_inactive_topics_enabled: bool = False
+    broker_delete_inactive_topics_enabled: bool = setting(False, dynamic=True)
     #: delete_when_no_subscriptions or delete_when_subscriptions_caught_up.
-    broker_delete_inactive_topics_mode: str = "delete_when_no_subscriptions"
+    broker_delete_inactive_topics_mode: str = setting(
+        "delete_when_no_subscriptions", choices=DELETE_MODES, dynamic=True
+    )
     #: How often inactive topics are looked for.
-    broker_delete_inactive_topics_frequency_ms: int = 60_000
+    broker_delete_inactive_topics_frequency_ms: int = setting(
+        60_000, key="brokerDeleteInactiveTopicsFrequencySeconds", kind=SECONDS, dynamic=True
+    )
     #: None: as the frequency.
-    broker_delete_inactive_topics_max_inactive_duration_s: int | None = None
+    broker_delete_inactive_topics_max_inactive_duration_s: int | None = setting(
+        None, key="brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", dynamic=True
+    )
     #: A subscription without consumers is deleted after so long; 0: never.
-    subscription_expiration_time_minutes: int = 0
+    subscription_expiration_time_minutes: int = setting(0, lowest=0)
     #: How often subscriptions without consumers are looked for.
-    subscription_expiry_check_interval_ms: int = 300_000
+    subscription_expiry_check_interval_ms: int = setting(
+        300_000, key="subscriptionExpiryCheckIntervalInMinutes", kind=MINUTES
+    )
     #: The types that consumers may use.
-    subscription_types_enabled: tuple[str, ...] = ("Exclusive", "Shared", "Failover", "Key_Shared")
+    subscription_types_enabled: tuple[str, ...] = setting(
+        ("Exclusive", "Shared", "Failover", "Key_Shared"), is_never_empty=True, dynamic=True
+    )
 
     # Deduplication
     #: Whether messages that a producer sends again are stored once.
     broker_deduplication_enabled: bool = False
     #: A snapshot of the producers' sequence ids is stored after so many entries of a topic.
-    broker_deduplication_entries_interval: int = 1_000
+    broker_deduplication_entries_interval: int = setting(1_000, lowest=1)
     #: How often topics are looked at for a snapshot that is due.
-    broker_deduplication_snapshot_frequency_ms: int = 120_000
+    broker_deduplication_snapshot_frequency_ms: int = setting(
+        120_000, key="brokerDeduplicationSnapshotFrequencyInSeconds", kind=SECONDS
+    )
     #: A snapshot is stored after so long, if a topic got entries; 0: only after so many entries.
-    broker_deduplication_snapshot_interval_s: int = 120
+    broker_deduplication_snapshot_interval_s: int = setting(
+        120, key="brokerDeduplicationSnapshotIntervalSeconds", lowest=0
+    )
     #: A producer that is gone for so long is forgotten.
-    broker_deduplication_producer_inactivity_timeout_ms: int = 360 * 60_000
+    broker_deduplication_producer_inactivity_timeout_ms: int = setting(
+        360 * 60_000, key="brokerDeduplicationProducerInactivityTimeoutMinutes", kind=MINUTES
+    )
     #: The most producers in a snapshot; those that published last stay.
-    broker_deduplication_max_number_of_producers: int = 10_000
+    broker_deduplication_max_number_of_producers: int = setting(10_000, lowest=1)
 
     # Delivery
     #: Whether messages are held back until their delivery time.
     delayed_delivery_enabled: bool = True
     #: How exactly delivery times are kept.
-    delayed_delivery_tick_time_ms: int = 1_000
+    delayed_delivery_tick_time_ms: int = setting(1_000, key="delayedDeliveryTickTimeMillis")
     #: 0: without limit.
-    delayed_delivery_max_delay_ms: int = 0
+    delayed_delivery_max_delay_ms: int = setting(0, key="delayedDeliveryMaxDelayInMillis", lowest=0)
 
     # Rates, per second; 0: without limit
     #: Messages that a topic takes.
-    max_publish_rate_per_topic_in_messages: int = 0
+    max_publish_rate_per_topic_in_messages: int = setting(
+        0, lowest=0, reloadable=True, dynamic=True
+    )
     #: Bytes that a topic takes.
-    max_publish_rate_per_topic_in_bytes: int = 0
+    max_publish_rate_per_topic_in_bytes: int = setting(0, lowest=0, reloadable=True, dynamic=True)
     #: Messages that a topic delivers.
-    dispatch_throttling_rate_per_topic_in_msg: int = 0
+    dispatch_throttling_rate_per_topic_in_msg: int = setting(
+        0, lowest=0, reloadable=True, dynamic=True
+    )
     #: Bytes that a topic delivers.
-    dispatch_throttling_rate_per_topic_in_byte: int = 0
+    dispatch_throttling_rate_per_topic_in_byte: int = setting(
+        0, lowest=0, reloadable=True, dynamic=True
+    )
     #: Messages that a subscription gets.
-    dispatch_throttling_rate_per_subscription_in_msg: int = 0
+    dispatch_throttling_rate_per_subscription_in_msg: int = setting(
+        0, lowest=0, reloadable=True, dynamic=True
+    )
     #: Bytes that a subscription gets.
-    dispatch_throttling_rate_per_subscription_in_byte: int = 0
+    dispatch_throttling_rate_per_subscription_in_byte: int = setting(
+        0, lowest=0, reloadable=True, dynamic=True
+    )
     #: How often a consumer may subscribe, in a period.
-    subscribe_throttling_rate_per_consumer: int = 0
+    subscribe_throttling_rate_per_consumer: int = setting(
+        0, lowest=0, reloadable=True, dynamic=True
+    )
     #: The period of `subscribe_throttling_rate_per_consumer`.
-    subscribe_rate_period_per_consumer_s: int = 30
+    subscribe_rate_period_per_consumer_s: int = setting(
+        30, key="subscribeRatePeriodPerConsumerInSecond", lowest=1, reloadable=True, dynamic=True
+    )
 
     # Schemas
     #: Which new schemas a topic accepts.
-    schema_compatibility_strategy: str = "FULL"
+    schema_compatibility_strategy: str = setting("FULL", choices=SCHEMA_STRATEGIES)
     #: Whether producers may add a new version of a schema.
-    is_allow_auto_update_schema_enabled: bool = True
+    is_allow_auto_update_schema_enabled: bool = setting(True, dynamic=True)
     #: Whether producers without a schema are refused where a topic has one.
     is_schema_validation_enforced: bool = False
 
 
-"""Pulsar's name of each setting, the field, and how its value is written in a file."""
-
-LOWEST_OF_POLICIES = {
-    "max_tenants": 0,
-    "max_namespaces_per_tenant": 0,
-    "max_producers_per_topic": 0,
-    "max_consumers_per_topic": 0,
-    "max_consumers_per_subscription": 0,
-    "max_topics_per_namespace": 0,
-    "backlog_quota_default_limit_bytes": -1,
-    "backlog_quota_default_limit_gb": -1,
-    "backlog_quota_default_limit_s": -1,
-    "default_num_partitions": 1,
-    "subscription_expiration_time_minutes": 0,
-    "broker_deduplication_entries_interval": 1,
-    "broker_deduplication_snapshot_interval_s": 0,
-    "broker_deduplication_max_number_of_producers": 1,
-    "delayed_delivery_max_delay_ms": 0,
-    "max_publish_rate_per_topic_in_messages": 0,
-    "max_publish_rate_per_topic_in_bytes": 0,
-    "dispatch_throttling_rate_per_topic_in_msg": 0,
-    "dispatch_throttling_rate_per_topic_in_byte": 0,
-    "dispatch_throttling_rate_per_subscription_in_msg": 0,
-    "dispatch_throttling_rate_per_subscription_in_byte": 0,
-    "subscribe_throttling_rate_per_consumer": 0,
-    "subscribe_rate_period_per_consumer_s": 1,
-}
-
-CHOICES = {
-    "backlog_quota_default_retention_policy": (
-        "producer_request_hold",
-        "producer_exception",
-        "consumer_backlog_eviction",
-    ),
-    "allow_auto_topic_creation_type": ("partitioned", "non-partitioned"),
-    "broker_delete_inactive_topics_mode": (
-        "delete_when_no_subscriptions",
-        "delete_when_subscriptions_caught_up",
-    ),
-    # In the order of Pulsar's enumeration.
-    "schema_compatibility_strategy": (
-        "ALWAYS_INCOMPATIBLE",
-        "ALWAYS_COMPATIBLE",
-        "BACKWARD",
-        "FORWARD",
-        "FULL",
-        "BACKWARD_TRANSITIVE",
-        "FORWARD_TRANSITIVE",
-        "FULL_TRANSITIVE",
-    ),
-}
-"""Fields that have one of a few values."""
-
-
-MIB = 1024 * 1024
-HIGHEST_PORT = 65_535
 #: Fields that are lists of names, and what is named.
 NAME_LISTS = (
     ("stampers", "stamper"),
@@ -192,24 +227,6 @@ NAME_LISTS = (
     ("audit_tags", "tag"),
     ("mirror_sources", "cluster"),
 )
-LOG_CHOICES = {"log_level": ("debug", "info", "warning", "error"), "log_format": ("text", "json")}
-#: Fields with these name endings hold amounts.
-AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
-#: Fields that may be lower than 1.
-LOWEST = {
-    "active_consumer_failover_delay_ms": 0,
-    "default_compaction_threshold_bytes": 0,
-    "default_message_ttl_s": 0,
-    "default_retention_time_minutes": -1,
-    "default_retention_size_mb": -1,
-    "kafka_group_initial_rebalance_delay_ms": 0,
-    "max_connections_per_ip": 0,
-    "max_num_partitions_per_partitioned_topic": 0,
-    "publish_gathering_ms": 0,
-    **LOWEST_OF_POLICIES,
-}
-
-
 KAFKA_FORMAT_VERSION = "3.0"
 """The newest entry format: magic 2."""
 
@@ -229,12 +246,12 @@ class BrokerConfig(PolicyDefaults):
     #: Entries in Apache BookKeeper, in the place of files, if it has an address.
     bookkeeper: BookKeeperConfig = field(default_factory=BookKeeperConfig)
     #: Address to listen on; 0.0.0.0 for all IPv4 addresses of the machine.
-    host: str = "127.0.0.1"
+    host: str = setting("127.0.0.1", key="bindAddress")
     #: Port of the binary protocol; 0 picks a free one (see `Broker.port`). None: clients can only
     #: use the port with TLS.
-    port: int | None = 6650
+    port: int | None = setting(6650, key="brokerServicePort")
     #: Port of lookup, admin and metrics; None: no HTTP.
-    http_port: int | None = 8080
+    http_port: int | None = setting(8080, key="webServicePort")
     #: Port of the seek service; None: no gRPC (and grpc is not imported).
     grpc_port: int | None = None
     #: File with the bearer token that callers of AppendControl must send; None: the call is off.
@@ -249,18 +266,20 @@ class BrokerConfig(PolicyDefaults):
     #: Host that lookups return to clients; None: `host`, or the machine's name for 0.0.0.0.
     advertised_address: str | None = None
     #: The cluster's name, which clients and policies see.
-    cluster: str = "standalone"
+    cluster: str = setting("standalone", key="clusterName")
     #: Authentication, authorisation and TLS.
     security: SecurityConfig = field(default_factory=SecurityConfig)
 
     # Entries and storage
     #: The largest message; clients get this limit when they connect.
-    max_message_size_bytes: int = 5 * MIB
+    max_message_size_bytes: int = setting(5 * MIB, key="maxMessageSize")
     #: Send an entry's broker time and index to clients that ask for them (PIP-90).
     exposing_broker_entry_metadata_to_client_enabled: bool = False
     #: Names of the stampers, in order, or in one line as on the command line; () writes entries
     #: without a prefix.
-    stampers: tuple[str, ...] | str = ("broker-time", "index")
+    stampers: tuple[str, ...] | str = setting(
+        ("broker-time", "index"), key="brokerEntryMetadataInterceptors", kind=INTERCEPTOR_NAMES
+    )
     #: Clusters from which topics accept mirrors; "*" is every cluster (docs/mirror.md).
     mirror_sources: tuple[str, ...] = ()
     #: When an entry is acknowledged. 0: after it is synced. N > 0: after it is written; it is
@@ -272,9 +291,11 @@ class BrokerConfig(PolicyDefaults):
 
     # Log of `pulsemark standalone`; a program that embeds a broker sets up its own logging
     #: debug, info, warning or error.
-    log_level: str = "warning"
+    log_level: str = setting(
+        "warning", choices=("debug", "info", "warning", "error"), reloadable=True
+    )
     #: "text", or "json" with one object per line.
-    log_format: str = "text"
+    log_format: str = setting("text", choices=("text", "json"), reloadable=True)
 
     # The metrics page's length (docs/operations.md)
     #: Whether each topic has metrics of its own. If not, they are added up for each namespace.
@@ -286,17 +307,21 @@ class BrokerConfig(PolicyDefaults):
 
     # Behaviour
     #: Whether producers and consumers create topics that do not exist.
-    allow_auto_topic_creation: bool = True
+    allow_auto_topic_creation: bool = setting(True, reloadable=True, dynamic=True)
     #: Whether an administrator may delete a namespace together with its topics.
-    force_delete_namespace_allowed: bool = False
+    force_delete_namespace_allowed: bool = setting(False, reloadable=True, dynamic=True)
     #: The most partitions of a topic; 0: as many as the broker can have.
-    max_num_partitions_per_partitioned_topic: int = 0
+    max_num_partitions_per_partitioned_topic: int = setting(
+        0, lowest=0, reloadable=True, dynamic=True
+    )
     #: Keep acknowledgements of single messages of a batch (off in Pulsar's standalone).
     acknowledgment_at_batch_index_level_enabled: bool = False
     #: Skip damaged entries when dispatching. Off: the subscription stops before a damaged entry.
-    auto_skip_non_recoverable_data: bool = False
+    auto_skip_non_recoverable_data: bool = setting(False, dynamic=True)
     #: How long a Failover subscription waits before another consumer becomes active.
-    active_consumer_failover_delay_ms: int = 1_000
+    active_consumer_failover_delay_ms: int = setting(
+        1_000, key="activeConsumerFailoverDelayTimeMillis", lowest=0
+    )
     #: Whether Key_Shared with AUTO_SPLIT puts its consumers on a ring. If not, each consumer has
     #: one range of slots, and a new one gets half of the largest.
     subscription_key_shared_use_consistent_hashing: bool = True
@@ -306,7 +331,7 @@ class BrokerConfig(PolicyDefaults):
     #: How long a publish waits at most for more publishes of the same client, or stays unread, if
     #: that client sends without waiting for receipts. Messages that are handled together cost the
     #: broker much less. 0: every publish is handled at once.
-    publish_gathering_ms: int = 2
+    publish_gathering_ms: int = setting(2, lowest=0)
 
     #: Whether a leader epoch begins when this broker takes a topic over, for topics of Pulsar's
     #: format without a policy of their own or of their namespace (docs/control-entries.md).
@@ -318,7 +343,7 @@ class BrokerConfig(PolicyDefaults):
     #: The entry format of topics that Kafka clients create without one (message.format.version).
     kafka_message_format_version: str = KAFKA_FORMAT_VERSION
     #: How long a new consumer group waits for more members before its first generation.
-    kafka_group_initial_rebalance_delay_ms: int = 3_000
+    kafka_group_initial_rebalance_delay_ms: int = setting(3_000, lowest=0)
     #: The session timeouts that members of a group may ask for.
     kafka_group_min_session_timeout_ms: int = 6_000
     #: The longest session timeout that a member may ask for.
@@ -326,19 +351,33 @@ class BrokerConfig(PolicyDefaults):
 
     # Cleaning, for topics without a policy of their own or of their namespace (docs/cleaning.md)
     #: Retention: how long, and how many bytes of, acknowledged messages are kept; -1: no limit.
-    default_retention_time_minutes: int = 0
+    default_retention_time_minutes: int = setting(
+        0, key="defaultRetentionTimeInMinutes", lowest=-1, reloadable=True
+    )
     #: The bytes of retention, in MiB; -1: no limit.
-    default_retention_size_mb: int = 0
+    default_retention_size_mb: int = setting(
+        0, key="defaultRetentionSizeInMB", lowest=-1, reloadable=True
+    )
     #: After this time unacknowledged messages expire; 0: never.
-    default_message_ttl_s: int = 0
+    default_message_ttl_s: int = setting(
+        0, key="ttlDurationDefaultInSeconds", lowest=0, reloadable=True
+    )
     #: A topic is compacted after more new bytes than this; 0: only on request.
-    default_compaction_threshold_bytes: int = 0
+    default_compaction_threshold_bytes: int = setting(
+        0, key="brokerServiceCompactionThresholdInBytes", lowest=0, reloadable=True
+    )
     #: How often retention is applied to all topics.
-    retention_check_interval_ms: int = 120_000
+    retention_check_interval_ms: int = setting(
+        120_000, key="retentionCheckIntervalInSeconds", kind=SECONDS
+    )
     #: How often messages are looked at whose time to live is over.
-    message_expiry_check_interval_ms: int = 300_000
+    message_expiry_check_interval_ms: int = setting(
+        300_000, key="messageExpiryCheckIntervalInMinutes", kind=MINUTES
+    )
     #: How often topics are looked at that are due for compaction.
-    compaction_monitor_interval_ms: int = 60_000
+    compaction_monitor_interval_ms: int = setting(
+        60_000, key="brokerServiceCompactionMonitorIntervalInSeconds", kind=SECONDS
+    )
     #: The most bytes that compaction reads and writes in a second.
     max_compaction_bytes_per_s: int = 32 * MIB
 
@@ -362,7 +401,7 @@ class BrokerConfig(PolicyDefaults):
 
     # Timeouts
     #: After so much silence a client gets a PING; after twice the time it is closed.
-    keep_alive_interval_ms: int = 30_000
+    keep_alive_interval_ms: int = setting(30_000, key="keepAliveIntervalSeconds", kind=SECONDS)
     #: How long a new connection may take to send CONNECT.
     handshake_timeout_ms: int = 30_000
     #: A frame that has begun must be complete within this time, plus one second for each
@@ -372,20 +411,22 @@ class BrokerConfig(PolicyDefaults):
     min_frame_rate_bytes_per_s: int = 16 * 1024
     #: If a client asks for a producer name or an Exclusive subscription that another connection
     #: holds: how long that connection has to answer a PING before it is closed.
-    connection_liveness_check_timeout_ms: int = 5_000
+    connection_liveness_check_timeout_ms: int = setting(
+        5_000, key="connectionLivenessCheckTimeoutMillis"
+    )
     #: How long a reader's position is kept after a seek until the reader reconnects.
     non_durable_return_timeout_ms: int = 60_000
     #: Shutdown: how long to wait for publishes in flight and for sockets to drain, together.
-    shutdown_timeout_ms: int = 8_000
+    shutdown_timeout_ms: int = setting(8_000, key="brokerShutdownTimeoutMs", dynamic=True)
 
     #: A Kafka client's connection is closed after so long without a request.
     kafka_idle_timeout_ms: int = 600_000
 
     # Limits
     #: Connections of the binary protocol.
-    max_connections: int = 20_000
+    max_connections: int = setting(20_000, key="brokerMaxConnections", kind=limit(1))
     #: Connections of the binary protocol and of Kafka's from one address; 0: without limit.
-    max_connections_per_ip: int = 0
+    max_connections_per_ip: int = setting(0, key="brokerMaxConnectionsPerIp", lowest=0)
     #: Calls in progress at the seek service, and streams among them; above: RESOURCE_EXHAUSTED.
     max_grpc_calls: int = 256
     #: Streams of the seek service at a time.
@@ -397,23 +438,27 @@ class BrokerConfig(PolicyDefaults):
     #: Requests of one connection that are not answered yet.
     max_pending_requests_per_connection: int = 5_000
     #: Publishes of a connection that wait for the disk; above, it is not read.
-    max_in_flight_publish_messages_per_connection: int = 10_000
+    max_in_flight_publish_messages_per_connection: int = setting(
+        10_000, key="maxPendingPublishRequestsPerConnection"
+    )
     #: Their bytes.
     max_in_flight_publish_bytes_per_connection: int = 16 * MIB
     #: Over all connections; reading pauses above it and resumes at half of it.
-    max_in_flight_publish_bytes: int = 128 * MIB
+    max_in_flight_publish_bytes: int = setting(
+        128 * MIB, key="maxMessagePublishBufferSizeInMB", kind=limit(MIB), dynamic=True
+    )
     #: Dispatch to a connection pauses above this much unsent data, and resumes at half of it.
     write_buffer_high_water_bytes: int = 2 * MIB
     #: Bytes of one dispatch round of a subscription, before other subscriptions get their turn.
-    dispatch_round_bytes: int = 1 * MIB
+    dispatch_round_bytes: int = setting(1 * MIB, key="dispatcherMaxReadSizeBytes", dynamic=True)
     #: Messages without acknowledgement; above, the consumer gets no more.
-    max_unacked_messages_per_consumer: int = 50_000
+    max_unacked_messages_per_consumer: int = setting(50_000, kind=limit(1))
     #: The same, of all consumers of a subscription.
-    max_unacked_messages_per_subscription: int = 200_000
+    max_unacked_messages_per_subscription: int = setting(200_000, kind=limit(1))
     #: Topics of the broker; above, none can be created.
     max_topics: int = 100_000
     #: Subscriptions of a topic.
-    max_subscriptions_per_topic: int = 10_000
+    max_subscriptions_per_topic: int = setting(10_000, kind=limit(1))
     #: Entries that wait for their delivery time; above it no new entries are dispatched.
     max_delayed_entries_per_subscription: int = 200_000
     #: The same over all subscriptions, of which each may have 100 in any case.
@@ -454,7 +499,7 @@ class BrokerConfig(PolicyDefaults):
     #: Idempotent producers remembered for each partition; those that sent last are kept.
     max_kafka_producer_ids_per_partition: int = 1_000
     #: HTTP connections; above, they are answered with 503.
-    max_http_connections: int = 1_000
+    max_http_connections: int = setting(1_000, key="maxHttpServerConnections", kind=limit(1))
     #: The body of an HTTP request.
     max_http_body_bytes: int = 1 * MIB
     #: How long an incomplete HTTP request, or an answer that is not read, may take.
@@ -468,19 +513,11 @@ class BrokerConfig(PolicyDefaults):
         _check_ports(self)
         _check_texts(self)
         for spec in fields(self):
-            check_no_nul(spec.name, getattr(self, spec.name))
-            if spec.name == "sync_interval_ms":
-                continue
-            amount = spec.name.endswith(AMOUNTS) or spec.name.startswith("max_")
-            if amount or spec.name in LOWEST:
-                _check_positive(spec.name, getattr(self, spec.name))
+            if spec.name != "sync_interval_ms":
+                check_declared(spec, getattr(self, spec.name))
         epochs: Any = self.leader_epochs_enabled
         if not isinstance(epochs, bool):
             raise ConfigError("leader_epochs_enabled", epochs, "must be True or False")
-        for name, choices in {**CHOICES, **LOG_CHOICES}.items():
-            if getattr(self, name) not in choices:
-                reason = f"must be one of {', '.join(choices)}"
-                raise ConfigError(name, getattr(self, name), reason)
         if not isinstance(self.clock, Clock):
             reason = "must have a method now_ms(), as pulsemark.testing.SettableClock has"
             raise ConfigError("clock", self.clock, reason)
@@ -526,11 +563,7 @@ def _check_ports(config: BrokerConfig) -> None:
     if config.port is None and config.security.tls_port is None:
         raise ConfigError("port", None, "must be a port number: there is no port with TLS")
     for name in ("port", "http_port", "grpc_port", "kafka_port"):
-        port: Any = getattr(config, name)
-        if port is None:
-            continue
-        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= HIGHEST_PORT:
-            raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")
+        check_port(name, getattr(config, name))
 
 
 def _check_texts(config: BrokerConfig) -> None:
@@ -553,7 +586,7 @@ def _check_kafka(config: BrokerConfig) -> None:
         check_namespace(name)
     except (InvalidTopicNameError, AttributeError) as error:
         raise ConfigError("kafka_namespace", name, str(error)) from error
-    _check_positive("kafka_default_partitions", config.kafka_default_partitions)
+    check_number("kafka_default_partitions", config.kafka_default_partitions)
     version = config.kafka_message_format_version
     if version != KAFKA_FORMAT_VERSION:  # most brokers have nothing of Kafka's
         from ...kafka.topic_settings import magic_of_version
@@ -564,15 +597,9 @@ def _check_kafka(config: BrokerConfig) -> None:
             raise ConfigError("kafka_message_format_version", version, str(error)) from error
     least = "kafka_group_min_session_timeout_ms"
     most = "kafka_group_max_session_timeout_ms"
-    _check_positive(least, getattr(config, least))
+    check_number(least, getattr(config, least))
     if not isinstance(getattr(config, most), int) or getattr(config, most) < getattr(config, least):
         raise ConfigError(most, getattr(config, most), f"must be a whole number, at least {least}")
-
-
-def _check_positive(name: str, value: Any) -> None:
-    lowest = LOWEST.get(name, 1)
-    if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-        raise ConfigError(name, value, f"must be a whole number of at least {lowest}")
 
 
 STORAGES = ("files", "memory")

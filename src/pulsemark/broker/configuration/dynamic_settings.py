@@ -1,9 +1,9 @@
 """Settings that change while the broker runs: over REST, and by reading the file again (SIGHUP).
 
 A setting that is changed over REST (Pulsar's dynamic configuration) is stored in the catalog and
-overrides the configuration file, also after a restart. What `RELOADABLE` lists is in force at once;
-the others of `DYNAMIC_NAMES` from the broker's next start on. Settings that this broker does not
-have, or that Pulsar cannot change while it runs, are refused.
+overrides the configuration file, also after a restart. One that is declared `reloadable` is in
+force at once; others that are `dynamic` from the broker's next start on. Settings that this broker
+does not have, or that Pulsar cannot change while it runs, are refused.
 """
 
 from __future__ import annotations
@@ -14,81 +14,17 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Protocol
 
 from .config import BrokerConfig
-from .settings import SettingError, parse_settings
+from .settings import SettingError, parse_settings, pulsar_settings, setting_fields
 
 if TYPE_CHECKING:
     from ...ledger.store import MetadataStore
 
 log = logging.getLogger(__name__)
 
-#: The settings of this broker that Apache Pulsar 4.0.8 can change while it runs, without
-#: `superUserRoles`: here the rights of roles are read when the broker starts.
-DYNAMIC_NAMES = frozenset(
-    {
-        "allowAutoSubscriptionCreation",
-        "allowAutoTopicCreation",
-        "allowAutoTopicCreationType",
-        "autoSkipNonRecoverableData",
-        "brokerDeleteInactiveTopicsEnabled",
-        "brokerDeleteInactiveTopicsFrequencySeconds",
-        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
-        "brokerDeleteInactiveTopicsMode",
-        "brokerShutdownTimeoutMs",
-        "defaultNumPartitions",
-        "dispatchThrottlingRatePerSubscriptionInByte",
-        "dispatchThrottlingRatePerSubscriptionInMsg",
-        "dispatchThrottlingRatePerTopicInByte",
-        "dispatchThrottlingRatePerTopicInMsg",
-        "dispatcherMaxReadSizeBytes",
-        "forceDeleteNamespaceAllowed",
-        "isAllowAutoUpdateSchemaEnabled",
-        "maxMessagePublishBufferSizeInMB",
-        "maxNamespacesPerTenant",
-        "maxNumPartitionsPerPartitionedTopic",
-        "maxPublishRatePerTopicInBytes",
-        "maxPublishRatePerTopicInMessages",
-        "maxTenants",
-        "maxTopicsPerNamespace",
-        "subscribeRatePeriodPerConsumerInSecond",
-        "subscribeThrottlingRatePerConsumer",
-        "subscriptionTypesEnabled",
-    }
-)
 
-RELOADABLE = frozenset(
-    {
-        "allow_auto_subscription_creation",
-        "allow_auto_topic_creation",
-        "allow_auto_topic_creation_type",
-        "backlog_quota_default_limit_bytes",
-        "backlog_quota_default_limit_gb",
-        "backlog_quota_default_limit_s",
-        "backlog_quota_default_retention_policy",
-        "default_compaction_threshold_bytes",
-        "default_message_ttl_s",
-        "default_num_partitions",
-        "default_retention_size_mb",
-        "default_retention_time_minutes",
-        "dispatch_throttling_rate_per_subscription_in_byte",
-        "dispatch_throttling_rate_per_subscription_in_msg",
-        "dispatch_throttling_rate_per_topic_in_byte",
-        "dispatch_throttling_rate_per_topic_in_msg",
-        "force_delete_namespace_allowed",
-        "log_format",
-        "log_level",
-        "max_consumers_per_subscription",
-        "max_consumers_per_topic",
-        "max_namespaces_per_tenant",
-        "max_num_partitions_per_partitioned_topic",
-        "max_producers_per_topic",
-        "max_publish_rate_per_topic_in_bytes",
-        "max_publish_rate_per_topic_in_messages",
-        "max_tenants",
-        "max_topics_per_namespace",
-        "subscribe_rate_period_per_consumer_s",
-        "subscribe_throttling_rate_per_consumer",
-    }
-)
+def dynamic_names() -> list[str]:
+    """The names of the settings that can be changed over REST, sorted."""
+    return sorted(key for key, spec in pulsar_settings().items() if spec.declaration.dynamic)
 
 
 def changed_fields(before: BrokerConfig, after: BrokerConfig) -> list[str]:
@@ -151,7 +87,12 @@ class DynamicSettings:
     def _put_in_force(self) -> BrokerConfig:
         """Change what can change now; return the configuration that is wanted."""
         wanted = with_settings(self.configured, self.changed)
-        names = [name for name in changed_fields(self.in_force, wanted) if name in RELOADABLE]
+        known = setting_fields()
+        names = [
+            name
+            for name in changed_fields(self.in_force, wanted)
+            if name in known and known[name].declaration.reloadable
+        ]
         self.in_force = replace(self.in_force, **{name: getattr(wanted, name) for name in names})
         for taken in self.on_change:
             taken(self.in_force)
@@ -162,9 +103,9 @@ class DynamicSettings:
 
         As in Pulsar a value that is not valid is stored too. It has no effect, and the log says so.
 
-        Raises `KeyError` for a setting that is not one of `DYNAMIC_NAMES`, and `LedgerError`.
+        Raises `KeyError` for a setting that is not one of `dynamic_names`, and `LedgerError`.
         """
-        if name not in DYNAMIC_NAMES:
+        if name not in dynamic_names():
             raise KeyError(name)
 
         def show() -> None:

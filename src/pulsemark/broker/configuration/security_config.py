@@ -6,11 +6,11 @@ Python's spelling. What a class name in `authentication_providers` means is in `
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ..errors import ConfigError
+from .declaration import SECONDS, WORDS, Kind, check_declared, check_port, setting
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -19,16 +19,45 @@ _PULSARS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 #: Pulsar's providers that this broker has, too, and their methods.
 PROVIDERS = {f"{_PULSARS}Token": "token", f"{_PULSARS}Basic": "basic", f"{_PULSARS}Tls": "tls"}
 
-HIGHEST_PORT = 65_535
+AUTHENTICATION = "pulsemark.authentication"
+AUTHORIZATION = "pulsemark.authorization"
+
+
+def installed(group: str) -> EntryPoints:
+    """The entry points of a group. Nothing is imported."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
+
+
+PULSARS_RULES = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
+
+
+def _providers(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in PROVIDERS and name not in PROVIDERS.values():
+            plugins = installed(AUTHENTICATION).names
+            if name not in plugins:
+                known = ", ".join([*PROVIDERS, *sorted(plugins)])
+                raise ValueError(f"{name} is not a provider of this broker, which has {known}")
+    return names
+
+
+def _authorization(name: str) -> str | None:
+    """The entry point of a provider; None for Pulsar's own class, whose rules always hold."""
+    if name == PULSARS_RULES:
+        return None
+    plugins = installed(AUTHORIZATION).names
+    if name not in plugins:
+        known = ", ".join([PULSARS_RULES, *sorted(plugins)])
+        raise ValueError(f"{name} is not a provider of this broker, which has {known}")
+    return name
+
+
+PROVIDER_NAMES = Kind(_providers, ",".join)
+AUTHORIZATION_NAME = Kind(_authorization)
 PORTS = ("tls_port", "http_tls_port", "grpc_tls_port", "kafka_tls_port")
-#: Numbers, with the lowest value of each.
-NUMBERS = {
-    "token_allowed_clock_skew_s": 0,
-    "authentication_refresh_check_ms": 1,
-    "tls_cert_refresh_check_s": 0,
-    "max_tls_handshakes": 1,
-    "tls_handshake_timeout_ms": 1,
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +69,7 @@ class SecurityConfig:
     authentication_enabled: bool = False
     #: Class names as in Pulsar, or `token`, `basic`, `tls`, or names of the entry points
     #: `pulsemark.authentication` of installed packages.
-    authentication_providers: tuple[str, ...] = ()
+    authentication_providers: tuple[str, ...] = setting((), kind=PROVIDER_NAMES)
     #: The role of clients with a method that has no provider; None: they are refused.
     anonymous_user_role: str | None = None
     #: Check the credentials that a proxy passes on (CONNECT.original_auth_data).
@@ -48,7 +77,9 @@ class SecurityConfig:
     #: Ask for credentials on the metrics page, too.
     authenticate_metrics_endpoint: bool = False
     #: How often expired credentials are looked for.
-    authentication_refresh_check_ms: int = 60_000
+    authentication_refresh_check_ms: int = setting(
+        60_000, key="authenticationRefreshCheckSeconds", kind=SECONDS, lowest=1
+    )
     #: Roles of proxies: they must name the role for which they ask.
     proxy_roles: tuple[str, ...] = ()
 
@@ -57,7 +88,7 @@ class SecurityConfig:
     authorization_enabled: bool = False
     #: The entry point `pulsemark.authorization` of an installed package, which is asked before
     #: Pulsar's rules; None: only these decide.
-    authorization_provider: str | None = None
+    authorization_provider: str | None = setting(None, kind=AUTHORIZATION_NAME)
     #: Roles that may do everything.
     super_user_roles: tuple[str, ...] = ()
     #: Whether the role of a permission may begin or end with `*`, which stands for any text.
@@ -69,7 +100,7 @@ class SecurityConfig:
     #: The key of tokens signed with a private key (RS256, ES256...).
     token_public_key: str | None = field(default=None, repr=False)
     #: The algorithm of `token_public_key`.
-    token_public_alg: str = "RS256"  # noqa: S105 - not a password
+    token_public_alg: str = setting("RS256", key="tokenPublicAlg")
     #: The claim that names the role.
     token_auth_claim: str = "sub"  # noqa: S105 - not a password
     #: The claim that names who may accept the token; None: it is not looked at.
@@ -77,63 +108,52 @@ class SecurityConfig:
     #: What that claim must have.
     token_audience: str | None = None
     #: How far the clock of the machine that makes tokens may be off.
-    token_allowed_clock_skew_s: int = 0
+    token_allowed_clock_skew_s: int = setting(0, key="tokenAllowedClockSkewSeconds", lowest=0)
 
     #: The .htpasswd of the method `basic`: a file: or data: URL, or a path.
     basic_auth_conf: str | None = field(default=None, repr=False)
 
     # TLS
     #: Port of the binary protocol with TLS; 0 picks a free one; None: not served.
-    tls_port: int | None = None
+    tls_port: int | None = setting(None, key="brokerServicePortTls")
     #: Port of HTTP with TLS.
-    http_tls_port: int | None = None
+    http_tls_port: int | None = setting(None, key="webServicePortTls")
     #: Port of the seek service with TLS.
     grpc_tls_port: int | None = None
     #: Port of Kafka's protocol with TLS.
     kafka_tls_port: int | None = None
     #: The broker's certificate chain, PEM.
-    tls_certificate_file: str | None = None
+    tls_certificate_file: str | None = setting(None, key="tlsCertificateFilePath")
     #: Its private key, PEM.
-    tls_key_file: str | None = None
+    tls_key_file: str | None = setting(None, key="tlsKeyFilePath")
     #: Authorities of clients' certificates, PEM.
-    tls_trust_certs_file: str | None = None
+    tls_trust_certs_file: str | None = setting(None, key="tlsTrustCertsFilePath")
     #: Accept clients' certificates of any authority. Unsafe.
     tls_allow_insecure_connection: bool = False
     #: Refuse clients without a certificate.
     tls_require_trusted_client_cert_on_connect: bool = False
     #: Versions such as TLSv1.3; (): 1.2 and 1.3.
-    tls_protocols: tuple[str, ...] = ()
+    tls_protocols: tuple[str, ...] = setting((), kind=WORDS)
     #: OpenSSL's or IANA's names; (): OpenSSL's default.
-    tls_ciphers: tuple[str, ...] = ()
+    tls_ciphers: tuple[str, ...] = setting((), kind=WORDS)
     #: The same for HTTP; (): as above.
-    http_tls_protocols: tuple[str, ...] = ()
+    http_tls_protocols: tuple[str, ...] = setting((), key="webServiceTlsProtocols", kind=WORDS)
     #: The ciphers of HTTP; (): as `tls_ciphers`.
-    http_tls_ciphers: tuple[str, ...] = ()
+    http_tls_ciphers: tuple[str, ...] = setting((), key="webServiceTlsCiphers", kind=WORDS)
     #: How often certificate files are looked at for changes; 0: at every connection.
-    tls_cert_refresh_check_s: int = 300
+    tls_cert_refresh_check_s: int = setting(300, key="tlsCertRefreshCheckDurationSec", lowest=0)
     #: Handshakes in progress, over all ports; more connections are closed.
-    max_tls_handshakes: int = 256
+    max_tls_handshakes: int = setting(256, lowest=1)
     #: How long a TLS handshake may take.
-    tls_handshake_timeout_ms: int = 10_000
+    tls_handshake_timeout_ms: int = setting(10_000, lowest=1)
 
     def __post_init__(self) -> None:
         types = get_type_hints(SecurityConfig)
         for spec in fields(self):
             _check_type(spec.name, getattr(self, spec.name), types[spec.name])
-            check_no_nul(spec.name, getattr(self, spec.name))
-        for name, lowest in NUMBERS.items():
-            if getattr(self, name) < lowest:
-                raise ConfigError(name, getattr(self, name), f"must be at least {lowest}")
+            check_declared(spec, getattr(self, spec.name))
         for name in PORTS:
-            port = getattr(self, name)
-            if port is not None and not 0 <= port <= HIGHEST_PORT:
-                raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")
-
-
-def check_no_nul(name: str, value: Any) -> None:
-    """Raise ConfigError for a text or path that the system cannot take: with a NUL byte."""
-    if isinstance(value, str | os.PathLike) and "\0" in str(value):
-        raise ConfigError(name, value, "must be without NUL bytes")
+            check_port(name, getattr(self, name))
 
 
 def _check_type(name: str, value: Any, kind: Any) -> None:
@@ -151,14 +171,3 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
         wanted = "a sequence of names"
     if not fits:
         raise ConfigError(name, value, f"must be {wanted}")
-
-
-AUTHENTICATION = "pulsemark.authentication"
-AUTHORIZATION = "pulsemark.authorization"
-
-
-def installed(group: str) -> EntryPoints:
-    """The entry points of a group. Nothing is imported."""
-    from importlib.metadata import entry_points
-
-    return entry_points(group=group)

@@ -23,104 +23,85 @@ An empty value means the default, as in Pulsar. Three settings are different: an
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from ...ledger import StoreOptions
 from ...metadata.stampers import join_stamper_names, split_stamper_names
 from ..errors import BrokerError, ConfigError
 from .bookkeeper_config import BOOKKEEPER, BookKeeperConfig
 from .config import BrokerConfig
-from .security_config import AUTHENTICATION, AUTHORIZATION, PROVIDERS, SecurityConfig, installed
+from .declaration import (
+    BOOLEAN,
+    INTEGER,
+    MIBS,
+    MINUTES,
+    NAMES,
+    TEXT,
+    Declaration,
+    Kind,
+    declaration_of,
+)
+from .security_config import SecurityConfig
 
 OUR_PREFIX = "pulsemark"
-MIB = 1024 * 1024
-
-INT_MAX = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How a value is written in a file. `parse` raises ValueError with what was expected."""
-
-    parse: Callable[[str], Any]
-    show: Callable[[Any], str] = str
+ENVIRONMENT_PREFIX = "PULSEMARK_"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of a file: the field that it sets, and how its value is written."""
+    """A setting: its names, the field that it sets, and how its value is written."""
 
-    field: str
-    kind: Kind
-    #: A tuple with the value that an empty text means; () for the default.
-    empty: tuple[Any, ...] = ()
+    #: The field's name, which TOML has, too.
+    name: str
     #: The field of `BrokerConfig` that holds the field; "": it is a field of `BrokerConfig`.
-    part: str = ""
+    part: str
+    #: Its name in a broker.conf.
+    key: str
+    #: How a broker.conf writes its value.
+    kind: Kind
+    #: The type, for people.
+    type_name: str
+    default: Any
+    #: Whether it may have no value.
+    is_optional: bool
+    #: A tuple with the value that an empty text means; () for the default.
+    empty: tuple[Any, ...]
+    declaration: Declaration
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+    @property
+    def default_text(self) -> str:
+        """The default for people; "" for none."""
+        if self.default is None or self.default == ():
+            return ""
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return ",".join(self.default) if isinstance(self.default, tuple) else str(self.default)
 
     def value_in(self, config: BrokerConfig) -> Any:
         """The field's value."""
-        return getattr(getattr(config, self.part) if self.part else config, self.field)
+        return getattr(getattr(config, self.part) if self.part else config, self.name)
 
+    def check(self, key: str, text: str, value: Any) -> Any:
+        """The value, if the setting can have it. Raises `SettingError` with key and text."""
+        try:
+            # Made only to check the value.
+            PARTS[self.part](**{self.name: value})
+        except ConfigError as error:
+            raise SettingError(key, text, error.reason) from error
+        except ValueError as error:
+            raise SettingError(key, text, str(error)) from error
+        return value
 
-def _integer(text: str) -> int:
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
-        raise ValueError("must be a whole number")
-    return int(text)
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
-
-
-def limit(unit: int) -> Kind:
-    """A limit in some unit. 0 and below mean "no limit", which is the highest value here."""
-
-    def parse(text: str) -> int:
-        number = _integer(text)
-        return min(number, INT_MAX) * unit if number > 0 else INT_MAX * unit
-
-    return Kind(parse, lambda value: str(value // unit))
-
-
-def multiple(unit: int) -> Kind:
-    """A quantity in a unit that is larger than ours. Pulsar allows whole numbers, we fractions."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
-            raise ValueError("must be a number")
-        whole, _, fraction = text.partition(".")
-        return int(whole + fraction) * unit // int(10 ** len(fraction))
-
-    def show(value: int) -> str:
-        return str(value // unit if value % unit == 0 else value / unit)
-
-    return Kind(parse, show)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-INTEGER = Kind(_integer)
-BOOLEAN = Kind(_boolean, lambda value: str(value).lower())
-TEXT = Kind(str)
-NAMES = Kind(_names, ",".join)
-
-_INTERCEPT = "org.apache.pulsar.common.intercept."
-#: Pulsar's interceptors and the stampers that write the same fields.
-INTERCEPTORS = {
-    f"{_INTERCEPT}AppendBrokerTimestampMetadataInterceptor": "broker-time",
-    f"{_INTERCEPT}AppendIndexMetadataInterceptor": "index",
-}
 
 #: The fields of `BrokerConfig` that hold fields, with their classes; "" is `BrokerConfig` itself.
 STORE, SECURITY = "store_options", "security"
@@ -168,67 +149,7 @@ class FileSettings:
         return BrokerConfig(**{**held, **self.broker, **overrides})
 
 
-def _interceptors(text: str) -> tuple[str, ...]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in INTERCEPTORS:
-            known = ", ".join(name.removeprefix(_INTERCEPT) for name in INTERCEPTORS)
-            raise ValueError(
-                f"no interceptor {name}; use {known} of {_INTERCEPT}*, or {OUR_PREFIX}Stampers "
-                "for any stamper"
-            )
-    return tuple(dict.fromkeys(INTERCEPTORS[name] for name in names))
-
-
-def _show_interceptors(stampers: tuple[str, ...]) -> str:
-    return ",".join(name for name, stamper in INTERCEPTORS.items() if stamper in stampers)
-
-
-def _address_of_url(text: str) -> str:
-    """Pulsar's `zk:HOST:PORT[,HOST:PORT...][/CHROOT]` as an address; its ledgers are below."""
-    if text.startswith("zk://"):
-        return text
-    if not text.startswith("zk:"):
-        raise ValueError("must begin with zk: (a store in ZooKeeper and BookKeeper)")
-    hosts, _, chroot = text.removeprefix("zk:").partition("/")
-    return f"zk://{hosts}/{chroot}/ledgers" if chroot else f"zk://{hosts}/ledgers"
-
-
 STAMPERS_KIND = Kind(split_stamper_names, join_stamper_names)
-
-# -- security -------------------------------------------------------------------------------------
-
-PULSARS_RULES = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
-
-
-def _providers(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    for name in names:
-        if name not in PROVIDERS and name not in PROVIDERS.values():
-            plugins = installed(AUTHENTICATION).names
-            if name not in plugins:
-                known = ", ".join([*PROVIDERS, *sorted(plugins)])
-                raise ValueError(f"{name} is not a provider of this broker, which has {known}")
-    return names
-
-
-def _authorization(name: str) -> str | None:
-    """The entry point of a provider; None for Pulsar's own class, whose rules always hold."""
-    if name == PULSARS_RULES:
-        return None
-    plugins = installed(AUTHORIZATION).names
-    if name not in plugins:
-        known = ", ".join([PULSARS_RULES, *sorted(plugins)])
-        raise ValueError(f"{name} is not a provider of this broker, which has {known}")
-    return name
-
-
-def _words(text: str) -> tuple[str, ...]:
-    """Names with commas or spaces between them, as the TLS settings have."""
-    return tuple(text.replace(",", " ").split())
-
-
-_WORDS = Kind(_words, ",".join)
 
 #: Settings that may hold a key itself, as a `data:` URL or base64.
 SECRETS = frozenset({"tokenSecretKey", "tokenPublicKey", "basicAuthConf"})
@@ -349,175 +270,77 @@ def _is_wide(text: str, pulsars: int) -> bool:
 
 # -- names ----------------------------------------------------------------------------------------
 
-#: Names of Pulsar's that are not our field in camel case, or that its files do not list, by part.
-_NAMES: dict[str, dict[str, str]] = {
-    "": {
-        "brokerServicePort": "port",
-        "webServicePort": "http_port",
-        "bindAddress": "host",
-        "clusterName": "cluster",
-        "maxMessageSize": "max_message_size_bytes",
-        "brokerEntryMetadataInterceptors": "stampers",
-        "activeConsumerFailoverDelayTimeMillis": "active_consumer_failover_delay_ms",
-        "keepAliveIntervalSeconds": "keep_alive_interval_ms",
-        "connectionLivenessCheckTimeoutMillis": "connection_liveness_check_timeout_ms",
-        "brokerShutdownTimeoutMs": "shutdown_timeout_ms",
-        "brokerMaxConnections": "max_connections",
-        "brokerMaxConnectionsPerIp": "max_connections_per_ip",
-        "maxPendingPublishRequestsPerConnection": "max_in_flight_publish_messages_per_connection",
-        "maxMessagePublishBufferSizeInMB": "max_in_flight_publish_bytes",
-        "dispatcherMaxReadSizeBytes": "dispatch_round_bytes",
-        "maxHttpServerConnections": "max_http_connections",
-        "defaultRetentionTimeInMinutes": "default_retention_time_minutes",
-        "defaultRetentionSizeInMB": "default_retention_size_mb",
-        "retentionCheckIntervalInSeconds": "retention_check_interval_ms",
-        "ttlDurationDefaultInSeconds": "default_message_ttl_s",
-        "messageExpiryCheckIntervalInMinutes": "message_expiry_check_interval_ms",
-        "brokerServiceCompactionThresholdInBytes": "default_compaction_threshold_bytes",
-        "brokerServiceCompactionMonitorIntervalInSeconds": "compaction_monitor_interval_ms",
-        "backlogQuotaCheckIntervalInSeconds": "backlog_quota_check_interval_ms",
-        "backlogQuotaDefaultLimitGB": "backlog_quota_default_limit_gb",
-        "backlogQuotaDefaultLimitSecond": "backlog_quota_default_limit_s",
-        "brokerDeleteInactiveTopicsFrequencySeconds": "broker_delete_inactive_topics_frequency_ms",
-        "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (
-            "broker_delete_inactive_topics_max_inactive_duration_s"
-        ),
-        "subscriptionExpiryCheckIntervalInMinutes": "subscription_expiry_check_interval_ms",
-        "brokerDeduplicationSnapshotFrequencyInSeconds": (
-            "broker_deduplication_snapshot_frequency_ms"
-        ),
-        "brokerDeduplicationSnapshotIntervalSeconds": "broker_deduplication_snapshot_interval_s",
-        "brokerDeduplicationProducerInactivityTimeoutMinutes": (
-            "broker_deduplication_producer_inactivity_timeout_ms"
-        ),
-        "delayedDeliveryTickTimeMillis": "delayed_delivery_tick_time_ms",
-        "delayedDeliveryMaxDelayInMillis": "delayed_delivery_max_delay_ms",
-        "subscribeRatePeriodPerConsumerInSecond": "subscribe_rate_period_per_consumer_s",
-    },
-    STORE: {
-        "managedLedgerMaxLedgerRolloverTimeMinutes": "ledger_age_ms",
-        "managedLedgerMaxSizePerLedgerMbytes": "ledger_size_bytes",
-        "managedLedgerCacheSizeMB": "tail_cache_bytes",
-        "managedLedgerMaxUnackedRangesToPersist": "max_unacked_ranges_to_persist",
-        "managedLedgerMaxBatchDeletedIndexToPersist": "max_batch_deleted_index_to_persist",
-        "managedLedgerMaxEntriesPerLedger": "ledger_entries",
-    },
-    SECURITY: {
-        "authenticationRefreshCheckSeconds": "authentication_refresh_check_ms",
-        "tokenAllowedClockSkewSeconds": "token_allowed_clock_skew_s",
-        "brokerServicePortTls": "tls_port",
-        "webServicePortTls": "http_tls_port",
-        "tlsCertificateFilePath": "tls_certificate_file",
-        "tlsKeyFilePath": "tls_key_file",
-        "tlsTrustCertsFilePath": "tls_trust_certs_file",
-        "webServiceTlsProtocols": "http_tls_protocols",
-        "webServiceTlsCiphers": "http_tls_ciphers",
-        "tlsCertRefreshCheckDurationSec": "tls_cert_refresh_check_s",
-        "tokenPublicAlg": "token_public_alg",
-    },
-    BOOKKEEPER: {
-        "metadataStoreUrl": "store_address",
-        "metadataStoreSessionTimeoutMillis": "zookeeper_session_timeout_ms",
-        "managedLedgerDefaultEnsembleSize": "ensemble_size",
-        "managedLedgerDefaultWriteQuorum": "write_quorum_size",
-        "managedLedgerDefaultAckQuorum": "ack_quorum_size",
-        "bookkeeperTLSClientAuthentication": "bookkeeper_tls_client_authentication",
-        "bookkeeperTLSKeyFilePath": "bookkeeper_tls_key_file",
-        "bookkeeperTLSCertificateFilePath": "bookkeeper_tls_certificate_file",
-        "bookkeeperTLSTrustCertsFilePath": "bookkeeper_tls_trust_certs_file",
-        "bookkeeperTLSKeyStorePasswordPath": "bookkeeper_tls_key_password_file",
-        "bookkeeper_tlsHostnameVerificationEnabled": "bookkeeper_tls_hostname_verification",
-        "bookkeeperTlsCertFilesRefreshDurationSeconds": "bookkeeper_tls_cert_refresh_s",
-    },
+#: How fields of the store are declared: the store knows nothing of Pulsar.
+_OF_STORE = {
+    "ledger_age_ms": Declaration("managedLedgerMaxLedgerRolloverTimeMinutes", MINUTES),
+    "ledger_size_bytes": Declaration("managedLedgerMaxSizePerLedgerMbytes", MIBS),
+    "tail_cache_bytes": Declaration("managedLedgerCacheSizeMB", MIBS),
+    "max_unacked_ranges_to_persist": Declaration("managedLedgerMaxUnackedRangesToPersist"),
+    "max_batch_deleted_index_to_persist": Declaration("managedLedgerMaxBatchDeletedIndexToPersist"),
+    "ledger_entries": Declaration("managedLedgerMaxEntriesPerLedger"),
 }
-
-_SECONDS, _MINUTES, _MIBS = multiple(1000), multiple(60_000), multiple(MIB)
-#: How Pulsar writes fields of which their type does not say it.
-_KINDS: dict[str, Kind] = {
-    "authentication_providers": Kind(_providers, ",".join),
-    "authentication_refresh_check_ms": _SECONDS,
-    "authorization_provider": Kind(_authorization),
-    "backlog_quota_check_interval_ms": _SECONDS,
-    "broker_deduplication_producer_inactivity_timeout_ms": _MINUTES,
-    "broker_deduplication_snapshot_frequency_ms": _SECONDS,
-    "broker_delete_inactive_topics_frequency_ms": _SECONDS,
-    "compaction_monitor_interval_ms": _SECONDS,
-    "http_tls_ciphers": _WORDS,
-    "http_tls_protocols": _WORDS,
-    "keep_alive_interval_ms": _SECONDS,
-    "ledger_age_ms": _MINUTES,
-    "ledger_size_bytes": _MIBS,
-    "max_connections": limit(1),
-    "max_http_connections": limit(1),
-    "max_in_flight_publish_bytes": limit(MIB),
-    "max_subscriptions_per_topic": limit(1),
-    "max_unacked_messages_per_consumer": limit(1),
-    "max_unacked_messages_per_subscription": limit(1),
-    "message_expiry_check_interval_ms": _MINUTES,
-    "retention_check_interval_ms": _SECONDS,
-    "stampers": Kind(_interceptors, _show_interceptors),
-    "store_address": Kind(_address_of_url),
-    "subscription_expiry_check_interval_ms": _MINUTES,
-    "tail_cache_bytes": _MIBS,
-    "tls_ciphers": _WORDS,
-    "tls_protocols": _WORDS,
-}
-#: Lists that an empty text does not empty: it means the default.
-_NEVER_EMPTY = frozenset({"subscription_types_enabled"})
-
-_KIND_OF_TYPE: dict[Any, tuple[Kind, tuple[Any, ...]]] = {
-    tuple[str, ...]: (NAMES, ((),)),
-    tuple[str, ...] | str: (NAMES, ((),)),
-    int: (INTEGER, ()),
-    int | None: (INTEGER, (None,)),
-    bool: (BOOLEAN, ()),
-    str: (TEXT, ()),
-    str | None: (TEXT, (None,)),
-    str | os.PathLike[str] | None: (Kind(Path), ()),
+#: By a field's type: what people call it, how a file writes it, and what an empty text means.
+_TYPES: dict[Any, tuple[str, Kind, tuple[Any, ...]]] = {
+    tuple[str, ...]: ("list of names", NAMES, ((),)),
+    tuple[str, ...] | str: ("list of names", NAMES, ((),)),
+    int: ("whole number", INTEGER, ()),
+    int | None: ("whole number", INTEGER, (None,)),
+    bool: ("true or false", BOOLEAN, ()),
+    str: ("text", TEXT, ()),
+    str | None: ("text", TEXT, (None,)),
+    str | os.PathLike[str] | None: ("path", Kind(Path), ()),
 }
 
 
 @cache
-def pulsar_settings() -> dict[str, Setting]:
-    """The settings of Pulsar that this broker has, too, by Pulsar's names.
-
-    A field has the name that `_NAMES` gives it, or its own one in camel case if Pulsar has that.
-    """
-    pulsars, found = pulsar_defaults(), {}
-    for part, spec, kind, empty in _fields():
-        named = {field: key for key, field in _NAMES.get(part, {}).items()}
-        key = named.get(spec, _camel_case(spec))
-        if spec in named or key in pulsars:
-            shown = () if spec in _NEVER_EMPTY else empty
-            found[key] = Setting(spec, _KINDS.get(spec, kind), shown, part)
-    return found
-
-
-def _fields() -> Iterator[tuple[str, str, Kind, tuple[Any, ...]]]:
-    """Part and name of each field that a file can set, and how a value of its type is written."""
+def setting_fields() -> Mapping[str, Setting]:
+    """Every setting by its field's name, in the order of the classes."""
+    found: dict[str, Setting] = {}
     for part, owner in PARTS.items():
         types = get_type_hints(owner)
         for spec in fields(owner):
-            if types[spec.name] in _KIND_OF_TYPE:
-                yield part, spec.name, *_KIND_OF_TYPE[types[spec.name]]
+            name, kind = spec.name, types[spec.name]
+            # Not the clock, and others that no text can say. The store has the sync interval.
+            if kind not in _TYPES or (part, name) == ("", "sync_interval_ms"):
+                continue
+            assert name not in found, f"two settings are called {name}"
+            declared = _OF_STORE.get(name) or declaration_of(spec)
+            type_name, usual, empty = _TYPES[kind]
+            found[name] = Setting(
+                name,
+                part,
+                declared.key or _key_of(name),
+                declared.kind or usual,
+                type_name,
+                None if spec.default is MISSING else spec.default,
+                is_optional=type(None) in get_args(kind),
+                empty=() if declared.is_never_empty else empty,
+                declaration=declared,
+            )
+    return found
 
 
-def _camel_case(field: str) -> str:
-    first, *others = field.split("_")
-    return first + "".join(map(str.capitalize, others))
+def _key_of(name: str) -> str:
+    """A field's name in camel case if Pulsar has that, else this broker's own name for it."""
+    first, *others = name.split("_")
+    key = first + "".join(map(str.capitalize, others))
+    return key if key in pulsar_defaults() else f"{OUR_PREFIX}{key[0].upper()}{key[1:]}"
+
+
+@cache
+def pulsar_settings() -> dict[str, Setting]:
+    """The settings of Pulsar that this broker has, too, by Pulsar's names."""
+    found = {spec.key: spec for spec in setting_fields().values()}
+    return {key: spec for key, spec in found.items() if not key.startswith(OUR_PREFIX)}
 
 
 @cache
 def _our_settings() -> dict[str, Setting]:
     """This broker's own names, made from the fields for which Pulsar has no name."""
-    taken = {(setting.part, setting.field) for setting in pulsar_settings().values()}
-    # The store has this field; `BrokerConfig` only passes it on.
-    taken.add(("", "sync_interval_ms"))
-    found = {f"{OUR_PREFIX}Stampers": Setting("stampers", STAMPERS_KIND, empty=((),))}
-    for part, field, kind, empty in _fields():
-        if (part, field) not in taken:
-            found[OUR_PREFIX + _camel_case(f"_{field}")] = Setting(field, kind, empty, part)
-    return found
+    stampers = replace(setting_fields()["stampers"], kind=STAMPERS_KIND)
+    others = {spec.key: spec for spec in setting_fields().values()}
+    ours = {key: spec for key, spec in others.items() if key.startswith(OUR_PREFIX)}
+    return {f"{OUR_PREFIX}Stampers": stampers, **ours}
 
 
 def all_settings() -> dict[str, Setting]:
@@ -592,14 +415,10 @@ def _take(key: str, text: str, setting: Setting, found: FileSettings) -> None:
     target = found.parts[setting.part]
     if not text:
         if setting.empty:
-            target[setting.field] = setting.empty[0]
+            target[setting.name] = setting.empty[0]
         return
     try:
         value = setting.kind.parse(text)
-        # Made only to check the value, so that an error names the key of the file.
-        PARTS[setting.part](**{setting.field: value})
-    except ConfigError as error:
-        raise SettingError(key, text, error.reason) from error
     except ValueError as error:
         raise SettingError(key, text, str(error)) from error
-    target[setting.field] = value
+    target[setting.name] = setting.check(key, text, value)

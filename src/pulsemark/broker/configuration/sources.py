@@ -32,19 +32,20 @@ from typing import Any
 
 from ..errors import BrokerError, ConfigError
 from .config import BrokerConfig
-from .reference import ENVIRONMENT_PREFIX, SettingField, setting_fields
+from .declaration import BOOLEAN, INTEGER
 from .settings import (
-    BOOLEAN,
-    INTEGER,
+    ENVIRONMENT_PREFIX,
     PARTS,
     PATH_BEGINNINGS,
     SECRETS,
     STAMPERS_KIND,
     FileSettings,
+    Setting,
     SettingError,
     all_settings,
     parse_settings,
     pulsar_defaults,
+    setting_fields,
 )
 
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
@@ -135,8 +136,8 @@ def _properties(path: Path, text: str) -> Loaded:
     found = parse_settings(properties)
     loaded = Loaded(found.parts, ignored=found.ignored)
     for key, setting in all_settings().items():
-        if key in properties and setting.field in found.parts[setting.part]:
-            loaded.origins[setting.field] = f"{key} in {path}"
+        if key in properties and setting.name in found.parts[setting.part]:
+            loaded.origins[setting.name] = f"{key} in {path}"
     return loaded
 
 
@@ -172,7 +173,7 @@ def toml_value(name: str, value: Any) -> Any:
         value = tuple(value)
     elif spec.type_name == "path":
         value = Path(value)
-    return checked(spec, name, shown, value)
+    return spec.check(name, shown, value)
 
 
 def toml_text(value: Any) -> str:
@@ -186,27 +187,16 @@ def toml_text(value: Any) -> str:
     return str(value)
 
 
-def _fits(spec: SettingField, value: Any) -> bool:
+def _fits(spec: Setting, value: Any) -> bool:
     if spec.type_name == "list of names":
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
     wanted = {"true or false": bool, "whole number": int}.get(spec.type_name, str)
     return isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
 
 
-def checked(spec: SettingField, key: str, text: str, value: Any) -> Any:
-    """The value, if the setting can have it. Raises SettingError with key and text."""
-    try:
-        PARTS[spec.part](**{spec.name: value})
-    except ConfigError as error:
-        raise SettingError(key, text, error.reason) from error
-    except ValueError as error:
-        raise SettingError(key, text, str(error)) from error
-    return value
-
-
 def meant(name: str, known: Iterable[str] | None = None) -> str:
     """`; did you mean X?`, also for a name that a broker.conf has."""
-    of_files = {spec.file_name: spec.name for spec in setting_fields().values()}
+    of_files = {spec.key: spec.name for spec in setting_fields().values()}
     if known is None and name in of_files:
         return f"; in TOML it is called {of_files[name]}"
     near = difflib.get_close_matches(name, list(known or setting_fields()), n=1)
@@ -240,7 +230,7 @@ def take_environment(environment: Mapping[str, str], loaded: Loaded) -> None:
             loaded.put(spec.name, _from_text(spec, key, text), f"{key} in the environment")
 
 
-def _from_text(spec: SettingField, key: str, text: str) -> Any:
+def _from_text(spec: Setting, key: str, text: str) -> Any:
     if spec.is_optional and text.lower() == NONE:
         return None
     value: Any = text
@@ -259,7 +249,7 @@ def _from_text(spec: SettingField, key: str, text: str) -> Any:
     except ValueError as error:
         raise SettingError(key, text, f"{error} (a variable of the environment)") from error
     try:
-        return checked(spec, key, text, value)
+        return spec.check(key, text, value)
     except SettingError as error:
         reason = f"{error.reason} (a variable of the environment)"
         raise SettingError(key, text, reason) from error
@@ -437,8 +427,8 @@ def _remark(key: str, value: str, loaded: Loaded) -> Remark | None:
         return Remark(Level.ERROR, key, _shown(key, error.value), error.reason)
     if key in all_settings():
         setting = all_settings()[key]
-        if setting.field in found.parts[setting.part]:
-            loaded.put(setting.field, found.parts[setting.part][setting.field], key)
+        if setting.name in found.parts[setting.part]:
+            loaded.put(setting.name, found.parts[setting.part][setting.name], key)
         return None
     shipped = pulsar_defaults().get(key)
     if shipped is None:

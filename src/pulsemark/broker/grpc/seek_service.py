@@ -24,6 +24,7 @@ import grpc
 
 from ...audit.errors import AuditInputError
 from ...audit.report import Report
+from ...compaction.compacted_log import CompactedLog
 from ...finder.arguments import TokenFileError, read_token
 from ...finder.errors import (
     CursorBusyError,
@@ -68,6 +69,7 @@ from ..services import Services
 from ..storage import stored
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..topics.registry import Topics
+from ..topics.topic import Topic
 
 log = logging.getLogger(__name__)
 
@@ -219,16 +221,19 @@ class _BrokerTopics:
         self._topics = topics
         self._loop = loop
 
-    def log(self, topic: str) -> TopicLog:
-        """The topic's log. Raises TopicNotFoundError."""
+    def log(self, topic: str) -> TopicLog | CompactedLog:
+        """What is read as the topic's log. Raises TopicNotFoundError."""
+        return self._opened(topic).read_log
+
+    def _opened(self, topic: str) -> Topic:
         known = self._topics.open_topics.get(topic)
         if known is not None:  # the usual case: no call to the event loop is needed
-            return known.ledger
+            return known
         opening = asyncio.run_coroutine_threadsafe(
             self._topics.open(TopicName.parse(topic), create=False), self._loop
         )
         try:
-            return opening.result().ledger
+            return opening.result()
         except RefusedError as refusal:
             raise refused_topic(topic, refusal) from refusal
 
@@ -237,8 +242,7 @@ class _BrokerTopics:
 
         Raises TopicNotFoundError.
         """
-        log = self.log(topic)
-        catalog = self._topics.catalog
+        log, catalog = self._opened(topic).ledger, self._topics.catalog
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
             return LogEnds(log.next_index)
         return ends_of(log, lost_head(log, catalog.segments(log.topic_id)))

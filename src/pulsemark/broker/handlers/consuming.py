@@ -31,6 +31,7 @@ from ..subscriptions.consumer import Consumer
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.seek import SeekTarget, reset_subscription, shown_mark_delete
 from ..subscriptions.subscription import mark_if_asked, tell_if_ended
+from ..subscriptions.tag_filter import FILTER_PROPERTY, InvalidFilterError, TagFilter
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.registry import creates
 from .authorizing import check_again
@@ -84,6 +85,14 @@ def _check_texts(command: CommandSubscribe) -> None:
     check_name("consumer's name", command.consumer_name)
     check_properties("consumer's properties", command.metadata)
     check_properties("subscription's properties", command.subscription_properties)
+    TagFilter.of({pair.key: pair.value for pair in command.subscription_properties})
+
+
+def _check_no_filter(command: CommandSubscribe) -> None:
+    """What is not stored has no stamp, by which it could be filtered. Raises `RefusedError`."""
+    for pair in command.subscription_properties:
+        if pair.key == FILTER_PROPERTY:
+            raise InvalidFilterError(pair.value, "messages of a non-persistent topic have no tags")
 
 
 async def _open_consumer(
@@ -104,6 +113,7 @@ async def _open_consumer(
         check_reading(command)
         check_consumer(session.services, topic, command, opened)
         if isinstance(topic, NonPersistentTopic):
+            _check_no_filter(command)
             await add_listener(session, command, opened, topic, generation)
         else:
             await _add_consumer(session, command, opened, topic, generation)
@@ -117,7 +127,8 @@ async def _open_consumer(
 async def _add_consumer(
     session: Session, command: CommandSubscribe, opened: Consumer, topic: Topic, generation: int
 ) -> None:
-    if command.read_compacted:
+    opened.compacted = topic.cleaned
+    if command.read_compacted and opened.compacted is None:
         opened.compacted = await _compacted_form(session, topic)
     start = await _rolled_back_start(session, topic, command, opened.compacted)
     if opened.compacted is not None:

@@ -2,7 +2,7 @@
 
 Every path needs credentials, except `/metrics` (unless `authenticateMetricsEndpoint`) and
 `/status.html`, as in Pulsar, and the page at `/`, which has no data. A request that is refused gets
-a 401 with the body of Pulsar's server. A proxy names the original role in `X-Original-Principal`.
+a 401. A proxy names the original role in `X-Original-Principal`.
 
 Without authentication, a browser on the same machine or network can use the HTTP port. With it, a
 browser may add a password or a client certificate by itself. Three checks prevent that a web page
@@ -23,9 +23,7 @@ all of them.
 
 from __future__ import annotations
 
-import html
 import ipaddress
-import json
 import socket
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -42,13 +40,11 @@ from ..security.authentication import (
     check_roles,
 )
 from ..services import Services
-from .messages import JSON_TYPE, HttpError, Response
+from .messages import HttpError
 
 ORIGINAL_HEADER = "x-original-principal"
 OPEN_PATHS = ("status.html",)
 METRICS = "metrics"
-MESSAGE = "Authentication required"
-HTML_TYPE = "text/html;charset=iso-8859-1"
 
 
 class UnauthenticatedError(Exception):
@@ -89,30 +85,6 @@ def _is_open(services: Services, path: str) -> bool:
     if first == METRICS:
         return not services.config.security.authenticate_metrics_endpoint
     return first in OPEN_PATHS
-
-
-def unauthorized(path: str, headers: Mapping[str, str]) -> Response:
-    """The 401 of Pulsar's server: JSON if the client asks for it, else a page."""
-    path = path.partition("?")[0]
-    if "json" in headers.get("accept", ""):
-        fields = {"message": MESSAGE, "url": path, "status": "401"}
-        return Response(401, json.dumps(fields).encode(), JSON_TYPE)
-    page = f"""<html>
-<head>
-<meta http-equiv="Content-Type" content="text/html;charset=ISO-8859-1"/>
-<title>Error 401 {MESSAGE}</title>
-</head>
-<body><h2>HTTP ERROR 401 {MESSAGE}</h2>
-<table>
-<tr><th>URI:</th><td>{html.escape(path)}</td></tr>
-<tr><th>STATUS:</th><td>401</td></tr>
-<tr><th>MESSAGE:</th><td>{MESSAGE}</td></tr>
-</table>
-
-</body>
-</html>
-"""
-    return Response(401, page.encode("latin-1", "replace"), HTML_TYPE)
 
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})

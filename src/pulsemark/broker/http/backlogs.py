@@ -28,6 +28,7 @@ from ..subscriptions.subscription import Subscription
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (
     after,
+    existing_namespace,
     existing_topic,
     find_subscription,
     int_value,
@@ -40,7 +41,7 @@ from .names import (
     subscription_not_found,
     topics_in_bundle,
 )
-from .policies import policy_namespace, policy_topic
+from .policies import policy_topic
 from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Routes, TopicPath
 
 routes = Routes()
@@ -213,9 +214,9 @@ WRONG_PARTITION = (
 async def expire_by_age(request: Request, path: TopicPath, name: str, age: str) -> Response:
     """Expire a subscription's messages that are older than a number of seconds."""
     ttl_s = int_value(age)
-    topics = await open_stored(request, path)
+    topics = await open_logs(request, path)
     if not any(name in opened.subscriptions for opened in topics):
-        asked = stored_topic(request, path)
+        asked = existing_topic(request, path)
         raise HttpError(404, f"Subscription {name} not found for topic {asked}")
     refusals = []
     for opened in topics:
@@ -235,7 +236,7 @@ async def expire_all_by_age(request: Request, path: TopicPath, age: str) -> Resp
     """Expire old messages of every subscription; 409 names the first one without an effect."""
     ttl_s = int_value(age)
     refusals = []
-    for opened in await open_stored(request, path):
+    for opened in await open_logs(request, path):
         refusals += [
             NOT_BY_TIME.format(opened.name, subscription.name)
             for subscription in tuple(opened.subscriptions.values())
@@ -300,7 +301,7 @@ TOO_LARGE = (
 @routes.get(f"{NAMESPACE}/backlogQuotaMap", needs.namespace_policy("BACKLOG", "READ"))
 async def of_namespace(request: Request, tenant: str, name: str) -> Response:
     """The quotas set for a namespace."""
-    namespace = policy_namespace(request, tenant, name, BACKLOG_QUOTAS)
+    namespace = existing_namespace(request, tenant, name)
     levels = request.services.topics.policies[BACKLOG_QUOTAS]
     return Response.of_json(levels.of_namespace(namespace) or {})
 
@@ -308,7 +309,7 @@ async def of_namespace(request: Request, tenant: str, name: str) -> Response:
 @routes.post(f"{NAMESPACE}/backlogQuota", needs.namespace_policy("BACKLOG", "WRITE"))
 async def set_for_namespace(request: Request, tenant: str, name: str) -> Response:
     """Set one of a namespace's quotas."""
-    namespace = policy_namespace(request, tenant, name, BACKLOG_QUOTAS)
+    namespace = existing_namespace(request, tenant, name)
     policies = request.services.topics.policies
     kind, quota = _kind(request), _quota(request, namespace)
     _check(quota, policies[RETENTION].of_namespace(namespace), "namespace")
@@ -322,9 +323,7 @@ async def set_for_namespace(request: Request, tenant: str, name: str) -> Respons
 @routes.delete(f"{NAMESPACE}/backlogQuota", needs.namespace_policy("BACKLOG", "WRITE"))
 async def unset_for_namespace(request: Request, tenant: str, name: str) -> Response:
     """Remove one of a namespace's quotas."""
-    if f"{tenant}/{name}" not in request.services.topics.namespaces:
-        raise HttpError(404, "")  # As in Pulsar, which gives no reason.
-    namespace = policy_namespace(request, tenant, name, BACKLOG_QUOTAS)
+    namespace = existing_namespace(request, tenant, name)
     kind, levels = _kind(request), request.services.topics.policies[BACKLOG_QUOTAS]
     await levels.set_for_namespace(namespace, _without(levels.of_namespace(namespace), kind))
     return Response()

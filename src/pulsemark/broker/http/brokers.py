@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ledger import LedgerError
 from ...ledger.would_block import in_pieces
-from ..configuration.dynamic_settings import DYNAMIC_NAMES
+from ..configuration.dynamic_settings import dynamic_names
 from ..configuration.settings import runtime_settings
 from ..metrics.stats import StatsOptions, storage_size_bytes, topic_stats
 from ..security import needs
@@ -112,9 +112,9 @@ async def configuration(request: Request) -> Response:
 
 
 @routes.get(f"{BROKERS}/configuration", needs.broker("LIST_DYNAMIC_CONFIGURATIONS"))
-async def dynamic_names(request: Request) -> Response:
+async def names_of_dynamic(request: Request) -> Response:
     """The names of settings that can be changed while the broker runs."""
-    return Response.of_json(sorted(DYNAMIC_NAMES))
+    return Response.of_json(dynamic_names())
 
 
 @routes.get(f"{BROKERS}/configuration/values", needs.broker("LIST_DYNAMIC_CONFIGURATIONS"))

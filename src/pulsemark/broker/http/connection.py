@@ -31,7 +31,7 @@ import h11
 
 from ..security.authentication import UNAUTHENTICATED, PeerCertificate
 from ..version import HTTP_SERVER
-from .authentication import UnauthenticatedError, check_origin, principal_of, unauthorized
+from .authentication import UnauthenticatedError, check_origin, principal_of
 from .messages import HttpError, Request, Response, accepts_gzip
 from .routing import answer
 
@@ -58,7 +58,6 @@ class HttpConnection(asyncio.Protocol):
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
         self._transport: asyncio.Transport | None = None
         self._certificate: PeerCertificate | None = None
-        self._is_secure = False
         self._request: h11.Request | None = None
         self._body = bytearray()
         self._task: asyncio.Task[None] | None = None
@@ -75,7 +74,6 @@ class HttpConnection(asyncio.Protocol):
         """The connection is established."""
         self._transport = cast("asyncio.Transport", transport)
         self._certificate = transport.get_extra_info("peercert") or None
-        self._is_secure = transport.get_extra_info("ssl_object") is not None
         self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=0)
         connections = self._services.http_connections
         connections.add(self)
@@ -239,14 +237,13 @@ class HttpConnection(asyncio.Protocol):
             request = Request(
                 head.method.decode("ascii"), target, body, self._services, headers, principal
             )
-            request.is_secure = self._is_secure
             response = await (controls or answer)(request)
             if request.method == "GET":
                 accepted = headers.get("accept-encoding", "")
                 response = await compressed(response, accepted, self._services.run_blocking)
         except UnauthenticatedError as refusal:
             log.info("%s: HTTP request refused: %s", target.partition("?")[0], refusal)
-            response = unauthorized(target, headers)
+            response = Response.of_error(401, "Authentication required")
         except HttpError as error:
             response = error.response
         except Exception:

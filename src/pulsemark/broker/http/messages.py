@@ -1,8 +1,7 @@
-"""The requests, responses and errors of HTTP handlers, and the pages of Pulsar's web server.
+"""The requests, responses and errors of HTTP handlers.
 
-A request that no handler takes is answered with a page that says which path was asked for. Its
-format depends on the request's Accept: HTML, JSON or text. Only GET, POST and HEAD get a page;
-other methods get an empty body.
+Each error is a JSON object with its reason, as those of Pulsar's handlers, also if no handler takes
+the request.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from http import HTTPStatus
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -64,10 +62,10 @@ class HttpError(Exception):
 
 
 class UnservedError(HttpError):
-    """No handler takes the request; the answer is a page of the web server."""
+    """No handler takes the request. `allowed` are the methods of its path."""
 
     def __init__(self, status: int, allowed: frozenset[str] = frozenset()) -> None:
-        super().__init__(status, "")
+        super().__init__(status, HTTPStatus(status).phrase)
         self.allowed = allowed
 
 
@@ -82,8 +80,6 @@ class Request:
     #: The headers, with names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
     principal: Principal = UNAUTHENTICATED
-    #: Whether it came over TLS.
-    is_secure: bool = False
     segments: tuple[str, ...] = field(init=False)
     query: dict[str, str] = field(init=False)
 
@@ -254,57 +250,10 @@ class Response:
         return UNPRINTABLE.sub(b"?", text)
 
 
-WITH_PAGE = frozenset({"GET", "POST", "HEAD"})
 #: The order in which Pulsar names methods in Allow.
 METHODS = ("HEAD", "DELETE", "POST", "GET", "OPTIONS", "PUT")
 #: The parts of /admin/v2 where a body must have the content type application/json.
 JSON_CLASSES = frozenset({"tenants", "namespaces", "resourcegroups", "resource-quotas", "schemas"})
-HTML = """<html>
-<head>
-<meta http-equiv="Content-Type" content="text/html;charset=ISO-8859-1"/>
-<title>Error {status} {message}</title>
-</head>
-<body><h2>HTTP ERROR {status} {message}</h2>
-<table>
-<tr><th>URI:</th><td>{path}</td></tr>
-<tr><th>STATUS:</th><td>{status}</td></tr>
-<tr><th>MESSAGE:</th><td>{message}</td></tr>
-</table>
-
-</body>
-</html>
-"""
-#: A page of an error is not kept.
-NOT_KEPT = (("cache-control", "must-revalidate,no-cache,no-store"),)
-TEXT = "HTTP ERROR {status} {message}\nURI: {path}\nSTATUS: {status}\nMESSAGE: {message}\n"
-
-
-def html_page(status: int, escaped_message: str, path: str) -> str:
-    """The page of an error."""
-    return HTML.format(status=status, message=escaped_message, path=escape(path))
-
-
-def error_page(method: str, path: str, accept: str, status: int, reason: str = "") -> Response:
-    """The answer with a status that no handler gave; `path` is the request's, still encoded."""
-    if method not in WITH_PAGE:
-        return Response(status)
-    message = reason or HTTPStatus(status).phrase
-    for kind in _media_types(accept) or ["*/*"]:
-        if kind in ("*/*", "text/*", "text/html"):
-            text = html_page(status, escape(message), path)
-            return Response(status, text.encode("latin-1", "replace"), HTML_TYPE, NOT_KEPT)
-        if kind == "text/plain":
-            text = TEXT.format(status=status, message=message, path=path)
-            return Response(status, text.encode("latin-1", "replace"), PLAIN_TYPE, NOT_KEPT)
-        if kind in ("application/json", "text/json"):
-            fields = {"message": message, "url": path, "status": str(status)}
-            lines = ",\n".join(f"{json.dumps(key)}:{json.dumps(fields[key])}" for key in fields)
-            return Response(status, f"{{\n{lines}\n}}".encode(), kind, NOT_KEPT)
-    return Response(status)
-
-
-HTML_TYPE = "text/html;charset=iso-8859-1"
-PLAIN_TYPE = "text/plain;charset=iso-8859-1"
 
 
 def options(allowed: frozenset[str]) -> Response:

@@ -30,20 +30,11 @@ def topic_name(request: Request, path: TopicPath) -> TopicName:
     return request.services.topics.parse(str(path))
 
 
-def check_topics_namespace(request: Request, path: TopicPath) -> None:
-    """Raise `HttpError` 404 about the topic if its namespace does not exist.
-
-    Other routes are answered with "Namespace not found": each as Pulsar answers it.
-    """
-    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
-        raise HttpError(404, f"Topic {path} not found")
-
-
 def existing_topic(request: Request, path: TopicPath) -> TopicName:
     """The name of an existing topic. Raises `HttpError` 404."""
     name = topic_name(request, path)
     if not _exists(request, name):
-        raise HttpError(404, why_absent(request, name))
+        raise HttpError(404, f"Topic {name} not found")
     return name
 
 
@@ -57,21 +48,10 @@ def _exists(request: Request, name: TopicName) -> bool:
     return False
 
 
-def plain_topic(request: Request, path: TopicPath) -> TopicName:
-    """The name of an existing topic, where Pulsar says no more of a partition that is absent."""
-    name = topic_name(request, path)
-    if not _exists(request, name):
-        raise HttpError(404, f"Topic {name} not found")
-    return name
-
-
-def why_absent(request: Request, name: TopicName) -> str:
-    """What Pulsar says of a topic that does not exist; of a partition more."""
-    if name.partition_index < 0:
-        return f"Topic {name} not found"
-    if request.services.topics.partitions_of(name.partitioned):
-        return "Topic partitions were not yet created"
-    return f"Partitioned Topic not found: {name} has zero partitions"
+def check_stored(path: TopicPath) -> None:
+    """Raise `HttpError` 406, as Pulsar, for a topic in memory."""
+    if path.domain != "persistent":
+        raise HttpError(406, f"{path} is not stored")
 
 
 async def open_topic(request: Request, path: TopicPath) -> Topic:

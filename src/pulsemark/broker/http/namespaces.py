@@ -171,18 +171,10 @@ async def bundles(request: Request, tenant: str, name: str) -> Response:
     return Response.of_json(bundles_of(boundaries_of(request.services.topics.namespaces[full])))
 
 
-def _with_bundles(request: Request, tenant: str, name: str) -> str:
-    """An existing namespace, where Pulsar says "not found". Raises `HttpError` 404."""
-    full = f"{tenant}/{name}"
-    if full not in request.services.topics.namespaces:
-        raise HttpError(404, "Namespace not found")
-    return full
-
-
 @routes.put(f"{BUNDLE}/split", needs.SUPER_USER)
 async def split_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Split a bundle in the middle."""
-    full = _with_bundles(request, tenant, name)
+    full = namespace_name(request, tenant, name)
     low, high = check_bundle(request, full, bundle)
     if request.services.cluster is not None:
         raise HttpError(412, "a broker of a cluster does not split bundles")
@@ -229,7 +221,7 @@ async def topic_hashes(request: Request, tenant: str, name: str, bundle: str) ->
 @routes.put(f"{NAMESPACE}/unload", needs.SUPER_USER)
 async def unload(request: Request, tenant: str, name: str) -> Response:
     """Disconnect all clients of a namespace; they reconnect by themselves."""
-    full = _with_bundles(request, tenant, name)
+    full = namespace_name(request, tenant, name)
     if request.services.cluster is not None:
         await _unload_bundles(request, request.services.cluster, full)
         return Response()
@@ -253,7 +245,7 @@ async def _unload_bundles(request: Request, cluster: Cluster, namespace: str) ->
 @routes.put(f"{BUNDLE}/unload", needs.SUPER_USER)
 async def unload_bundle(request: Request, tenant: str, name: str, bundle: str) -> Response:
     """Disconnect all clients of a bundle; they reconnect by themselves."""
-    full = _with_bundles(request, tenant, name)
+    full = namespace_name(request, tenant, name)
     cluster = request.services.cluster
     if cluster is not None:
         check_bundle(request, full, bundle)

@@ -1,25 +1,26 @@
 """Non-persistent topics: statistics, subscriptions, creating and deleting.
 
-These routes come before those of `topics` and others, whose `{domain}` would match, too. What is
-about stored messages is refused, as in Pulsar.
+These routes come before those of `topics` and others, whose `{domain}` would match, too. Those are
+for topics in memory as well where nothing here differs, and refuse what is about stored messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from ...wire import TopicName
 from ..errors import RefusedError
-from ..metrics.non_persistent_stats import internal_stats, partitions_stats, topic_stats
+from ..metrics.stats import (
+    non_persistent_internal_stats,
+    non_persistent_partitions_stats,
+    non_persistent_stats,
+)
 from ..security import needs
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..topics.non_persistent import NonPersistentTopic
 from ..topics.topic import TopicInUseError
 from .messages import HttpError, Request, Response
-from .names import check_no_partition, namespace_name, topics_in_bundle, why_absent
-from .route import Route, Routes, TopicPath
-from .topics import NOT_PARTITIONED, stats_options
+from .names import check_no_partition, namespace_name, topics_in_bundle
+from .route import Routes, TopicPath
+from .topics import stats_options
 
 routes = Routes()
 DOMAIN = "non-persistent"
@@ -39,7 +40,7 @@ def _open(request: Request, path: TopicPath) -> NonPersistentTopic:
     name = _name(request, path)
     found = request.services.topics.non_persistent.open_topics.get(str(name))
     if found is None:
-        raise HttpError(404, why_absent(request, name))
+        raise HttpError(404, f"Topic {name} not found")
     return found
 
 
@@ -101,7 +102,7 @@ async def stats(request: Request, path: TopicPath) -> Response:
     """Counters, producers, subscriptions with what they dropped, and their consumers."""
     opened = _open(request, path)
     return await Response.of_long_json(
-        topic_stats(opened, stats_options(request)), request.services.topics.turns
+        non_persistent_stats(opened, stats_options(request)), request.services.topics.turns
     )
 
 
@@ -112,7 +113,7 @@ async def stats_internal(request: Request, path: TopicPath) -> Response:
         opened = _open(request, path)
     except HttpError as error:
         raise HttpError(404, "Topic not found") from error
-    return Response.of_json(internal_stats(opened))
+    return Response.of_json(non_persistent_internal_stats(opened))
 
 
 @routes.get(f"{TOPIC}/partitioned-stats", needs.topic("GET_STATS"))
@@ -125,7 +126,9 @@ async def partitioned_stats(request: Request, path: TopicPath) -> Response:
         raise HttpError(404, f"Partitioned topic not found {name}")
     parts = topics.non_persistent.partitions(name, range(count))
     shows_each = request.query.get("perPartition", "true").lower() == "true"
-    body = partitions_stats(parts, count, stats_options(request), shows_each=shows_each)
+    body = non_persistent_partitions_stats(
+        parts, count, stats_options(request), shows_each=shows_each
+    )
     return await Response.of_long_json(body, topics.turns)
 
 
@@ -169,15 +172,6 @@ async def reset_cursor(request: Request, path: TopicPath, name: str, time: str) 
     return Response()
 
 
-@routes.post(f"{SUBSCRIPTION}/analyzeBacklog", needs.topic("CONSUME"))
-@routes.get(f"{SUBSCRIPTION}/properties", needs.topic("CONSUME"))
-async def analyze_backlog(request: Request, path: TopicPath, name: str) -> Response:
-    """Refused: nothing is stored."""
-    opened = _open(request, path)
-    _subscription(opened, name)
-    raise HttpError(405, f"{opened.name} is not stored")
-
-
 def _partitions(request: Request, path: TopicPath) -> list[NonPersistentTopic]:
     """The open partitions of a partitioned topic; none for others."""
     name, topics = _name(request, path), request.services.topics
@@ -190,53 +184,3 @@ def _subscription(opened: NonPersistentTopic, name: str) -> NonPersistentSubscri
     if not isinstance(found, NonPersistentSubscription):
         raise HttpError(404, f"Subscription {name} not found for topic {opened.name}")
     return found
-
-
-def _exists(request: Request, path: TopicPath) -> None:
-    """Raise `HttpError` 404 unless there is such a topic, with partitions or without."""
-    if not request.services.topics.partitions_of(_name(request, path)):
-        _open(request, path)
-
-
-def _refused(status: int, check: Callable[[Request, TopicPath], object] | None) -> Any:
-    async def refuse(request: Request, path: TopicPath, *_: str) -> Response:
-        """Refused: nothing is stored."""
-        if check is not None:
-            check(request, path)
-        raise HttpError(status, f"{path} is not stored: its messages are only passed on")
-
-    return refuse
-
-
-@routes.post(f"{TOPIC}/terminate/partitions", needs.topic("TERMINATE"))
-async def terminate_partitions(request: Request, path: TopicPath) -> Response:
-    """Not possible."""
-    if not request.services.topics.partitions_of(_name(request, path)):
-        raise HttpError(405, NOT_PARTITIONED)
-    raise HttpError(406, f"{path} is not stored")
-
-
-#: What is about stored messages: method, path, operation, Pulsar's status, and what raises
-#: 404 before that for an absent topic.
-STORED = (
-    ("GET", f"{TOPIC}/lastMessageId", "PEEK_MESSAGES", 405, _open),
-    ("GET", f"{TOPIC}/messageid/{{time}}", "PEEK_MESSAGES", 405, _exists),
-    ("GET", f"{TOPIC}/examinemessage", "PEEK_MESSAGES", 405, _exists),
-    ("GET", f"{TOPIC}/ledger/{{ledger}}/entry/{{entry}}", "PEEK_MESSAGES", 405, _exists),
-    ("GET", f"{SUBSCRIPTION}/position/{{position}}", "PEEK_MESSAGES", 405, _exists),
-    ("POST", f"{SUBSCRIPTION}/skip/{{count}}", "SKIP", 405, _exists),
-    ("POST", f"{SUBSCRIPTION}/skip_all", "SKIP", 405, _exists),
-    ("POST", f"{SUBSCRIPTION}/expireMessages/{{time}}", "EXPIRE_MESSAGES", 405, _exists),
-    ("POST", f"{TOPIC}/all_subscription/expireMessages/{{time}}", "EXPIRE_MESSAGES", 405, _exists),
-    ("GET", f"{TOPIC}/properties", "GET_METADATA", 406, None),
-    ("PUT", f"{TOPIC}/properties", "UPDATE_METADATA", 406, None),
-    ("DELETE", f"{TOPIC}/properties", "DELETE_METADATA", 406, None),
-    ("POST", f"{TOPIC}/terminate", "TERMINATE", 406, None),
-    ("POST", f"{TOPIC}/trim", "TRIM_TOPIC", 405, None),
-    ("GET", REPLICATED, "GET_REPLICATED_SUBSCRIPTION_STATUS", 405, None),
-    ("POST", REPLICATED, "SET_REPLICATED_SUBSCRIPTION_STATUS", 405, None),
-)
-
-for _method, _path, _operation, _status, _check in STORED:
-    _needed = needs.topic(_operation, all_subscriptions="all_subscription" in _path)
-    routes.append(Route(_method, _path, _needed, _refused(_status, _check)))

@@ -26,7 +26,7 @@ from ..security.permissions import (
     revoke_subscription,
 )
 from .messages import HttpError, Request, Response
-from .names import check_new_namespace, check_topics_namespace, existing_namespace, plain_topic
+from .names import existing_namespace, existing_topic
 from .route import Routes, TopicPath
 
 routes = Routes()
@@ -65,9 +65,7 @@ async def of_namespace(request: Request, tenant: str, name: str) -> Response:
 @routes.post(f"{IN_NAMESPACE}/{{role}}", needs.namespace("GRANT_PERMISSION"))
 async def grant_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Give a role exactly the actions in the body."""
-    namespace, actions = check_new_namespace(tenant, name), _actions(request)
-    if namespace not in request.services.topics.namespaces:
-        raise HttpError(404, "Topic's namespace does not exist")
+    namespace, actions = existing_namespace(request, tenant, name), _actions(request)
     check_role(role)
     return await _change(request, namespace, lambda old: grant_namespace(old, role, actions))
 
@@ -75,16 +73,8 @@ async def grant_in_namespace(request: Request, tenant: str, name: str, role: str
 @routes.delete(f"{IN_NAMESPACE}/{{role}}", needs.namespace("REVOKE_PERMISSION"))
 async def revoke_in_namespace(request: Request, tenant: str, name: str, role: str) -> Response:
     """Take all actions in the namespace from a role."""
-    namespace = _revocable(request, tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     return await _change(request, namespace, lambda old: grant_namespace(old, role, None))
-
-
-def _revocable(request: Request, tenant: str, name: str) -> str:
-    """The namespace of a revocation; as in Pulsar there is no reason if it does not exist."""
-    namespace = check_new_namespace(tenant, name)
-    if namespace not in request.services.topics.namespaces:
-        raise HttpError(404, "")
-    return namespace
 
 
 @routes.get(f"{IN_NAMESPACE}/subscription", needs.namespace("GET_PERMISSION"))
@@ -114,7 +104,7 @@ async def revoke_on_subscription(
     request: Request, tenant: str, name: str, subscription: str, role: str
 ) -> Response:
     """Take a role out of a subscription's roles. After the last one every consumer may use it."""
-    namespace = _revocable(request, tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     return await _change(
         request, namespace, lambda old: revoke_subscription(old, subscription, role)
     )
@@ -132,14 +122,9 @@ async def of_one_topic(request: Request, path: TopicPath) -> Response:
 
 
 def _permitted_topic(request: Request, path: TopicPath) -> TopicName:
-    if path.tenant not in request.services.topics.namespaces.tenants:
-        raise HttpError(404, "Tenant does not exist")
-    check_topics_namespace(request, path)
-    name = plain_topic(request, path)
-    if name.namespace not in request.services.topics.namespaces:
-        # A topic of Pulsar 1. As in Pulsar there is no reason when something is revoked.
-        is_revoked = request.method == "DELETE"
-        raise HttpError(404, "" if is_revoked else "Topic's namespace does not exist")
+    name = existing_topic(request, path)
+    if name.namespace not in request.services.topics.namespaces:  # a name of Pulsar 1
+        raise HttpError(404, "Namespace does not exist")
     return name
 
 

@@ -20,11 +20,10 @@ from ...wire import TopicName
 from ..handlers.checks import check_name
 from ..metrics.internal_stats import stored_index
 from ..policies.catalogue import POLICIES
-from ..policies.policy import InvalidValueError, Levels, Place, Policy
+from ..policies.policy import Levels, Place, Policy
 from ..policies.pulsar_policies import (
     BACKLOG_QUOTAS,
     PROPERTIES,
-    REPLICATION,
     RETENTION,
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTION_RATES,
@@ -37,11 +36,10 @@ from ..topics.entry_formats import KAFKA_POLICY
 from ..topics.entry_formats import set_entry_format as change_entry_format
 from .messages import EMPTY, JSON_TYPE, HttpError, Request, Response
 from .names import (
-    check_new_namespace,
-    check_topics_namespace,
+    check_stored,
+    existing_namespace,
     existing_topic,
     int_value,
-    plain_topic,
 )
 from .route import NAMESPACE, TOPIC, Route, Routes, TopicPath
 
@@ -63,7 +61,7 @@ async def of_namespace(
 ) -> Response:
     """The policy set for a namespace."""
     levels = _levels(request, policy)
-    value = levels.of_namespace(policy_namespace(request, tenant, name, policy))
+    value = levels.of_namespace(existing_namespace(request, tenant, name))
     return _answer(levels, place, value)
 
 
@@ -71,9 +69,7 @@ async def set_for_namespace(
     policy: Policy, place: Place, request: Request, tenant: str, name: str
 ) -> Response:
     """Set a namespace's policy."""
-    if policy is REPLICATION and request.json() is None:
-        await _value(request, policy, place)  # Pulsar refuses it before it looks for the namespace
-    namespace = policy_namespace(request, tenant, name, policy)
+    namespace = existing_namespace(request, tenant, name)
     value = await _value(request, policy, place)
     if policy is RETENTION and value is not None:
         quotas = _levels(request, BACKLOG_QUOTAS).of_namespace(namespace)
@@ -86,22 +82,9 @@ async def unset_for_namespace(
     policy: Policy, place: Place, request: Request, tenant: str, name: str
 ) -> Response:
     """Remove a namespace's policy; the broker's setting applies again."""
-    namespace = policy_namespace(request, tenant, name, policy)
+    namespace = existing_namespace(request, tenant, name)
     await _levels(request, policy).set_for_namespace(namespace, None)
     return Response()
-
-
-def policy_namespace(request: Request, tenant: str, name: str, policy: Policy) -> str:
-    """An existing namespace whose policy is asked for or changed. Raises `HttpError` 412, 404."""
-    namespace = check_new_namespace(tenant, name)
-    if namespace not in request.services.topics.namespaces:
-        if policy.is_ours:
-            raise HttpError(404, f"Namespace {namespace} does not exist")
-        place, is_changed = policy.namespace, request.method not in ("GET", "HEAD")
-        names_policies = place is not None and place.names_policies and is_changed
-        what = "Namespace policies" if names_policies else "Namespace"
-        raise HttpError(404, f"{what} does not exist")
-    return namespace
 
 
 async def of_topic(policy: Policy, place: Place, request: Request, path: TopicPath) -> Response:
@@ -154,19 +137,12 @@ def _is_global(request: Request, place: Place) -> bool:
     return place.has_global and request.flag("isGlobal")
 
 
-def java_topic(request: Request, path: TopicPath) -> TopicName:
-    """The name of an existing topic. Raises `HttpError` 404 with Pulsar's reasons."""
-    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
-        raise HttpError(404, "Namespace not found")
-    return existing_topic(request, path)
-
-
 def policy_topic(request: Request, path: TopicPath) -> TopicName:
     """An existing topic that can have policies. Raises `HttpError` 404, and 412 for a partition."""
     try:
         name = TopicName.parse(str(path))
     except ValueError:
-        return java_topic(request, path)  # which says what is wrong with it
+        return existing_topic(request, path)  # which says what is wrong with it
     if name.partition_index >= 0:
         raise HttpError(412, "Not allowed to set/get topic policy for a partition")
     if not request.services.config.topic_level_policies_enabled:
@@ -174,7 +150,7 @@ def policy_topic(request: Request, path: TopicPath) -> TopicName:
             405,
             "Topic level policies is disabled, to enable the topic level policy and retry.",
         )
-    return java_topic(request, path)
+    return existing_topic(request, path)
 
 
 def _levels(request: Request, policy: Policy) -> Levels[Any]:
@@ -192,15 +168,12 @@ async def _value(request: Request, policy: Policy, place: Place) -> Any:
 
 
 async def _read(request: Request, policy: Policy, place: Place, value: Any) -> Any:
-    try:
-        if policy.read_blocks:
-            stored = await request.services.run_blocking(policy.read, value)
-        else:
-            stored = policy.read(value)
-        if policy.check is not None and stored is not None:
-            policy.check(stored, request.services.config, place is policy.topic)
-    except InvalidValueError as error:
-        raise HttpError(error.status, place.negative or error.reason) from error
+    if policy.read_blocks:
+        stored = await request.services.run_blocking(policy.read, value)
+    else:
+        stored = policy.read(value)
+    if policy.check is not None and stored is not None:
+        policy.check(stored, request.services.config, place is policy.topic)
     return None if stored is None else _levels(request, policy).parse(stored)
 
 
@@ -353,10 +326,8 @@ def _changed_settings(request: Request, before: Mapping[str, str]) -> dict[str, 
 @routes.delete(f"{NAMESPACE}/entryFormat", needs.namespace_policy("ENTRY_FORMAT", "WRITE"))
 async def default_entry_format(request: Request, tenant: str, name: str) -> Response:
     """Ask for, change or remove the settings of topics that Kafka clients create in a namespace."""
-    namespace = check_new_namespace(tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     store = request.services.topics.policy_store
-    if namespace not in request.services.topics.namespaces:
-        raise HttpError(404, f"Namespace {namespace} does not exist")
     settings = store.in_namespace(namespace, KAFKA_POLICY)
     if request.method in ("GET", "HEAD"):
         return Response(200) if settings is None else Response.of_json(settings)
@@ -365,30 +336,23 @@ async def default_entry_format(request: Request, tenant: str, name: str) -> Resp
     return Response()
 
 
-def _with_properties(request: Request, tenant: str, name: str) -> str:
-    """An existing namespace. Raises `HttpError` 404: of the tenant, if it is absent as well."""
-    if tenant not in request.services.topics.namespaces.tenants:
-        raise HttpError(404, "Tenant does not exist")
-    return policy_namespace(request, tenant, name, PROPERTIES)
-
-
 @routes.get(f"{NAMESPACE}/properties", needs.tenant_admin())
 async def properties_of_namespace(request: Request, tenant: str, name: str) -> Response:
     """All properties of a namespace."""
-    return Response.of_json(_of_namespace(request, _with_properties(request, tenant, name)))
+    return Response.of_json(_of_namespace(request, existing_namespace(request, tenant, name)))
 
 
 @routes.put(f"{NAMESPACE}/properties", needs.tenant_admin())
 async def add_to_namespace(request: Request, tenant: str, name: str) -> Response:
     """Add properties to a namespace, or replace some."""
-    namespace = policy_namespace(request, tenant, name, PROPERTIES)
+    namespace = existing_namespace(request, tenant, name)
     return await _change(request, namespace, _given(request) or {})
 
 
 @routes.delete(f"{NAMESPACE}/properties", needs.tenant_admin())
 async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
     """Remove all properties of a namespace."""
-    namespace = _with_properties(request, tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     await request.services.topics.policies[PROPERTIES].set_for_namespace(namespace, None)
     return Response()
 
@@ -396,7 +360,7 @@ async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
 @routes.get(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def one_of_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """A property's value; without a body if there is none."""
-    namespace = _with_properties(request, tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     return _text(_of_namespace(request, namespace).get(key))
 
 
@@ -405,13 +369,13 @@ async def set_in_namespace(
     request: Request, tenant: str, name: str, key: str, value: str
 ) -> Response:
     """Set one property of a namespace."""
-    return await _change(request, _with_properties(request, tenant, name), {key: value})
+    return await _change(request, existing_namespace(request, tenant, name), {key: value})
 
 
 @routes.delete(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """Remove one property; the answer is its value."""
-    namespace = _with_properties(request, tenant, name)
+    namespace = existing_namespace(request, tenant, name)
     properties = dict(_of_namespace(request, namespace))
     removed = properties.pop(key, None)
     levels = request.services.topics.policies[PROPERTIES]
@@ -422,10 +386,8 @@ async def remove_from_namespace(request: Request, tenant: str, name: str, key: s
 @routes.get(f"{TOPIC}/properties", needs.topic("GET_METADATA"))
 async def properties_of_topic(request: Request, path: TopicPath) -> Response:
     """All properties of a topic."""
-    check_topics_namespace(request, path)
-    if path.domain != "persistent":
-        raise HttpError(406, "Need to provide a persistent topic name")
-    name = plain_topic(request, path)
+    check_stored(path)
+    name = existing_topic(request, path)
     topics = request.services.topics
     shown = properties_of(topics, name)
     if topics.partitions_of(name):
@@ -450,6 +412,7 @@ def text_properties(value: object) -> dict[str, str]:
 @routes.put(f"{TOPIC}/properties", needs.topic("UPDATE_METADATA"))
 async def add_to_topic(request: Request, path: TopicPath) -> Response:
     """Add properties to a topic, or replace some."""
+    check_stored(path)
     if not request.json():  # As in Pulsar: without properties the topic is not looked for.
         return Response()
     name = existing_topic(request, path)
@@ -462,6 +425,7 @@ async def add_to_topic(request: Request, path: TopicPath) -> Response:
 @routes.delete(f"{TOPIC}/properties", needs.topic("DELETE_METADATA"))
 async def remove_from_topic(request: Request, path: TopicPath) -> Response:
     """Remove the property that the query names."""
+    check_stored(path)
     name = existing_topic(request, path)
     levels, key = request.services.topics.policies[PROPERTIES], request.query.get("key")
     left = {each: text for each, text in (levels.of_topic(name) or {}).items() if each != key}

@@ -3,8 +3,8 @@
 A template's `{name}` matches one segment of the path. Each segment is percent-decoded on its own,
 so an encoded slash in a name never makes another segment.
 
-Statuses and texts are those of Apache Pulsar 4.0.8: 403 for operations on namespaces and for
-policies, 401 for all others, and 404 for a tenant that does not exist.
+Statuses are those of Apache Pulsar 4.0.8: 403 for operations on namespaces and for policies, 401
+for all others, and 404 for a tenant that does not exist. The text names what is needed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from ...wire import InvalidTopicNameError, TopicName
 from ..errors import LimitReachedError, RefusedError
 from ..ownership import NotOwnedError
 from ..policies.policy import PolicyValueError
-from ..security.authentication import Principal
 from ..security.authorization import Target
-from ..security.needs import Need, Scope
+from ..security.needs import Scope
 from ..security.permissions import InvalidPermissionError
 from . import (
     audit,
@@ -42,7 +41,6 @@ from .messages import (
     UnservedError,
     accepts_json,
     allow_header,
-    error_page,
     has_json_body,
     options,
 )
@@ -76,10 +74,6 @@ STATUS_OF = {
 }
 
 
-#: Where Pulsar's web server has its parts: without a slash it sends clients to the path with one.
-MOUNTS = frozenset({"/admin", "/admin/v2", "/admin/v3", "/lookup"})
-
-
 def _by_size() -> dict[int, tuple[Route, ...]]:
     """The routes by the number of segments; among those of one size, literal ones go first."""
     found: dict[int, list[Route]] = {}
@@ -108,13 +102,10 @@ async def answer(request: Request) -> Response:
         except NotOwnedError as error:
             return await elsewhere(request, route, values, error)
     except UnservedError as error:
-        path = request.target.partition("?")[0]
-        if path in MOUNTS:
-            return Response(302, headers=(("location", f"{_origin(request)}{path}/"),))
-        page = error_page(request.method, path, accept, error.status)
+        response = error.response
         if error.status == 405:
-            page.headers += allow_header(error.allowed)
-        return page
+            response.headers += allow_header(error.allowed)
+        return response
     except RefusedError as refusal:
         is_limit = isinstance(refusal, LimitReachedError)
         status = 409 if is_limit else STATUS_OF.get(refusal.code, 409)
@@ -127,13 +118,6 @@ async def answer(request: Request) -> Response:
         raise HttpError(409, "Concurrent modification") from error
     except LedgerError as error:
         raise HttpError(503, str(error)) from error
-
-
-def _origin(request: Request) -> str:
-    """What goes before the path in the URL that the client used; "" if it named no host."""
-    host = request.headers.get("host", "")
-    scheme = "https" if request.is_secure else "http"
-    return f"{scheme}://{host}" if host else ""
 
 
 def _allowed(request: Request) -> frozenset[str]:
@@ -178,11 +162,7 @@ def authorize(request: Request, route: Route, values: tuple[str, ...]) -> None:
     if not authorizer.is_on or need.scope is Scope.OPEN:
         return
     if not authorizer.is_valid(principal):
-        raise HttpError(
-            401,
-            "Invalid combination of Original principal cannot be empty if the request is via "
-            "proxy.",
-        )
+        raise HttpError(401, "a proxy must name the role for which it asks, and nobody else may")
     named = dict(zip(route.names, values, strict=True))
     if route.path.startswith("/admin/v2/non-persistent/"):
         named["domain"] = "non-persistent"
@@ -193,7 +173,8 @@ def authorize(request: Request, route: Route, values: tuple[str, ...]) -> None:
     if need.scope is not Scope.TENANTS and target.tenant and target.tenant not in tenants:
         raise HttpError(404, "Tenant does not exist")
     status = 403 if need.scope in FORBIDDEN else 401
-    raise HttpError(status, _text(request, principal, need, target, named))
+    place = target.topic or target.namespace or target.tenant
+    raise HttpError(status, f"not permitted: {need}{place and f' of {place}'}")
 
 
 #: The scopes whose refusals are answered with 403.
@@ -213,51 +194,3 @@ def _target(named: dict[str, str]) -> Target:
     except InvalidTopicNameError as error:
         raise HttpError(412, str(error)) from error
     return Target.of_topic(topic, named.get("subscription"))
-
-
-def _text(
-    request: Request, principal: Principal, need: Need, target: Target, named: dict[str, str]
-) -> str:
-    operation = f"[{need.operation}]"
-    match need.scope:
-        case Scope.TOPIC:
-            where = f"on topic [{target.topic}]"
-            return f"Unauthorized to validateTopicOperation for operation {operation} {where}"
-        case Scope.TOPIC_POLICY:
-            where = f"on topic [{target.topic}] on policy [{need.policy}]"
-            return f"Unauthorized to validateTopicPolicyOperation for operation {operation} {where}"
-        case Scope.NAMESPACE:
-            where = f"on namespace [{target.namespace}]"
-            return f"Unauthorized to validateNamespaceOperation for operation {operation} {where}"
-        case Scope.NAMESPACE_POLICY:
-            where = f"on namespace [{target.namespace}] on policy [{need.policy}]"
-            return (
-                f"Unauthorized to validateNamespacePolicyOperation for operation {operation} "
-                f"{where}"
-            )
-        case Scope.TENANT_ADMIN:
-            return "Don't have permission to administrate resources on this tenant"
-        case Scope.TENANT:
-            return _of_client(
-                principal, "validateTenantOperation", need, f"tenant [{target.tenant}]"
-            )
-        case Scope.TENANTS:
-            return _of_client(principal, "validateBothTenantOperationAndSuperUser", need, "")
-        case Scope.CLUSTER:
-            name = f"cluster [{named.get('cluster', '')}]"
-            return _of_client(principal, "validateBothSuperuserAndClusterOperation", need, name)
-        case Scope.BROKER:
-            address = request.services.http_url.partition("://")[2]
-            name = f"broker [{address}]"
-            return _of_client(principal, "validateBothSuperuserAndBrokerOperation", need, name)
-        case Scope.AUTHENTICATED:
-            return "Need to authenticate to perform the request"
-    return "This operation requires super-user access"
-
-
-def _of_client(principal: Principal, check: str, need: Need, where: str) -> str:
-    original = "null" if principal.original_role is None else principal.original_role
-    return (
-        f"Unauthorized to {check} for originalPrincipal [{original}] and clientAppId "
-        f"[{principal.role}] about operation [{need.operation}] {where and f'on {where}'}"
-    )

@@ -1,11 +1,10 @@
 """The schemas of topics: register, find, compare, delete.
 
-As in Pulsar a topic needs not exist, and a refused schema is answered with a page instead of JSON.
+As in Pulsar a topic needs not exist.
 """
 
 from __future__ import annotations
 
-import html
 from functools import partial
 from typing import Any
 
@@ -22,23 +21,13 @@ from ..topics.schema_definitions import (
     stored_data,
 )
 from ..topics.schemas import SchemaVersion, version_bytes
-from .messages import HTML_TYPE, HttpError, Request, Response, error_page, html_page
+from .messages import HttpError, Request, Response
 from .names import long_value
 from .policies import text_properties
 from .route import Routes, TopicPath
 
 routes = Routes()
 BASE = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
-
-#: Pulsar's messages about fields that are not there, on which its own code fails.
-NO_PAYLOAD = (
-    'Cannot invoke "org.apache.pulsar.common.protocol.schema.PostSchemaPayload.getType()" because '
-    '"payload" is null'
-)
-NO_DEFINITION = (
-    'Cannot invoke "String.getBytes(java.nio.charset.Charset)" because the return value of '
-    '"org.apache.pulsar.common.protocol.schema.PostSchemaPayload.getSchema()" is null'
-)
 
 
 @routes.get(f"{BASE}/schema", needs.topic("GET_METADATA"))
@@ -94,13 +83,13 @@ async def register(request: Request, path: TopicPath) -> Response:
         schema = _posted(request, checks_type_first=False)
         number = await request.services.schemas.register(name, schema)
     except InvalidSchemaError as error:
-        return _page(request, 422, error.summary)
+        raise HttpError(422, error.summary) from error
     except IncompatibleSchemaError as error:
         text = error.message
         if request.json().get("type") == "BYTES":
             # It has no number of its own, and is stored as NONE.
             text = text.replace("new schema type NONE", "new schema type BYTES")
-        return _page(request, 409, text)
+        raise HttpError(409, text) from error
     return Response.of_json({"version": {"version": number}})
 
 
@@ -164,7 +153,7 @@ def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
     """
     body = request.json_object()
     if body is None:
-        raise HttpError(400, NO_PAYLOAD)
+        raise HttpError(400, "the body is missing")
     text, kind, properties = (
         body.get("schema"),
         body.get("type"),
@@ -173,13 +162,12 @@ def _posted(request: Request, *, checks_type_first: bool = True) -> Schema:
     if kind is None and (checks_type_first or text is not None):
         raise HttpError(400, "type is missing")
     if text is None:
-        raise HttpError(400, NO_DEFINITION)
+        raise HttpError(400, "schema is missing")
     if kind in CLIENT_SIDE:
         raise InvalidSchemaError(f"Schema {kind} is a client-side schema type")
     number = parse_kind(str(kind))
     if number is None:
-        unknown = f"No enum constant org.apache.pulsar.common.schema.SchemaType.{str(kind)[:40]}"
-        raise HttpError(400, unknown)
+        raise HttpError(400, f"unknown type: {str(kind)[:40]}")
     schema = Schema(name="", schema_data=stored_data(number, _text(text)))
     schema.type = number  # type: ignore[assignment]
     schema.properties.extend(KeyValue(key=k, value=_text(v)) for k, v in properties.items())
@@ -198,17 +186,3 @@ def _shown(found: SchemaVersion) -> dict[str, Any]:
         "data": shown_data(found.schema),
         "properties": {pair.key: pair.value for pair in found.schema.properties},
     }
-
-
-def _page(request: Request, status: int, message: str) -> Response:
-    path = request.target.partition("?")[0]
-    accept = request.headers.get("accept", "")
-    answer = error_page(request.method, path, accept, status, message)
-    if answer.content_type != HTML_TYPE:
-        return answer
-    page = html_page(status, _escaped(message), path)
-    return Response(status, page.encode("iso-8859-1", "xmlcharrefreplace"), HTML_TYPE)
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text).replace("&#x27;", "&apos;")

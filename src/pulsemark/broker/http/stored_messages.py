@@ -38,7 +38,7 @@ from ..subscriptions.seek import SeekTarget
 from ..subscriptions.subscription import Subscription
 from ..topics.topic import Topic
 from .messages import JSON_TYPE, HttpError, Request, Response
-from .names import check_topics_namespace, int_value, long_value, open_one_log, open_topic
+from .names import int_value, long_value, open_one_log, open_topic
 from .route import TOPIC, Routes, TopicPath
 
 routes = Routes()
@@ -117,17 +117,19 @@ async def examine(request: Request, path: TopicPath) -> Response:
     what = f"Examine messages {PARTITIONED}, please try examine message on specific topic partition"
     opened = await open_one_log(request, path, what=what)
     number = max(long_value(request.query.get("messagePosition") or "1"), 1)
-    first, last = opened.ledger.first_position, opened.ledger.last_position
+    log = opened.read_log
+    first, last = await when_read(lambda: (log.first_position, log.last_position))
     if first is None or last is None:
         raise HttpError(412, "Could not examine messages due to the total message is zero")
-    count = opened.ledger.count_entries(first, opened.ledger.end_position)
+    count = await when_read(log.count_entries, first, log.end_position)
     if request.query.get("initialPosition") == "earliest":
         before = min(number, count) - 1
     elif number > count:
         raise HttpError(404, "Message not found")
     else:
         before = count - number
-    entry = await _read(request, opened, opened.ledger.entry_after(first, before) or last)
+    found = await when_read(lambda: log.entry_after(first, before))
+    entry = await _read(request, opened, found or last)
     if entry is None:
         raise HttpError(404, "Message not found")
     return await _answer(request, entry)
@@ -139,8 +141,6 @@ async def by_id(request: Request, path: TopicPath, ledger: str, entry: str) -> R
     what = "GetMessageById is not allowed on partitioned-topic"
     opened = await open_one_log(request, path, what=what)
     wanted = Position(long_value(ledger), long_value(entry))
-    if all(run.ledger_id != wanted.ledger_id for run in opened.ledger.segments()):
-        raise HttpError(404, "Message id not found")
     found = await _read(request, opened, wanted) if wanted.entry_id >= 0 else None
     if found is None:
         raise HttpError(404, "Message id not found")
@@ -148,7 +148,7 @@ async def by_id(request: Request, path: TopicPath, ledger: str, entry: str) -> R
 
 
 async def _read(request: Request, opened: Topic, position: Position) -> Entry | None:
-    read = partial(opened.ledger.read, position, max_entries=1)
+    read = partial(opened.read_log.read, position, max_entries=1)
     entries = await request.services.run_blocking(read)
     if entries and entries[0].position == position and entries[0].kind is EntryKind.DATA:
         found: Entry = entries[0]
@@ -255,7 +255,7 @@ async def _entry(request: Request, path: TopicPath, ledger: str, entry: str) -> 
     wanted = Position(long_value(ledger), long_value(entry))
     what = "GetMessageById is not allowed on partitioned-topic"
     opened = await open_one_log(request, path, what=what)
-    read = partial(opened.ledger.read, wanted, max_entries=1)
+    read = partial(opened.read_log.read, wanted, max_entries=1)
     entries = await request.services.run_blocking(read)
     if not entries or entries[0].position != wanted:
         raise HttpError(404, NO_MESSAGE)
@@ -351,7 +351,6 @@ async def message_id_by_index(request: Request, path: TopicPath) -> Response:
 @routes.get(f"{TOPIC}/lastMessageId", needs.topic("PEEK_MESSAGES"))
 async def last_message_id(request: Request, path: TopicPath) -> Response:
     """The last message's id."""
-    check_topics_namespace(request, path)
     opened = await open_topic(request, path)
     last = await request.services.topics.turns.result(opened.finding_last_id())
     end = opened.ledger.end_position

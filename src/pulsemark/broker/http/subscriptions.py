@@ -14,6 +14,7 @@ from ..security import needs
 from ..storage import durable
 from ..subscriptions.seek import SeekTarget, reset_subscription
 from ..subscriptions.subscription import is_replicated, mark_replicated
+from ..subscriptions.tag_filter import InvalidFilterError, TagFilter
 from ..topics.registry import creates
 from ..topics.topic import Topic
 from .messages import HttpError, Request, Response
@@ -83,6 +84,10 @@ def _properties_in(value: object) -> dict[str, str]:
     given = text_properties(value)
     pairs = (KeyValue(key=key, value=text) for key, text in given.items())
     check_properties("subscription's properties", pairs)
+    try:
+        TagFilter.of(given)
+    except InvalidFilterError as error:
+        raise HttpError(400, error.message) from error
     return given
 
 
@@ -144,6 +149,7 @@ async def set_properties(request: Request, path: TopicPath, name: str) -> Respon
         before = one.properties
         try:
             await durable(one.cursor.set_subscription_properties(given))
+            one.properties_changed()
         except InvalidCursorError as error:
             raise RefusedError(ServerError.NotAllowedError, str(error)) from error
         except BaseException:

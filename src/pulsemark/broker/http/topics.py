@@ -30,14 +30,13 @@ from .names import (
     boundaries_of,
     bundle_of,
     check_no_partition,
-    check_topics_namespace,
+    check_stored,
     existing_topic,
     namespace_name,
     open_logs,
     open_one_log,
     open_stored,
     open_topic,
-    plain_topic,
     stored_topic,
     topic_name,
     topics_in_bundle,
@@ -104,9 +103,7 @@ def _check_partition(request: Request, name: TopicName) -> None:
 async def delete_topic(request: Request, path: TopicPath) -> Response:
     """Delete a topic without producers and consumers; with force=true also one with some."""
     topics = request.services.topics
-    if not topics.namespaces.may_have_topics(path.full_namespace):
-        raise HttpError(404, f"Topic {path} not found")
-    name = plain_topic(request, path)
+    name = existing_topic(request, path)
     if topics.partitions_of(name):
         raise HttpError(
             409,
@@ -224,11 +221,9 @@ async def create_missed(request: Request, path: TopicPath) -> Response:
 async def delete_partitioned(request: Request, path: TopicPath) -> Response:
     """Delete a partitioned topic with its partitions."""
     topics = request.services.topics
-    if not topics.namespaces.may_have_topics(path.full_namespace):
-        raise HttpError(404, f"Topic {path} not found.")
     name = topic_name(request, path)
     if not topics.exists(name):
-        raise HttpError(404, f"Topic {name} not found.")
+        raise HttpError(404, f"Topic {name} not found")
     if not topics.partitions_of(name):
         raise HttpError(
             409,
@@ -273,6 +268,7 @@ NOT_PARTITIONED = (
 @routes.post(f"{TOPIC}/terminate", needs.topic("TERMINATE"))
 async def terminate(request: Request, path: TopicPath) -> Response:
     """End a topic; the answer is its last message's id. Once more gives the same answer."""
+    check_stored(path)
     name = topic_name(request, path)
     if request.services.topics.partitions_of(name):
         raise HttpError(405, "Termination of a partitioned topic is not allowed")
@@ -289,6 +285,7 @@ async def terminate_partitions(request: Request, path: TopicPath) -> Response:
     count = topics.partitions_of(name)
     if not count:
         raise HttpError(405, NOT_PARTITIONED)
+    check_stored(path)
     ends = {}
     for index in range(count):
         try:
@@ -427,7 +424,6 @@ async def internal_info(request: Request, path: TopicPath) -> Response:
 @routes.get(f"{TOPIC}/offload", needs.topic("OFFLOAD"))
 async def offload_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN: the broker offloads nothing."""
-    check_topics_namespace(request, path)
     await open_topic(request, path)
     first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1, "batchSize": 0}
     return Response.of_json(
@@ -493,12 +489,9 @@ async def _open_partitions(request: Request, path: TopicPath) -> tuple[TopicName
 @routes.get(f"{TOPIC}/compaction", needs.topic("COMPACT"))
 async def compaction_status(request: Request, path: TopicPath) -> Response:
     """NOT_RUN, RUNNING, SUCCESS or ERROR since the topic was opened; for one partition only."""
-    full = str(path)
-    if not request.services.topics.namespaces.may_have_topics(path.full_namespace):
-        raise HttpError(404, f"Topic {full} not found")
     name = stored_topic(request, path)
     if request.services.topics.partitions_of(name):
-        raise HttpError(404, f"Topic {full} not found")
+        raise HttpError(404, f"Topic {name} not found")
     figures = (await request.services.topics.open(name, create=False)).cleaning.compaction
     return Response.of_json({"status": figures.status.value, "lastError": figures.last_error})
 
@@ -530,7 +523,6 @@ async def trim(request: Request, path: TopicPath) -> Response:
 
     Without them the answer is empty, as Pulsar's.
     """
-    check_topics_namespace(request, path)
     is_dry_run = request.flag("dryRun")
     figures = [
         {

@@ -25,6 +25,7 @@ from importlib.resources import files
 from itertools import islice
 from typing import Any
 
+from ...compaction.compacted_log import CompactedLog
 from ...ledger import CorruptEntryError, Entry, EntryKind, Position, TopicLog
 from ...metadata import (
     MessageFormatError,
@@ -103,7 +104,7 @@ async def entries(request: Request, path: TopicPath) -> Response:
     else:
         _number(request, wanted[0], 0, MAX_NUMBER)
     opened = await open_one_log(request, path, what=PARTITIONED)
-    log = opened.ledger
+    log = opened.read_log
 
     def look() -> dict[str, Any]:
         position, found = _find(request, log)
@@ -126,17 +127,18 @@ async def timeline(request: Request, path: TopicPath) -> Response:
     return Response.of_json(shown)
 
 
-def _find(request: Request, log: TopicLog) -> tuple[Position, dict[str, Any]]:
+def _find(request: Request, log: TopicLog | CompactedLog) -> tuple[Position, dict[str, Any]]:
     """Where the query leads. `end` says that no entry is there yet. Raises `HttpError` 404."""
     # The finder is imported when it is first used, as by seeks: a broker may never need it.
-    from ...finder import Finder, IndexOutOfRangeError
+    from ...finder import IndexOutOfRangeError
+    from ...finder.search import finder_of
 
     if "time" in request.query:
-        at_time = Finder(log).by_time(int(request.query["time"]))
+        at_time = finder_of(log).by_time(int(request.query["time"]))
         return at_time.position, {**_shown_position(at_time.position), "end": at_time.end}
     if "index" in request.query:
         try:
-            place = Finder(log).by_index(int(request.query["index"]))
+            place = finder_of(log).by_index(int(request.query["index"]))
         except IndexOutOfRangeError as error:
             raise HttpError(404, str(error)) from error
         shown = {**_shown_position(place.position), "end": False}
@@ -146,7 +148,9 @@ def _find(request: Request, log: TopicLog) -> tuple[Position, dict[str, Any]]:
     return position, {**_shown_position(position), "end": is_end}
 
 
-def _around(log: TopicLog, position: Position, before: int, after: int) -> list[dict[str, Any]]:
+def _around(
+    log: TopicLog | CompactedLog, position: Position, before: int, after: int
+) -> list[dict[str, Any]]:
     first, last = log.first_position, log.last_position
     if first is None or last is None:
         return []
@@ -157,7 +161,7 @@ def _around(log: TopicLog, position: Position, before: int, after: int) -> list[
 
 
 def _read(
-    log: TopicLog, first: Position, numbers: list[int]
+    log: TopicLog | CompactedLog, first: Position, numbers: list[int]
 ) -> Iterator[tuple[int, Entry | CorruptEntryError]]:
     """Entries by their number from `first`, until `MAX_READ_BYTES` are read."""
     read_bytes = 0

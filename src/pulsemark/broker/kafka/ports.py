@@ -432,7 +432,9 @@ class BrokerTopics:
         opened = await self.open(topic, index)
 
         def measure() -> int:
-            return sum(map(segment_size_bytes, opened.ledger.segments()))
+            view = None if opened.cleaned is None else opened.cleaned.view
+            in_log = sum(map(segment_size_bytes, opened.ledger.segments()))
+            return in_log + (0 if view is None else view.size_bytes)
 
         size_bytes: int = await _translated(self._run_blocking(measure))
         return size_bytes
@@ -447,7 +449,7 @@ class BrokerTopics:
         Pulsar's consumers still get the whole entry that has the offset.
         """
         await _translated(self._cleaning.truncate(opened, position))
-        await _translated(self._starts.move(opened.ledger, offset))
+        await _translated(self._starts.move(opened, offset))
 
 
 class KafkaLimits:
@@ -546,15 +548,15 @@ class LogStarts:
         topic_id, offset = self._offsets.get(ledger.name, (-1, 0))
         return offset if topic_id == ledger.topic_id else 0
 
-    async def move(self, ledger: ManagedLedger, offset: int) -> None:
+    async def move(self, opened: Topic, offset: int) -> None:
         """Let a partition begin at an offset, durably. It never moves back. Raises CatalogError."""
-        name = ledger.name
+        ledger, name = opened.ledger, opened.name
 
         async def change() -> None:
             known = self.of(ledger)
-            if offset <= max(ledger.first_index, known):
+            if offset <= max(opened.first_index, known):
                 # The log's own start says it, so nothing has to be kept.
-                if name in self._offsets and known <= ledger.first_index:
+                if name in self._offsets and known <= opened.first_index:
                     await self._writer.write((LOG_START_KIND, name, None))
                     self._offsets.pop(name, None)
                 return

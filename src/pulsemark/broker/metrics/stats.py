@@ -26,7 +26,10 @@ from ..subscriptions.consumer import Consumer
 from ..subscriptions.dispatcher import Dispatcher
 from ..subscriptions.home_topic import HomeTopic
 from ..subscriptions.key_shared_dispatcher import KeySharedDispatcher
+from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.subscription import Subscription, is_replicated
+from ..subscriptions.tag_filter import message_counts
+from ..topics.non_persistent import NonPersistentTopic
 from ..topics.producers import Producer
 from ..topics.topic import Topic
 
@@ -66,9 +69,8 @@ RANGES_AT_ONCE = 500
 
 def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
     """Make the answer to GET .../stats."""
-    counters, rates = topic.counters, topic.rate_meter.rates
+    rates = topic.rate_meter.rates
     rows: dict[str, Any] = {}
-    removed_bytes, removed_messages = _sent_by_removed(topic)
     for subscription in tuple(topic.subscriptions.values()):
         if subscription.exists and subscription.kept is None:
             rows[subscription.name] = yield from _subscription(subscription, wanted)
@@ -77,12 +79,7 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
     size_bytes = rates.bytes_in / rates.messages_in if rates.messages_in else 0.0
     return {
         **rates_of(rates),
-        "bytesInCounter": counters.bytes_in,
-        "msgInCounter": counters.messages_in,
-        "systemTopicBytesInCounter": 0,
-        "bytesOutCounter": removed_bytes + sum(row["bytesOutCounter"] for row in rows.values()),
-        "msgOutCounter": removed_messages + sum(row["msgOutCounter"] for row in rows.values()),
-        "bytesOutInternalCounter": 0,
+        **_totals(topic, rows, *_sent_by_removed(topic)),
         "averageMsgSize": size_bytes,
         "msgChunkPublished": False,
         "storageSize": storage_bytes,
@@ -103,6 +100,23 @@ def topic_stats(topic: Topic, wanted: StatsOptions = EVERYTHING) -> Pieces:
         "deduplicationStatus": "Disabled" if topic.deduplication is None else "Enabled",
         **_state_of(topic, wanted.owner, durable),
         **(_own_figures(topic) if wanted.own else {}),
+    }
+
+
+def _totals(
+    topic: Topic | NonPersistentTopic,
+    rows: Mapping[str, Any],
+    removed_bytes: int = 0,
+    removed_messages: int = 0,
+) -> dict[str, int]:
+    """Bytes and messages since the topic was opened; `rows` are its subscriptions."""
+    return {
+        "bytesInCounter": topic.counters.bytes_in,
+        "msgInCounter": topic.counters.messages_in,
+        "systemTopicBytesInCounter": 0,
+        "bytesOutCounter": removed_bytes + sum(row["bytesOutCounter"] for row in rows.values()),
+        "msgOutCounter": removed_messages + sum(row["msgOutCounter"] for row in rows.values()),
+        "bytesOutInternalCounter": 0,
     }
 
 
@@ -219,15 +233,8 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     backlog_bytes = yield from bytes_from(subscription.topic, start)
     backlog = yield from in_pieces(lambda: subscription.backlog_entries)
     own = {"readCompacted": subscription.compacted is not None} if wanted.own else {}
-    flow = subscription.topic.flows.of(subscription)
     row = {
-        "msgRateOut": flow.messages_per_s,
-        "msgThroughputOut": flow.bytes_per_s,
-        "bytesOutCounter": subscription.bytes_out,
-        "msgOutCounter": subscription.messages_out,
-        "msgRateRedeliver": 0.0,
-        "messageAckRate": 0.0,
-        "chunkedMessageRate": 0.0,
+        **_sent(subscription, subscription.topic),
         "msgBacklog": backlog,
         "backlogSize": backlog_bytes,
         "earliestMsgPublishTimeInBacklog": wanted.earliest_ms.get(subscription.name, 0),
@@ -247,6 +254,20 @@ def _subscription(subscription: Subscription, wanted: StatsOptions) -> Pieces:
     }
     yield None
     return row
+
+
+def _sent(one: Subscription | Consumer, topic: HomeTopic) -> dict[str, Any]:
+    """What a subscription or a consumer got."""
+    flow = topic.flows.of(one)
+    return {
+        "msgRateOut": flow.messages_per_s,
+        "msgThroughputOut": flow.bytes_per_s,
+        "bytesOutCounter": one.bytes_out,
+        "msgOutCounter": one.messages_out,
+        "msgRateRedeliver": 0.0,
+        "messageAckRate": 0.0,
+        "chunkedMessageRate": 0.0,
+    }
 
 
 def _consumers(subscription: Subscription) -> Generator[object, None, list[dict[str, Any]]]:
@@ -307,24 +328,21 @@ def _nature(subscription: Subscription) -> dict[str, Any]:
         **NOT_DRAINING,
         **range_figures(subscription),
         "subscriptionProperties": subscription.properties,
-        **NOT_FILTERED,
+        **_filter_figures(subscription),
         **NOT_THROTTLED,
         "durable": subscription.durable,
         "replicated": is_replicated(subscription),
     }
 
 
+def _filter_figures(subscription: Subscription) -> dict[str, int]:
+    return dict(zip(NOT_FILTERED, message_counts(subscription.tag_filter), strict=True))
+
+
 def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
     """A consumer's row."""
-    flow = subscription.topic.flows.of(consumer)
     return {
-        "msgRateOut": flow.messages_per_s,
-        "msgThroughputOut": flow.bytes_per_s,
-        "bytesOutCounter": consumer.bytes_out,
-        "msgOutCounter": consumer.messages_out,
-        "msgRateRedeliver": 0.0,
-        "messageAckRate": 0.0,
-        "chunkedMessageRate": 0.0,
+        **_sent(consumer, subscription.topic),
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked_messages,
@@ -364,7 +382,7 @@ def _bytes_of_rows(segment: Run, first: int, last: int) -> int:
         raise
 
 
-#: Figures of what this broker does not do: offloading, transactions, replication, filters. Pulsar
+#: Figures of what this broker does not do: offloading, transactions, replication. Pulsar
 #: shows them in every answer, and they are zero in a Pulsar that does not do it either.
 NOT_OFFLOADED = dict.fromkeys(
     (
@@ -595,3 +613,181 @@ def _consumer(total: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
         elif name not in OF_A_CLIENT:
             found[name] = 0.0 if isinstance(value, float) else 0
     return found
+
+
+# Non-persistent topics: Pulsar's `NonPersistentTopicStats` have the names of persistent topics,
+# too. What is about stored messages is zero.
+
+NOTHING_STORED = {
+    "msgChunkPublished": False,
+    "storageSize": 0,
+    "backlogSize": 0,
+    "backlogQuotaLimitSize": 0,
+    "backlogQuotaLimitTime": 0,
+    "oldestBacklogMessageAgeSeconds": 0,
+    "publishRateLimitedTimes": 0,
+    "earliestMsgPublishTimeInBacklogs": 0,
+    **NOT_OFFLOADED,
+}
+#: What Pulsar adds up over partitions; the rest of the sum is zero.
+SUMMED = (
+    "msgRateIn",
+    "msgThroughputIn",
+    "msgRateOut",
+    "msgThroughputOut",
+    "bytesInCounter",
+    "msgInCounter",
+    "systemTopicBytesInCounter",
+    "bytesOutCounter",
+    "msgOutCounter",
+    "bytesOutInternalCounter",
+)
+
+
+def non_persistent_stats(topic: NonPersistentTopic, wanted: StatsOptions = EVERYTHING) -> Pieces:
+    """Make the answer to GET .../stats."""
+    counters = topic.counters
+    rows: dict[str, Any] = {}
+    for subscription in topic.listeners:
+        rows[subscription.name] = yield from _listener(subscription, wanted)
+    publishers = []
+    for producer in tuple(topic.producers.by_name.values()):
+        publishers.append({**publisher_stats(topic, producer, wanted), "msgDropRate": 0.0})
+        yield None
+    epoch = topic.producers.topic_epoch
+    dropped = {"msgDropCounter": topic.messages_dropped}
+    return {
+        **rates_of(topic.rate_meter.rates),
+        **_totals(topic, rows),
+        "averageMsgSize": counters.bytes_in / counters.messages_in if counters.messages_in else 0.0,
+        **NOTHING_STORED,
+        "waitingPublishers": len(topic.producers.waiting),
+        **({} if epoch is None else {"topicEpoch": epoch}),
+        **NO_RANGES,
+        "compaction": compaction_stats(CompactionFigures()),
+        "ownerBroker": wanted.owner,
+        "msgDropRate": topic.drop_meter.rate,
+        "publishers": publishers,
+        "subscriptions": rows,
+        "replication": {},
+        **(dropped if wanted.own else {}),
+    }
+
+
+#: The figures of a subscription about what waits in it.
+NOTHING_WAITS = {
+    **dict.fromkeys(
+        ("msgBacklog", "backlogSize", "earliestMsgPublishTimeInBacklog", "msgBacklogNoDelayed"), 0
+    ),
+    "blockedSubscriptionOnUnackedMsgs": False,
+    **dict.fromkeys(("msgDelayed", "msgInReplay", "unackedMessages"), 0),
+}
+
+
+def _listener(subscription: NonPersistentSubscription, wanted: StatsOptions) -> Pieces:
+    consumers = []
+    for consumer in tuple(subscription.consumers):
+        consumers.append(consumer_stats(subscription, consumer))
+        yield None
+    dropped = {"msgDropCounter": subscription.messages_dropped}
+    return {
+        **_sent(subscription, subscription.topic),
+        **NOTHING_WAITS,
+        "type": subscription.type_name,
+        "msgRateExpired": 0.0,
+        "totalMsgExpired": 0,
+        "lastExpireTimestamp": 0,
+        "lastConsumedFlowTimestamp": 0,
+        "lastConsumedTimestamp": 0,
+        "lastAckedTimestamp": 0,
+        "lastMarkDeleteAdvancedTimestamp": 0,
+        "consumers": consumers,
+        "isDurable": False,
+        "isReplicated": False,
+        "allowOutOfOrderDelivery": False,
+        "consumersAfterMarkDeletePosition": {},
+        **NOT_DRAINING,
+        **NO_RANGES,
+        "subscriptionProperties": subscription.properties,
+        **NOT_FILTERED,
+        **NOT_THROTTLED,
+        "durable": False,
+        "replicated": False,
+        "msgDropRate": subscription.drop_meter.rate,
+        **(dropped if wanted.own else {}),
+    }
+
+
+def non_persistent_partitions_stats(
+    topics: Sequence[NonPersistentTopic], count: int, wanted: StatsOptions, *, shows_each: bool
+) -> Pieces:
+    """Make the answer to GET .../partitioned-stats: sums over the partitions in use."""
+    rows: dict[str, Any] = {}
+    for topic in topics:
+        rows[topic.name] = yield from non_persistent_stats(topic, wanted)
+    return {
+        **{name: sum(row[name] for row in rows.values()) for name in SUMMED},
+        "averageMsgSize": 0.0,
+        **NOTHING_STORED,
+        "waitingPublishers": 0,
+        **NO_RANGES,
+        "compaction": compaction_stats(CompactionFigures()),
+        "msgDropRate": sum(row["msgDropRate"] for row in rows.values()),
+        "publishers": [_SUM_OF_PUBLISHERS]
+        if any(row["publishers"] for row in rows.values())
+        else [],
+        "subscriptions": {},
+        "replication": {},
+        "metadata": {"partitions": count, "deleted": False},
+        "partitions": rows if shows_each else {},
+    }
+
+
+#: What Pulsar shows of the publishers of a partitioned topic: one row without a name.
+_SUM_OF_PUBLISHERS = {
+    "msgRateIn": 0.0,
+    "msgThroughputIn": 0.0,
+    "averageMsgSize": 0.0,
+    "chunkedMessageRate": 0.0,
+    "producerId": 0,
+    "supportsPartialProducer": False,
+    "msgDropRate": 0.0,
+}
+
+
+def non_persistent_internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
+    """Make the answer to GET .../internalStats."""
+    return {
+        "entriesAddedCounter": topic.counters.entry_size_bytes.count,
+        **dict.fromkeys(
+            (
+                "numberOfEntries",
+                "totalSize",
+                "currentLedgerEntries",
+                "currentLedgerSize",
+                "waitingCursorsCount",
+                "pendingAddEntriesCount",
+            ),
+            0,
+        ),
+        "cursors": {
+            one.name: {
+                "waitingReadOp": False,
+                **dict.fromkeys(
+                    (
+                        "pendingReadOps",
+                        "messagesConsumedCounter",
+                        "cursorLedger",
+                        "cursorLedgerLastEntry",
+                        "numberOfEntriesSinceFirstNotAckedMessage",
+                        "totalNonContiguousDeletedMessagesRange",
+                    ),
+                    0,
+                ),
+                "active": False,
+                "subscriptionHavePendingRead": False,
+                "subscriptionHavePendingReplayRead": False,
+            }
+            for one in topic.listeners
+        },
+    }

@@ -20,6 +20,7 @@ from ..policies.policy import Policies
 from ..policies.pulsar_policies import BACKLOG_QUOTAS, MESSAGE_AGE, STORAGE
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from ..subscriptions.subscription import Subscription
+from ..subscriptions.tag_filter import message_counts
 from ..topics.topic import Topic
 from .stats import bytes_from, storage_size_bytes
 
@@ -100,15 +101,12 @@ OF_TOPICS_ONLY = (
     "pulsar_storage_backlog_quota_limit_time",
 )
 
-#: Figures of what this broker does not do; they are zero in a Pulsar that does not do it, too.
-ALWAYS_ZERO = (
-    ("pulsar_subscription_delayed_message_index_size_bytes", "Bytes of an index of delays"),
+FILTER_FIGURES = (
     ("pulsar_subscription_filter_processed_msg_count", "Messages that filters looked at"),
     ("pulsar_subscription_filter_accepted_msg_count", "Messages that filters let through"),
     ("pulsar_subscription_filter_rejected_msg_count", "Messages that filters took away"),
     ("pulsar_subscription_filter_rescheduled_msg_count", "Messages that filters put off"),
 )
-NOTHING = (0,) * len(ALWAYS_ZERO)
 SUBSCRIPTION_FIGURES = (
     ("pulsar_out_messages_total", "Messages sent to consumers"),
     ("pulsar_out_bytes_total", "Bytes of entries sent to consumers"),
@@ -124,7 +122,8 @@ SUBSCRIPTION_FIGURES = (
     ("pulsar_subscription_msg_rate_out", "Messages per second sent to consumers"),
     ("pulsar_subscription_msg_throughput_out", "Bytes per second sent to consumers"),
     ("pulsar_subscription_msg_drop_rate", "Messages per second that no consumer could take"),
-    *ALWAYS_ZERO,
+    ("pulsar_subscription_delayed_message_index_size_bytes", "Bytes of an index of delays: 0"),
+    *FILTER_FIGURES,
 )
 
 
@@ -155,7 +154,8 @@ def subscription_figures(subscription: Subscription) -> tuple[float, ...]:
         flow.messages_per_s,
         flow.bytes_per_s,
         _drop_rate(subscription),
-        *NOTHING,
+        0,
+        *message_counts(None if in_memory else subscription.tag_filter),
     )
 
 

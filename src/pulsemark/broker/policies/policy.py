@@ -124,15 +124,13 @@ def fields(policy: str, readers: Mapping[str, tuple[Reader, Any]]) -> Callable[[
     return read
 
 
-def not_negative(
-    name: str, refusal: str, highest: int = INT_MAX, *, status: int = 412
-) -> Callable[[Any], int]:
-    """A reader of a number of at least 0; `refusal` is Pulsar's text for a lower one."""
+def not_negative(policy: str, highest: int = INT_MAX) -> Callable[[Any], int]:
+    """A reader of a number of at least 0."""
 
     def read(value: Any) -> int:
-        found = number(name, value, highest)
+        found = number(policy, value, highest)
         if found < 0:
-            raise InvalidValueError(name, value, refusal, status=status)
+            raise InvalidValueError(policy, value, f"{policy} must be 0 or more")
         return found
 
     return read
@@ -179,8 +177,6 @@ class Place:
     method: str = "POST"
     #: The query parameter that has the value; "": the body has it.
     query: str = ""
-    #: Pulsar's text for a number below the lowest one, if it differs from the reader's.
-    negative: str = ""
     #: What an empty body does: it is refused (400), it removes the value, it is read as null, or
     #: it changes nothing.
     empty: Literal["refused", "removes", "null", "ignored"] = "refused"
@@ -192,9 +188,6 @@ class Place:
     shows_default: bool = False
     #: Whether the request's body counts at all.
     has_body: bool = True
-    #: Whether Pulsar says "Namespace policies does not exist" when an absent namespace's value is
-    #: changed.
-    names_policies: bool = False
     #: Whether DELETE is served.
     is_removable: bool = True
     #: Whether `applied=true` shows the value that applies. Pulsar has topic policies without it.

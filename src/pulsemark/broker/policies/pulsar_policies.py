@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...wire import TopicName
-from ..configuration.config import CHOICES, BrokerConfig
+from ..configuration.config import DELETE_MODES, SCHEMA_STRATEGIES, BrokerConfig
 from ..security.permissions import MODES
 from .policy import (
     INT_MAX,
@@ -55,39 +55,33 @@ def _limit(
         right=right,
         key=key,
         what=what,
-        read=not_negative(name, f"{name} must be 0 or more"),
+        read=not_negative(name),
         default=attrgetter(key),
         namespace=namespace or Place(name),
         topic=topic,
     )
 
 
-_UNACKED = "maxUnackedNum must be 0 or more"
 MAX_PRODUCERS = _limit(
     "maxProducersPerTopic",
     "max_producers_per_topic",
     "MAX_PRODUCERS",
     "the most producers of a topic",
-    Place("maxProducers", negative="maxProducers must be 0 or more"),
+    Place("maxProducers"),
 )
 MAX_CONSUMERS = _limit(
     "maxConsumersPerTopic",
     "max_consumers_per_topic",
     "MAX_CONSUMERS",
     "the most consumers of a topic",
-    Place("maxConsumers", negative="maxConsumers must be 0 or more"),
+    Place("maxConsumers"),
 )
 MAX_CONSUMERS_PER_SUBSCRIPTION = _limit(
     "maxConsumersPerSubscription",
     "max_consumers_per_subscription",
     "MAX_CONSUMERS",
     "the most consumers of a subscription",
-    Place(
-        "maxConsumersPerSubscription",
-        negative="Invalid value for maxConsumersPerSubscription",
-        unset_status=204,
-        shows_applied=False,
-    ),
+    Place("maxConsumersPerSubscription", unset_status=204, shows_applied=False),
 )
 MAX_SUBSCRIPTIONS = _limit(
     "maxSubscriptionsPerTopic",
@@ -95,7 +89,7 @@ MAX_SUBSCRIPTIONS = _limit(
     "MAX_SUBSCRIPTIONS",
     "the most subscriptions of a topic",
     Place("maxSubscriptionsPerTopic", unset_status=204, shows_applied=False),
-    Place("maxSubscriptionsPerTopic", names_policies=True),
+    Place("maxSubscriptionsPerTopic"),
 )
 MAX_TOPICS = _limit(
     "maxTopicsPerNamespace",
@@ -103,21 +97,21 @@ MAX_TOPICS = _limit(
     "MAX_TOPICS",
     "the most topics of a namespace, with each partition",
     None,
-    Place("maxTopicsPerNamespace", unset=0, names_policies=True),
+    Place("maxTopicsPerNamespace", unset=0),
 )
 MAX_UNACKED_PER_CONSUMER = _limit(
     "maxUnackedMessagesPerConsumer",
     "max_unacked_messages_per_consumer",
     "MAX_UNACKED",
     "the most unacknowledged messages of a consumer that shares its subscription",
-    Place("maxUnackedMessagesOnConsumer", negative=_UNACKED, empty="removes"),
+    Place("maxUnackedMessagesOnConsumer", empty="removes"),
 )
 MAX_UNACKED_PER_SUBSCRIPTION = _limit(
     "maxUnackedMessagesPerSubscription",
     "max_unacked_messages_per_subscription",
     "MAX_UNACKED",
     "the most unacknowledged messages of a shared subscription",
-    Place("maxUnackedMessagesOnSubscription", negative=_UNACKED, empty="removes"),
+    Place("maxUnackedMessagesOnSubscription", empty="removes"),
 )
 
 
@@ -137,7 +131,7 @@ MAX_MESSAGE_SIZE = Policy(
     right="MAX_MESSAGE_SIZE",
     key="max_message_size",
     what="the most bytes of a message, below the broker's own limit; 0: only that limit",
-    read=not_negative("maxMessageSize", _SIZE),
+    read=not_negative("maxMessageSize"),
     default=lambda config: 0,
     check=_check_size,
     namespace=None,
@@ -290,15 +284,9 @@ SNAPSHOT_INTERVAL = Policy(
     right="DEDUPLICATION_SNAPSHOT",
     key="deduplicationSnapshotIntervalSeconds",
     what="after how many seconds the producers' sequence ids are stored; 0: only by entries",
-    read=not_negative("deduplicationSnapshotInterval", "interval must be 0 or more"),
+    read=not_negative("deduplicationSnapshotInterval"),
     default=lambda config: config.broker_deduplication_snapshot_interval_s,
-    namespace=Place(
-        "deduplicationSnapshotInterval",
-        negative="interval must be greater than or equal to 0",
-        empty="removes",
-        names_policies=True,
-        is_removable=False,
-    ),
+    namespace=Place("deduplicationSnapshotInterval", empty="removes", is_removable=False),
     topic=Place("deduplicationSnapshotInterval", empty="removes", shows_applied=False),
 )
 DELAYED_DELIVERY = Policy(
@@ -319,7 +307,7 @@ DELAYED_DELIVERY = Policy(
         "active": config.delayed_delivery_enabled,
         "maxDeliveryDelayInMillis": config.delayed_delivery_max_delay_ms,
     },
-    namespace=Place("delayedDelivery", empty="removes", names_policies=True),
+    namespace=Place("delayedDelivery", empty="removes"),
     topic=Place("delayedDelivery", empty="removes"),
 )
 ENCRYPTION = Policy(
@@ -340,7 +328,6 @@ DELIVERY = (DEDUPLICATION, SNAPSHOT_INTERVAL, DELAYED_DELIVERY, ENCRYPTION)
 
 
 TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
-DELETE_MODES = CHOICES["broker_delete_inactive_topics_mode"]
 
 
 def _text(name: str, value: Any) -> str | None:
@@ -453,7 +440,7 @@ INACTIVE_TOPICS = Policy(
         },
     ),
     default=_default_inactive,
-    namespace=Place("inactiveTopicPolicies", empty="removes", names_policies=True),
+    namespace=Place("inactiveTopicPolicies", empty="removes"),
     topic=Place("inactiveTopicPolicies", empty="removes"),
 )
 SUBSCRIPTION_EXPIRATION = Policy(
@@ -461,9 +448,7 @@ SUBSCRIPTION_EXPIRATION = Policy(
     right="SUBSCRIPTION_EXPIRATION_TIME",
     key="subscription_expiration_time_minutes",
     what="after how many minutes without consumers a subscription is deleted; 0: never",
-    read=not_negative(
-        "subscriptionExpirationTime", "Invalid value for subscription expiration time"
-    ),
+    read=not_negative("subscriptionExpirationTime"),
     default=lambda config: config.subscription_expiration_time_minutes,
     namespace=Place("subscriptionExpirationTime"),
     topic=None,
@@ -604,7 +589,7 @@ BACKLOG_QUOTAS = Policy(
 
 
 #: In the order of Pulsar's enumeration: a number in JSON chooses one.
-STRATEGIES = ("UNDEFINED", *CHOICES["schema_compatibility_strategy"])
+STRATEGIES = ("UNDEFINED", *SCHEMA_STRATEGIES)
 AUTO_UPDATE_STRATEGIES = (
     "AutoUpdateDisabled",
     "Backward",
@@ -632,11 +617,7 @@ COMPATIBILITY_STRATEGY = Policy(
     read=_read_strategy,
     default=lambda config: config.schema_compatibility_strategy,
     namespace=Place(
-        "schemaCompatibilityStrategy",
-        "PUT",
-        empty="removes",
-        unset="UNDEFINED",
-        is_removable=False,
+        "schemaCompatibilityStrategy", "PUT", empty="removes", unset="UNDEFINED", is_removable=False
     ),
     topic=Place("schemaCompatibilityStrategy", "PUT", empty="removes", has_global=False),
     absent="UNDEFINED",
@@ -861,7 +842,7 @@ RETENTION = Policy(
     what="how long, and how many bytes of, acknowledged messages are kept",
     read=_read_retention,
     default=_default_retention,
-    namespace=Place("retention", empty="removes", names_policies=True),
+    namespace=Place("retention", empty="removes"),
     topic=Place("retention", empty="removes"),
 )
 MESSAGE_TTL = Policy(
@@ -869,9 +850,9 @@ MESSAGE_TTL = Policy(
     right="TTL",
     key="message_ttl_in_seconds",
     what="after how many seconds unacknowledged messages expire; 0: never",
-    read=not_negative("messageTTL", "Invalid value for message TTL"),
+    read=not_negative("messageTTL"),
     default=lambda config: config.default_message_ttl_s,
-    namespace=Place("messageTTL", negative="Invalid value for message TTL, message TTL must >= 0"),
+    namespace=Place("messageTTL"),
     topic=Place("messageTTL", query="messageTTL"),
 )
 COMPACTION_THRESHOLD = Policy(
@@ -879,9 +860,9 @@ COMPACTION_THRESHOLD = Policy(
     right="COMPACTION",
     key="compaction_threshold",
     what="after how many new bytes a topic is compacted; 0: only on request",
-    read=not_negative("compactionThreshold", "Invalid value for compactionThreshold", LONG_MAX),
+    read=not_negative("compactionThreshold", LONG_MAX),
     default=lambda config: config.default_compaction_threshold_bytes,
-    namespace=Place("compactionThreshold", "PUT", negative="compactionThreshold must be 0 or more"),
+    namespace=Place("compactionThreshold", "PUT"),
     topic=Place("compactionThreshold"),
 )
 CLEANING = (MESSAGE_TTL, COMPACTION_THRESHOLD, RETENTION)

@@ -76,53 +76,32 @@ _NO_DISPATCH_RATE: _Rate = (
 class TopicRules:
     """Numbers are limits; 0 is without limit, except for those of unacknowledged messages."""
 
-    max_producers: int
-    max_consumers: int
-    max_consumers_per_subscription: int
-    max_subscriptions: int
-    max_unacked_per_consumer: int
-    max_unacked_per_subscription: int
-    max_message_size_bytes: int
-    needs_encryption: bool
-    deduplicates: bool
-    creates_subscriptions: bool
-    subscription_types: tuple[str, ...]
-    delays_delivery: bool
-    max_delay_ms: int
+    max_producers: int = 0
+    max_consumers: int = 0
+    max_consumers_per_subscription: int = 0
+    max_subscriptions: int = 0
+    max_unacked_per_consumer: int = UNLIMITED
+    max_unacked_per_subscription: int = UNLIMITED
+    max_message_size_bytes: int = 0
+    needs_encryption: bool = False
+    deduplicates: bool = False
+    creates_subscriptions: bool = True
+    subscription_types: tuple[str, ...] = TYPES
+    delays_delivery: bool = True
+    max_delay_ms: int = 0
     #: The limits of a backlog, as statistics show them.
-    backlog_limit_bytes: int
-    backlog_limit_s: int
+    backlog_limit_bytes: int = STANDALONE_BYTES
+    backlog_limit_s: int = -1
     #: The policies about rates, as they are stored.
-    publish_rate: _Rate
-    dispatch_rate: _Rate
-    subscription_dispatch_rate: _Rate
+    publish_rate: _Rate = (("publishThrottlingRateInMsg", 0), ("publishThrottlingRateInByte", 0))
+    dispatch_rate: _Rate = _NO_DISPATCH_RATE
+    subscription_dispatch_rate: _Rate = _NO_DISPATCH_RATE
     #: Those of single subscriptions, by name.
-    subscription_rates: tuple[tuple[str, _Rate], ...]
-    subscribe_rate: _Rate
+    subscription_rates: tuple[tuple[str, _Rate], ...] = ()
+    subscribe_rate: _Rate = (("subscribeThrottlingRatePerConsumer", 0), ("ratePeriodInSecond", 30))
 
 
-NO_RULES = TopicRules(
-    max_producers=0,
-    max_consumers=0,
-    max_consumers_per_subscription=0,
-    max_subscriptions=0,
-    max_unacked_per_consumer=UNLIMITED,
-    max_unacked_per_subscription=UNLIMITED,
-    max_message_size_bytes=0,
-    needs_encryption=False,
-    deduplicates=False,
-    creates_subscriptions=True,
-    subscription_types=TYPES,
-    delays_delivery=True,
-    max_delay_ms=0,
-    backlog_limit_bytes=STANDALONE_BYTES,
-    backlog_limit_s=-1,
-    publish_rate=(("publishThrottlingRateInMsg", 0), ("publishThrottlingRateInByte", 0)),
-    dispatch_rate=_NO_DISPATCH_RATE,
-    subscription_dispatch_rate=_NO_DISPATCH_RATE,
-    subscription_rates=(),
-    subscribe_rate=(("subscribeThrottlingRatePerConsumer", 0), ("ratePeriodInSecond", 30)),
-)
+NO_RULES = TopicRules()
 """Those of a topic before its policies are applied."""
 
 

@@ -6,8 +6,9 @@ came (FLOW), the connection's send buffer drained, a consumer came or left, the 
 Each call sends at most one round (`dispatch_round_bytes`, `ROUND_ENTRIES`). If there is more to
 send, it schedules another turn. Skipped entries count for the round, too.
 
-Two kinds of entries are never sent: control entries (they are acknowledged when they are read, so
-that the cursor can move past them) and acknowledged entries. Dispatch stops before a damaged entry
+Three kinds of entries are never sent: acknowledged ones, and control entries and those that the
+subscription's filter rejects (`tag_filter`), which are acknowledged when they are read, so that the
+cursor can move past them. Dispatch stops before a damaged entry
 and logs it, unless `auto_skip_non_recoverable_data` is set. It stops, too, where entries are not in
 memory and come over a network: it goes on when they are there. Nobody else waits for them.
 
@@ -259,14 +260,20 @@ class Dispatcher(ABC):
     @property
     def is_selective(self) -> bool:
         """Whether `is_wanted` has to be asked for each entry, acknowledged or not."""
-        return False
+        return self.subscription.tag_filter is not None
 
     def is_wanted(self, entry: Entry) -> bool:
         """Whether an entry is sent to consumers."""
         if entry.kind is EntryKind.CONTROL:
             self.cursor.ack(entry.position)
             return False
-        return not self.cursor.is_acked(entry.position)
+        if self.cursor.is_acked(entry.position):
+            return False
+        tag_filter = self.subscription.tag_filter
+        if tag_filter is None or tag_filter.accepts(entry):
+            return True
+        self.cursor.ack(entry.position)
+        return False
 
     def read(self, position: Position, max_entries: int) -> Sequence[Entry]:
         """Entries from `position`; [] at the end and before a damaged entry that stops us."""
@@ -431,8 +438,8 @@ class SingleActiveDispatcher(Dispatcher):
 
     @property
     def is_selective(self) -> bool:
-        """Whether only the entries of some keys are wanted."""
-        return self._wanted_ranges is not None
+        """Whether only the entries of some keys or tags are wanted."""
+        return self._wanted_ranges is not None or super().is_selective
 
     def is_wanted(self, entry: Entry) -> bool:
         """Whether an entry is not acknowledged, and its key one of those that are wanted.

@@ -52,6 +52,10 @@ class HomeTopic(Protocol):
     def subscriptions(self) -> MutableMapping[str, Subscription]:
         """The topic's subscriptions by name."""
 
+    @property
+    def read_log(self) -> ManagedLedger | CompactedLog:
+        """What readers get: the log, or the compacted form of a log that is cleaned."""
+
     def check_is_open(self) -> None:
         """Raise `RefusedError` (ServiceNotReady) if the topic was closed."""
 

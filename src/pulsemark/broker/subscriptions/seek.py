@@ -94,10 +94,9 @@ class SeekTarget:
         The search runs in the executor, not on the event loop: it may read from the disk, and it
         scans entries without stamps. ``compacted``: search in the topic's compacted form.
         """
-        from ...compaction.finder import CompactedFinder
-        from ...finder import Finder
+        from ...finder.search import finder_of
 
-        finder = Finder(topic.ledger) if compacted is None else CompactedFinder(compacted)
+        finder = finder_of(topic.ledger if compacted is None else compacted)
         try:
             found = await run_blocking(finder.by_time, time_ms)
         except LedgerError as error:
@@ -164,6 +163,9 @@ HEADER_PEEK_BYTES = 1024
 MIN_MEMBER_BYTES = 6
 #: How many times smaller than before a payload can be after compression.
 MAX_RATIOS = {LZ4: 255, ZLIB: 1_032, SNAPPY: 22, ZSTD: 32_768}
+#: The most messages that a batch counts for that is too small without its compression. The largest
+#: payload would have 40 bytes for each; clients make batches of 1,000 unless they are told to.
+MAX_COMPRESSED_MESSAGES = 1 << 17
 WORD_MASK = (1 << 64) - 1
 
 
@@ -221,7 +223,8 @@ def _most_messages(headers_and_payload: Buffer) -> int:
     size_bytes = len(headers_and_payload)
     ratio = MAX_RATIOS.get(metadata.compression, 1)
     if ratio > 1:
-        size_bytes = min(size_bytes * ratio, metadata.uncompressed_size)
+        most = max(size_bytes, MAX_COMPRESSED_MESSAGES * MIN_MEMBER_BYTES)
+        size_bytes = min(size_bytes * ratio, metadata.uncompressed_size, most)
     return max(1, size_bytes // MIN_MEMBER_BYTES)
 
 

@@ -321,8 +321,8 @@ class SharedDispatcher(Dispatcher):
 
     @property
     def is_selective(self) -> bool:
-        """Whether entries may have to wait for their time."""
-        return self.subscription.topic.rules.delays_delivery
+        """Whether entries may have to wait for their time, or only some tags are wanted."""
+        return self.subscription.topic.rules.delays_delivery or super().is_selective
 
     # -- sending --------------------------------------------------------------------------------
 

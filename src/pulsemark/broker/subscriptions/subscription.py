@@ -18,6 +18,7 @@ the mark has no effect. It is stored and shown, as Pulsar does with replication 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -38,10 +39,13 @@ from .key_shared_dispatcher import KeySharedDispatcher
 from .seek import count_open, position_of
 from .shared_dispatcher import SharedDispatcher
 from .sticky_keys import different_type
+from .tag_filter import InvalidFilterError, TagFilter
 
 if TYPE_CHECKING:
     from ...ledger import Commit
     from .home_topic import HomeTopic
+
+log = logging.getLogger(__name__)
 
 SubType = CommandSubscribe.SubType
 Persisted = Callable[[BaseException | None], None]
@@ -78,6 +82,8 @@ class Subscription:
         self.last_expired_ms = self.last_flow_ms = self.last_advanced_ms = 0
         self._is_stored = is_stored
         self.rates = DispatchRates()
+        self.tag_filter: TagFilter | None = None
+        self.properties_changed()
         self.last_used_ms = topic.config.clock.now_ms()
         #: Consumers whose connection has ended, and which are removed in a later turn.
         self._leaving: list[Consumer] = []
@@ -93,17 +99,27 @@ class Subscription:
         return self.log if isinstance(self.log, CompactedLog) else None
 
     def read_as(self, compacted: CompactedLog | None) -> ManagedLedger | CompactedLog:
-        """From now on read the compacted form, with the cursor in it; None: the log."""
-        log = self.topic.ledger if compacted is None else compacted
-        if (compacted is None) != (self.compacted is None):
+        """From now on read the compacted form, with the cursor in it; None: the topic's log."""
+        log = self.topic.read_log if compacted is None else compacted
+        if isinstance(log, CompactedLog) != (self.compacted is not None):
             self.log = log
             self.cursor.follow(log)
+            if self.dispatcher is not None:
+                self.dispatcher.log = log
         return self.log
 
     @property
     def properties(self) -> dict[str, str]:
         """The properties that clients gave the subscription."""
         return self.cursor.subscription_properties
+
+    def properties_changed(self) -> None:
+        """From now on the properties' filter holds. One that cannot be used filters nothing."""
+        try:
+            self.tag_filter = TagFilter.of(self.properties)
+        except InvalidFilterError as error:
+            self.tag_filter = None
+            log.warning("%s gets all entries: %s", self, error.message)
 
     @property
     def backlog_entries(self) -> int:

@@ -5,20 +5,27 @@ the topic or changes its settings (`kafka_bridge`), or over REST (`http/entry_fo
 Kafka's clients may write to the topic. It stays until the topic is deleted, since entries in that
 format stay too.
 
-Some of the settings are also the broker's own policies: retention, in minutes and megabytes,
-rounded up, and compaction, which a topic with the cleanup policy "compact" gets from time to time.
+Some of the settings are also the broker's own policy of retention, in minutes and megabytes,
+rounded up. A topic with the cleanup policy "compact" has rules for its cleaner, and everyone reads
+its compacted form, which is its log (`compaction.cleaner`). That stays so under another policy,
+once something was cleaned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...ledger import LedgerError
+from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import TopicName
+from ..errors import RefusedError
 from ..policies.policy import INT_MAX
 from ..policies.pulsar_policies import COMPACTION_THRESHOLD, MIB, MINUTE_MS, RETENTION
 
 if TYPE_CHECKING:
+    from ...compaction.cleaner import CleanerRules
+    from ...compaction.compacted_log import CompactedLog
     from .partitioned_topics import PartitionedTopics
     from .policy_store import PolicyStore
     from .registry import Topics
@@ -26,8 +33,6 @@ if TYPE_CHECKING:
 
 KAFKA_POLICY = "kafka"
 TOMBSTONE_STAGE = "pulsemark.tombstone.stage"
-#: A topic with the cleanup policy "compact" is compacted after so many new bytes.
-COMPACTED_AFTER_BYTES = 16 * MIB
 
 
 class EntryFormats:
@@ -45,9 +50,22 @@ class EntryFormats:
         store.of_topic_changed.append(self._changed)
 
     def apply_to(self, topic: Topic) -> None:
-        """Tell a topic that was just opened."""
-        settings = self._store.in_topic(topic.topic_name, KAFKA_POLICY)
-        topic.tombstone_stage = int((settings or {}).get(TOMBSTONE_STAGE, "1"))
+        """Tell a topic what its settings are."""
+        settings = self._store.in_topic(topic.topic_name, KAFKA_POLICY) or {}
+        topic.tombstone_stage = int(settings.get(TOMBSTONE_STAGE, "1"))
+        topic.cleaner_rules = cleaner_rules_of(settings) if settings else None
+
+    async def opened(self, topic: Topic, run_blocking: Callable[..., Awaitable[Any]]) -> None:
+        """Tell a topic that was just opened, and let it read its form. Raises RefusedError."""
+        self.apply_to(topic)
+        if self._store.in_topic(topic.topic_name, KAFKA_POLICY) is None:
+            return
+        try:
+            form = await run_blocking(cleaned_form, topic)
+        except (LedgerError, OSError) as error:
+            raise RefusedError(ServerError.PersistenceError, str(error)) from error
+        if form is not None:
+            topic.read_compacted(form)
 
     def _changed(self, policy: str, name: TopicName) -> None:
         """A topic's policy has changed: tell it and its partitions."""
@@ -76,20 +94,49 @@ def policies_of(settings: Mapping[str, str]) -> dict[str, Any]:
     # Imported with the first topic of that kind: most brokers never have one.
     from ...kafka.topic_settings import CLEANUP_POLICY, RETENTION_BYTES, RETENTION_MS, value_of
 
-    cleanup = value_of(settings, CLEANUP_POLICY)
     time_ms = size_bytes = -1
-    if "delete" in cleanup:
+    if "delete" in value_of(settings, CLEANUP_POLICY):
         time_ms = int(value_of(settings, RETENTION_MS))
         size_bytes = int(value_of(settings, RETENTION_BYTES))
     retention = {
         "retentionTimeInMinutes": -1 if time_ms < 0 else _whole(time_ms, MINUTE_MS),
         "retentionSizeInMB": -1 if size_bytes < 0 else _whole(size_bytes, MIB),
     }
-    return {
-        KAFKA_POLICY: dict(settings),
-        RETENTION.key: retention,
-        COMPACTION_THRESHOLD.key: COMPACTED_AFTER_BYTES if "compact" in cleanup else None,
-    }
+    return {KAFKA_POLICY: dict(settings), RETENTION.key: retention, COMPACTION_THRESHOLD.key: None}
+
+
+def cleaner_rules_of(settings: Mapping[str, str]) -> CleanerRules | None:
+    """How a topic with these settings is cleaned; None: its policy is not to compact."""
+    from ...compaction.cleaner import CleanerRules
+    from ...kafka import topic_settings as names
+
+    cleanup = names.value_of(settings, names.CLEANUP_POLICY)
+    if "compact" not in cleanup:
+        return None
+
+    def number(name: str) -> int:
+        return int(names.value_of(settings, name))
+
+    is_limited = "delete" in cleanup
+    time_ms, size_bytes = number(names.RETENTION_MS), number(names.RETENTION_BYTES)
+    return CleanerRules(
+        dirty_ratio=float(names.value_of(settings, names.DIRTY_RATIO)),
+        min_lag_ms=number(names.MIN_COMPACTION_LAG_MS),
+        max_lag_ms=number(names.MAX_COMPACTION_LAG_MS),
+        tombstone_ms=number(names.DELETE_RETENTION_MS),
+        free_after_ms=number(names.FILE_DELETE_DELAY_MS),
+        retention_ms=time_ms if is_limited and time_ms >= 0 else None,
+        retention_size_bytes=size_bytes if is_limited and size_bytes >= 0 else None,
+    )
+
+
+def cleaned_form(topic: Topic) -> CompactedLog | None:
+    """What everyone reads of a topic that is cleaned, or was once; None: its log. Blocks."""
+    from ...compaction.current_view import cleaner_state, compacted_log
+
+    if topic.cleaner_rules is None and cleaner_state(topic.ledger) is None:
+        return None
+    return compacted_log(topic.ledger)
 
 
 def _whole(amount: int, unit: int) -> int:

@@ -258,7 +258,7 @@ class Topics:
         )
         await self.marks.take_over(topic)
         self.stamp_policies.apply_to(topic)
-        self.entry_formats.apply_to(topic)
+        await self.entry_formats.opened(topic, self._run_blocking)
         await self.rule_keeping.opened(topic)
         await self.leader_epochs.try_to_begin(topic)
         for call in self.on_open:

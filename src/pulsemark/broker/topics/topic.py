@@ -18,8 +18,10 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from ...compaction.compacted_log import CompactedLog
+from ...compaction.current_view import cleaner_state
 from ...ledger import (
     EARLIEST,
     LATEST,
@@ -49,6 +51,9 @@ from ..subscriptions.subscription import Subscription
 from .deduplication import Deduplication
 from .policy_store import Admission
 from .producers import TopicProducers
+
+if TYPE_CHECKING:
+    from ...compaction.cleaner import CleanerRules
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +101,8 @@ class Topic:
         self.rate_meter, self.flows = RateMeter(), Flows()
         self.conversions = Conversions()
         self.cleaning = TopicCleaning()
+        #: The compacted form, where that is the topic's log (`read_compacted`).
+        self.cleaned: CompactedLog | None = None
         self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
         self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
         self._take_subscriptions(ledger)
@@ -127,6 +134,8 @@ class Topic:
         """What depends on the topic's entry format and stamp policy, before they are known."""
         #: What deletes a key in Kafka's magic 2: 1, a null value or the flag; 2, the flag (KIP-87).
         self.tombstone_stage = 1
+        #: How its log is cleaned: Kafka's cleanup policy "compact"; None: it has another one.
+        self.cleaner_rules: CleanerRules | None = None
         #: The property that makes a message of Pulsar's a tombstone (see stamp_policies).
         self.tombstone_property: str | None = None
         #: Prefix fields that clients get in addition to time and index (see stamp_policies).
@@ -217,9 +226,29 @@ class Topic:
 
     def entries_removed(self) -> None:
         """The log's head was removed, perhaps with entries that nobody has acknowledged."""
+        if self.cleaned is not None:
+            return  # what is left of them is in the compacted form
         first = self.ledger.first_position or self.ledger.end_position
         for subscription in tuple(self.subscriptions.values()):
             subscription.entries_removed(first)
+
+    @property
+    def read_log(self) -> ManagedLedger | CompactedLog:
+        """What readers get: the log, or the compacted form of a log that is cleaned."""
+        return self.ledger if self.cleaned is None else self.cleaned
+
+    @property
+    def first_index(self) -> int:
+        """The index at which the topic begins."""
+        state = None if self.cleaned is None else cleaner_state(self.ledger)
+        return self.ledger.first_index if state is None else state.first_index
+
+    def read_compacted(self, form: CompactedLog) -> None:
+        """From now on the compacted form is the log that everyone reads."""
+        if self.cleaned is None:
+            self.cleaned = form
+            for subscription in (*self.subscriptions.values(), *self._creating.values()):
+                subscription.read_as(None)
 
     # -- subscriptions --------------------------------------------------------------------------
 
@@ -288,6 +317,9 @@ class Topic:
         except InvalidCursorError as error:
             raise RefusedError(ServerError.NotAllowedError, str(error)) from error
         subscription = Subscription(self, name, cursor, durable=durable, is_stored=not durable)
+        if self.cleaned is not None:
+            subscription.read_as(None)
+            cursor.reset(start)
         subscription.rules_changed()
         if durable:
             self._creating[name] = subscription

@@ -7,9 +7,7 @@ partition and coordinates every group; in a cluster each answer names the broker
 Each partition is on one broker, which leads it. So leaders are never elected, and replicas never
 move: a request for the present state is granted, any other one is refused.
 
-Questions about Kafka's ACLs, SCRAM users and transactions are answered as by a Kafka without them,
-so that tools that ask go on: lists are empty, and changes of ACLs are refused, as by a Kafka
-without an authorizer.
+Who asks for Kafka's ACLs is answered as by a Kafka without an authorizer.
 """
 
 from __future__ import annotations
@@ -24,15 +22,11 @@ from typing import Any
 from kafka.protocol.admin import (
     AlterPartitionReassignmentsResponse,
     AlterReplicaLogDirsResponse,
-    CreateAclsResponse,
-    DeleteAclsResponse,
     DescribeAclsResponse,
     DescribeClusterResponse,
     DescribeLogDirsResponse,
-    DescribeUserScramCredentialsResponse,
     ElectLeadersResponse,
     ListPartitionReassignmentsResponse,
-    ListTransactionsResponse,
 )
 from kafka.protocol.metadata import (
     ApiVersionsResponse,
@@ -56,27 +50,10 @@ PREFERRED, UNCLEAN = 0, 1
 #: Stands for all partitions that are asked for and do not exist.
 NO_PARTITION = "", -1
 NO_ACLS = "No Authorizer is configured: permissions are those of Pulsar's namespaces and topics."
-NO_SUCH_USER = "Attempt to describe a user credential that does not exist"
-#: What the answer says of a user, beside the name.
-ABOUT_USER_BYTES = 100
-#: Kafka's states of a transaction.
-STATES = frozenset(
-    {
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    }
-)
 _Dir = DescribeLogDirsResponse.DescribeLogDirsResult
 _Moved = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 _Elected = ElectLeadersResponse.ReplicaElectionResult
 _Reassigned = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
-_User = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 
 async def describe_cluster(session: KafkaSession, request: Request) -> None:
@@ -302,75 +279,17 @@ def _check_partition(session: KafkaSession, name: str | None, index: int) -> Non
         )
 
 
-def _refusal(session: KafkaSession, code: Code, message: str | None) -> tuple[Code, str | None]:
-    """The code and text for a client that may see the broker's settings, or 31."""
-    try:
-        session.access.check_broker()
-    except KafkaError as refusal:
-        return refusal.code, refusal.message
-    return code, message
-
-
 def describe_acls(session: KafkaSession, request: Request) -> None:
     """There is no authorizer of Kafka's kind."""
-    code, message = _refusal(session, Code.SECURITY_DISABLED, NO_ACLS)
+    refused = _failure_of(session.access.check_broker)
+    refused = refused or KafkaError(Code.SECURITY_DISABLED, NO_ACLS)
     response = DescribeAclsResponse(
-        throttle_time_ms=0, error_code=code, error_message=message, resources=[]
+        throttle_time_ms=0,
+        error_code=refused.code,
+        error_message=refused.message,
+        resources=[],
     )
     session.answer(request, response)
-
-
-async def create_acls(session: KafkaSession, request: Request) -> None:
-    """Each is refused. The answer has one result for each, in their order."""
-    code, message = _refusal(session, Code.SECURITY_DISABLED, NO_ACLS)
-    refused = CreateAclsResponse.AclCreationResult(error_code=code, error_message=message)
-    results = [refused] * len(request.body.creations or ())
-    response = CreateAclsResponse(throttle_time_ms=0, results=results)
-    await session.answer_by_size(request, response, len(results))
-
-
-async def delete_acls(session: KafkaSession, request: Request) -> None:
-    """Each is refused. The answer has one result for each, in their order."""
-    code, message = _refusal(session, Code.SECURITY_DISABLED, NO_ACLS)
-    refused = DeleteAclsResponse.DeleteAclsFilterResult(
-        error_code=code, error_message=message, matching_acls=[]
-    )
-    results = [refused] * len(request.body.filters or ())
-    response = DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
-    await session.answer_by_size(request, response, len(results))
-
-
-async def describe_scram_users(session: KafkaSession, request: Request) -> None:
-    """There is no such user. Null or an empty list asks for all."""
-    code, message = _refusal(session, Code.NONE, None)
-    users = request.body.users or () if code is Code.NONE else ()
-    names = await session.gathered(users, lambda user: user.name or "")
-    results = [
-        _User(
-            user=name,
-            error_code=Code.RESOURCE_NOT_FOUND if len(each) == 1 else Code.DUPLICATE_RESOURCE,
-            error_message=NO_SUCH_USER if len(each) == 1 else "a user is named more than once",
-            credential_infos=[],
-        )
-        async for name, each in session.named(
-            names.items(), lambda item: ABOUT_USER_BYTES + len(item[0]), key=itemgetter(0)
-        )
-    ]
-    response = DescribeUserScramCredentialsResponse(
-        throttle_time_ms=0, error_code=code, error_message=message, results=results
-    )
-    await session.answer_by_size(request, response, len(results))
-
-
-async def list_transactions(session: KafkaSession, request: Request) -> None:
-    """The broker has no such thing: an empty list."""
-    asked = session.named(request.body.state_filters or ())
-    unknown = [state async for state in asked if state not in STATES]
-    response = ListTransactionsResponse(
-        throttle_time_ms=0, error_code=Code.NONE, unknown_state_filters=unknown,
-        transaction_states=[],
-    )  # fmt: skip
-    await session.answer_by_size(request, response, len(unknown))
 
 
 def _failure_of(check: Callable[..., None], *args: Any) -> KafkaError | None:
@@ -610,10 +529,6 @@ HANDLERS: dict[int, Handler] = {
     46: Handler(list_partition_reassignments, one_part),
     60: Handler(describe_cluster, one_part),
     29: Handler(describe_acls, one_part),
-    30: Handler(create_acls, parts_of("creations")),
-    31: Handler(delete_acls, parts_of("filters")),
-    50: Handler(describe_scram_users, parts_of("users")),
-    66: Handler(list_transactions, parts_of("state_filters")),
     3: Handler(metadata, _parts),
     10: Handler(find_coordinator, one_part),
     API_VERSIONS: Handler(api_versions, one_part),

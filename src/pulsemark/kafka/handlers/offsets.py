@@ -11,7 +11,7 @@ from typing import Any
 from kafka.protocol.admin import DeleteRecordsResponse
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
 
-from ...finder import Finder, Found, IndexOutOfRangeError
+from ...finder import Found, IndexOutOfRangeError
 from ...ledger import EntryKind, LedgerError
 from ...ledger.epochs import epoch_runs
 from ...ledger.would_block import when_read
@@ -132,7 +132,7 @@ def _check_time(version: int, time_ms: int) -> None:
 
 def _find(partition: KafkaPartition, time_ms: int) -> Found | None:
     """The first entry at or after a time, or that of the newest record. Runs in any thread."""
-    finder = Finder(partition.ledger)
+    finder = partition.finder
     if time_ms != NEWEST:
         return finder.by_time(time_ms)
     offset = partition.end_offset
@@ -143,7 +143,7 @@ def _find(partition: KafkaPartition, time_ms: int) -> Found | None:
             place = finder.by_index(offset - 1)
         except IndexOutOfRangeError:  # it was removed meanwhile
             return None
-        (entry,) = partition.ledger.read(place.position, max_entries=1)
+        (entry,) = partition.opened.read_log.read(place.position, max_entries=1)
         if entry.kind is not EntryKind.CONTROL:
             break
         offset = entry.first_index
@@ -163,7 +163,7 @@ def _old_style(partition: KafkaPartition, time_ms: int, now_ms: int) -> list[int
     first = partition.first_offset
     if time_ms == LATEST or time_ms >= now_ms:
         starts = [max(run.first_index, first) for run in runs]
-        return sorted({*starts, partition.end_offset}, reverse=True)
+        return sorted({first, *starts, partition.end_offset}, reverse=True)
     if time_ms < 0:
         raise KafkaError(Code.UNSUPPORTED_VERSION, f"a time of {time_ms}")
     past = {max(run.first_index, first) for run in runs if run.time_max_ms <= time_ms}

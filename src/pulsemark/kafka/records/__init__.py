@@ -23,7 +23,16 @@ set has very many records: a million takes a second. A caller hands large sets t
 
 from .batch import control_batch, empty_batch
 from .convert import keep
-from .fetched import Fetched, StoredSet, batch_as_stored, fetch, max_magic_of, read
+from .fetched import (
+    Fetched,
+    StoredSet,
+    batch_as_stored,
+    codec_of,
+    ends_before,
+    fetch,
+    max_magic_of,
+    read,
+)
 from .produced import check_mirrored, validate_produced
 from .pulsar import UnconvertibleEntryError, pulsar_set, read_pulsar, to_pulsar
 from .record import (
@@ -79,9 +88,11 @@ __all__ = [
     "Work",
     "batch_as_stored",
     "check_mirrored",
+    "codec_of",
     "control_batch",
     "deletes",
     "empty_batch",
+    "ends_before",
     "fetch",
     "keep",
     "magic_of",

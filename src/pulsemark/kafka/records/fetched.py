@@ -105,9 +105,9 @@ def _parts(
     if magic <= max_magic:
         if magic == 2:
             return _batch(stored, body)
-        return _messages(stored, body, max_raw_bytes, work)
+        return _messages(stored, body, fetch_offset, max_raw_bytes, work)
     records = _records(stored, body, max_raw_bytes, work)
-    codec = _codec(body, magic)
+    codec = codec_of(body, magic)
     if codec == Codec.NONE:
         first = fetch_offset - stored.base_offset
         records = (record for record in records if record.offset >= first)
@@ -147,13 +147,27 @@ def _batch(stored: StoredSet, body: memoryview) -> tuple[Buffer, ...]:
     return batches.sealed_header(header, records), records
 
 
+def ends_before(parts: tuple[Buffer, ...], fetch_offset: int) -> bool:
+    """Whether a wrapper of magic 0 or 1 has nothing from an offset on, as compaction left it.
+
+    A client that got it would drop all of it, and ask for the same offset again.
+    """
+    return bool(parts) and int(layout.OFFSET.unpack_from(parts[0])[0]) < fetch_offset
+
+
 def _messages(
-    stored: StoredSet, body: memoryview, max_raw_bytes: int, work: Work
+    stored: StoredSet, body: memoryview, fetch_offset: int, max_raw_bytes: int, work: Work
 ) -> tuple[Buffer, ...]:
-    """Messages of magic 0 or 1 with absolute offsets; and with the broker's time."""
+    """Messages of magic 0 or 1 with absolute offsets; and with the broker's time.
+
+    Plain ones from the offset on that was asked for, as in Kafka.
+    """
     parts: list[Buffer] = []
     for span in whole_spans(body):
-        if span.magic == 0 and _codec(body, 0):
+        (relative,) = layout.OFFSET.unpack_from(body, span.start)
+        if stored.base_offset + relative < fetch_offset and not codec_of(body, 0):
+            continue
+        if span.magic == 0 and codec_of(body, 0):
             wrapper = read_message(body, span)
             raw = legacy.open_wrapper(wrapper, max_raw_bytes, work)
             records = counted(legacy.wrapped_records(wrapper, raw), work)
@@ -183,9 +197,10 @@ def _records(
     return (record._replace(time_ms=time_ms) for record in records)
 
 
-def _codec(body: memoryview, magic: int) -> int:
+def codec_of(body: Buffer, magic: int) -> int:
+    """The codec of a stored set."""
     if magic == 2:
-        return batches.read_header(body).attributes & CODEC_MASK
+        return batches.read_header(memoryview(body)).attributes & CODEC_MASK
     return body[layout.MESSAGE_ATTRIBUTES_AT] & CODEC_MASK
 
 

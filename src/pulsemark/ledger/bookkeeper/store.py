@@ -19,10 +19,9 @@ from ..store_state import StoreState, make_uninterrupted
 from ..topic_store import TopicStore
 from .address import DEFAULT_ROOT, StoreAddress
 from .client.errors import BookKeeperError
-from .ledger_ids import LedgerIds
 from .ledgers import BookKeeperLedgers, LedgerOptions
 from .loop_thread import LoopThread
-from .metadata import ZooKeeperMetadata
+from .metadata import LedgerIds, ZooKeeperMetadata
 from .owned_tree import OwnedTree
 
 if TYPE_CHECKING:

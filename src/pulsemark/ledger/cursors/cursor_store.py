@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -29,9 +29,6 @@ from ..store_core import StoreOptions
 from ..store_state import StoreState
 from ..topic_log import ReadableLog, TopicLog, read_on
 from .cursor import Cursor, KeptProperties, RecordLimits, packed_properties
-
-if TYPE_CHECKING:
-    from ..writer import ManagedLedger
 
 _log = logging.getLogger(__name__)
 CURSOR_TOPIC = "cursors"
@@ -95,6 +92,14 @@ class CursorLedger(Protocol):
 
     def trim(self, before: Position) -> int:
         """Remove the runs before a position."""
+
+
+class SubscribedLog(TopicLog):
+    """A topic's log that has cursors."""
+
+    topic_id: int
+    cursors: dict[str, Cursor]
+    """By the subscription's name."""
 
 
 class CursorStore:
@@ -166,7 +171,7 @@ class CursorStore:
         """Subscriptions of a topic that have a durable cursor."""
         return sorted(self._stored.get(topic_id, {}))
 
-    def attach(self, ledger: ManagedLedger) -> None:
+    def attach(self, ledger: SubscribedLog) -> None:
         """Connect the durable cursors of a topic that is being opened with its log."""
         of_topic = self._stored.get(ledger.topic_id, {})
         for name in sorted(of_topic):
@@ -176,7 +181,7 @@ class CursorStore:
 
     def open(
         self,
-        ledger: ManagedLedger,
+        ledger: SubscribedLog,
         name: str,
         *,
         initial: Position,
@@ -220,7 +225,7 @@ class CursorStore:
         return cursor
 
     def _check_properties(
-        self, ledger: ManagedLedger, name: str, properties: dict[str, str] | None
+        self, ledger: SubscribedLog, name: str, properties: dict[str, str] | None
     ) -> None:
         try:
             size_bytes = len(packed_properties(properties))
@@ -230,7 +235,7 @@ class CursorStore:
         if problem is not None:
             raise InvalidCursorError(ledger.name, name, problem)
 
-    def delete(self, ledger: ManagedLedger, name: str) -> Commit:
+    def delete(self, ledger: SubscribedLog, name: str) -> Commit:
         """Forget a cursor; durable when the commit is done.
 
         Once more for one whose deletion is pending: that one's commit. Where that failed, the

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from ...compaction.compacted_log import CompactedLog
 from ...compaction.compaction import MAX_UNCOMPRESSED_BYTES, READ_ENTRIES, estimate
 from ...compaction.current_view import newest_view
-from ...compaction.keys import Kept, LatestPerKey
+from ...compaction.keys import Kept, LatestPerKey, Limits
 from ...compaction.view import CompactedView
 from ...ledger import EARLIEST, CorruptEntryError, FolderReader, Position, TopicLog
 from ...ledger.errors import CompactionFailedError
@@ -95,14 +95,8 @@ class CompactReader(DataSourceReader):
                     yield (json.dumps(self._written(log, view, part, path)),)
 
     def _figures(self, log: FolderLog, view: CompactedView | None) -> dict[str, Any]:
-        rule = self._rule
         try:
-            report = estimate(
-                log,
-                view,
-                tombstone_stage=rule.tombstone_stage,
-                tombstone_property=rule.tombstone_property,
-            )
+            report = estimate(log, view, self._rule.limits)
         except CompactionFailedError as error:
             raise JobFailedError(str(error)) from error
         return asdict(figures_of(report))
@@ -140,6 +134,11 @@ class Rule:
     tombstone_stage: int
     tombstone_property: str | None
 
+    @property
+    def limits(self) -> Limits:
+        """The same for a compaction."""
+        return Limits(MAX_UNCOMPRESSED_BYTES, self.tombstone_stage, self.tombstone_property)
+
 
 def kept_of(
     log: TopicLog,
@@ -155,7 +154,7 @@ def kept_of(
         JobFailedError: an entry is damaged (see ``fail_on_data_loss``); or the log was trimmed, and
             a kept message is only in the view.
     """
-    latest = LatestPerKey(MAX_UNCOMPRESSED_BYTES, rule.tombstone_stage, rule.tombstone_property)
+    latest = LatestPerKey(rule.limits)
     source = CompactedLog(log, lambda: view)
     position = EARLIEST
     while position < end:

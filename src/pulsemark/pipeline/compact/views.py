@@ -10,13 +10,14 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
-from ...compaction.compaction import CompactionReport, compact
+from ...compaction.cleaner import limits_of
+from ...compaction.compaction import DEFAULT_LIMITS, CompactionReport, compact
 from ...compaction.current_view import newest_view
 from ...ledger import FolderReader, LocalStore
 from ..arguments import checked_options
@@ -88,17 +89,12 @@ def compact_folder(
         CompactionFailedError, CompressionUnavailableError: see `compaction.compaction.compact`.
     """
     names = topics_of(path, topics)
+    limits = replace(
+        DEFAULT_LIMITS, tombstone_stage=tombstone_stage, tombstone_property=tombstone_property
+    )
     with LocalStore.open(Path(path)) as store:
-        return [
-            figures_of(
-                compact(
-                    store.open_topic(name, create=False),
-                    tombstone_stage=tombstone_stage,
-                    tombstone_property=tombstone_property,
-                )
-            )
-            for name in names
-        ]
+        ledgers = (store.open_topic(name, create=False) for name in names)
+        return [figures_of(compact(ledger, limits=limits_of(ledger, limits))) for ledger in ledgers]
 
 
 def topics_of(path: str | os.PathLike[str], topics: str | Sequence[str] | None) -> list[str]:

@@ -1,0 +1,146 @@
+"""How a setting is declared: `setting(...)` stands where its field has its default.
+
+The field's name, type, default and the comment above it say most. `setting` adds what they do not:
+Pulsar's name if it is not the field's in camel case, how a file writes a value, which values there
+are, and whether it may change while the broker runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field
+from typing import Any, TypeVar
+
+from ..errors import ConfigError
+
+T = TypeVar("T")
+MIB = 1024 * 1024
+INT_MAX = 2**31 - 1
+HIGHEST_PORT = 65_535
+#: Fields with these name endings hold amounts, which are at least 1 if nothing else is said.
+AMOUNTS = ("_ms", "_bytes", "_bytes_per_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a value is written in a file. `parse` raises ValueError with what was expected."""
+
+    parse: Callable[[str], Any]
+    show: Callable[[Any], str] = str
+
+
+def _integer(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        raise ValueError("must be a whole number")
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def limit(unit: int) -> Kind:
+    """A limit in some unit. 0 and below mean "no limit", which is the highest value here."""
+
+    def parse(text: str) -> int:
+        number = _integer(text)
+        return min(number, INT_MAX) * unit if number > 0 else INT_MAX * unit
+
+    return Kind(parse, lambda value: str(value // unit))
+
+
+def multiple(unit: int) -> Kind:
+    """A quantity in a unit that is larger than ours. Pulsar allows whole numbers, we fractions."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,15})?", text):
+            raise ValueError("must be a number")
+        whole, _, fraction = text.partition(".")
+        return int(whole + fraction) * unit // int(10 ** len(fraction))
+
+    def show(value: int) -> str:
+        return str(value // unit if value % unit == 0 else value / unit)
+
+    return Kind(parse, show)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+INTEGER = Kind(_integer)
+BOOLEAN = Kind(_boolean, lambda value: str(value).lower())
+TEXT = Kind(str)
+NAMES = Kind(_names, ",".join)
+#: Names with commas or spaces between them, as the TLS settings have.
+WORDS = Kind(lambda text: tuple(text.replace(",", " ").split()), ",".join)
+SECONDS, MINUTES, MIBS = multiple(1000), multiple(60_000), multiple(MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What `setting` says of a field."""
+
+    #: Pulsar's name; "": that of the field in camel case, if Pulsar has it.
+    key: str = ""
+    #: How a file writes it; None: as its type.
+    kind: Kind | None = None
+    #: The lowest number; None: 1 for an amount, and none for others.
+    lowest: int | None = None
+    #: The values that there are; (): any.
+    choices: tuple[str, ...] = ()
+    #: Whether an empty list in a file means the default.
+    is_never_empty: bool = False
+    #: Whether it is in force at once when the file is read again.
+    reloadable: bool = False
+    #: Whether Apache Pulsar 4.0.8 can change it while it runs, so that it can be changed over REST.
+    dynamic: bool = False
+
+
+_KEY = "pulsemark"
+_NOTHING = Declaration()
+
+
+def setting(default: T, *, repr: bool = True, **said: Any) -> T:  # noqa: A002 - as field's
+    """A field with this default; `said` are the fields of `Declaration`."""
+    found: Any = field(default=default, repr=repr, metadata={_KEY: Declaration(**said)})
+    declared: T = found
+    return declared
+
+
+def declaration_of(spec: Field[Any]) -> Declaration:
+    """What was declared of a field."""
+    found: Declaration = spec.metadata.get(_KEY, _NOTHING)
+    return found
+
+
+def check_declared(spec: Field[Any], value: Any) -> None:
+    """Raise ConfigError for a number that is too low, or a text that is none of the choices."""
+    declared, name = declaration_of(spec), spec.name
+    if isinstance(value, str | os.PathLike) and "\0" in str(value):
+        raise ConfigError(name, value, "must be without NUL bytes")
+    lowest = declared.lowest
+    if lowest is None and (name.endswith(AMOUNTS) or name.startswith("max_")):
+        lowest = 1
+    if lowest is not None:
+        check_number(name, value, lowest)
+    if declared.choices and value not in declared.choices:
+        raise ConfigError(name, value, f"must be one of {', '.join(declared.choices)}")
+
+
+def check_number(name: str, value: Any, lowest: int = 1) -> None:
+    """Raise ConfigError unless the value is a whole number of at least `lowest`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+        raise ConfigError(name, value, f"must be a whole number of at least {lowest}")
+
+
+def check_port(name: str, port: Any) -> None:
+    """Raise ConfigError unless it is a port's number, or None."""
+    is_number = isinstance(port, int) and not isinstance(port, bool)
+    if port is not None and not (is_number and 0 <= port <= HIGHEST_PORT):
+        raise ConfigError(name, port, f"must be a port number from 0 to {HIGHEST_PORT}")

@@ -1,0 +1,356 @@
+"""Data folders as source and target of a mirror.
+
+A folder is read also while a broker writes to it. Every fact is known: index, time, count and kind
+of each entry. Control entries are passed over. Schemas and numbers of partitions come from the
+folder's catalog, which is read and never changed.
+
+A folder is written while no broker has it open. It gets its own stamps, and the source's facts as
+tags beside them. What a broker needs in its catalog to serve the topics is written, too:
+namespaces, numbers of partitions, schemas.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+from ..finder import Finder, IndexOutOfRangeError
+from ..finder.mirror_places import MirrorPlaces
+from ..ledger import (
+    Appended,
+    CatalogError,
+    CorruptEntryError,
+    Entry,
+    EntryKind,
+    FencedError,
+    FolderLog,
+    FolderReader,
+    InvalidEntryError,
+    LedgerError,
+    LocalStore,
+    ManagedLedger,
+    Position,
+    TopicNotFoundError,
+)
+from ..ledger.local.io.folder import CATALOG_NAME
+from ..ledger.store import (
+    NAMESPACE_KIND,
+    PARTITIONED_KIND,
+    SCHEMA_KIND,
+    TENANT_KIND,
+)
+from ..maintenance.verify_catalog import read_property
+from ..metadata import ChecksumError, MessageFormatError, StamperChain, peek, read_message_metadata
+from ..metadata.schema_list import pack_schemas, unpack_schemas
+from ..metadata.source_stamp import SourceStamp, record_set_tags_of
+from ..proto.pulsar_api_pb2 import Schema
+from ..wire import TopicName
+from .entries import Gap, Place, Resume, SourceEntry
+from .errors import (
+    OtherSourceError,
+    PartitionCountError,
+    TargetNotEmptyError,
+    TargetRefusedError,
+    TopicMissingError,
+)
+
+DEFAULT_NAMESPACE = "public/default"
+WINDOW_BYTES = 64 * 1024 * 1024
+WINDOW_ENTRIES = 10_000
+
+
+class FolderSource:
+    """A data folder. Raises ForeignFolderError, UnsupportedVersionError."""
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        self.place = str(folder)
+        self._folder = folder
+        self._cluster = cluster
+        self._open_reader: FolderReader | None = FolderReader(folder)
+
+    @property
+    def _reader(self) -> FolderReader:
+        if self._open_reader is None:
+            self._open_reader = FolderReader(self._folder)
+        return self._open_reader
+
+    def topics(self, namespaces: list[str]) -> list[str]:
+        """The topics with entries."""
+        wanted = set(namespaces)
+        return [name for name in self._reader.topics() if TopicName.parse(name).namespace in wanted]
+
+    def partitions(self, topic: str) -> int | None:
+        """As the catalog says; None if the catalog does not know, 0 if the topic is a plain one."""
+        stored = self.property(PARTITIONED_KIND, topic)
+        if stored is not None:
+            return int(stored)
+        return 0 if topic in self._reader.topics() else None
+
+    def open(self, topic: str, resume: Resume) -> FolderSourceTopic:
+        """Begin to read. Raises TopicMissingError, OtherSourceError."""
+        try:
+            log = self._reader.log(topic)
+        except TopicNotFoundError as error:
+            raise TopicMissingError(self.place, topic) from error
+        return FolderSourceTopic(self, log, self._cluster, resume)
+
+    def property(self, kind: str, key: str) -> bytes | None:
+        """A value of the folder's catalog."""
+        return read_property(self._folder / CATALOG_NAME, kind, key)
+
+    def descriptors(self) -> list[int]:
+        """None: a folder does not say when it grows."""
+        return []
+
+    def ping(self, timeout_s: float) -> None:
+        """Nothing to do: a folder is always there, or its calls fail."""
+
+    def close(self) -> None:
+        """Close the files; they are opened again when they are needed."""
+        if self._open_reader is not None:
+            self._open_reader.close()
+            self._open_reader = None
+
+
+class FolderSourceTopic:
+    """One topic of a folder."""
+
+    def __init__(self, source: FolderSource, log: FolderLog, cluster: str, resume: Resume) -> None:
+        self._source = source
+        self._log = log
+        self._cluster = cluster
+        self._next = _start(log, resume)
+        self._end = log.end_position
+
+    def take(self, max_entries: int, max_bytes: int) -> list[SourceEntry | Gap]:
+        """The next entries; a damaged entry is a gap."""
+        try:
+            entries = self._log.read(self._next, max_entries=max_entries, max_bytes=max_bytes)
+            if not entries:
+                self._log.refresh()
+                entries = self._log.read(self._next, max_entries=max_entries, max_bytes=max_bytes)
+        except CorruptEntryError as error:
+            self._next = error.next_position
+            return [Gap(self._log.name, f"entry {error.position} is damaged: {error.reason}")]
+        taken: list[SourceEntry | Gap] = []
+        for entry in entries:
+            taken.append(self._entry(entry))
+            at = entry.position
+            self._next = Position(at.ledger_id, at.entry_id + 1)
+        return taken
+
+    def attend(self) -> None:
+        """Nothing to do."""
+
+    def confirm(self, place: Place) -> None:
+        """Nothing to do: a folder has no place for its readers."""
+
+    def is_caught_up(self, place: Place | None) -> bool:
+        """Whether everything before the end at the opening was taken."""
+        try:
+            return self._next >= self._end or not self._log.read(self._next, max_entries=1)
+        except CorruptEntryError:
+            return False  # the next `take` reports it
+
+    def rewind(self, place: Place | None = None) -> None:
+        """Begin again, with the entry at `place` or after it; None: with the first one."""
+        self._next = Position(*(place or (0, 0)))
+
+    def schema(self, version: int) -> Schema | None:
+        """From the catalog."""
+        name = str(TopicName.parse(self._log.name).partitioned)
+        schemas = unpack_schemas(self._source.property(SCHEMA_KIND, name) or b"")
+        return schemas[version] if version < len(schemas) else None
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def _entry(self, entry: Entry) -> SourceEntry:
+        prefix = peek(entry.prefix)
+        has_time = prefix is not None and prefix.HasField("broker_timestamp")
+        time_ms = prefix.broker_timestamp if prefix is not None and has_time else None
+        tags = record_set_tags_of(prefix)
+        stamp = SourceStamp(self._cluster, *entry.position, entry.index, time_ms, tags)
+        if entry.kind is not EntryKind.DATA:
+            return SourceEntry(stamp, entry.message_count, None)
+        version = schema_version_of(entry.body) if tags is None else b""
+        return SourceEntry(stamp, entry.message_count, entry.body, version)
+
+
+def schema_version_of(body: memoryview | bytes) -> bytes:
+    """The schema version that a producer's header names; b"" if it names none."""
+    try:
+        return read_message_metadata(body).schema_version
+    except MessageFormatError:
+        return b""
+
+
+def _start(log: FolderLog, resume: Resume) -> Position:
+    """Where reading goes on. Raises OtherSourceError if the log lacks the target's last entry."""
+    if resume.place is not None:
+        place = Position(*resume.place)
+        if place >= log.end_position:
+            reason = f"it has the source's entry {place}, but the source ends at {log.end_position}"
+            raise OtherSourceError(log.name, reason)
+        first = log.first_position
+        if first is not None and place >= first and log.entry_message_count(place) is None:
+            raise OtherSourceError(log.name, f"the source has no entry {place}")
+        return Position(place.ledger_id, place.entry_id + 1)
+    if resume.sequence_id is None:
+        return Position(0, 0)
+    index = resume.sequence_id
+    if index >= log.next_index:
+        reason = f"it has the source's index {index}, but the source's next is {log.next_index}"
+        raise OtherSourceError(log.name, reason)
+    try:
+        found = Finder(log).by_index(index)
+    except IndexOutOfRangeError:
+        return Position(0, 0)  # removed meanwhile; the gap will show
+    if found.index != index:
+        raise OtherSourceError(log.name, f"index {index} is not the last of an entry")
+    return Position(found.position.ledger_id, found.position.entry_id + 1)
+
+
+class FolderTarget:
+    """A data folder; a missing or empty one becomes one. Raises what `LocalStore.open` does."""
+
+    def __init__(
+        self, folder: Path, cluster: str, *, stampers: tuple[str, ...], append: bool
+    ) -> None:
+        self.place = str(folder)
+        self._folder = folder
+        self._cluster = cluster
+        self._append = append
+        self._chain = StamperChain.from_names(stampers)
+        self._open_store: LocalStore | None = LocalStore.open(folder)
+
+    @property
+    def _store(self) -> LocalStore:
+        if self._open_store is None:
+            self._open_store = LocalStore.open(self._folder)
+        return self._open_store
+
+    def check_partitions(self, topic: str, count: int | None, highest: int) -> None:
+        """Check the catalog's number; a topic that is new here gets the source's number."""
+        stored = self._store.catalog.get(PARTITIONED_KIND, topic)
+        here = 0 if stored is None else int(stored)
+        needed = highest + 1 if count is None else count
+        is_new = stored is None and topic not in self._store.topic_names()
+        if is_new and needed:
+            self._store.catalog.put(PARTITIONED_KIND, topic, str(needed).encode())
+        elif here != needed and (count is not None or here < needed):
+            raise PartitionCountError(topic, needed, here)
+
+    def open(self, topic: str) -> FolderTargetTopic:
+        """Begin to write. Raises TargetNotEmptyError, LedgerError."""
+        self._add_namespace(TopicName.parse(topic))
+        ledger = self._store.open_topic(topic)
+        ledger.stampers = self._chain
+        last = MirrorPlaces(self._store.catalog).last(ledger, self._cluster)
+        if last is None and ledger.last_position is not None and not self._append:
+            raise TargetNotEmptyError(self.place, topic, self._cluster)
+        resume = Resume() if last is None else Resume(last.position, last.index)
+        return FolderTargetTopic(self._store, ledger, self.place, resume)
+
+    def _add_namespace(self, name: TopicName) -> None:
+        """Add tenant and namespace, which a broker needs to serve the topic."""
+        catalog = self._store.catalog
+        names = {DEFAULT_NAMESPACE, name.namespace} - {k for k, _ in catalog.items(NAMESPACE_KIND)}
+        tenants = {each.split("/")[0] for each in names} - {
+            k for k, _ in catalog.items(TENANT_KIND)
+        }
+        if names:
+            catalog.write(
+                [(TENANT_KIND, tenant, b"{}") for tenant in sorted(tenants)]
+                + [(NAMESPACE_KIND, each, b"{}") for each in sorted(names)]
+            )
+
+    def descriptors(self) -> list[int]:
+        """None: commits need no reading."""
+        return []
+
+    def ping(self, timeout_s: float) -> None:
+        """Nothing to do: a folder is always there, or its calls fail."""
+
+    def close(self) -> None:
+        """Close the folder; everything that was put is durable then, or the disk failed."""
+        if self._open_store is not None:
+            self._open_store.close()
+            self._open_store = None
+
+
+class FolderTargetTopic:
+    """One topic of the folder."""
+
+    def __init__(
+        self, store: LocalStore, ledger: ManagedLedger, place: str, resume: Resume
+    ) -> None:
+        self.resume = resume
+        self._store = store
+        self._ledger = ledger
+        self._place = place
+        self._pending: deque[tuple[Appended, int]] = deque()
+        self._pending_bytes = 0
+
+    def has_room(self, entry: SourceEntry) -> bool:
+        """At most WINDOW_BYTES and WINDOW_ENTRIES wait for the disk."""
+        return self._pending_bytes < WINDOW_BYTES and len(self._pending) < WINDOW_ENTRIES
+
+    def put(self, entry: SourceEntry) -> None:
+        """Append the entry. Raises TargetRefusedError for one it cannot store, LedgerError."""
+        assert entry.body is not None
+        body = bytes(entry.body)
+        try:
+            appended = self._append(entry, body)
+        except FencedError:
+            if not self._pending:
+                raise
+            # A new ledger begins: what is pending must be stored first. If it failed, this raises.
+            self._pending[-1][0].commit.wait()
+            appended = self._append(entry, body)
+        except (InvalidEntryError, ChecksumError) as error:
+            raise TargetRefusedError(self._place, self._ledger.name, str(error)) from error
+        self._pending.append((appended, len(body)))
+        self._pending_bytes += len(body)
+
+    def _append(self, entry: SourceEntry, body: bytes) -> Appended:
+        return self._ledger.append(
+            body,
+            message_count=entry.message_count,
+            base=entry.stamp.metadata(),
+            follows=self._pending[-1][0] if self._pending else None,
+        )
+
+    def stored(self) -> int:
+        """The entries whose commits are done. Raises FencedError if one failed."""
+        count = 0
+        if self._pending and not self._pending[0][0].commit.done:
+            self._pending[0][0].commit.wait()
+        while self._pending and self._pending[0][0].commit.done:
+            appended, size_bytes = self._pending.popleft()
+            appended.commit.wait()
+            self._pending_bytes -= size_bytes
+            count += 1
+        return count
+
+    def add_schema(self, version: int, schema: Schema) -> int:
+        """Put the schema after those that the catalog has; its version."""
+        key = str(TopicName.parse(self._ledger.name).partitioned)
+        schemas = unpack_schemas(self._store.catalog.get(SCHEMA_KIND, key) or b"")
+        for number, known in enumerate(schemas):
+            if known.type == schema.type and known.schema_data == schema.schema_data:
+                return number
+        try:
+            self._store.catalog.put(SCHEMA_KIND, key, pack_schemas([*schemas, schema]))
+        except CatalogError as error:
+            raise TargetRefusedError(self._place, self._ledger.name, str(error)) from error
+        return len(schemas)
+
+    def close(self) -> None:
+        """Wait for what is pending."""
+        for appended, _ in self._pending:
+            try:
+                appended.commit.wait()
+            except LedgerError:
+                break
+        self._pending.clear()
