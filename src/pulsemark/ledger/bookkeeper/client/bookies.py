@@ -101,7 +101,7 @@ class Bookies:
     # -- bookies that failed ----------------------------------------------------------------------
 
     def suspect(self, bookie: str) -> None:
-        """This bookie failed or is silent: for a while it is chosen only where there is no other."""
+        """It failed or is silent: for a while it is chosen only where there is no other bookie."""
         self._suspected_s[bookie] = self._now()
 
     def suspected(self) -> frozenset[str]:
