@@ -10,8 +10,9 @@ and `pulsemark.testing.histories` finds what cannot have happened.
 
 With `--service-url` the same work is done on another broker, a real Pulsar for example, without
 faults. `--mutant` runs a broker with a fault of its own (`mutants.py`), which must be found;
-`--all-mutants` runs each of them until it is found, for at most the minutes. Prints a table and the first anomalies, and
-keeps the history in `--out`. Exit code 1 for an anomaly, or for a mutant that was not found.
+`--all-mutants` runs each of them until it is found, for at most the minutes. Prints a table and the
+first anomalies, and keeps the history in `--out`. Exit code 1 for an anomaly, or for a mutant that
+was not found.
 """
 
 from __future__ import annotations
