@@ -64,7 +64,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
     "a number or layout that a document names, or a table that is checked as a whole": {
         "ledger/local/test_formats_doc.py": {
             "_BLOCK", "_CHUNK", "_CHUNK_LEAD", "_COLUMNS", "_COPY_SIZE", "_CUT", "_ENTRY",
-            "_FIXED", "_GROUP", "_HEADER", "_LEAD", "_LEDGER_IDS_AT_ONCE", "_SMALL_BLOCK_BYTES",
+            "_FIXED", "_GROUP", "_HEADER", "_LEAD", "_SMALL_BLOCK_BYTES",
             "_SUMMARY", "_TRAILER", "_ZEROS", "_rows",
         },
         "metadata/test_prefix.py": {"_HIGH_GROUPS_MAX_COUNT", "_high_groups"},

@@ -25,7 +25,7 @@ SEND_STOPS_MAX = 16
 DELIVERY_STOPS_MAX = 12
 #: What a SEND enters beside the walk, and what for.
 BESIDE_SEND = {
-    "broker/memory.py": "output memory is counted",
+    "connection_memory.py": "output memory is counted",
     "broker/counters.py": "counters, once for each run",
     "broker/topics/registry.py": "hands the waking of the committer on",
     "broker/topics/topic.py": "is told of new entries, for its subscriptions",
@@ -38,7 +38,7 @@ BESIDE_SEND = {
 #: What a delivery enters beside the walk, and what for.
 BESIDE_DELIVERY = {
     "broker/cooperative.py": "subscriptions share a turn of the event loop",
-    "broker/memory.py": "output memory is counted",
+    "connection_memory.py": "output memory is counted",
     "broker/subscriptions/kafka_entries.py": "looks at each entry: is it in Kafka's format",
     "ledger/cursors/ack_state.py": "which entries are acknowledged already",
     "ledger/cursors/position_ranges.py": "which entries are acknowledged already",

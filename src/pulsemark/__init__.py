@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .ledger import FencedError as FencedError
     from .ledger import FolderLockedError as FolderLockedError
     from .ledger import FolderReader as FolderReader
+    from .ledger import FollowerFolderError as FollowerFolderError
     from .ledger import ForeignFolderError as ForeignFolderError
     from .ledger import ForkedStoreError as ForkedStoreError
     from .ledger import InvalidCursorError as InvalidCursorError
@@ -142,6 +143,7 @@ _EXPORTS = {
         "EntryTooLargeError",
         "FencedError",
         "FolderLockedError",
+        "FollowerFolderError",
         "FolderReader",
         "ForeignFolderError",
         "ForkedStoreError",

@@ -14,14 +14,9 @@ from typing import Any
 import pytest
 
 from pulsemark.broker.errors import RefusedError
-from pulsemark.broker.memory import (
-    SHARE_BYTES,
-    Account,
-    InputMemory,
-    KeptMemory,
-    OutputMemory,
-)
+from pulsemark.broker.memory import Account, KeptMemory
 from pulsemark.client import RequestRefusedError
+from pulsemark.connection_memory import SHARE_BYTES, InputMemory, OutputMemory
 from pulsemark.proto.pulsar_api_pb2 import CommandSubscribe, Schema, ServerError
 from pulsemark.testing import RawClient, running_broker
 from pulsemark.testing.raw_messages import unbatched_message

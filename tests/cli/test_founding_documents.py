@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -25,7 +26,7 @@ DOCS = ROOT / "docs"
 TEXT = (DOCS / "founding-documents.md").read_text(encoding="utf-8")
 ADMIN_URL = "http://127.0.0.1:8080"
 WAIT_S = 60
-STATEMENTS = {"A": 32, "B": 22, "C": 8, "D": 46}
+STATEMENTS = {"A": 32, "B": 22, "C": 8, "D": 46, "E": 15}
 STATES = {"works", "part", "not yet", "declined"}
 ID, STATE, WHERE, TEST, TRY = 0, 2, 3, 4, 5
 #: Commands of these programs are run here; those of the others are run by other tests.
@@ -39,7 +40,7 @@ def tables() -> list[list[str]]:
     return [row for row in rows if not set(row[0]) <= {"-", "|", " "}]
 
 
-STATEMENT_ROWS = [row for row in tables() if re.fullmatch(r"[A-D]\d+", row[ID])]
+STATEMENT_ROWS = [row for row in tables() if re.fullmatch(r"[A-E]\d+", row[ID])]
 FEATURE_ROWS = [row for row in tables() if len(row) == 3 and "](" in row[1]]
 
 
@@ -85,7 +86,7 @@ def is_path(name: str) -> bool:
 
 
 def test_every_statement_has_one_row() -> None:
-    """All statements of the four documents, in order, each with a state."""
+    """All statements, in order, each with a state; the page counts them."""
     expected = [
         f"{part}{number + 1}" for part, count in STATEMENTS.items() for number in range(count)
     ]
@@ -93,6 +94,12 @@ def test_every_statement_has_one_row() -> None:
     assert {len(row) for row in STATEMENT_ROWS} == {6}
     assert {row[STATE] for row in STATEMENT_ROWS} <= STATES
     assert len(FEATURE_ROWS) > 10
+    counts = Counter(row[STATE] for row in STATEMENT_ROWS)
+    assert counts["not yet"] == 0
+    assert (
+        f"Of {counts.total()} statements {counts['works']} work, {counts['part']} work in part, "
+        f"and {counts['declined']} are declined." in TEXT
+    )
 
 
 @pytest.mark.parametrize("row", STATEMENT_ROWS, ids=lambda row: row[ID])

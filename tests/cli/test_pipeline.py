@@ -19,7 +19,7 @@ Command = Any
 @pytest.mark.timeout(240)
 def test_audit(folder: Folder, pulsemark: Command) -> None:
     """The audit of a folder counts its messages and misses none."""
-    ran = pulsemark.process("pipeline", "audit", folder.path, "--topic", folder.topic)
+    ran = pulsemark.process("pipeline", "audit", "--data-dir", folder.path, "--topic", folder.topic)
     assert ran.status == 0, ran.err
     heading, row = ran.out.splitlines()
     assert "missing" in heading
@@ -89,11 +89,15 @@ def test_bad_input(folder: Folder, pulsemark: Command, tmp_path: Path) -> None:
     """Unknown jobs and options and unusable folders are one line each."""
     for arguments, named in [
         (["frobnicate"], "frobnicate"),
-        (["audit"], "path"),
+        (["audit"], "pulsemark-data"),
+        (["audit", folder.path], f"--data-dir {folder.path}"),
         (["audit", folder.path, "--frobnicate"], "--frobnicate"),
         (["audit", folder.path, "--cores", "-1"], "--cores"),
-        (["audit", folder.path, "--out", tmp_path], "exists already"),
-        (["audit", folder.path, "--out", "/proc/nowhere/out"], "cannot be written"),
+        (["audit", "--data-dir", folder.path, "--out", tmp_path], "exists already"),
+        (["audit", "--data-dir", folder.path, "--out", "/proc/nowhere/out"], "cannot be"),
     ]:
         assert named in pulsemark("pipeline", *arguments).error()
-    assert "nowhere" in pulsemark.process("pipeline", "audit", tmp_path / "nowhere").error()
+    assert (
+        "nowhere"
+        in pulsemark.process("pipeline", "audit", "--data-dir", tmp_path / "nowhere").error()
+    )

@@ -11,8 +11,7 @@ from bookkeeper_peer import BookKeeperPeer, free_port, missing
 from kazoo.client import KazooClient
 
 from pulsemark.coordination import connect
-from pulsemark.coordination.local import LocalCoordination
-from pulsemark.coordination.local_server import LocalServer
+from pulsemark.coordination.local import LocalCoordination, LocalServer
 from pulsemark.coordination.memory import DurableTree, MemoryTree
 
 

@@ -15,8 +15,7 @@ from pulsemark.coordination import (
     NodeMissingError,
     State,
 )
-from pulsemark.coordination.local import LocalCoordination
-from pulsemark.coordination.local_server import LocalServer, Silence
+from pulsemark.coordination.local import LocalCoordination, LocalServer, Silence
 from pulsemark.coordination.memory import DurableTree
 
 

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,6 +24,8 @@ from kafka.record.memory_records import MemoryRecords
 
 from pulsemark.finder.search import finder_of
 from pulsemark.ledger.position import EARLIEST
+from pulsemark.maintenance.findings import Severity
+from pulsemark.maintenance.verify import verify_folder
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
 
@@ -391,3 +399,71 @@ def test_it_is_the_same_log_after_a_restart(tmp_path):
         form = opened(broker, "t").read_log
         assert finder_of(form).by_index(3).first_index == 28
         assert form.read(EARLIEST)[0].index == 28
+
+
+PROGRAM = """
+import asyncio, json, pathlib, sys
+from pulsemark.broker import Broker, BrokerConfig
+from pulsemark.ledger import StoreOptions
+
+async def main():
+    config = BrokerConfig(
+        data_dir=pathlib.Path(sys.argv[1]), port=0, http_port=None, kafka_port=0,
+        compaction_monitor_interval_ms=30, retention_check_interval_ms=30,
+        store_options=StoreOptions(segment_size_bytes=3_000, ledger_entries=40),
+    )
+    async with Broker(config) as broker:
+        print(json.dumps(broker.kafka_url), flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+KILLS = int(os.environ.get("PULSEMARK_KILLS", "4"))
+
+
+@pytest.mark.timeout(120 + 20 * KILLS)
+def test_killed_while_it_cleans(tmp_path):
+    """After each kill -9 every key's latest acknowledged value is there, at its offset."""
+    chance = random.Random(11)
+    acknowledged: dict[int, tuple[bytes, bytes]] = {}
+    freed = 0
+    for number in range(KILLS + 1):
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        try:
+            with RawKafka.from_url(json.loads(process.stdout.readline())) as raw:
+                if not number:
+                    create(
+                        raw,
+                        "t",
+                        cleanup_policy="compact",
+                        file_delete_delay_ms="0",
+                        min_cleanable_dirty_ratio="0.1",
+                    )
+                else:
+                    rows = {row.offset: row for row in read_on(raw, "t", 2)[0]}
+                    latest = {key: offset for offset, (key, _) in sorted(acknowledged.items())}
+                    for offset in latest.values():
+                        assert (rows[offset].key, rows[offset].value) == acknowledged[offset]
+                    assert all(
+                        acknowledged.get(offset, row[1:]) == row[1:] for offset, row in rows.items()
+                    )
+                    freed += len(rows) < len(acknowledged)
+                until_s = time.monotonic() + 0.3 + chance.random() * 0.5
+                while time.monotonic() < until_s and number < KILLS:
+                    records = [
+                        (b"k%d" % chance.randrange(9), b"%d" % chance.randrange(10**6))
+                        for _ in range(chance.randrange(1, 5))
+                    ]
+                    answer = raw.produce("t", set_of_keys(records, 2, chance.randrange(2)))
+                    assert answer.error_code == 0
+                    acknowledged |= dict(enumerate(records, answer.base_offset))
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+        findings = [f for f in verify_folder(tmp_path) if f.severity >= Severity.DAMAGE]
+        assert findings == []
+    assert freed

@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 
+import kafka
 import pulsar
 import pytest
 from kafka.record.memory_records import MemoryRecords
@@ -166,6 +167,46 @@ def test_a_pulsar_producer_sets_it_by_a_property(both, client, raw, topic, batch
     assert seen(raw, topic, 11) == rows
     assert seen(raw, topic, 2) == [*rows[:2], (b"a", None, False)]
     assert left_after_compaction(both, client, topic) == [("b", b"2")]
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+@pytest.mark.parametrize("stage", ["1", "2"])
+def test_a_stock_kafka_producer_sets_it_by_a_header(both, client, raw, topic, codec, stage):
+    """A header that the topic's policy names, with the value true; all others go in place."""
+    create(raw, topic, pulsemark_tombstone_stage=stage)
+    ask(both, "POST", f"/{topic}/brokerEntryMetadata", PROPERTY)
+    figures = both.broker.services.kafka.figures
+    options = {"compression_type": codec, "linger_ms": 500}
+    with kafka.KafkaProducer(bootstrap_servers=both.kafka_url, **options) as producer:
+
+        def send(*rows):
+            sent = [
+                producer.send(topic, value, key=key, headers=[("gone", gone)] if gone else [])
+                for key, value, gone in rows
+            ]
+            producer.flush()
+            return [each.get(WAIT_S).offset for each in sent]
+
+        in_place = figures.sets_in_place
+        assert send((b"a", b"1", b""), (b"b", b"2", b"false"), (b"gone", b"gone", b"")) == [0, 1, 2]
+        assert figures.sets_in_place == in_place + 1
+        assert send((b"a", b"why", b"true"), (b"c", b"3", b"")) == [3, 4]
+        assert send((b"c", None, b"true")) == [5]
+        assert figures.sets_in_place == in_place + 1
+    rows: list[tuple[bytes, bytes | None, bool]] = [
+        (b"a", b"1", False), (b"b", b"2", False), (b"gone", b"gone", False)
+    ]  # fmt: skip
+    rows += [(b"a", b"why", True), (b"c", b"3", False), (b"c", None, True)]
+    assert seen(raw, topic, 11) == rows
+    assert seen(raw, topic, 2) == [*rows[:3], (b"a", None, False), rows[4], (b"c", None, False)]
+    consumer = kafka.KafkaConsumer(
+        topic, bootstrap_servers=both.kafka_url, auto_offset_reset="earliest"
+    )
+    got = [next(consumer) for _ in rows]
+    consumer.close()
+    assert [(each.key, each.value) for each in got] == [row[:2] for row in rows]
+    assert dict(got[3].headers) == {"gone": b"true"}
+    assert left_after_compaction(both, client, topic) == [("b", b"2"), ("gone", b"gone")]
 
 
 def test_a_pulsar_consumer_gets_value_and_property(both, client, raw, topic):

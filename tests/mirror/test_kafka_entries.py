@@ -12,10 +12,12 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
+from pulsemark.compaction.cleaner import CleanerRules, clean, freeable
+from pulsemark.compaction.current_view import claim_kept
 from pulsemark.kafka.partitions import read_sequences
 from pulsemark.kafka.records import EntryRules, Produced, Work, keep, validate_produced
 from pulsemark.ledger import LocalStore
-from pulsemark.metadata import StamperChain, peek
+from pulsemark.metadata import BrokerTimeStamper, IndexStamper, StamperChain, peek
 from pulsemark.metadata.source_stamp import RecordSetTags, SourceStamp, record_set_tags_of
 from pulsemark.mirror import KafkaEntryError, Options, TargetRefusedError, compare
 from pulsemark.mirror.broker_target import BrokerTarget
@@ -23,6 +25,7 @@ from pulsemark.mirror.entries import SourceEntry
 from pulsemark.proto.broker_entry_pb2 import BrokerEntryMetadata
 from pulsemark.testing import running_broker
 from pulsemark.testing.raw_kafka import RawKafka
+from pulsemark.testing.raw_messages import unbatched_message
 
 from .conftest import CLUSTER, TOPIC, Mirror, batch, bodies_of, entries_of
 from .test_pulsar_target import like_pulsar  # noqa: F401
@@ -122,6 +125,36 @@ def test_folder_to_folder_keeps_bytes_counts_and_tags(mirror: Mirror, tmp_path: 
     assert report.sum().messages == 2 + 2 * COUNT * len(CELLS)
     assert mirror(source, target).entries == 0
     assert compare(str(source), str(target), TOPIC, Options(source_cluster=CLUSTER)).is_equal
+
+
+def test_a_compacted_log_of_a_folder_has_holes_and_no_gaps(mirror: Mirror, tmp_path: Path):
+    """What compaction has left goes over, from the view and from the log; what it removes later
+    is no loss either.
+    """
+    source, target = tmp_path / "source", tmp_path / "target"
+
+    def add(*keys: str, cleans: bool = True) -> None:
+        with LocalStore.open(source) as store:
+            topic = store.open_topic(TOPIC)
+            topic.stampers = StamperChain([BrokerTimeStamper(), IndexStamper()])
+            for key in keys:
+                topic.append(unbatched_message(b"v", publish_time_ms=1, key=key)).commit.wait()
+            if cleans:
+                clean(topic, CleanerRules(free_after_ms=0), 1 << 41)
+                with claim_kept(topic) as claim:
+                    cut = freeable(topic, CleanerRules(free_after_ms=0), 1 << 41, claim)
+                    assert cut is not None
+                    topic.truncate_head(cut)
+
+    add("a", "b", "a", "c", "a", "d")
+    run = mirror(source, target)
+    assert (run.entries, run.report.sum().gaps) == (5 - 1, 0)
+    assert compare(str(source), str(target), TOPIC, Options(source_cluster=CLUSTER)).is_equal
+    add("e", "b", "f", cleans=False)
+    assert mirror(source, target).entries == 3
+    add("e", "b", "g", "h")
+    run = mirror(source, target)
+    assert (run.entries, run.report.sum().gaps) == (4, 0)
 
 
 @pytest.mark.parametrize("shows_stamps", [False, True])

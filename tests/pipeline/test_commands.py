@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from pulsemark.ledger import LocalStore
 from pulsemark.pipeline import DeltaTarget, IcebergTarget, run_job
+from pulsemark.pipeline.arguments import take_folders
 from pulsemark.pipeline.commands import add_offload_options, table_from
 from pulsemark.pipeline.errors import MissingExtraError
 from pulsemark.pipeline.offload.table import ParquetFolder
@@ -20,7 +22,9 @@ def named(*arguments: str) -> Any:
     """The table that a command line names."""
     parser = argparse.ArgumentParser()
     add_offload_options(parser)
-    return table_from(parser.parse_args(["/data", *arguments]))
+    given = parser.parse_args(arguments)
+    take_folders(given, writes=True)
+    return table_from(given)
 
 
 def test_each_format_has_its_table() -> None:
@@ -49,7 +53,7 @@ def test_each_format_has_its_table() -> None:
             ["/o", "--storage-option", "a=b"],
             "--storage-option = \"['a=b']\": is for --format delta",
         ),
-        (["--format", "iceberg", "--table", "ab"], "option table = 'ab': is not of the form"),
+        (["--format", "iceberg", "--table", "ab"], "option --table = 'ab': is not of the form"),
         (
             ["--format", "iceberg", "--table", "a.b", "--catalog-property", "x"],
             "option --catalog-property = 'x': is not of the form KEY=VALUE",
@@ -61,23 +65,31 @@ def test_each_format_has_its_table() -> None:
         (["nope://x"], "option target = 'nope://x': is not a place for files"),
         (["file://elsewhere/x"], "option target = 'file://elsewhere/x': names another host"),
         (["/o", "--format", "delta", "--columns", "value"], "a Delta table needs __index"),
-        (["/o", "--columns", "nope"], "option columns = 'nope'"),
-        (["/o", "--columns", "value,value"], "option columns = 'value,value'"),
+        (["/o", "--columns", "nope"], "option --columns = 'nope'"),
+        (["/o", "--columns", "value,value"], "option --columns = 'value,value'"),
         (["s3://"], "option target = 's3://': names no bucket or folder"),
-        (["DATA"], "DATA': is inside the data folder"),
+        (["DATA"], "option TARGET = 'DATA': is a data folder; the data folder to read is named by"),
+        (
+            ["DATA", "/o"],
+            "option TARGET = 'DATA': is one folder too many; the data folder to read is",
+        ),
+        (["OTHER/x"], "OTHER/x': is inside the data folder OTHER"),
         (["DATA/x", "--format", "delta"], "DATA/x': is inside the data folder"),
         (["DATA/PULSEMARK/x"], "is inside the data folder"),
         ([__file__], "test_commands.py': is a file; name a folder"),
         ([f"{__file__}/x/y"], "test_commands.py; name a folder"),
     ],
 )
-def test_nonsense_is_refused_by_name(folder: Any, arguments: list[str], message: str) -> None:
+def test_nonsense_is_refused_by_name(
+    folder: Any, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     """Exit code 2 and one line that names the option, before a session is started."""
     folder.topic("a").single(b"x")
-    err, data = io.StringIO(), str(folder.path)
-    arguments = [each.replace("DATA", data) for each in arguments]
-    assert run_job("offload", [data, *arguments], err=err) == 2
-    assert message.replace("DATA", data) in err.getvalue()
+    err, data, other = io.StringIO(), str(folder.path), str(tmp_path / "other")
+    LocalStore.open(other).close()
+    arguments = [each.replace("DATA", data).replace("OTHER", other) for each in arguments]
+    assert run_job("offload", ["--data-dir", data, *arguments], err=err) == 2
+    assert message.replace("DATA", data).replace("OTHER", other) in err.getvalue()
     assert err.getvalue().count("\n") == 1
 
 
@@ -90,7 +102,10 @@ def test_a_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, module, None)
     target = ["--table", "a.b"] if kind == "iceberg" else [str(tmp_path / "out")]
     err = io.StringIO()
-    assert run_job("offload", [str(folder.path), "--format", kind, *target], err=err) == 1
+    assert (
+        run_job("offload", ["--data-dir", str(folder.path), "--format", kind, *target], err=err)
+        == 1
+    )
     assert f"{module} is not installed: install the extra '{kind}'" in err.getvalue()
     assert f"pip install '/path/to/checkout[{kind}]'" in err.getvalue()
     assert issubclass(MissingExtraError, ImportError)

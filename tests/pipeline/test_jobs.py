@@ -40,7 +40,8 @@ def test_every_job_explains_itself(name: str, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["/x", "--depth", "3"], ["/x", "--format", "xml"], ["/x", "--cores", "0"]]
+    "arguments",
+    [["--data-dir"], ["/x", "--depth", "3"], ["/x", "--format", "xml"], ["/x", "--cores", "0"]],
 )
 def test_bad_options_end_as_argparse_ends(arguments: list[str]) -> None:
     """Exit code 2, before a session is started."""
@@ -51,7 +52,7 @@ def test_bad_options_end_as_argparse_ends(arguments: list[str]) -> None:
 
 def test_what_is_there_is_refused_before_the_work(tmp_path: Path) -> None:
     """An output folder that exists costs no session."""
-    code, printed = run("audit", "/nowhere", "--out", str(tmp_path))
+    code, printed = run("audit", "--data-dir", "/nowhere", "--out", str(tmp_path))
     assert code == 2
     assert f"--out = '{tmp_path}': exists already" in printed
 
@@ -60,7 +61,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path: P
     """One line with the option's name, for a folder below a file as for a name too long."""
     (tmp_path / "file").write_text("")
     for out in (tmp_path / "file" / "x", Path("/proc/nowhere/x"), tmp_path / ("n" * 300)):
-        code, printed = run("audit", "/nowhere", "--out", str(out))
+        code, printed = run("audit", "--data-dir", "/nowhere", "--out", str(out))
         assert code == 2
         assert printed.count("\n") == 1
         assert f"option --out = '{out}': " in printed
@@ -106,43 +107,107 @@ REPLAY = ("--service-url", "pulsar://127.0.0.1:1", "--checkpoint", "{tmp}/cp")
 @pytest.mark.parametrize(
     ("job", "arguments", "message"),
     [
-        ("audit", ("{tmp}/no",), "no is not a pulsemark data folder: it does not exist"),
-        ("audit", ("{tmp}",), "it has no PULSEMARK file"),
-        ("audit", ("{data}", "--topic", "absent"), "absent"),
-        ("audit", ("{data}", "--bucket", "5 parsecs"), "option bucket = '5 parsecs'"),
-        ("audit", ("{data}", "--starting-time", "noon"), "option startingTime = 'noon'"),
-        ("audit", ("{data}", "--against", "{tmp}/no"), "option against = .*does not exist"),
-        ("audit", ("{data}", "--against", "{tmp}"), "is not a data folder, a table"),
-        ("audit", ("{data}", "--against", "{data}", "--by", "producer"), "option by = 'producer'"),
-        ("audit", ("{data}", "--by-source"), "option bySource = 'true': needs --against"),
-        ("audit", ("{data}", "--html", "{tmp}"), "option --html = .*is a folder"),
-        ("audit", ("{data}", "--html", "{tmp}/file/x"), "option --html = .*cannot be written"),
-        ("audit", ("{data}", "--html", "{data}/x.html"), "--html = .*is inside the data folder"),
-        ("audit", ("{data}", "--out", "{data}/x"), "--out = .*is inside the data folder"),
-        ("replay", ("{data}", *REPLAY[:3], "", *REPLAY[4:]), "checkpoint = '': is empty"),
+        (
+            "audit",
+            ("--data-dir", "{tmp}/no"),
+            "no is not a pulsemark data folder: it does not exist",
+        ),
+        ("audit", ("--data-dir", "{tmp}"), "it has no PULSEMARK file"),
+        ("audit", ("--data-dir", "{data}", "--topic", "absent"), "absent"),
+        ("audit", ("{data}",), "option FOLDER = .*is named by --data-dir .*data$"),
+        ("replay", ("{data}", *REPLAY), "option FOLDER = .*is named by --data-dir .*data$"),
+        ("verify", (), "pulsemark-data is not a pulsemark data folder: it does not exist"),
+        ("verify", ("--store", "zk://x"), "option --.* = 'zk://x': "),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--bucket", "5 parsecs"),
+            "option --bucket = '5 parsecs'",
+        ),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--starting-time", "noon"),
+            "option --starting-time = 'noon'",
+        ),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--against", "{tmp}/no"),
+            "option --against = .*does not exist",
+        ),
+        ("audit", ("--data-dir", "{data}", "--against", "{tmp}"), "is not a data folder, a table"),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--against", "{data}", "--by", "producer"),
+            "option --by = 'producer'",
+        ),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--by-source"),
+            "option --by-source = 'true': needs --against",
+        ),
+        ("audit", ("--data-dir", "{data}", "--html", "{tmp}"), "option --html = .*is a folder"),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--html", "{tmp}/file/x"),
+            "option --html = .*cannot be written",
+        ),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--html", "{data}/x.html"),
+            "--html = .*is inside the data folder",
+        ),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--out", "{data}/x"),
+            "--out = .*is inside the data folder",
+        ),
+        (
+            "replay",
+            ("--data-dir", "{data}", *REPLAY[:3], "", *REPLAY[4:]),
+            "--checkpoint = '': is empty",
+        ),
         (
             "offload",
-            ("{data}", "{tmp}/o", "--columns", "value,__error"),
+            ("--data-dir", "{data}", "{tmp}/o", "--columns", "value,__error"),
             "'__error'.* that are not",
         ),
-        ("audit", ("{data}", "--clock-errors"), "option clockErrors = 'true': needs rows by prod"),
-        ("verify", ("{data}", "--topic", ""), "option topics"),
-        ("replay", ("{tmp}/no", *REPLAY), "no is not a pulsemark data folder"),
-        ("replay", ("{data}", *REPLAY, "--function", "x"), "option function = 'x'"),
-        ("replay", ("{data}", *REPLAY, "--function", "json:x"), "AttributeError"),
-        ("replay", ("{data}", *REPLAY, "--token-file", "{tmp}/no"), "option tokenFile"),
-        ("replay", ("{data}", *REPLAY, "--reconnect-s", "-1"), "option reconnectS = '-1'"),
-        ("replay", ("{data}", *REPLAY, "--reconnect-s", "nan"), "option reconnectS = 'nan'"),
-        ("replay", ("{data}", *REPLAY, "--target-topic", "a/b"), "option targetTopic = 'a/b'"),
+        (
+            "audit",
+            ("--data-dir", "{data}", "--clock-errors"),
+            "option --clock-errors = 'true': needs rows by prod",
+        ),
+        ("verify", ("--data-dir", "{data}", "--topic", ""), "option --topic"),
+        ("replay", ("--data-dir", "{tmp}/no", *REPLAY), "no is not a pulsemark data folder"),
+        ("replay", ("--data-dir", "{data}", *REPLAY, "--function", "x"), "option --function = 'x'"),
+        ("replay", ("--data-dir", "{data}", *REPLAY, "--function", "json:x"), "AttributeError"),
         (
             "replay",
-            ("{data}", *REPLAY, "--starting-offsets", "9", "--ending-offsets", "3"),
-            "option endingOffsets = '3'",
+            ("--data-dir", "{data}", *REPLAY, "--token-file", "{tmp}/no"),
+            "option --token-file",
         ),
         (
             "replay",
-            ("{data}", "--service-url", "http://x", "--checkpoint", "{tmp}/cp"),
-            "option serviceUrl = 'http://x'",
+            ("--data-dir", "{data}", *REPLAY, "--reconnect-s", "-1"),
+            "option --reconnect-s = '-1'",
+        ),
+        (
+            "replay",
+            ("--data-dir", "{data}", *REPLAY, "--reconnect-s", "nan"),
+            "option --reconnect-s = 'nan'",
+        ),
+        (
+            "replay",
+            ("--data-dir", "{data}", *REPLAY, "--target-topic", "a/b"),
+            "option --target-topic = 'a/b'",
+        ),
+        (
+            "replay",
+            ("--data-dir", "{data}", *REPLAY, "--starting-offsets", "9", "--ending-offsets", "3"),
+            "option --ending-offsets = '3'",
+        ),
+        (
+            "replay",
+            ("--data-dir", "{data}", "--service-url", "http://x", "--checkpoint", "{tmp}/cp"),
+            "option --service-url = 'http://x'",
         ),
     ],
 )
@@ -171,10 +236,20 @@ def test_nonsense_costs_no_session(
 def test_rates_that_are_none(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
     """By argparse, with the option's name."""
     with pytest.raises(SystemExit) as ended:
-        run_job("replay", ["/x", "--service-url", "x", "--checkpoint", "c",
+        run_job("replay", ["--service-url", "x", "--checkpoint", "c",
                            "--bytes-per-second", rate])  # fmt: skip
     assert ended.value.code == 2
     assert "--bytes-per-second" in capsys.readouterr().err
+
+
+def test_a_replay_takes_no_time_that_moves(capsys: pytest.CaptureFixture[str]) -> None:
+    """Run again, the same command would be another replay; the error has the moment to write."""
+    with pytest.raises(SystemExit) as ended:
+        run_job("replay", ["--service-url", "x", "--checkpoint", "c", "--starting-time=-1h"])
+    assert ended.value.code == 2
+    assert re.search(
+        r"--starting-time: '-1h' means another .* write \d{13}", capsys.readouterr().err
+    )
 
 
 class Terminal(io.StringIO):

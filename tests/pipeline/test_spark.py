@@ -433,27 +433,28 @@ def test_a_job_s_topics_are_names_and_not_lists(spark: Any, folder: Any) -> None
     folder.topic("a,b").single(b"x")
     folder.topic("a").single(b"y")
     out, err = io.StringIO(), io.StringIO()
-    assert run_job("audit", [str(folder.path), "--topic", "a,b"], out=out, err=err) == 0
+    assert (
+        run_job("audit", ["--data-dir", str(folder.path), "--topic", "a,b"], out=out, err=err) == 0
+    )
     assert len(out.getvalue().splitlines()) == 2
     assert "public/default/a,b" in out.getvalue()
-    assert run_job("audit", [str(folder.path), "--topic", "b,a"], out=out, err=err) == 2
+    assert (
+        run_job("audit", ["--data-dir", str(folder.path), "--topic", "b,a"], out=out, err=err) == 2
+    )
     assert err.getvalue().count("\n") == 1
     assert "default/b,a" in err.getvalue()
 
 
-def test_a_job_that_spark_gives_up_is_one_line(
-    spark: Any, folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the worker's own error; exit code 1, and no file is left."""
-    topic = folder.topic("a")
-    topic.single(b"x")
+def test_a_job_that_spark_gives_up_is_one_line(spark: Any, folder: Any, tmp_path: Path) -> None:
+    """With the worker's own error; exit code 1, and nothing counts."""
+    folder.topic("a").raw(b"not a message")
     folder.store.close()
-    monkeypatch.setattr("pulsemark.pipeline.jobs._check_out", lambda _folder: None)
-    (tmp_path / "file").write_text("")
     out, err = io.StringIO(), io.StringIO()
-    target = tmp_path / "file" / "x"
-    assert run_job("audit", [str(folder.path), "--out", str(target)], out=out, err=err) == 1
+    arguments = [str(tmp_path / "lake"), "--data-dir", str(folder.path)]
+    assert run_job("offload", arguments, out=out, err=err) == 1
     assert err.getvalue().count("\n") == 1, err.getvalue()
+    assert "DecodeError: persistent://public/default/a: entry" in err.getvalue()
+    assert not [*(tmp_path / "lake").rglob("*.parquet")]
 
 
 def test_the_job_prints_and_writes(spark: Any, folder: Any, tmp_path: Path) -> None:
@@ -461,7 +462,7 @@ def test_the_job_prints_and_writes(spark: Any, folder: Any, tmp_path: Path) -> N
     topic = folder.topic("a")
     topic.batch([BatchMember(payload=b"x")] * 5)
     out, err = io.StringIO(), io.StringIO()
-    assert run_job("audit", [str(folder.path)], out=out, err=err) == 0, err.getvalue()
+    assert run_job("audit", ["--data-dir", str(folder.path)], out=out, err=err) == 0, err.getvalue()
     head, line = out.getvalue().splitlines()
     assert head.split()[:3] == ["time", "topic", "tier"]
     assert topic.name in line
@@ -470,7 +471,16 @@ def test_the_job_prints_and_writes(spark: Any, folder: Any, tmp_path: Path) -> N
         ("parquet", pyarrow.parquet.read_table),
     ):
         target = tmp_path / form
-        arguments = [str(folder.path), "--topic", "a", "--out", str(target), "--format", form]
+        arguments = [
+            "--data-dir",
+            str(folder.path),
+            "--topic",
+            "a",
+            "--out",
+            str(target),
+            "--format",
+            form,
+        ]
         assert run_job("audit", arguments, out=out, err=err) == 0, err.getvalue()
         (file,) = target.glob(f"*.{form}")
         assert read_file(file).column("count").to_pylist() == [5]
@@ -496,12 +506,14 @@ def test_the_control_entries_are_listed(spark: Any, folder: Any, tmp_path: Path)
     counted = audit(spark, folder.path, "a").agg({"control_count": "sum", "missing": "sum"})
     assert sorted(counted.collect()[0].asDict().values()) == [0, 3]
     out, err = io.StringIO(), io.StringIO()
-    assert run_job("control", [str(folder.path), "--topic", "b"], out=out, err=err) == 0
+    assert (
+        run_job("control", ["--data-dir", str(folder.path), "--topic", "b"], out=out, err=err) == 0
+    )
     lines = out.getvalue().splitlines()
     assert len(lines) == 4
     assert lines[1].endswith("txn-commit     tb    by=c1")
     target = tmp_path / "listed"
-    arguments = [str(folder.path), "--out", str(target)]
+    arguments = ["--data-dir", str(folder.path), "--out", str(target)]
     assert run_job("control", arguments, out=out, err=err) == 0, err.getvalue()
     assert pyarrow.csv.read_csv(next(target.glob("*.csv"))).num_rows == 6
 
@@ -566,7 +578,9 @@ def test_a_folder_is_verified_in_parallel(spark: Any, folder: Any) -> None:
         for number in range(20):
             topic.single(b"%d" % number)
     out, err = io.StringIO(), io.StringIO()
-    assert run_job("verify", [str(folder.path), "--json"], out=out, err=err) == 0, err.getvalue()
+    assert run_job("verify", ["--data-dir", str(folder.path), "--json"], out=out, err=err) == 0, (
+        err.getvalue()
+    )
     folder.store.close()
     with FolderReader(folder.path) as reader:
         segment = as_segment(reader.log("persistent://public/default/b").segments()[0])
@@ -592,11 +606,13 @@ def test_a_folder_is_verified_in_parallel(spark: Any, folder: Any) -> None:
     assert found == expected
     assert any(row[0] == "damage" for row in found)
     out, err = io.StringIO(), io.StringIO()
-    assert run_job("verify", [str(folder.path), "--json"], out=out, err=err) == 1
+    assert run_job("verify", ["--data-dir", str(folder.path), "--json"], out=out, err=err) == 1
     rows = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [row["entry_id"] for row in rows if row["severity"] == "damage"] == [7]
     assert "places of damage in" in err.getvalue()
-    assert run_job("verify", [str(folder.path), "--topic", "a"], out=out, err=err) == 0
+    assert (
+        run_job("verify", ["--data-dir", str(folder.path), "--topic", "a"], out=out, err=err) == 0
+    )
 
 
 def test_an_offload_is_a_table_for_spark(spark: Any, folder: Any, tmp_path: Path) -> None:
@@ -610,7 +626,7 @@ def test_an_offload_is_a_table_for_spark(spark: Any, folder: Any, tmp_path: Path
         topic.single(b"last")
     truth = sorted((row["__topic"], row["__index"], row["value"]) for t in topics for row in t.rows)
     target = tmp_path / "copy"
-    arguments = [str(folder.path), str(target), "--json"]
+    arguments = ["--data-dir", str(folder.path), str(target), "--json"]
     out, err = io.StringIO(), io.StringIO()
     assert run_job("offload", [*arguments, "--verify"], out=out, err=err) == 0, err.getvalue()
     lines = [json.loads(line) for line in out.getvalue().splitlines()]

@@ -77,7 +77,7 @@ def test_clock_errors_of_all_kinds_of_entries(data: Path, tmp_path: Path) -> Non
     """Counts are those of plain Python by producer, and the largest errors; the page plots them."""
     page = tmp_path / "audit.html"
     options = ("--by", "producer", "--clock-errors", "--bucket", "366 days", "--html", page)
-    code, rows, said = run("audit", data, *options)
+    code, rows, said = run("audit", "--data-dir", data, *options)
     assert (code, said) == (0, "")
     assert "largest error of a producer's clock" in page.read_text()
     sizes: dict[tuple[str, str], list[int]] = {}
@@ -112,7 +112,7 @@ def test_verify_finds_what_the_command_finds(data: Path, tmp_path: Path) -> None
         content[len(content) // 2] ^= 0x40
         path.write_bytes(content)
     logs[3].unlink()
-    code, rows, said = run("verify", hurt)
+    code, rows, said = run("verify", "--data-dir", hurt)
     found = [(f.severity.name.lower(), type(f).__name__, f.topic) for f in verify_folder(hurt)]
     listed = [(r["severity"], r["kind"], r["topic"]) for r in rows if r["severity"] is not None]
     assert sorted(listed, key=str) == sorted(found, key=str)
@@ -122,15 +122,19 @@ def test_verify_finds_what_the_command_finds(data: Path, tmp_path: Path) -> None
 
 def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) -> None:
     """An offload, a damaged offload, another folder, and counts of a consumer."""
-    assert run("offload", data, tmp_path / "lake", "--rows-per-file", 60)[0] == 0
+    assert run("offload", "--data-dir", data, tmp_path / "lake", "--rows-per-file", 60)[0] == 0
     page = tmp_path / "audit.html"
-    code, rows, said = run("audit", data, "--against", tmp_path / "lake", "--html", page)
+    code, rows, said = run(
+        "audit", "--data-dir", data, "--against", tmp_path / "lake", "--html", page
+    )
     assert (code, rows, said) == (0, [], "")
     assert "Both have the same messages" in page.read_text()
     gone = sorted((tmp_path / "lake").glob("topic=*/hour=*/*.parquet"))[2]
     first, end = (int(part) for part in gone.stem.split("-")[1:])
     gone.unlink()
-    code, rows, said = run("audit", data, "--against", tmp_path / "lake", "--bucket", "1 hour")
+    code, rows, said = run(
+        "audit", "--data-dir", data, "--against", tmp_path / "lake", "--bucket", "1 hour"
+    )
     topic = f"{T}a"
     lost = [
         index
@@ -145,21 +149,21 @@ def test_an_audit_against_other_tiers(data: Path, spark: Any, tmp_path: Path) ->
     assert sum(row["messages"] for row in rows) == len(lost)
     assert sorted(_indexes(",".join(row["indexes"] for row in rows))) == lost
     delta = ("--format", "delta", "--columns", "value,__topic,__index")
-    assert run("offload", data, tmp_path / "delta", *delta)[0] == 0
-    assert run("audit", data, "--against", tmp_path / "delta") == (0, [], "")
+    assert run("offload", "--data-dir", data, tmp_path / "delta", *delta)[0] == 0
+    assert run("audit", "--data-dir", data, "--against", tmp_path / "delta") == (0, [], "")
     (tmp_path / "warehouse").mkdir()
     catalog = (f"uri=sqlite:///{tmp_path}/catalog.db", f"warehouse=file://{tmp_path}/warehouse")
     named = ("--format", "iceberg", "--table", "lake.orders", *delta[2:])
     pairs = [text for pair in catalog for text in ("--catalog-property", pair)]
-    assert run("offload", data, *named, *pairs)[0] == 0
+    assert run("offload", "--data-dir", data, *named, *pairs)[0] == 0
     pairs = [text for pair in catalog for text in ("--against-catalog-property", pair)]
-    assert run("audit", data, "--against-table", "lake.orders", *pairs) == (0, [], "")
+    assert run("audit", "--data-dir", data, "--against-table", "lake.orders", *pairs) == (0, [], "")
     shutil.copytree(data, tmp_path / "copy")
-    assert run("audit", data, "--against", tmp_path / "copy")[:2] == (0, [])
-    _, counted, _ = run("audit", data)
+    assert run("audit", "--data-dir", data, "--against", tmp_path / "copy")[:2] == (0, [])
+    _, counted, _ = run("audit", "--data-dir", data)
     counted[5]["count"] -= 2
     (tmp_path / "billing.jsonl").write_text("\n".join(map(json.dumps, counted)))
-    code, rows, _ = run("audit", data, "--against", tmp_path / "billing.jsonl")
+    code, rows, _ = run("audit", "--data-dir", data, "--against", tmp_path / "billing.jsonl")
     assert code == 1
     assert [(r["topic"], r["bucket_start"], r["what"], r["messages"]) for r in rows] == [
         (counted[5]["topic"], counted[5]["bucket_start"], "missing", 2)
@@ -170,19 +174,19 @@ def test_what_is_missing_is_an_exit_code(data: Path, spark: Any, tmp_path: Path)
     """1 from the audit, alone and against a whole copy, and from an offload; in one line."""
     hurt, lake = tmp_path / "hurt", tmp_path / "lake"
     shutil.copytree(data, hurt)
-    assert run("offload", hurt, lake)[0] == 0
+    assert run("offload", "--data-dir", hurt, lake)[0] == 0
     with FolderReader(hurt) as reader:
         lost = as_segment(reader.log(f"{T}a").segments()[-1]).path
     lost.unlink()
     lost.with_suffix(".idx").unlink()
-    code, rows, said = run("audit", hurt, "--bucket", "1 hour")
+    code, rows, said = run("audit", "--data-dir", hurt, "--bucket", "1 hour")
     assert code == 1
     assert lost.name in said
     assert {row["topic"] for row in rows if row["loss"] is not None} == {f"{T}a"}
-    code, rows, said = run("audit", hurt, "--against", lake, "--bucket", "1 hour")
+    code, rows, said = run("audit", "--data-dir", hurt, "--against", lake, "--bucket", "1 hour")
     assert code == 1
     assert ("lost", f"{T}a") in {(row["what"], row["topic"]) for row in rows}
-    code, _, said = run("offload", hurt, lake)
+    code, _, said = run("offload", "--data-dir", hurt, lake)
     assert (code, said.count("\n")) == (1, 1)
     assert lost.name in said
 
@@ -220,7 +224,7 @@ def test_a_mirror_is_compared_by_its_source(tools: Any, spark: Any, tmp_path: Pa
     report = Report(lambda line: None)
     selection = Selection((topic.name,), is_regex=False)
     assert MirrorRun(source, target, selection, Pace(None), report, once=True).run()
-    against = ("audit", tmp_path / "west", "--against", tmp_path / "east")
+    against = ("audit", "--data-dir", tmp_path / "west", "--against", tmp_path / "east")
     assert run(*against)[0] == 1
     assert run(*against, "--by-source")[:2] == (0, [])
 
@@ -232,7 +236,7 @@ def test_a_control_tag_that_is_not_utf8(tools: Any, spark: Any, tmp_path: Path) 
     for name, value in (("x", b"gr\xc3\xbcn"), ("y", b"\xff\xfe"), ("z", b"")):
         ledger.append_control(CONTROL_USER, name, tags={"by": value}).commit.wait(10)
     folder.store.close()
-    code, rows, said = run("control", tmp_path / "data")
+    code, rows, said = run("control", "--data-dir", tmp_path / "data")
     assert (code, said) == (0, "")
     assert {row["name"]: row["tags"] for row in rows} == {
         "x": "by=gr\u00fcn", "y": "by=0xFFFE", "z": "by="
@@ -263,7 +267,7 @@ def test_a_killed_worker(tools: Any, spark: Any, tmp_path: Path) -> None:
     try:
         with BrokerThread(config) as broker:
             command = (
-                *("replay", tmp_path / "data", "--service-url", broker.service_url),
+                *("replay", "--data-dir", tmp_path / "data", "--service-url", broker.service_url),
                 *("--checkpoint", tmp_path / "cp", "--function", "deadly_maps:once"),
             )
             code, rows, said = run(*command)
@@ -287,7 +291,7 @@ def test_jobs_on_nothing(spark: Any, tools: Any, tmp_path: Path) -> None:
         "offload": (tmp_path / "lake",),
     }
     for name in ("audit", "control", "offload"):
-        assert run(name, tmp_path / "data", *more.get(name, ())) == (0, [], ""), name
-    code, rows, _ = run("verify", tmp_path / "data")
+        assert run(name, "--data-dir", tmp_path / "data", *more.get(name, ())) == (0, [], ""), name
+    code, rows, _ = run("verify", "--data-dir", tmp_path / "data")
     assert code == 0
     assert {row["kind"] for row in rows} <= {"Summary", "JournalInUse", "LeftoverFile"}

@@ -36,6 +36,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from ..connection_memory import InputMemory, OutputMemory, PublishBudget
 from ..finder.mirror_places import MirrorPlaces
 from ..ledger import CatalogError, LocalStore
 from ..ledger.commit.group_commit import Notify
@@ -55,7 +56,7 @@ from .errors import BrokerStateError, ConfigError, NoDataFolderError
 from .grpc import start_seek_server
 from .housekeeping import Housekeeping, store_cursors
 from .kafka import make_kafka_server
-from .memory import InputMemory, KeptMemory, OutputMemory, PublishBudget
+from .memory import KeptMemory
 from .security.authentication import Authenticator
 from .security.authorization import Authorizer
 from .security.permissions import TOPIC, forget_topic, part_of

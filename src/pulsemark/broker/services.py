@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from ..connection_memory import InputMemory, OutputMemory, PublishBudget
 from .configuration.config import BrokerConfig
 from .configuration.dynamic_settings import DynamicSettings
 from .connection import session as connection_session
 from .counters import CacheMeter
-from .memory import InputMemory, KeptMemory, OutputMemory, PublishBudget
+from .memory import KeptMemory
 from .security.authentication import Authenticator
 from .storage import StorageHealth
 

@@ -165,7 +165,8 @@ def open_store(
         notify: as in `LocalStore.open`.
         files: how files are reached; None: by the operating system.
 
-    Raises what `LocalStore.open`, `MemoryStore.open` and `BookKeeperStore.open` raise.
+    Raises FollowerFolderError, and what `LocalStore.open`, `MemoryStore.open` and
+    `BookKeeperStore.open` raise.
     """
     if config.storage == "memory":
         return MemoryStore.open(
@@ -175,9 +176,11 @@ def open_store(
         return _open_in_bookkeeper(config, config.bookkeeper.store_address, notify)
     folder = temporary if config.data_dir is None else config.data_dir
     assert folder is not None, "a broker on files has a folder"
-    return LocalStore.open(
+    store = LocalStore.open(
         folder, clock=config.clock, options=config.store_options, notify=notify, files=files
     )
+    store.check_is_leader()
+    return store
 
 
 def _open_in_bookkeeper(config: BrokerConfig, address: str, notify: Notify) -> TopicStore:

@@ -56,6 +56,8 @@ COMMANDS = {
     "retain": "apply retention now, or show what it would remove",
     "rebuild-catalog": "rebuild a data folder's catalog from its segments",
     "mirror": "copy topics to another broker or data folder, unopened",
+    "follow": "keep a second data folder that can take a broker's place",
+    "promote": "make a follower's data folder a leader's",
     "finder": "serve searches by time and index over gRPC, without a broker",
     "token": "make keys and tokens, and show tokens",
     "config": "check and show the configuration of a broker",
@@ -80,6 +82,7 @@ GROUPS = {
     ),
     "Search and look": ("seek", "dump", "control", "audit", "pipeline"),
     "Keep data": ("verify", "backup", "restore", "retain", "rebuild-catalog", "mirror"),
+    "Keep a second machine": ("follow", "promote"),
     "More": ("completion",),
 }  # fmt: skip
 

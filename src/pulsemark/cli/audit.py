@@ -19,20 +19,17 @@ import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 from ..audit.errors import AuditInputError
 from ..audit.rows import AuditRow, parse_bucket_ms, parse_tags
+from ..client.errors import AdminError, UnreachableError
 from ..ledger import LedgerError
 from ..wire import InvalidTopicNameError
 from .brokers import (
-    DEFAULT_ADMIN_URL,
-    access_of,
     add_access,
     add_admin_url,
     add_request_timeout,
-    admin_url,
-    ask,
+    admin_client,
     target_path,
 )
 from .options import add_data_dir, add_json, full_topic, parse_time, show_time
@@ -46,7 +43,9 @@ if TYPE_CHECKING:
     from ..ledger import FolderReader
     from ..ledger.bookkeeper.reader import BookKeeperReader
 
-ERRORS = (LedgerError, AuditInputError, InvalidTopicNameError, OSError)
+ERRORS = (
+    LedgerError, AdminError, UnreachableError, AuditInputError, InvalidTopicNameError, OSError,
+)  # fmt: skip
 
 EXIT_PROBLEM = 1
 COMPARE = "compare"
@@ -163,9 +162,7 @@ def _asked(args: argparse.Namespace, topic: str, **query: str) -> Report:
     for name, value in (("startingTime", start_ms), ("endingTime", end_ms)):
         if value is not None:
             query[name] = str(value)
-    base = admin_url(args.admin_url or DEFAULT_ADMIN_URL)
-    url = f"{base}{path}/audit?{urlencode(query)}"
-    return _report_of(ask("GET", url, access=access_of(args), timeout_s=args.request_timeout))
+    return _report_of(admin_client(args).request("GET", f"{path}/audit", **query))
 
 
 def _report_of(answer: Any) -> Report:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from ..wire import TopicName, check_namespace
@@ -158,7 +158,6 @@ def seek_service(args: argparse.Namespace, address: str) -> Iterator[SeekClient]
 
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
-NO_ACCESS = Access()
 READ_TIMEOUT_S = 10.0
 CHANGE_TIMEOUT_S = 30.0
 #: A day. A socket takes no timeout of any length.
@@ -223,7 +222,7 @@ def _quoted(*parts: str) -> str:
     return "/".join(quote(part, safe="") for part in parts)
 
 
-def admin_url(text: str) -> str:
+def _admin_url(text: str) -> str:
     """The address of `--url`, without a slash at its end. Raises CliError."""
     try:
         url = urlsplit(text)
@@ -239,42 +238,19 @@ def admin_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def admin_client(args: argparse.Namespace) -> AdminClient:
-    """A client of the broker at `--url`. Raises CliError, OSError."""
+def admin_client(args: argparse.Namespace, *, is_read: bool | None = None) -> AdminClient:
+    """A client of the broker at `--url`, by default of this machine. Raises CliError, OSError.
+
+    `is_read`: whether its calls change nothing, so that they take less time. None: as the command's
+    action says.
+    """
     from ..client.admin import AdminClient
 
-    access, url = access_of(args), admin_url(args.admin_url)
+    if is_read is None:
+        is_read = getattr(args, "action", None) in READS
+    access, url = access_of(args), _admin_url(args.admin_url or DEFAULT_ADMIN_URL)
     context = access.context() if url.startswith("https:") else None
-    timeout_s = getattr(args, "request_timeout", None) or _timeout_s(
-        is_read=getattr(args, "action", None) in READS
+    timeout_s = getattr(args, "request_timeout", None) or (
+        READ_TIMEOUT_S if is_read else CHANGE_TIMEOUT_S
     )
     return AdminClient(url, token=access.token, ssl_context=context, timeout_s=timeout_s)
-
-
-def _timeout_s(*, is_read: bool) -> float:
-    return READ_TIMEOUT_S if is_read else CHANGE_TIMEOUT_S
-
-
-def ask(
-    method: str,
-    url: str,
-    value: object = None,
-    access: Access = NO_ACCESS,
-    timeout_s: float | None = None,
-) -> Any:
-    """The JSON answer; None for an empty answer. Raises CliError with the broker's error text."""
-    from ..client.admin import AdminClient
-    from ..client.errors import AdminError, UnreachableError
-
-    parts = urlsplit(url)
-    context = access.context() if parts.scheme == "https" else None
-    client = AdminClient(
-        f"{parts.scheme}://{parts.netloc}",
-        token=access.token,
-        ssl_context=context,
-        timeout_s=timeout_s or _timeout_s(is_read=method == "GET"),
-    )
-    try:
-        return client.request(method, url[len(client.url) :], value)
-    except (AdminError, UnreachableError) as error:
-        raise CliError(str(error)) from error

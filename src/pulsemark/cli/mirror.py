@@ -117,6 +117,11 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help="bytes (10M) or messages (500msg) in a second",
     )
+    add_run_options(parser)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a command that runs until it is ended."""
     parser.add_argument(
         "--progress-s",
         type=_seconds,
@@ -174,10 +179,10 @@ def run(args: argparse.Namespace) -> int:
     if not names:
         raise CliError("--topics names no topic")
     selection = Selection(names, is_regex=args.regex)
-    report = Report(_say, interval_s=args.progress_s)
+    report = Report(say, interval_s=args.progress_s)
     source = open_source(args.source, options)
     target = open_target(args.target, options)
-    with _Stop() as stop:
+    with Stop() as stop:
         mirror = MirrorRun(
             source,
             target,
@@ -191,7 +196,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             is_complete = mirror.run()
         except LostError as error:
-            _say(str(error))
+            say(str(error))
             is_complete = False
     done = is_complete or not args.once
     _print(args, report, complete=is_complete)
@@ -240,7 +245,7 @@ def _is_same(source: str, target: str) -> bool:
     return here.resolve() == there.resolve()
 
 
-class _Stop:
+class Stop:
     """SIGTERM and SIGINT end the run in order; a second one interrupts it."""
 
     def __init__(self) -> None:
@@ -262,7 +267,8 @@ class _Stop:
         self.asked = True
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """A line for people, on stderr."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -122,6 +122,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "pulsemark mirror pulsar://127.0.0.1:6650 backup --topics orders --once --verify",
         "pulsemark mirror pulsemark-data copied --topics orders --once",
     ),
+    "follow": (
+        "pulsemark follow grpc://leader:6680 --data-dir pulsemark-data --metrics-port 9100",
+        "pulsemark follow /mnt/leader --data-dir copied --topics orders --once",
+    ),
+    "promote": ("pulsemark promote --data-dir pulsemark-data",),
     "finder": ("pulsemark finder serve --data-dir pulsemark-data --port 6680",),
     "token": (
         "pulsemark token create-secret-key --output secret.key",
@@ -135,9 +140,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "pulsemark audit compare orders --tier billing",
     ),
     "pipeline": (
-        "pulsemark pipeline audit pulsemark-data --topic orders --by producer",
-        "pulsemark pipeline verify pulsemark-data",
-        "pulsemark pipeline audit pulsemark-data --by producer --clock-errors",
+        "pulsemark pipeline audit --data-dir pulsemark-data --topic orders --by producer",
+        "pulsemark pipeline verify --data-dir pulsemark-data",
+        "pulsemark pipeline audit --data-dir pulsemark-data --by producer --clock-errors",
     ),
     "config": (
         "pulsemark config check broker.conf",

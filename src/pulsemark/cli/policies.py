@@ -29,9 +29,10 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from ..client.errors import AdminError, UnreachableError
 from ..metadata.stampers import join_stamper_names, split_stamper_names
 from ..wire import InvalidTopicNameError
-from .brokers import Access, access_of, add_broker, admin_url, ask, target_path
+from .brokers import add_broker, admin_client, target_path
 from .options import add_json
 from .output import json_line, output_console, print_rows
 from .parsing import CliError
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..broker.policies.policy import Place
+    from ..client.admin import AdminClient
 
-# All errors here come from calls to the broker, which raise CliError.
 # OSError: a token file cannot be read.
-ERRORS = (InvalidTopicNameError, OSError)
+ERRORS = (AdminError, UnreachableError, InvalidTopicNameError, OSError)
 
 STAMPS = "brokerEntryMetadata"
 MIRRORS = "mirrorSources"
@@ -185,32 +186,30 @@ def _action(
 def run(args: argparse.Namespace) -> int:
     """Get or change the broker's policy."""
     name, path = target_path(args.target)
-    access = access_of(args)
+    admin = admin_client(args)
     if args.action in ("get", "show") and args.applied and "://" not in name:
         raise CliError(f"--applied needs a topic, and {name} is a namespace")
-    base = f"{admin_url(args.admin_url)}{path}"
     if args.action == "show":
-        _show(args, name, base, access)
+        _show(args, name, path, admin)
         return 0
-    url = f"{base}/{_place(args, args.policy, of_topic='://' in name)}"
+    path = f"{path}/{_place(args, args.policy, of_topic='://' in name)}"
     if args.action == "get":
-        _print(args, name, _get(args, url, access))
+        _print(args, name, _get(args, path, admin))
         return 0
     if args.action == "set":
-        _set(args, url, access, of_topic="://" in name)
+        _set(args, path, admin, of_topic="://" in name)
     else:
-        ask("DELETE", url, access=access, timeout_s=args.request_timeout)
+        admin.request("DELETE", path)
     if args.json:  # a change is silent otherwise
         print(json_line({"target": name, "policy": args.policy, "done": args.action}))
     return 0
 
 
-def _get(args: argparse.Namespace, url: str, access: Access) -> Any:
-    asked = f"{url}?applied=true" if args.applied else url
-    return ask("GET", asked, access=access, timeout_s=args.request_timeout)
+def _get(args: argparse.Namespace, path: str, admin: AdminClient) -> Any:
+    return admin.request("GET", path, **({"applied": "true"} if args.applied else {}))
 
 
-def _show(args: argparse.Namespace, name: str, base: str, access: Access) -> None:
+def _show(args: argparse.Namespace, name: str, base: str, admin: AdminClient) -> None:
     """List what is set of all policies of this level."""
     rows = []
     for policy in POLICIES:
@@ -218,7 +217,7 @@ def _show(args: argparse.Namespace, name: str, base: str, access: Access) -> Non
             place = _place(args, policy, of_topic="://" in name)
         except CliError:  # it is a policy of the other level
             continue
-        found = _get(args, f"{base}/{place}", access)
+        found = _get(args, f"{base}/{place}", admin)
         if args.applied or found not in _unset(policy, of_topic="://" in name):
             shown = found if args.json else _text(policy, found).replace("\n", "; ")
             rows.append({"target": name, "policy": policy, "value": shown})
@@ -266,22 +265,15 @@ def _described(policy: str, *, of_topic: bool) -> Place:
     return place
 
 
-def _set(args: argparse.Namespace, url: str, access: Access, *, of_topic: bool) -> None:
-    value = _value(args)
+def _set(args: argparse.Namespace, path: str, admin: AdminClient, *, of_topic: bool) -> None:
+    value, method = _value(args), "POST"
     if args.policy == "messageTTL" and of_topic:
-        ask("POST", f"{url}?messageTTL={value}", access=access, timeout_s=args.request_timeout)
+        path, value = f"{path}?messageTTL={value}", None
     elif (args.policy == "compactionThreshold" and not of_topic) or args.policy == "properties":
-        ask("PUT", url, value, access, args.request_timeout)
+        method = "PUT"
     elif args.policy in OF_JSON and args.policy != BACKLOG_QUOTA:
-        ask(
-            _described(args.policy, of_topic=of_topic).method,
-            url,
-            value,
-            access,
-            args.request_timeout,
-        )
-    else:
-        ask("POST", url, value, access, args.request_timeout)
+        method = _described(args.policy, of_topic=of_topic).method
+    admin.request(method, path, value)
 
 
 def _value(args: argparse.Namespace) -> Any:

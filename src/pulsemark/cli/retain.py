@@ -22,14 +22,10 @@ from ..client.errors import AdminError, UnreachableError
 from ..ledger import FolderLockedError, LedgerError
 from ..wire import InvalidTopicNameError, check_namespace
 from .brokers import (
-    DEFAULT_ADMIN_URL,
-    access_of,
     add_access,
     add_admin_url,
     add_request_timeout,
     admin_client,
-    admin_url,
-    ask,
     target_path,
 )
 from .options import add_data_dir, add_json, full_topic
@@ -89,7 +85,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _topics(args: argparse.Namespace) -> Iterator[str]:
-    args.admin_url = args.admin_url or DEFAULT_ADMIN_URL
     admin = admin_client(args)
     if args.namespace:
         check_namespace(args.namespace)
@@ -101,14 +96,9 @@ def _topics(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _asked(args: argparse.Namespace, topic: str) -> list[dict[str, Any]]:
-    base = admin_url(args.admin_url or DEFAULT_ADMIN_URL)
-    query = "dryRun=true" if args.dry_run else "figures=true"
-    answer = ask(
-        "POST",
-        f"{base}{target_path(topic)[1]}/trim?{query}",
-        access=access_of(args),
-        timeout_s=args.request_timeout,
-    )
+    query = {"dryRun" if args.dry_run else "figures": "true"}
+    admin = admin_client(args, is_read=False)
+    answer = admin.request("POST", f"{target_path(topic)[1]}/trim", **query)
     if not isinstance(answer, list):
         raise CliError(
             f"the answer {str(answer)[:80]!r} is not such figures; is this a pulsemark broker?"

@@ -23,8 +23,7 @@ from typing import Any, Self
 
 from ..broker import BrokerConfig
 from ..coordination import Create, Delete
-from ..coordination.local import SESSION_TIMEOUT_MS
-from ..coordination.local_server import LOOKS, SILENT_LOOKS, LocalServer, Silence
+from ..coordination.local import LOOKS, SESSION_TIMEOUT_MS, SILENT_LOOKS, LocalServer, Silence
 from ..coordination.memory import DurableTree, MemoryCoordination
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import make_folder_durably

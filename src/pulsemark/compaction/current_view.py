@@ -24,7 +24,8 @@ from ..ledger.errors import (
     LedgerError,
     TopicNotFoundError,
 )
-from ..ledger.local.folder_reader import FolderReader
+from ..ledger.local.folder_reader import FolderLog, FolderReader
+from ..ledger.local.io.folder import CATALOG_NAME
 from ..ledger.position import EARLIEST, Position
 from ..ledger.store import (
     CLEANER_PROPERTY_KIND,
@@ -36,6 +37,7 @@ from ..ledger.store import (
 )
 from ..ledger.topic_store import TopicStore
 from ..ledger.writer import ManagedLedger
+from ..maintenance.verify_catalog import read_property
 from .compacted_log import CompactedLog
 from .view import CompactedView
 
@@ -264,6 +266,20 @@ def _loaded(ledger: ManagedLedger) -> CompactionState:
                 state.cleaner = _load_cleaner(ledger)
                 state.loaded = True
     return state
+
+
+def log_of_folder(folder: FolderReader, topic: str) -> FolderLog | CompactedLog:
+    """What is read as a topic's log in a folder that another process may be writing to.
+
+    The compacted form as it is now, if the folder's catalog says that the log is cleaned. Raises
+    TopicNotFoundError, CatalogError.
+    """
+    log = folder.log(topic)
+    catalog = folder.folder / CATALOG_NAME
+    if read_property(catalog, CLEANER_PROPERTY_KIND, str(log.topic_id)) is None:
+        return log
+    view = newest_view(folder, topic, log.topic_id)
+    return CompactedLog(log, lambda: view)
 
 
 def newest_view(folder: FolderReader, topic: str, topic_id: int) -> CompactedView | None:

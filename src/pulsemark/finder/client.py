@@ -22,12 +22,13 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ..audit.report import Report
-from ..ledger import EpochHistory, Position
+from ..ledger import EpochHistory, LedgerExtent, Position
 from ..maintenance.expected import LogEnds
 from ..proto import seek_pb2 as pb
 from ..proto.broker_entry_pb2 import ControlType
 from . import messages, rpc
 from .errors import BlockingCallError, ClientClosedError, InvalidFieldError, SeekCallError
+from .following import StoreState, state_of_answer
 from .messages import (
     ControlAppended,
     ControlRequest,
@@ -36,6 +37,7 @@ from .messages import (
     appended_of,
     ends_of_answer,
     history_of,
+    ledgers_of,
     request_message,
 )
 from .search import Found, IndexPlace, IndexRange, SearchMethod
@@ -186,9 +188,8 @@ class SeekClient:
         self._append_control = self._unary("AppendControl")
         self._epochs = self._unary("Epochs")
         self._audit = self._unary("Audit")
-        self._read_entries = self._channel.unary_stream(
-            rpc.path("ReadEntries"), **rpc.client_codec("ReadEntries")
-        )
+        self._read_entries = self._stream("ReadEntries")
+        self._follow_state = self._stream("FollowState")
 
     def by_time(
         self,
@@ -250,12 +251,14 @@ class SeekClient:
         max_entries: int | None = None,
         prefixes_only: bool = False,
         control_only: bool = False,
+        stored: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[RemoteEntry]:
         """The entries from ``start`` (default: the first) to before ``end`` (default: all), lazily.
 
         With ``control_only`` only control entries come, and only they count for ``max_entries``;
-        `control_of(entry.prefix)` says what they are. The call starts when the first entry is read.
+        `control_of(entry.prefix)` says what they are. ``stored`` is for followers: the log itself,
+        not its compacted form. The call starts when the first entry is read.
         Leaving the loop early ends it on the server too. Raises CorruptEntryError at a damaged
         entry, after all entries before it.
         """
@@ -270,6 +273,7 @@ class SeekClient:
             request.start.CopyFrom(rpc.position_message(start))
         if end is not None:
             request.end.CopyFrom(rpc.position_message(end))
+        request.stored = stored
         assembler = EntryAssembler(prefixes_only=prefixes_only)
         call = self._started(self._read_entries, request, timeout_s)
         try:
@@ -341,6 +345,26 @@ class SeekClient:
         `ledger.common_point` compares the epochs of two logs.
         """
         return history_of(self._call(self._epochs, pb.EpochsRequest(topic=topic), timeout_s))
+
+    def history(
+        self, topic: str, *, timeout_s: float | None = None
+    ) -> tuple[EpochHistory, tuple[LedgerExtent, ...]]:
+        """A topic's epochs, and its ledgers: for `ledger.common_point` and `ledger.common_end`."""
+        answer = self._call(self._epochs, pb.EpochsRequest(topic=topic, stored=True), timeout_s)
+        return history_of(answer), ledgers_of(answer)
+
+    def follow_state(
+        self, known_digest: bytes = b"", *, timeout_s: float | None = None
+    ) -> StoreState:
+        """What a follower needs beside the entries. Raises NotPossibleError."""
+        refuse_on_a_loop("follow_state")
+        request = pb.FollowStateRequest(known_digest=known_digest)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            answer = self._started(self._follow_state, request, limit_s)
+            return state_of_answer(answer, known_digest)
+        except grpc.RpcError as error:
+            raise raised(error) from error
 
     def ends(self, topic: str, *, timeout_s: float | None = None) -> LogEnds:
         """Where a topic ends, and why messages before its first or after its last one are lost."""
@@ -416,3 +440,6 @@ class SeekClient:
 
     def _unary(self, method: str) -> Any:
         return self._channel.unary_unary(rpc.path(method), **rpc.client_codec(method))
+
+    def _stream(self, method: str) -> Any:
+        return self._channel.unary_stream(rpc.path(method), **rpc.client_codec(method))

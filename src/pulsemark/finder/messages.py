@@ -15,14 +15,14 @@ The audit's report is translated in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ..audit.errors import AuditInputError
 from ..audit.report import Report
 from ..audit.rows import AuditRow, parse_tags
-from ..ledger import EntryKind, EpochHistory, EpochStart, Position
+from ..ledger import EntryKind, EpochHistory, EpochStart, LedgerExtent, Position
 from ..maintenance.expected import LogEnds
 from ..metadata import ControlError, FieldValue, PrefixError, control_metadata, tags_of
 from ..metadata.control import CONTROL_TYPES
@@ -447,7 +447,9 @@ def appended_of(message: pb.AppendControlResponse) -> ControlAppended:
     return ControlAppended(position, message.index, message.time_ms, message.epoch)
 
 
-def history_message(history: EpochHistory, ends: LogEnds) -> pb.EpochsResponse:
+def history_message(
+    history: EpochHistory, ends: LogEnds, ledgers: Sequence[LedgerExtent] = ()
+) -> pb.EpochsResponse:
     """Epochs' answer."""
     message = pb.EpochsResponse(
         next_index=history.next_index,
@@ -462,6 +464,13 @@ def history_message(history: EpochHistory, ends: LogEnds) -> pb.EpochsResponse:
             position=position_message(start.position),
             leader=start.leader,
         )
+    for each in ledgers:
+        message.ledgers.add(
+            first=position_message(each.first),
+            end_entry_id=each.end_entry_id,
+            first_index=each.first_index,
+            epoch=each.epoch,
+        )
     return message
 
 
@@ -472,6 +481,14 @@ def history_of(message: pb.EpochsResponse) -> EpochHistory:
         for each in message.epochs
     )
     return EpochHistory(tuple(starts), message.next_index)
+
+
+def ledgers_of(message: pb.EpochsResponse) -> tuple[LedgerExtent, ...]:
+    """Epochs' answer, as `TopicLog.ledger_extents` returns it."""
+    return tuple(
+        LedgerExtent(position_of(each.first), each.end_entry_id, each.first_index, each.epoch)
+        for each in message.ledgers
+    )
 
 
 def ends_of_answer(message: pb.EpochsResponse) -> LogEnds:

@@ -62,6 +62,7 @@ from .service import (
     STALL_TIMEOUT_S,
     AuditReport,
     CallContext,
+    Followed,
     Normalise,
     ResetCursor,
     SeekServicer,
@@ -134,6 +135,7 @@ class SeekServer:
         reset_cursor: ResetCursor | None = None,
         append_control: AppendControl | None = None,
         audit: AuditReport | None = None,
+        followed: Followed | None = None,
         admit: Admit | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
@@ -148,6 +150,7 @@ class SeekServer:
         self._reset_cursor = reset_cursor
         self._append_control = append_control
         self._audit = audit
+        self._followed = followed
         self._forwarding = forwarding
         self._server: grpc.aio.Server | None = None
         self._health: health.aio.HealthServicer | None = None
@@ -237,6 +240,7 @@ class SeekServer:
             append_control=self._append_control,
             may_append=self._options.control_token is not None or self._admit is not None,
             audit=self._audit,
+            followed=self._followed,
             forwarding=self._forwarding,
         )
         server.add_generic_rpc_handlers((handler(servicer),))

@@ -27,9 +27,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 import grpc
 
 from ..ledger import EARLIEST, Position, TopicLog
+from ..maintenance.expected import LogEnds
 from ..proto import seek_pb2 as pb
 from . import messages, rpc
 from .errors import InvalidFieldError, NotPossibleError, PermissionDeniedError, ServerFullError
+from .following import StoreState, state_messages
 from .forwarding import ForwardedError, Forwarding
 from .messages import AppendControl, appended_message, control_request, history_message
 from .search import AnyFinder, finder_of
@@ -37,7 +39,6 @@ from .stream import ReadForm, ReadPlan, StreamSlots, entry_responses
 
 if TYPE_CHECKING:
     from ..audit.report import Report
-    from ..maintenance.expected import LogEnds
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +60,16 @@ consumers with it. Raises SubscriptionNotFoundError, CursorBusyError or NotPossi
 AuditReport = Callable[[str, "Sequence[str]", int | None, int | None], Awaitable["Report"]]
 """The audit of a topic, by tags, in buckets between two times. Raises TopicNotFoundError,
 InvalidFieldError, or NotPossibleError if no audit is kept."""
+
+
+class Followed(Protocol):
+    """A data folder as followers read it. Called on worker threads; may block."""
+
+    def state(self) -> StoreState:
+        """What a follower needs beside the entries."""
+
+    def log(self, name: str) -> TopicLog:
+        """A log as it is stored, also one of the store's own. Raises TopicNotFoundError."""
 
 
 class TopicSource(Protocol):
@@ -132,6 +143,7 @@ class SeekServicer:
         append_control: AppendControl | None = None,
         may_append: bool = False,
         audit: AuditReport | None = None,
+        followed: Followed | None = None,
         forwarding: Forwarding | None = None,
     ) -> None:
         """``may_append``: callers that have come this far may use AppendControl.
@@ -149,6 +161,7 @@ class SeekServicer:
         self._append_control = append_control
         self._may_append = may_append
         self._audit = audit
+        self._followed = followed
         self.forwarding = forwarding
 
     async def seek_by_time(
@@ -186,7 +199,8 @@ class SeekServicer:
 
     async def read_entries(self, request: pb.ReadEntriesRequest, context: CallContext) -> None:
         """Entries from a position on (ReadEntries)."""
-        topic = self.topic(request.topic)
+        log_of = self._folder.log if request.stored else self._source.log
+        topic = request.topic if request.stored else self.topic(request.topic)
         plan = ReadPlan(
             start=messages.place(request.start, "start") if request.HasField("start") else EARLIEST,
             end=messages.place(request.end, "end") if request.HasField("end") else None,
@@ -195,7 +209,7 @@ class SeekServicer:
             control_only=request.control_only,
         )
         with self._streams.open(context) as slot:
-            if self.forwarding is not None:
+            if self.forwarding is not None and not request.stored:
                 owner = await self.forwarding.owner(topic, context)
                 if owner is not None:
                     answers = self.forwarding.stream(owner, "ReadEntries", request, context)
@@ -203,7 +217,7 @@ class SeekServicer:
                         async for answer in answers:
                             await slot.write(answer)
                     return
-            responses = await self._run(lambda _: entry_responses(self._source.log(topic), plan))
+            responses = await self._run(lambda _: entry_responses(log_of(topic), plan))
             while (response := await self._run(lambda _: next(responses, None))) is not None:
                 await slot.write(response)
 
@@ -234,11 +248,28 @@ class SeekServicer:
 
     async def epochs(self, request: pb.EpochsRequest, context: CallContext) -> pb.EpochsResponse:
         """Where each leader epoch begins (Epochs)."""
+        if request.stored:
+            return await self._run(lambda _: _stored_history(self._folder.log(request.topic)))
         topic = self.topic(request.topic)
         source = self._source
         return history_message(
             *await self._run(lambda _: (source.log(topic).epoch_history(), source.ends(topic)))
         )
+
+    @property
+    def _folder(self) -> Followed:
+        """The folder that is followed. Raises NotPossibleError."""
+        if self._followed is None:
+            raise NotPossibleError("only a broker that has a whole data folder can be followed")
+        return self._followed
+
+    async def follow_state(self, request: pb.FollowStateRequest, context: CallContext) -> None:
+        """What a follower needs beside the entries (FollowState)."""
+        folder = self._folder
+        with self._streams.open(context) as slot:
+            found = await self._run(lambda _: folder.state())
+            for message in state_messages(found, request.known_digest):
+                await slot.write(message)
 
     async def audit(self, request: pb.AuditRequest, context: CallContext) -> pb.AuditResponse:
         """What the broker counted of a topic (Audit)."""
@@ -300,6 +331,10 @@ class SeekServicer:
         raise InvalidFieldError("target", "one of time_ms, index, position must be set")
 
 
+def _stored_history(log: TopicLog) -> pb.EpochsResponse:
+    return history_message(log.epoch_history(), LogEnds(log.next_index), log.ledger_extents())
+
+
 def _existing(log: TopicLog | ReadForm, wanted: Position) -> tuple[Position, bool]:
     """The first existing entry at or after a position, or the end and True."""
     place = log.next_position(Position(wanted.ledger_id, wanted.entry_id - 1))
@@ -324,9 +359,12 @@ def handler(servicer: SeekServicer) -> grpc.GenericRpcHandler:
         )
         for name, call in unary.items()
     }
-    handlers["ReadEntries"] = grpc.unary_stream_rpc_method_handler(
-        _with_status(servicer.read_entries), **rpc.server_codec("ReadEntries")
-    )
+    streams: dict[str, Callable[[Any, CallContext], Awaitable[None]]]
+    streams = {"ReadEntries": servicer.read_entries, "FollowState": servicer.follow_state}
+    for name, stream in streams.items():
+        handlers[name] = grpc.unary_stream_rpc_method_handler(
+            _with_status(stream), **rpc.server_codec(name)
+        )
     return grpc.method_handlers_generic_handler(rpc.SERVICE_NAME, handlers)
 
 

@@ -26,7 +26,7 @@ import struct
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..finder import IndexOutOfRangeError
@@ -68,7 +68,7 @@ class KafkaPartition:
         self.sequences: Sequences | None = None
         #: The commit of the last append.
         self.last_commit: Commit | None = None
-        self._rules: tuple[Mapping[str, str] | None, EntryRules] | None = None
+        self._rules: tuple[Mapping[str, str] | None, str | None, EntryRules] | None = None
         #: Called after commits; a fetch that waits is in here.
         self.waiting: dict[object, Callable[[], None]] = {}
         self._places: OrderedDict[int, Position] = OrderedDict()
@@ -97,11 +97,12 @@ class KafkaPartition:
 
     def rules(self) -> EntryRules:
         """What the topic asks of sets that are produced to it."""
-        settings = self._topics.settings(self.topic)
+        settings, header = self._topics.settings(self.topic), self.opened.tombstone_property
         known = self._rules
-        if known is None or known[0] is not settings:
-            known = self._rules = settings, rules_of(settings or {})
-        return known[1]
+        if known is None or known[0] is not settings or known[1] != header:
+            rules = replace(rules_of(settings or {}), tombstone_header=header)
+            known = self._rules = settings, header, rules
+        return known[2]
 
     async def load_sequences(
         self, run_blocking: Callable[..., Awaitable[Any]], max_producers: int

@@ -6,11 +6,11 @@ have Kafka's names here. Where the broker refuses something, the port raises `Ka
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..connection_memory import InputMemory, OutputMemory, PublishBudget, Throttled
 from ..finder.search import AnyFinder
 from ..ledger import Entry, ManagedLedger, Position
 from .records import Work
@@ -82,24 +82,12 @@ class OpenTopic(Protocol):
 
     @property
     def tombstone_property(self) -> str | None:
-        """The property by which Pulsar's producers delete a key; None: there is none."""
+        """The property or header by which producers delete a key; None: there is none."""
         ...
 
     @property
     def is_open(self) -> bool:
         """False once it was closed, and from then on; the next use opens another one."""
-        ...
-
-
-class Throttled(Protocol):
-    """A connection that can be paused."""
-
-    def throttle(self) -> None:
-        """Take no requests until `unthrottle`."""
-        ...
-
-    def unthrottle(self) -> None:
-        """Take requests again."""
         ...
 
 
@@ -192,89 +180,6 @@ class TopicsPort(Protocol):
 
         Durable on return. Raises KafkaError.
         """
-        ...
-
-
-class Publisher(Protocol):
-    """A connection, as the budget of publishes sees it."""
-
-    def write(self, data: bytes) -> None:
-        """Send bytes."""
-        ...
-
-    def publishes_changed(self) -> None:
-        """Publishes in flight changed: reading may have to stop, or may go on."""
-        ...
-
-    def storage_failed(self, error: BaseException) -> None:
-        """Publishes could not be stored."""
-        ...
-
-
-class Budget(Protocol):
-    """Bytes in flight between a publish and its answer, over all of the broker's connections."""
-
-    bytes_in_flight: int
-
-    def is_exhausted_for(self, session: Publisher) -> bool:
-        """Whether a connection must stop reading; `publishes_changed` says when it may go on."""
-        ...
-
-    def give_back(self, size_bytes: int) -> None:
-        """Subtract finished publishes."""
-        ...
-
-    def forget(self, session: Publisher) -> None:
-        """The connection is gone."""
-        ...
-
-
-class Memory(Protocol):
-    """Input or output memory over all of the broker's connections."""
-
-    def forget(self, holder: Any) -> None:
-        """The connection is gone."""
-        ...
-
-
-class InputMemory(Memory, Protocol):
-    """Requests that are not complete."""
-
-    def hold(self, holder: Any, size_bytes: int, *, begins: bool) -> None:
-        """A connection holds so much. `begins`: its request has just begun to arrive."""
-        ...
-
-
-class OutputMemory(Memory, Protocol):
-    """What sockets have not taken yet."""
-
-    @property
-    def is_scarce(self) -> bool:
-        """Whether more than half of the limit is used."""
-        ...
-
-    def wrote(self, holder: Any) -> None:
-        """Something was written to a connection."""
-        ...
-
-    def has_room(self, holder: Any) -> bool:
-        """Whether more may be written; if not, `output_freed` is called later."""
-        ...
-
-    def reserve(self, wanted_bytes: int) -> int:
-        """Set memory aside for what is read to be sent: so much; 0: wait for `room_freed`."""
-        ...
-
-    def room_freed(self) -> asyncio.Future[None]:
-        """A future that is done when it is worth to try `reserve` again."""
-        ...
-
-    def reserve_more(self, size_bytes: int) -> None:
-        """What was read is larger than what was reserved."""
-        ...
-
-    def give_back(self, size_bytes: int) -> None:
-        """What was reserved is needed no longer."""
         ...
 
 
@@ -566,7 +471,7 @@ class Ports(Protocol):
     access: AccessPort
     admission: AdmissionPort
     turns: Turns
-    budget: Budget
+    budget: PublishBudget
     input: InputMemory
     output: OutputMemory
 

@@ -29,13 +29,14 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, ParamSpec, TypeVar, cast
 
+from ..connection_memory import OutputMemory
 from ..ledger import Entry, EntryKind, LedgerError, Position
 from ..ledger.would_block import in_pieces
 from ..metadata import Buffer, peek
 from .access import Access, Operation
 from .errors import Code, KafkaError
 from .partitions import KafkaPartition
-from .ports import Figures, OutputMemory
+from .ports import Figures
 from .records import (
     CodecError,
     Fetched,

@@ -8,7 +8,7 @@ docs/formats.md has every byte on disk; ARCHITECTURE.md says how the parts work 
 from .commit.batch import Appended, Batch, Commit
 from .cursors.cursor import Cursor
 from .entry import Entry, EntryKind, RecordHead
-from .epochs import EpochHistory, EpochStart, common_point
+from .epochs import EpochHistory, EpochStart, LedgerExtent, common_end, common_point
 from .errors import (
     AlreadyStampedError,
     CallbackError,
@@ -24,6 +24,7 @@ from .errors import (
     EntryTooLargeError,
     FencedError,
     FolderLockedError,
+    FollowerFolderError,
     ForeignFolderError,
     ForkedStoreError,
     InvalidCursorError,
@@ -79,12 +80,14 @@ __all__ = [
     "FolderLockedError",
     "FolderLog",
     "FolderReader",
+    "FollowerFolderError",
     "ForeignFolderError",
     "ForkedStoreError",
     "InvalidCursorError",
     "InvalidEntryError",
     "IoCount",
     "LedgerError",
+    "LedgerExtent",
     "LocalStore",
     "LogSnapshot",
     "ManagedLedger",
@@ -107,6 +110,7 @@ __all__ = [
     "UnsupportedVersionError",
     "WouldBlockError",
     "apply_retention",
+    "common_end",
     "common_point",
     "entries_of",
     "expire_position",

@@ -18,7 +18,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import index as as_int
-from typing import SupportsIndex, cast
+from typing import Protocol, SupportsIndex, cast
 
 from ..metadata import (
     Buffer,
@@ -81,6 +81,46 @@ class Entry:
     def body(self) -> memoryview:
         """The producer's bytes, untouched."""
         return self.stored[self.prefix_size_bytes :]
+
+
+class StoredEntry(Protocol):
+    """An entry of another log, as a follower takes it over: an `Entry`, or one from a network."""
+
+    @property
+    def position(self) -> Position:
+        """Ledger id and entry id."""
+
+    @property
+    def kind(self) -> EntryKind:
+        """Whether it is a producer's."""
+
+    @property
+    def message_count(self) -> int:
+        """How many messages it counts for."""
+
+    @property
+    def index(self) -> int:
+        """Index of its last message."""
+
+    @property
+    def first_index(self) -> int:
+        """Index of its first message."""
+
+    @property
+    def time_ms(self) -> int:
+        """Its own time (PIP-70)."""
+
+    @property
+    def append_time_ms(self) -> int:
+        """The broker's clock when it was appended."""
+
+    @property
+    def prefix(self) -> Buffer:
+        """The stamp as stored."""
+
+    @property
+    def body(self) -> Buffer | None:
+        """The producer's bytes; None if they were not asked for."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ follower cuts its log only back to where its epochs and the leader's end to be t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index as as_int
 
 from ..metadata import PrefixError, control_of
@@ -110,6 +110,48 @@ def _are_same(
     return number == 0 if one.first_index > other.first_index else their_number == 0
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerExtent:
+    """One ledger of a log: its entries from ``first`` on, before ``end_entry_id``."""
+
+    first: Position
+    end_entry_id: int
+    first_index: int
+    epoch: int
+
+
+def ledger_extents(runs: Sequence[Run]) -> tuple[LedgerExtent, ...]:
+    """The ledgers that have entries, oldest first. Reads nothing."""
+    found: list[LedgerExtent] = []
+    for run in runs:
+        if found and found[-1].first.ledger_id == run.ledger_id:
+            found[-1] = replace(found[-1], end_entry_id=run.end_entry_id)
+            continue
+        first = run.position(run.cut_rows)
+        index = run.index_before(run.cut_rows)
+        found.append(LedgerExtent(first, run.end_entry_id, index, run.header.epoch))
+    return tuple(found)
+
+
+def common_end(mine: Sequence[LedgerExtent], others: Sequence[LedgerExtent]) -> Position | None:
+    """The position up to which a log and its copy have the same entries; None: they share none.
+
+    A ledger has one writer, which writes it once. So two logs that keep positions are equal up to
+    where their last common ledger ends first. It finds what `common_point` cannot see: an owner
+    that lost its log's end in a power cut, and went on in the same epoch.
+    """
+    there = {each.first.ledger_id: each for each in others}
+    for one in reversed(mine):
+        other = there.get(one.first.ledger_id)
+        if other is None or other.epoch != one.epoch:
+            continue
+        if one.first == other.first and one.first_index != other.first_index:
+            continue
+        end = min(one.end_entry_id, other.end_entry_id)
+        return Position(one.first.ledger_id, end)
+    return None
+
+
 MAX_EPOCH = 2**32 - 1
 """A segment's header has 32 bits for it."""
 
@@ -149,6 +191,19 @@ class TailCut:
         """Shorten the last run. Raises OSError before anything has changed."""
         if self.kept and self.last_count < self.kept[-1].entry_count:
             self.kept[-1].truncate(self.last_count)
+
+
+def cut_before(runs: Sequence[Run], position: Position) -> TailCut:
+    """Where all entries from ``position`` on are cut off; changes nothing. Raises OSError."""
+    kept = [run for run in runs if run.first_position < position]
+    if not kept:
+        return TailCut((), tuple(runs), 0)
+    last, row = kept[-1], kept[-1].entry_count
+    if last.ledger_id == position.ledger_id:
+        row = min(row, position.entry_id - last.first_entry_id)
+    if row < last.entry_count:
+        last.chunk(row)  # read now what `make` needs
+    return TailCut(tuple(kept), tuple(runs[len(kept) :]), row)
 
 
 def find_cut(runs: Sequence[Run], index: int) -> TailCut:

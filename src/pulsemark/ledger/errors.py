@@ -230,6 +230,17 @@ class StaleEpochError(LedgerError):
         super().__init__(f"{topic}: leader epoch {epoch}, the current one is {current}")
 
 
+class FollowerFolderError(LedgerError):
+    """The folder follows another one: nothing may be appended to it until it is promoted."""
+
+    def __init__(self, folder: Path, place: str) -> None:
+        self.folder = folder
+        self.place = place
+        super().__init__(
+            f"{folder} follows {place}; `pulsemark promote --data-dir {folder}` makes it a leader"
+        )
+
+
 class StoreClosedError(LedgerError):
     """The store, or this topic in it, was closed or deleted."""
 

@@ -97,7 +97,7 @@ class Run(ABC):
         self.cut_rows = 0
         """How many of the first entries were removed; readers do not see them."""
         self.is_ready = True
-        """Whether it can be written to without waiting for more than its bytes (`Beginning`)."""
+        """Whether a write to it waits for nothing but its own bytes (`PendingLedgers`)."""
         self._removed = False
         self.assigned_count = 0
         """Set when the run ends: how many entries have an entry id assigned. Those from

@@ -36,6 +36,9 @@ DELETING_KIND = "deleting"
 the topic from the topics."""
 CONTROL_NOTE_KIND = "control-entries"
 """The ledgers with control entries, and where these are (`topic_log.ControlPositions`)."""
+FOLLOWS_KIND, FOLLOWS_PLACE = "follows", "place"
+"""The value says which place the folder follows. Other keys are topics without entries, with the
+index of their next message."""
 SEEN_PROPERTY_KIND = "retention-seen"
 """Kind of a value, by topic id: a note of `retention` about append times that cannot be used."""
 

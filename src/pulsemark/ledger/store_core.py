@@ -13,7 +13,7 @@ from .store import LedgerStore, MetadataStore
 from .store_state import StoreState, UninterruptedWork
 from .tail_cache import TailCache
 
-_LEDGER_IDS_AT_ONCE = 64
+LEDGER_IDS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,11 @@ class StoreCore:
         """A ledger id that was never used before in this store. Raises CatalogError."""
         with self._ids_lock:
             if not self._spare_ids:
-                first = self.catalog.reserve_ledger_ids(_LEDGER_IDS_AT_ONCE)
-                self._spare_ids = list(range(first + _LEDGER_IDS_AT_ONCE - 1, first - 1, -1))
+                self._keep_ids(self.catalog.reserve_ledger_ids(LEDGER_IDS_AT_ONCE))
             return self._spare_ids.pop()
+
+    def _keep_ids(self, first: int) -> None:
+        self._spare_ids = list(range(first + LEDGER_IDS_AT_ONCE - 1, first - 1, -1))
 
     def _stop_threads(self) -> None:
         self.committer.stop()

@@ -31,7 +31,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from .entry import Entry, EntryKind
-from .epochs import EpochHistory, EpochStart, epoch_starts
+from .epochs import EpochHistory, EpochStart, LedgerExtent, epoch_starts, ledger_extents
 from .errors import CorruptEntryError, WouldBlockError
 from .limits import MAX_ENTRY_ID
 from .position import EARLIEST, Position
@@ -174,6 +174,10 @@ class TopicLog:
         runs = self.segments()
         end = runs[-1].next_index if runs else self.next_index
         return EpochHistory(tuple(epoch_starts(runs)), end)
+
+    def ledger_extents(self) -> tuple[LedgerExtent, ...]:
+        """The ledgers that have entries, oldest first, for `common_end`."""
+        return ledger_extents(self.segments())
 
     @property
     def first_index(self) -> int:

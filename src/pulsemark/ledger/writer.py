@@ -43,8 +43,8 @@ from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, ControlType
 from .commit.batch import MAX_BATCH_BYTES, ROW_FIELDS, Appended, Batch, Commit, Group
 from .cursors.cursor import Cursor
 from .cursors.cursor_store import CursorStore, SubscribedLog
-from .entry import Entry, EntryKind, checked_ms, time_of_unstamped
-from .epochs import TailCut, check_epoch, check_highest, check_not_before, find_cut
+from .entry import Entry, EntryKind, StoredEntry, checked_ms, time_of_unstamped
+from .epochs import TailCut, check_epoch, check_highest, check_not_before, cut_before, find_cut
 from .errors import (
     AlreadyStampedError,
     CatalogError,
@@ -362,6 +362,48 @@ class RecordBuilder:
 def _first_of(entries: NewEntries) -> NewEntries:
     bodies, body_check, counts, kind, base, sender = entries
     return bodies[:1], body_check, counts[:1], kind, base, sender
+
+
+def followed_records(
+    topic: str, entries: Sequence[StoredEntry], tail: Tail, options: StoreOptions
+) -> Records:
+    """The records of another log's entries at ``tail``, with their own stamps: those of the first
+    ones that follow one another in the run. At least one. Raises InvalidEntryError, ChecksumError,
+    EntryTooLargeError for the first.
+    """
+    run = tail.run
+    assert run is not None
+    end, next_index, time_ms = tail.offset or len(run.first_bytes()), 0, tail.entry_time_max_ms
+    parts: list[Buffer] = [] if tail.offset else [run.first_bytes()]
+    rows: list[int] = []
+    place, first_offset = Position(tail.ledger_id, tail.entry_id), end
+    for entry in entries:
+        if entry.position != place:
+            break
+        prefix, body = bytes(entry.prefix), plain_body(topic, entry.body)
+        try:
+            check = body_check_of(topic, body)
+        except LedgerError:
+            if rows:
+                break  # its error is raised where it is the first one
+            raise
+        size = len(prefix) + len(body)
+        if size > options.max_entry_size_bytes or len(prefix) > MAX_PREFIX_BYTES:
+            if rows:
+                break
+            raise_too_large(topic, prefix, size, options.max_entry_size_bytes)
+        size += run.overhead_bytes[check]
+        is_full = end + size > options.segment_size_bytes and (rows or tail.offset)
+        if is_full or entry.index + 1 - run.first_index > MAX_RUN_MESSAGES:
+            break
+        parts += run.pack(
+            place.entry_id, entry.kind, entry.message_count, entry.append_time_ms, entry.index,
+            prefix, body, check,
+        )  # fmt: skip
+        end, next_index, time_ms = end + size, entry.index + 1, max(time_ms, entry.time_ms)
+        rows += [entry.append_time_ms, time_ms, next_index - run.first_index, end]
+        place = Position(place.ledger_id, place.entry_id + 1)
+    return parts, rows, end - first_offset, next_index, tail.ledger_age_ms, tail.clock_ms
 
 
 class ManagedLedger(SubscribedLog):
@@ -935,7 +977,7 @@ class ManagedLedger(SubscribedLog):
         )
 
     def _replace_tail(self, index: int, entry: NewEntries, epoch: int, *, is_new: bool) -> Appended:
-        engine, committer = self._engine, self._committer
+        committer = self._committer
         with committer.between_batches(), committer.lock:
             committer.commit_all()  # and nothing is appended until this is done
             self._check_open()
@@ -944,20 +986,181 @@ class ManagedLedger(SubscribedLog):
             cut = self._cut_at(index)
             check_not_before(self.name, epoch, cut.kept)
             tail, record = self._first_of(entry, epoch, index, cut.kept, cut.last_count)
-            assert tail.run is not None
-            group = Group(None, Batch(None), self, tail.run, 0)
-            appended = self._add(tail, record, group)
-            engine.began(tail.run)
-            try:
-                committer.write_now(group)
-            except BaseException:
-                engine.void(tail.run)
-                raise
-            self._make_cut(cut, tail)
+            appended = self._write_cut(cut, tail, record)
             if entry[3] is EntryKind.CONTROL and entry[2][0]:
                 self.controls.add(appended.position)
         self._drop(cut.dropped)
         return appended
+
+    def _write_cut(self, cut: TailCut, tail: Tail, record: Records) -> Appended:
+        """Under the lock: write the record at ``tail``, whose new run makes the cut; durable."""
+        assert tail.run is not None
+        group = Group(None, Batch(None), self, tail.run, 0)
+        appended = self._add(tail, record, group)
+        self._engine.began(tail.run)
+        try:
+            self._committer.write_now(group)
+        except BaseException:
+            self._engine.void(tail.run)
+            raise
+        self._make_cut(cut, tail)
+        return appended
+
+    # Following another log, with its positions
+
+    def follow(self, entries: Sequence[StoredEntry], epoch: int) -> Appended:
+        """Add a leader's entries after the last one, with their positions, times, indexes and
+        prefixes, all of one leader epoch. Durable when the ``commit`` of the last one is done.
+
+        They go on where this log ends: with the next entry id of its last ledger, or with a later
+        ledger. An empty log begins anywhere. Raises InvalidEntryError for an entry that does not
+        follow, StaleEpochError for an epoch before this log's, StoreClosedError,
+        TopicTerminatedError and what else ``append`` raises; those before it are added then.
+        """
+        appended = None
+        while entries:
+            pending, first = self._pending, entries[0]
+            if pending.size_bytes > pending.max_bytes or pending.entry_count > pending.max_entries:
+                self._committer.wait_for_room()
+            is_control = any(each.kind is EntryKind.CONTROL for each in entries)
+            if is_control and not self.controls.is_noted(first.position.ledger_id):
+                self.store.uninterrupted.run(partial(self._note_controls, first.position.ledger_id))
+            count = 0
+            with pending.lock:
+                self._check_open()
+                tail = self.tail
+                if tail.run is not None and (tail.ledger_id, tail.epoch) == (
+                    first.position.ledger_id, epoch
+                ):  # fmt: skip
+                    self._check_follows(first, epoch)
+                    records = followed_records(self.name, entries, tail, self.store.options)
+                    count = len(records[1]) // ROW_FIELDS
+                if count:
+                    appended = self._add(tail, records)
+                    for each in entries[:count] if is_control else ():
+                        if each.kind is EntryKind.CONTROL and each.message_count:
+                            self.controls.add(each.position)
+            if not count:
+                self.store.uninterrupted.run(partial(self._begin_followed, first, epoch))
+            entries = entries[count:]
+        assert appended is not None, "there must be an entry"
+        return appended
+
+    def begin_at(self, index: int) -> None:
+        """The first message of a log without entries gets this index."""
+        with self._committer.lock:
+            assert not self._segments, "the log has entries"
+            self.tail = replace(self.tail, next_index=index)
+
+    def follow_from(self, cut_at: Position, entry: StoredEntry, epoch: int) -> int:
+        """Drop every entry from ``cut_at`` on and add a leader's entry there; how many were
+        dropped. Blocks until durable.
+
+        As ``replace_tail``, for a log that keeps its leader's positions: the entry is in a ledger
+        that this log does not keep. After a crash the log has all of the change, or only lacks
+        entries after ``cut_at``.
+        """
+        return self.store.uninterrupted.run(partial(self._follow_from, cut_at, entry, epoch))
+
+    def _follow_from(self, cut_at: Position, entry: StoredEntry, epoch: int) -> int:
+        committer = self._committer
+        ledger_id = entry.position.ledger_id
+        dropped = self._drop_above(cut_at, ledger_id)
+        if entry.kind is EntryKind.CONTROL:
+            self._note_controls(ledger_id)
+        with committer.between_batches(), committer.lock:
+            committer.commit_all()
+            self._check_open()
+            cut = cut_before([run for run in self._segments if run.entry_count], cut_at)
+            check_not_before(self.name, epoch, cut.kept)
+            if cut.kept and cut.kept[-1].ledger_id >= ledger_id:
+                raise InvalidEntryError(self.name, f"{entry.position} is not after {cut_at}")
+            tail = self._tail_of_followed(entry, epoch, cut.kept, cut.last_count)
+            record = followed_records(self.name, [entry], tail, self.store.options)
+            dropped += sum(run.entry_count - run.cut_rows for run in cut.dropped)
+            if cut.kept:
+                dropped += cut.kept[-1].entry_count - cut.last_count
+            appended = self._write_cut(cut, tail, record)
+            if entry.kind is EntryKind.CONTROL and entry.message_count:
+                self.controls.add(appended.position)
+        self._drop(cut.dropped)
+        return dropped
+
+    def _drop_above(self, cut_at: Position, ledger_id: int) -> int:
+        """Remove the dropped runs that a run of ``ledger_id`` would not come after; how many
+        entries these had. Their files are gone before it is begun.
+        """
+        with self._committer.between_batches(), self._committer.lock:
+            self._committer.commit_all()
+            self._leave_run()
+            above = [
+                run
+                for run in self._segments
+                if run.ledger_id >= ledger_id and run.first_position >= cut_at
+            ]
+            if not above:
+                return 0
+            count = sum(run.entry_count - run.cut_rows for run in above)
+        give_back_space = self._engine.remove(self.topic_id, above)
+        with self._committer.lock:
+            self._segments = tuple(run for run in self._segments if run not in above)
+            last = self._segments[-1] if self._segments else None
+            self.controls.drop_after(last)
+            self.recent.clear()
+            self.tail = replace(
+                self.tail,
+                next_index=super().next_index,
+                entry_time_max_ms=last.time_max_ms if last else 0,
+                epoch=last.header.epoch if last else 0,
+            )
+            self.tail_cuts += 1
+        give_back_space()
+        self._engine.checkpoint()  # until then the removed files' names must not be used again
+        return count
+
+    def _note_controls(self, ledger_id: int) -> None:
+        self.controls.note(ledger_id, self.tail.ledger_id, self._segments)
+
+    def _begin_followed(self, entry: StoredEntry, epoch: int) -> None:
+        with self._committer.lock:
+            self._check_open()
+            self._check_follows(entry, epoch)
+            self._begin(self._tail_of_followed(entry, epoch, self._segments))
+
+    def _check_follows(self, entry: StoredEntry, epoch: int) -> None:
+        """Raise unless the entry goes on where the log ends, pending entries included."""
+        last = next((run for run in reversed(self._segments) if self._assigned(run)), None)
+        if last is None:
+            return
+        end = Position(last.ledger_id, last.first_entry_id + self._assigned(last))
+        if epoch < last.header.epoch:
+            raise StaleEpochError(self.name, epoch, last.header.epoch)
+        follows = entry.position == end or entry.position.ledger_id > end.ledger_id
+        if not follows or entry.first_index != self.tail.next_index:
+            what = f"{entry.position} with index {entry.first_index} does not follow {end}"
+            raise InvalidEntryError(self.name, f"{what} with index {self.tail.next_index}")
+
+    def _tail_of_followed(
+        self, entry: StoredEntry, epoch: int, kept: Sequence[Run], last_count: int | None = None
+    ) -> Tail:
+        """A new run for a leader's entry after ``kept``: of the last ledger, or of a new one."""
+        ledger_id, entry_id = entry.position
+        number = 0 if entry_id == 0 else 1  # as where the ledger's head was trimmed
+        last = kept[-1] if kept else None
+        if last is not None and last.ledger_id == ledger_id:
+            number = last.header.segment_no + 1
+        ended = replace(
+            self.tail,
+            next_index=entry.first_index,
+            epoch=epoch,
+            ledger_id=ledger_id,
+            stamp_floor_ms=entry.append_time_ms,
+            needs_ledger_id=False,
+        )
+        if last_count is not None:  # the times of dropped entries do not count
+            time_ms = last.row(last_count - 1).time_ms if last is not None else 0
+            ended.entry_time_max_ms = time_ms
+        return self._tail_of_new(ended, kept, number, entry_id, last_count)
 
     def _cut_at(self, index: int) -> TailCut:
         """Where the messages from ``index`` on are cut off. Raises ValueError."""
@@ -1032,12 +1235,16 @@ class ManagedLedger(SubscribedLog):
         """End the current ledger; the next entry begins a new one. Raises CatalogError."""
         self.store.uninterrupted.run(self._roll)
 
-    def _roll(self) -> None:
+    def take_new_ledger_id(self) -> None:
+        """As ``roll``, also if the current ledger has no entry: the next one gets another id."""
+        self.store.uninterrupted.run(partial(self._roll, always=True))
+
+    def _roll(self, *, always: bool = False) -> None:
         with self._committer.lock:
             self._check_usable()
             if self._terminated:
                 return
-            if self.tail.run is not None:
+            if always or self.tail.run is not None:
                 ledger_id = self.store.next_ledger_id()
                 self._leave_run()
                 self.tail = replace(self.tail, ledger_id=ledger_id, needs_ledger_id=False)

@@ -22,6 +22,8 @@ from .errors import (
     TargetRefusedError,
     TopicMissingError,
 )
+from .follow import FollowReport, FollowRun, NotFollowerError, open_follower, promote
+from .follow_source import open_followed
 from .places import Options, Selection, folder_of, open_source, open_target
 from .run import MirrorRun
 from .topic_mirror import Report, Totals
@@ -29,6 +31,8 @@ from .verify import Comparison, compare
 
 __all__ = [
     "Comparison",
+    "FollowReport",
+    "FollowRun",
     "Gap",
     "KafkaEntryError",
     "LostError",
@@ -36,6 +40,7 @@ __all__ = [
     "MirrorRun",
     "NoDeduplicationError",
     "NoTopicsError",
+    "NotFollowerError",
     "Options",
     "OtherSourceError",
     "Pace",
@@ -54,6 +59,9 @@ __all__ = [
     "Totals",
     "compare",
     "folder_of",
+    "open_followed",
+    "open_follower",
     "open_source",
     "open_target",
+    "promote",
 ]

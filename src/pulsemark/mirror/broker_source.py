@@ -212,6 +212,9 @@ class BrokerTopic:
         """Acknowledge everything up to here."""
         self._consumer.ack(MessageId(*place), cumulative=True, wait=False)
 
+    has_holes = False
+    """A broker does not say whether a topic is compacted."""
+
     def is_caught_up(self, place: Place | None) -> bool:
         """Whether the last message of the opening was taken."""
         return self._last is None or (place is not None and place >= self._last)

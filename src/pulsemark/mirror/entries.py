@@ -95,6 +95,11 @@ class TopicSource(Protocol):
         """Whether everything that was there at the opening was taken, up to `place`."""
         ...
 
+    @property
+    def has_holes(self) -> bool:
+        """Whether the topic is compacted: what is missing between its entries is no loss."""
+        ...
+
     def rewind(self, place: Place | None = None) -> None:
         """Begin again, with the entry at `place` or after it; None: with the first one."""
         ...

@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
-from ..finder import Finder, IndexOutOfRangeError
+from ..compaction.compacted_log import CompactedLog
+from ..compaction.current_view import log_of_folder
+from ..finder import IndexOutOfRangeError
 from ..finder.mirror_places import MirrorPlaces
+from ..finder.search import finder_of
 from ..ledger import (
     Appended,
     CatalogError,
@@ -88,11 +91,14 @@ class FolderSource:
 
     def open(self, topic: str, resume: Resume) -> FolderSourceTopic:
         """Begin to read. Raises TopicMissingError, OtherSourceError."""
+        return FolderSourceTopic(self, topic, self._cluster, resume)
+
+    def log(self, topic: str) -> FolderLog | CompactedLog:
+        """What is read as a topic's log, as it is now. Raises TopicMissingError."""
         try:
-            log = self._reader.log(topic)
+            return log_of_folder(self._reader, topic)
         except TopicNotFoundError as error:
             raise TopicMissingError(self.place, topic) from error
-        return FolderSourceTopic(self, log, self._cluster, resume)
 
     def property(self, kind: str, key: str) -> bytes | None:
         """A value of the folder's catalog."""
@@ -115,9 +121,9 @@ class FolderSource:
 class FolderSourceTopic:
     """One topic of a folder."""
 
-    def __init__(self, source: FolderSource, log: FolderLog, cluster: str, resume: Resume) -> None:
+    def __init__(self, source: FolderSource, topic: str, cluster: str, resume: Resume) -> None:
         self._source = source
-        self._log = log
+        self._log = log = source.log(topic)
         self._cluster = cluster
         self._next = _start(log, resume)
         self._end = log.end_position
@@ -127,9 +133,11 @@ class FolderSourceTopic:
         try:
             entries = self._log.read(self._next, max_entries=max_entries, max_bytes=max_bytes)
             if not entries:
-                self._log.refresh()
+                self._refresh()
                 entries = self._log.read(self._next, max_entries=max_entries, max_bytes=max_bytes)
         except CorruptEntryError as error:
+            if self._refresh():
+                return []  # another view took the place of the one that was read
             self._next = error.next_position
             return [Gap(self._log.name, f"entry {error.position} is damaged: {error.reason}")]
         taken: list[SourceEntry | Gap] = []
@@ -138,6 +146,20 @@ class FolderSourceTopic:
             at = entry.position
             self._next = Position(at.ledger_id, at.entry_id + 1)
         return taken
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether the log is cleaned (see `log_of_folder`)."""
+        return isinstance(self._log, CompactedLog)
+
+    def _refresh(self) -> bool:
+        """Look what the folder has now; whether that is another view."""
+        if isinstance(self._log, FolderLog):
+            self._log.refresh()
+            return False
+        before, self._log = self._log.view, self._source.log(self._log.name)
+        now = self._log.view if isinstance(self._log, CompactedLog) else None
+        return (before and before.generation) != (now and now.generation)
 
     def attend(self) -> None:
         """Nothing to do."""
@@ -185,7 +207,7 @@ def schema_version_of(body: memoryview | bytes) -> bytes:
         return b""
 
 
-def _start(log: FolderLog, resume: Resume) -> Position:
+def _start(log: FolderLog | CompactedLog, resume: Resume) -> Position:
     """Where reading goes on. Raises OtherSourceError if the log lacks the target's last entry."""
     if resume.place is not None:
         place = Position(*resume.place)
@@ -203,9 +225,11 @@ def _start(log: FolderLog, resume: Resume) -> Position:
         reason = f"it has the source's index {index}, but the source's next is {log.next_index}"
         raise OtherSourceError(log.name, reason)
     try:
-        found = Finder(log).by_index(index)
+        found = finder_of(log).by_index(index)
     except IndexOutOfRangeError:
         return Position(0, 0)  # removed meanwhile; the gap will show
+    if found.first_index > index:
+        return found.position  # it was compacted away
     if found.index != index:
         raise OtherSourceError(log.name, f"index {index} is not the last of an entry")
     return Position(found.position.ledger_id, found.position.entry_id + 1)
@@ -223,6 +247,7 @@ class FolderTarget:
         self._append = append
         self._chain = StamperChain.from_names(stampers)
         self._open_store: LocalStore | None = LocalStore.open(folder)
+        self._open_store.check_is_leader()
 
     @property
     def _store(self) -> LocalStore:

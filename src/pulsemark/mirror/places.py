@@ -43,6 +43,14 @@ class Selection:
                 except re.error as error:
                     raise InvalidTopicNameError(name, f"not a pattern: {error}") from error
 
+    def has(self, topic: str) -> bool:
+        """Whether a topic, or partition, is chosen."""
+        top = str(TopicName.parse(topic).partitioned) if "://" in topic else topic
+        for name in map(str, map(TopicName.parse, self.names)):
+            if re.fullmatch(name, top) if self.is_regex else name in (topic, top):
+                return True
+        return False
+
     def find(self, source: Source, target: Target, *, must_exist: bool = True) -> list[str]:
         """Full names of the topics to mirror, each partition by itself, in order.
 

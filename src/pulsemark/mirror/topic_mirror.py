@@ -344,7 +344,7 @@ class TopicMirror:
             known = 0
         before = self._passed
         if first is not None and known is not None:
-            if first > known:
+            if first > known and not (self._reader is not None and self._reader.has_holes):
                 self._report.gap(Gap(self.topic, f"indexes {known} to {first - 1} are missing"))
             elif entry.stamp.index is not None and entry.stamp.index < known:
                 what = f"indexes go back from {known} to {entry.stamp.index}: the source's topic"

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from ..client import BrokerConnection, Service
 from ..client.connection import RawMessage
 from ..client.service import authentication
+from ..compaction.compacted_log import CompactedLog
+from ..compaction.current_view import log_of_folder
 from ..ledger import EntryKind, FolderReader, Position, TopicLog
 from ..metadata import message_count_of, peek, read_message_metadata, strip
 from ..metadata.crc import crc32c
@@ -80,10 +82,10 @@ def _entries(
                 yield (None if cluster else (message_id.ledger_id, message_id.entry_id)), body
         return
     with FolderReader(folder) as reader:
-        yield from _of_folder(reader.log(topic), cluster)
+        yield from _of_folder(log_of_folder(reader, topic), cluster)
 
 
-def _of_folder(log: TopicLog, cluster: str | None) -> Iterator[tuple[Key, int]]:
+def _of_folder(log: TopicLog | CompactedLog, cluster: str | None) -> Iterator[tuple[Key, int]]:
     at = Position(0, 0)
     while entries := log.read(at):
         for entry in entries:

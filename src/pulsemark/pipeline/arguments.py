@@ -18,7 +18,7 @@ from ..finder.arguments import relative_time_ms
 from ..ledger import FolderReader, TopicNotFoundError
 from ..ledger.local.io.folder import MARKER_NAME
 from .errors import OptionError
-from .options import ReadOptions, opened, select_topics
+from .options import ReadOptions, full_topic_name, opened, select_topics
 from .plan import existing
 
 
@@ -51,6 +51,11 @@ def checked_options(
 ) -> dict[str, str]:
     """The source's options for a job's arguments. Raises the errors of `audit`."""
     names = [topics] if isinstance(topics, str) else topics
+    for name in names or ():
+        try:
+            full_topic_name(name)
+        except ValueError as error:
+            raise OptionError("topic", name, str(error)) from error
     given = {
         "path": path,
         "topicsPattern": "persistent://.*" if names is None else None,
@@ -58,7 +63,12 @@ def checked_options(
         **{_OPTIONS[name]: value for name, value in bounds.items()},
     }
     options = {name: str(value) for name, value in given.items() if value is not None}
-    _check(ReadOptions.parse(options))
+    parsed = ReadOptions.parse(options)
+    try:
+        _check(parsed)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+        raise OptionError("path", str(path), reason) from error
     return options
 
 
@@ -152,18 +162,36 @@ def rate(text: str) -> float:
     return number
 
 
-def add_topics(parser: argparse.ArgumentParser) -> None:
-    """The data folder, and which of its topics."""
-    parser.add_argument(
-        "path",
-        help="the data folder; a broker may be writing to it; for audit and verify also "
-        "zk://HOST:PORT/ledgers: topics in BookKeeper",
+DEFAULT_DATA_DIR = "pulsemark-data"
+"""As in all commands that take a data folder."""
+
+
+def add_topics(
+    parser: argparse.ArgumentParser, *, store: bool = False, target: str | None = None
+) -> None:
+    """The data folder, and which of its topics; ``target`` is the help of a job that writes one."""
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument(
+        "--data-dir",
+        dest="path",
+        metavar="PATH",
+        default=DEFAULT_DATA_DIR,
+        help=f"the data folder; a broker may be writing to it (default: ./{DEFAULT_DATA_DIR})",
     )
-    add_topic(parser)
-
-
-def add_topic(parser: argparse.ArgumentParser) -> None:
-    """Which topics."""
+    if store:
+        place.add_argument(
+            "--store",
+            dest="path",
+            metavar="zk://HOST:PORT/ledgers",
+            default=argparse.SUPPRESS,
+            help="read from BookKeeper, whose ZooKeeper this is, instead of a folder",
+        )
+    parser.add_argument(
+        "folders",
+        nargs="*",
+        metavar="FOLDER" if target is None else "TARGET",
+        help=argparse.SUPPRESS if target is None else target,
+    )
     parser.add_argument(
         "--topic", action="append", metavar="NAME", help="only this topic; may be repeated"
     )
@@ -180,20 +208,52 @@ def add_fail_on_data_loss(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_range(parser: argparse.ArgumentParser, *, offsets: bool = False) -> None:
+def take_folders(given: argparse.Namespace, *, writes: bool) -> None:
+    """Take what was named without an option: the target of a job that ``writes``, and no more.
+
+    Raises:
+        OptionError: the data folder was named so, as in earlier versions.
+    """
+    *others, given.target = given.folders or [None]
+    if others or (given.folders and (not writes or _is_data(Path(given.target)))):
+        folder = given.folders[0]
+        what = "is one folder too many" if others else "is a data folder"
+        reason = f"the data folder to read is named by --data-dir {folder}"
+        reason = f"{what}; {reason}" if writes else reason
+        raise OptionError("TARGET" if writes else "FOLDER", folder, reason)
+
+
+TIMES = "ms since the epoch, ISO-8601 (UTC unless it says otherwise), or relative: -1h"
+
+
+def add_range(parser: argparse.ArgumentParser, *, store: bool = False) -> None:
     """The data folder, its topics, and a range of them."""
+    add_topics(parser, store=store)
+    parser.add_argument("--starting-time", type=moment, metavar="TIME", help=f"begin here; {TIMES}")
+    parser.add_argument("--ending-time", type=moment, metavar="TIME", help="end here")
+
+
+def add_fixed_range(parser: argparse.ArgumentParser) -> None:
+    """The same, for a command that must mean the same when it is run again; also by index."""
     add_topics(parser)
-    times = "ms since the epoch, ISO-8601 (UTC unless it says otherwise), or relative: -1h"
+    times = "ms since the epoch or ISO-8601 (UTC unless it says otherwise)"
     parser.add_argument(
-        "--starting-time", type=_moment, metavar="TIME", help=f"begin here; {times}"
+        "--starting-time", type=_fixed_moment, metavar="TIME", help=f"begin here; {times}"
     )
-    parser.add_argument("--ending-time", type=_moment, metavar="TIME", help="end here")
-    if offsets:
-        parser.add_argument("--starting-offsets", metavar="INDEX", help="begin with this index")
-        parser.add_argument("--ending-offsets", metavar="INDEX", help="end before this index")
+    parser.add_argument("--ending-time", type=_fixed_moment, metavar="TIME", help="end here")
+    parser.add_argument("--starting-offsets", metavar="INDEX", help="begin with this index")
+    parser.add_argument("--ending-offsets", metavar="INDEX", help="end before this index")
 
 
-def _moment(text: str) -> str:
+def _fixed_moment(text: str) -> str:
+    """The argparse type of a time that is not relative to now."""
+    if relative_time_ms(text, 0) is not None:
+        reason = f"{text!r} means another time when the command is run again: write {moment(text)}"
+        raise argparse.ArgumentTypeError(reason)
+    return text
+
+
+def moment(text: str) -> str:
     """The time, in milliseconds if it is relative to now: all tasks get the same moment."""
     time_ms = relative_time_ms(text, time.time_ns() // 1_000_000)
     return text if time_ms is None else str(max(time_ms, 0))

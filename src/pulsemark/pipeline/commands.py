@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .arguments import (
+    TIMES,
     TOKEN_VARIABLE,
     add_fail_on_data_loss,
+    add_fixed_range,
     add_range,
-    add_topic,
+    add_topics,
     check_file,
     check_folder,
     check_new_folder,
     check_range,
     checked_options,
+    moment,
     pairs,
     positive,
     range_of,
@@ -55,7 +58,7 @@ if TYPE_CHECKING:
 
 def add_audit_options(parser: argparse.ArgumentParser) -> None:
     """The options of the job."""
-    add_range(parser)
+    add_range(parser, store=True)
     parser.add_argument("--bucket", default="1 minute", help="bucket width (default: %(default)s)")
     parser.add_argument(
         "--by", default="", metavar="TAGS", help="divide the rows by tags, such as producer,service"
@@ -235,11 +238,10 @@ def _delta_target(given: argparse.Namespace) -> DeltaTarget:
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
-    """The options that name a table in one of the formats."""
-    parser.add_argument(
-        "target",
-        nargs="?",
-        help="path or URI of the folder of the Parquet files or of the Delta table; made if it is"
+    """The options that name a data folder, and a table in one of the formats."""
+    add_topics(
+        parser,
+        target="path or URI of the folder of the Parquet files or of the Delta table; made if it is"
         " missing",
     )
     parser.add_argument(
@@ -275,14 +277,10 @@ def table_from(given: argparse.Namespace) -> OffloadTable:
 
 def add_offload_options(parser: argparse.ArgumentParser) -> None:
     """All options of the command."""
-    parser.add_argument("path", help="the data folder; a broker may be writing to it")
     add_table_options(parser)
-    add_topic(parser)
     add_fail_on_data_loss(parser)
     parser.add_argument(
-        "--ending-time",
-        metavar="TIME",
-        help="copy up to here; ms since the epoch or ISO-8601, UTC unless it says otherwise",
+        "--ending-time", type=moment, metavar="TIME", help=f"copy up to here; {TIMES}"
     )
     parser.add_argument(
         "--columns", default=",".join(DEFAULT_COLUMNS), help="of the files (default: %(default)s)"
@@ -359,18 +357,15 @@ _FILES = "topic string, path string, rows bigint, bytes bigint"
 
 def add_compact_options(parser: argparse.ArgumentParser) -> None:
     """All options of the command."""
-    parser.add_argument("path", help="the data folder")
-    parser.add_argument(
-        "target",
-        nargs="?",
-        help="write the latest messages there: a new folder of Parquet files, or a Delta table,"
+    add_topics(
+        parser,
+        target="write the latest messages there: a new folder of Parquet files, or a Delta table,"
         " which is replaced. Without it, the topics' own compacted views are made",
     )
     parser.add_argument(
         "--format", choices=("parquet", "delta"), help="of the target (default: parquet)"
     )
     _add_storage_option(parser)
-    add_topic(parser)
     add_fail_on_data_loss(parser)
     parser.add_argument("--columns", help=f"of the target (default: {','.join(DEFAULT_COLUMNS)})")
     parser.add_argument(
@@ -481,7 +476,7 @@ _REPLAYED = (
 
 def add_replay_options(parser: argparse.ArgumentParser) -> None:
     """The options of the job."""
-    add_range(parser, offsets=True)
+    add_fixed_range(parser)
     add_fail_on_data_loss(parser)
     _add_target(parser)
     _add_limits(parser)

@@ -8,19 +8,20 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..ledger.local.io.files import OsFiles
 from ..ledger.local.io.folder import make_folder_durably
+from .arguments import check_new_folder
 from .errors import OptionError
 
 
 @contextlib.contextmanager
-def run_lock(
-    folder: Path, option: str, value: Path, taken: str, *, name: str = "lock"
-) -> Iterator[None]:
-    """Hold a file of a folder, which is made if it is missing.
+def run_lock(folder: Path, option: str, value: Path, taken: str) -> Iterator[None]:
+    """Hold the file `lock` in a folder, which is made if it is missing.
 
     The lock ends with the process that holds it.
 
@@ -29,14 +30,13 @@ def run_lock(
         option: the option that an error names.
         value: the option's value.
         taken: the reason of the error if another run holds the lock.
-        name: of the file.
 
     Raises:
         OptionError: the folder cannot be written, or another run holds the lock.
     """
     try:
         make_folder_durably(OsFiles(), folder)
-        fd = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
+        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     except (OSError, ValueError) as error:
         reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
         raise OptionError(option, str(value), reason) from error
@@ -49,6 +49,40 @@ def run_lock(
         yield
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, option: str) -> Iterator[Path]:
+    """A place for a folder that gets its name when the block ends: what is there is whole.
+
+    What killed runs left is removed.
+
+    Args:
+        folder: the name. Nothing may be there.
+        option: the option that an error names.
+
+    Raises:
+        OptionError: something is there by now, it cannot be written, or another run is writing it.
+    """
+    begins = f".{folder.name}.unfinished-"
+    unfinished = folder.with_name(f"{begins}{uuid.uuid4().hex}")
+    taken = "another job is writing it"
+    try:
+        make_folder_durably(OsFiles(), folder.parent)
+        for left in [each for each in folder.parent.iterdir() if each.name.startswith(begins)]:
+            with run_lock(left, option, folder, taken):
+                shutil.rmtree(left)
+    except OSError as error:
+        raise OptionError(option, str(folder), f"cannot be written: {error.strerror}") from error
+    try:
+        with run_lock(unfinished, option, folder, taken):
+            yield unfinished / "new"
+            check_new_folder(option, folder)
+            sync_folder(unfinished / "new")
+            (unfinished / "new").rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    sync_folder(folder.parent)
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -20,21 +20,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from ..ledger import LedgerError
 from . import commands
-from .arguments import add_range, add_topics, check_new_folder, check_range, positive
+from .arguments import add_range, add_topics, check_new_folder, check_range, positive, take_folders
 from .errors import (
     DataLossError,
     JavaNotFoundError,
     JobFailedError,
     MissingExtraError,
+    OptionError,
     PipelineError,
     ProblemsFoundError,
     ReplayError,
 )
+from .job_files import new_folder
 from .session import local_session
 
 if TYPE_CHECKING:
@@ -85,8 +88,10 @@ def run_job(
     if job is None:
         print(f"{prog}: unknown job {name!r}; available: {', '.join(JOBS)}", file=err)
         return EXIT_BAD_INPUT
-    given = _parser(f"{prog} {name}", job).parse_intermixed_args(arguments)
+    parser = _parser(f"{prog} {name}", job)
+    given = parser.parse_intermixed_args(arguments)
     try:
+        take_folders(given, writes=job.has_format)
         if given.out is not None:
             check_new_folder("--out", given.out)
         job.check(given)
@@ -97,18 +102,27 @@ def run_job(
             _print(rows, given, out, show)
         if problem is not None:
             raise problem
-    except _FAILURES as error:
-        print(f"{prog} {name}: {error}", file=err)
-        return EXIT_FAILED
-    except (PipelineError, LedgerError) as error:
-        print(f"{prog} {name}: {error}", file=err)
-        return EXIT_BAD_INPUT
     except BrokenPipeError:
         raise
-    except OSError as error:
-        print(f"{prog} {name}: {error}", file=err)
-        return EXIT_FAILED
+    except (PipelineError, LedgerError, OSError) as error:
+        print(f"{prog} {name}: {_by_flag(error, parser)}", file=err)
+        is_input = isinstance(error, PipelineError | LedgerError)
+        return EXIT_BAD_INPUT if is_input and not isinstance(error, _FAILURES) else EXIT_FAILED
     return EXIT_OK
+
+
+_FLAGS = {"path": "--data-dir", "topics": "--topic"}
+
+
+def _by_flag(error: Exception, parser: argparse.ArgumentParser) -> Exception:
+    """The error with the option's name on the command line: endingTime is --ending-time there."""
+    if not isinstance(error, OptionError):
+        return error
+    words = re.sub("(?<=[a-z])(?=[A-Z])", "-", error.option).lower()
+    for flag in (_FLAGS.get(error.option), f"--{words}", f"--against-{words}"):
+        if flag is not None and re.search(rf"^  {flag}\b(?!-)", parser.format_help(), re.MULTILINE):
+            return OptionError(flag, error.value, error.reason)
+    return error
 
 
 def _parser(prog: str, job: Job) -> argparse.ArgumentParser:
@@ -170,14 +184,12 @@ def _done(
 
 
 def _write(rows: DataFrame, folder: Path, form: str) -> None:
-    """Write the rows beside the folder, and rename that: what is there is whole."""
-    beside = folder.with_name(f".{folder.name}.writing")
-    writer = rows.coalesce(1).write.mode("overwrite")
+    """Write the rows to a new folder, which is there when it is whole."""
+    writer = rows.coalesce(1).write
     if form == "csv":
         writer = writer.option("header", "true")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    writer.format(form).save(str(beside))
-    beside.rename(folder)
+    with new_folder(folder, "--out") as unfinished:
+        writer.format(form).save(unfinished.as_uri())
 
 
 def _print(
@@ -233,7 +245,8 @@ class Job:
     """Checks the arguments before a session is started, which takes seconds."""
     run: Callable[[SparkSession, argparse.Namespace], DataFrame]
     has_format: bool = False
-    """Whether ``--format`` is an option of its own; that of ``--out`` is then ``--out-format``."""
+    """Whether it writes a table: ``--format`` is the table's, and ``--out-format`` that of
+    ``--out``."""
 
 
 JOBS: Mapping[str, Job] = {
@@ -246,7 +259,7 @@ JOBS: Mapping[str, Job] = {
     "control": Job("list control entries", add_range, check_range, commands.run_control),
     "verify": Job(
         "check all bytes of a folder, and list what is damaged",
-        add_topics,
+        partial(add_topics, store=True),
         commands.check_verify,
         commands.run_verify,
     ),

@@ -151,20 +151,22 @@ class RangeResponse(_message.Message):
     def __init__(self, first_index: _Optional[int] = ..., end_index: _Optional[int] = ..., count: _Optional[int] = ..., first: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., reads: _Optional[int] = ..., bytes_read: _Optional[int] = ...) -> None: ...
 
 class ReadEntriesRequest(_message.Message):
-    __slots__ = ("topic", "start", "end", "max_entries", "content", "control_only")
+    __slots__ = ("topic", "start", "end", "max_entries", "content", "control_only", "stored")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MAX_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     CONTROL_ONLY_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     start: Position
     end: Position
     max_entries: int
     content: Content
     control_only: bool
-    def __init__(self, topic: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., max_entries: _Optional[int] = ..., content: _Optional[_Union[Content, str]] = ..., control_only: bool = ...) -> None: ...
+    stored: bool
+    def __init__(self, topic: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., max_entries: _Optional[int] = ..., content: _Optional[_Union[Content, str]] = ..., control_only: bool = ..., stored: bool = ...) -> None: ...
 
 class ReadEntriesResponse(_message.Message):
     __slots__ = ("pieces", "next_position", "end")
@@ -256,10 +258,12 @@ class AppendControlResponse(_message.Message):
     def __init__(self, position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., index: _Optional[int] = ..., time_ms: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class EpochsRequest(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "stored")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    stored: bool
+    def __init__(self, topic: _Optional[str] = ..., stored: bool = ...) -> None: ...
 
 class EpochStart(_message.Message):
     __slots__ = ("epoch", "first_index", "position", "leader")
@@ -274,18 +278,90 @@ class EpochStart(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., first_index: _Optional[int] = ..., position: _Optional[_Union[Position, _Mapping[str, object]]] = ..., leader: _Optional[str] = ...) -> None: ...
 
 class EpochsResponse(_message.Message):
-    __slots__ = ("epochs", "next_index", "lost_before", "lost_after", "lost_before_ms")
+    __slots__ = ("epochs", "next_index", "lost_before", "lost_after", "lost_before_ms", "ledgers")
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
     LOST_BEFORE_FIELD_NUMBER: _ClassVar[int]
     LOST_AFTER_FIELD_NUMBER: _ClassVar[int]
     LOST_BEFORE_MS_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
     epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
     next_index: int
     lost_before: str
     lost_after: str
     lost_before_ms: int
-    def __init__(self, epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping[str, object]]]] = ..., next_index: _Optional[int] = ..., lost_before: _Optional[str] = ..., lost_after: _Optional[str] = ..., lost_before_ms: _Optional[int] = ...) -> None: ...
+    ledgers: _containers.RepeatedCompositeFieldContainer[LedgerExtent]
+    def __init__(self, epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping[str, object]]]] = ..., next_index: _Optional[int] = ..., lost_before: _Optional[str] = ..., lost_after: _Optional[str] = ..., lost_before_ms: _Optional[int] = ..., ledgers: _Optional[_Iterable[_Union[LedgerExtent, _Mapping[str, object]]]] = ...) -> None: ...
+
+class LedgerExtent(_message.Message):
+    __slots__ = ("first", "end_entry_id", "first_index", "epoch")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    first: Position
+    end_entry_id: int
+    first_index: int
+    epoch: int
+    def __init__(self, first: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end_entry_id: _Optional[int] = ..., first_index: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class FollowStateRequest(_message.Message):
+    __slots__ = ("known_digest",)
+    KNOWN_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    known_digest: bytes
+    def __init__(self, known_digest: _Optional[bytes] = ...) -> None: ...
+
+class FollowStateResponse(_message.Message):
+    __slots__ = ("next_ledger_id", "digest", "topics", "values", "cursors")
+    NEXT_LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    CURSORS_FIELD_NUMBER: _ClassVar[int]
+    next_ledger_id: int
+    digest: bytes
+    topics: _containers.RepeatedCompositeFieldContainer[FollowedTopic]
+    values: _containers.RepeatedCompositeFieldContainer[FollowedValue]
+    cursors: _containers.RepeatedCompositeFieldContainer[FollowedCursor]
+    def __init__(self, next_ledger_id: _Optional[int] = ..., digest: _Optional[bytes] = ..., topics: _Optional[_Iterable[_Union[FollowedTopic, _Mapping[str, object]]]] = ..., values: _Optional[_Iterable[_Union[FollowedValue, _Mapping[str, object]]]] = ..., cursors: _Optional[_Iterable[_Union[FollowedCursor, _Mapping[str, object]]]] = ...) -> None: ...
+
+class FollowedTopic(_message.Message):
+    __slots__ = ("name", "topic_id", "first", "end", "next_index", "entry_count", "append_time_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    APPEND_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic_id: int
+    first: Position
+    end: Position
+    next_index: int
+    entry_count: int
+    append_time_ms: int
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[int] = ..., first: _Optional[_Union[Position, _Mapping[str, object]]] = ..., end: _Optional[_Union[Position, _Mapping[str, object]]] = ..., next_index: _Optional[int] = ..., entry_count: _Optional[int] = ..., append_time_ms: _Optional[int] = ...) -> None: ...
+
+class FollowedValue(_message.Message):
+    __slots__ = ("kind", "key", "value")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    key: str
+    value: bytes
+    def __init__(self, kind: _Optional[str] = ..., key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class FollowedCursor(_message.Message):
+    __slots__ = ("topic", "subscription", "record")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    record: bytes
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., record: _Optional[bytes] = ...) -> None: ...
 
 class ResetCursorRequest(_message.Message):
     __slots__ = ("topic", "subscription", "time_ms", "index", "position")

@@ -220,11 +220,9 @@ class FaultyFiles:
     # The operations of Files
 
     def hold_folder(self, path: Path) -> int:
-        """As `Files.hold_folder`."""
         return self._call("hold_folder", path, lambda: self._files.hold_folder(path))
 
     def open(self, path: Path, flags: int) -> int:
-        """As `Files.open`."""
         fd = self._call("open", path, lambda: self._files.open(path, flags))
         with self._lock:
             self._paths[fd] = path
@@ -240,7 +238,6 @@ class FaultyFiles:
             self._files.close(fd)
 
     def pread(self, fd: int, size_bytes: int, offset: int) -> bytes:
-        """As `Files.pread`."""
         data = self._call(
             "pread",
             self._path(fd),
@@ -251,7 +248,6 @@ class FaultyFiles:
         return data
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """As `Files.pwritev`."""
 
         def half() -> int:
             data = b"".join(buffers)
@@ -262,11 +258,9 @@ class FaultyFiles:
         )
 
     def fdatasync(self, fd: int) -> None:
-        """As `Files.fdatasync`."""
         self._sync("fdatasync", fd, self._files.fdatasync)
 
     def fsync(self, fd: int) -> None:
-        """As `Files.fsync`."""
         self._sync("fsync", fd, self._files.fsync)
 
     def _sync(
@@ -288,11 +282,9 @@ class FaultyFiles:
             raise
 
     def ftruncate(self, fd: int, size_bytes: int) -> None:
-        """As `Files.ftruncate`."""
         self._call("ftruncate", self._path(fd), lambda: self._files.ftruncate(fd, size_bytes))
 
     def punch_hole(self, fd: int, offset: int, size_bytes: int) -> None:
-        """As `Files.punch_hole`."""
         self._call(
             "punch_hole",
             self._path(fd),
@@ -300,47 +292,37 @@ class FaultyFiles:
         )
 
     def size(self, fd: int) -> int:
-        """As `Files.size`."""
         return self._call("size", self._path(fd), lambda: self._files.size(fd))
 
     def rename(self, source: Path, target: Path) -> None:
-        """As `Files.rename`."""
         self._call("rename", source, lambda: self._files.rename(source, target))
         self._failed_paths -= {source, target}
 
     def unlink(self, path: Path) -> None:
-        """As `Files.unlink`."""
         self._call("unlink", path, lambda: self._files.unlink(path))
         self._failed_paths.discard(path)
 
     def mkdir(self, path: Path) -> None:
-        """As `Files.mkdir`."""
         self._call("mkdir", path, lambda: self._files.mkdir(path))
 
     def listdir(self, path: Path) -> list[str]:
-        """As `Files.listdir`."""
         return self._call("listdir", path, lambda: self._files.listdir(path))
 
     def exists(self, path: Path) -> bool:
-        """As `Files.exists`."""
         return self._call("exists", path, lambda: self._files.exists(path))
 
     def names_stamp(self, path: Path) -> int | None:
-        """As `Files.names_stamp`."""
         return self._call("names_stamp", path, lambda: self._files.names_stamp(path))
 
     def sync_folder(self, path: Path) -> None:
-        """As `Files.sync_folder`."""
         self._call(
             "sync_folder", path, lambda: self._files.sync_folder(path) if self._syncs else None
         )
 
     def try_lock(self, fd: int) -> bool:
-        """As `Files.try_lock`."""
         return self._call("try_lock", self._path(fd), lambda: self._files.try_lock(fd))
 
     def try_lock_folder(self, path: Path) -> int | None:
-        """As `Files.try_lock_folder`."""
         return self._call("try_lock_folder", path, lambda: self._files.try_lock_folder(path))
 
     def connect(self, path: Path) -> sqlite3.Connection:

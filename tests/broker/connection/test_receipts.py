@@ -9,8 +9,8 @@ import pytest
 from pulsemark.broker import BrokerConfig
 from pulsemark.broker.connection.receipts import Receipts
 from pulsemark.broker.counters import TopicCounters
-from pulsemark.broker.memory import PublishBudget
 from pulsemark.broker.topics.producers import Producer
+from pulsemark.connection_memory import PublishBudget
 from pulsemark.ledger import Appended, FencedError
 from pulsemark.proto.pulsar_api_pb2 import (
     BaseCommand,

@@ -6,6 +6,7 @@ value for the names in its path.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,6 +151,19 @@ def test_allowed(attacked: BrokerThread, route: Route) -> None:
         answer = rest(attacked, route.method, path_of(route), signed(role), body_of(route))
         assert answer.status not in REFUSED, f"{role}: {answer.status} {answer.body[:200]!r}"
     prepare(attacked)
+
+
+def test_a_refusal_names_what_is_needed(attacked: BrokerThread) -> None:
+    """The scope, the operation, and the topic or namespace."""
+    prepare(attacked)
+    for path, status, needed in (
+        ("persistent/acme/ns/t/stats", 401, "topic GET_STATS of persistent://acme/ns/t"),
+        ("namespaces/acme/ns/retention", 403, "namespace policy RETENTION READ of acme/ns"),
+        ("brokers/health", 401, "super user, of a broker HEALTH_CHECK"),
+    ):
+        answer = rest(attacked, "GET", f"/admin/v2/{path}", signed("nobody"))
+        found = answer.status, json.loads(answer.body)["reason"]
+        assert found == (status, f"not permitted: {needed}")
 
 
 @pytest.mark.parametrize("method", ["HEAD", "PATCH", "TRACE", "CONNECT", "get", "X"])

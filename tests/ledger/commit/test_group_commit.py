@@ -99,19 +99,19 @@ def test_many_appends_wake_the_committer_once_when_their_caller_says_so(tmp_path
         committer = store.committer
         topics = [store.open_topic(f"{ORDERS}-{n}") for n in range(3)]
         committer.flush()
-        bell = committer.bell
-        bell.is_asleep = True  # as the committer's thread, which this store does not have
+        wakeup = committer.wakeup
+        wakeup.is_asleep = True  # as the committer's thread, which this store does not have
         committer.thread.wake()
-        assert bell.strokes.empty()
+        assert wakeup.signals.empty()
         for topic in topics:
             topic.append(b"x", wakes=False)
             topic.append(b"y", wakes=False)
-        assert bell.strokes.empty()
+        assert wakeup.signals.empty()
         committer.thread.wake()
-        assert bell.strokes.qsize() == 1
+        assert wakeup.signals.qsize() == 1
         committer.flush()
         topics[0].append(b"z")
-        assert bell.strokes.qsize() == 2
+        assert wakeup.signals.qsize() == 2
 
 
 @pytest.mark.parametrize("how", ["wait", "room", "wait in another thread"])
@@ -120,7 +120,7 @@ def test_who_waits_wakes_the_committer_for_appends_that_did_not(simulated, how):
     store = simulated.open()
     topic = store.open_topic(ORDERS)
     settle(store)
-    wait_until(lambda: store.committer.bell.is_asleep)
+    wait_until(lambda: store.committer.wakeup.is_asleep)
     commit = topic.append(b"x", wakes=False).commit
     if how == "wait":
         commit.wait(10)
@@ -308,7 +308,7 @@ def test_waiting_thread_is_woken_when_the_committers_thread_is_about_to_sleep(
         topic = store.open_topic(ORDERS)
         topic.append(b"first").commit.wait(20)
         committer, is_held = store.committer, True
-        committer.bell.ring()
+        committer.wakeup.wake()
         assert about_to_sleep.wait(20)
         commit = topic.append(b"second").commit
         waiting = threading.Thread(target=commit.wait, args=(60,), daemon=True)

@@ -278,7 +278,7 @@ def test_numbers_in_the_text() -> None:
     assert 2 * copy == JOURNAL_HEADER_SIZE
     assert f"a block of at most {journal._SMALL_BLOCK_BYTES} bytes" in DOCUMENT
     assert f"{len(journal._ZEROS)} zeros are written after it" in DOCUMENT
-    assert f"reserved {store_core._LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
+    assert f"reserved {store_core.LEDGER_IDS_AT_ONCE} at a time" in DOCUMENT
     cursors = import_module("pulsemark.ledger.cursors.cursor_store")
     more = f"more than {cursors.COMPACT_MIN_RECORDS} records"
     assert f"{more}, and more than {cursors.COMPACT_RATIO} for each cursor" in DOCUMENT

@@ -239,7 +239,7 @@ def test_a_second_compaction_leaves_the_first_alone(
 
     def beside(reader: CompactReader, partition: Any) -> Iterator[Any]:
         for written in read(reader, partition):
-            with pytest.raises(OptionError, match="another compaction"):
+            with pytest.raises(OptionError, match="another job is writing it"):
                 compact_to_table(folder.in_process(), folder.path, target)
             yield written
 

@@ -76,6 +76,6 @@ def test_nonsense_is_refused_by_name(folder: Any, arguments: list[str], message:
     """Exit code 2 and one line that names the option, before a session is started."""
     folder.topic("a").single(b"x")
     err = io.StringIO()
-    assert run_job("compact", [str(folder.path), *arguments], err=err) == 2
+    assert run_job("compact", ["--data-dir", str(folder.path), *arguments], err=err) == 2
     assert message in err.getvalue()
     assert err.getvalue().count("\n") == 1

@@ -1,8 +1,9 @@
-"""A broker's settings, checked when they are made.
+"""A broker's settings, each declared once, and checked when they are made.
 
 Names are those of Pulsar's `broker.conf`, if it has the setting, in Python's spelling, with the
 unit last. Every limit has a default, so that no client can make the broker grow without limit. A
 wrong value raises `ConfigError` with the field's name, so that a command line can show it.
+What name, type and default do not say of a setting is in its `setting(...)` (`declaration`).
 """
 
 from __future__ import annotations

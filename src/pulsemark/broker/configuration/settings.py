@@ -64,6 +64,8 @@ class Setting:
     key: str
     #: How a broker.conf writes its value.
     kind: Kind
+    #: How the environment writes it: in the field's own unit.
+    plain: Kind
     #: The type, for people.
     type_name: str
     default: Any
@@ -311,6 +313,7 @@ def setting_fields() -> Mapping[str, Setting]:
                 part,
                 declared.key or _key_of(name),
                 declared.kind or usual,
+                usual,
                 type_name,
                 None if spec.default is MISSING else spec.default,
                 is_optional=type(None) in get_args(kind),
@@ -404,10 +407,18 @@ def _refuse(properties: Mapping[str, str]) -> None:
         reason = refusal(key, value)
         if reason is not None:
             raise SettingError(key, value, reason)
-    ports = (properties.get("brokerServicePortTls"), properties.get("webServicePortTls"))
-    if properties.get("tlsEnabled", "").lower() == "true" and not any(ports):
-        reason = "needs the port brokerServicePortTls or webServicePortTls"
+    reason = tls_refusal(properties)
+    if reason is not None:
         raise SettingError("tlsEnabled", properties["tlsEnabled"], reason)
+
+
+def tls_refusal(properties: Mapping[str, Any]) -> str | None:
+    """Why a file may not say `tlsEnabled`; None: it does not, or has a port for it."""
+    ports = (properties.get("brokerServicePortTls"), properties.get("webServicePortTls"))
+    is_asked = str(properties.get("tlsEnabled", "")).lower() == "true"
+    if any(ports) or not is_asked:
+        return None
+    return "needs the port brokerServicePortTls or webServicePortTls"
 
 
 def _take(key: str, text: str, setting: Setting, found: FileSettings) -> None:

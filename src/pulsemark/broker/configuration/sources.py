@@ -32,7 +32,6 @@ from typing import Any
 
 from ..errors import BrokerError, ConfigError
 from .config import BrokerConfig
-from .declaration import BOOLEAN, INTEGER
 from .settings import (
     ENVIRONMENT_PREFIX,
     PARTS,
@@ -46,6 +45,7 @@ from .settings import (
     parse_settings,
     pulsar_defaults,
     setting_fields,
+    tls_refusal,
 )
 
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
@@ -231,28 +231,15 @@ def take_environment(environment: Mapping[str, str], loaded: Loaded) -> None:
 
 
 def _from_text(spec: Setting, key: str, text: str) -> Any:
-    if spec.is_optional and text.lower() == NONE:
-        return None
-    value: Any = text
+    if text.lower() == NONE and (spec.is_optional or spec.type_name == "list of names"):
+        return None if spec.is_optional else ()
+    kind = STAMPERS_KIND if spec.name == "stampers" else spec.plain
     try:
-        if spec.name == "stampers":
-            value = () if text.lower() == NONE else STAMPERS_KIND.parse(text)
-        elif spec.type_name == "list of names":
-            names = [each.strip() for each in text.split(",")]
-            value = () if text.lower() == NONE else tuple(filter(None, names))
-        elif spec.type_name == "whole number":
-            value = INTEGER.parse(text)
-        elif spec.type_name == "true or false":
-            value = BOOLEAN.parse(text)
-        elif spec.type_name == "path":
-            value = Path(text)
+        return spec.check(key, text, kind.parse(text))
+    except SettingError as error:
+        raise SettingError(key, text, f"{error.reason} (a variable of the environment)") from error
     except ValueError as error:
         raise SettingError(key, text, f"{error} (a variable of the environment)") from error
-    try:
-        return spec.check(key, text, value)
-    except SettingError as error:
-        reason = f"{error.reason} (a variable of the environment)"
-        raise SettingError(key, text, reason) from error
 
 
 # -- broker.conf: Java's properties ----------------------------------------------------------------
@@ -446,9 +433,8 @@ def _shown(key: str, value: str) -> str:
 
 
 def _of_the_whole(loaded: Loaded, path: Path, values: Mapping[str, Any]) -> Iterator[Remark]:
-    ports = (values.get("brokerServicePortTls"), values.get("webServicePortTls"))
-    if str(values.get("tlsEnabled", "")).lower() == "true" and not any(ports):
-        reason = "needs the port brokerServicePortTls or webServicePortTls"
+    reason = tls_refusal(values)
+    if reason is not None:
         yield Remark(Level.ERROR, "tlsEnabled", "true", reason)
     try:
         config = FileSettings(loaded.parts, ()).config()

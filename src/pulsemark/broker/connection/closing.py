@@ -1,8 +1,6 @@
 """How connections are closed: at the broker's end, and when a client loses its rights.
 
-How a broker that ends divides its time among the clients.
-
-`shutdown_timeout_ms` has three parts:
+A broker that ends divides `shutdown_timeout_ms` among its clients (`Ending`):
 
 - up to a half: what was read is handled and answered. A client that does not read its answers can
   make this take as long as it may;
@@ -12,11 +10,9 @@ How a broker that ends divides its time among the clients.
 
 So one client that does not read takes no time from the others, whose receipts are still sent.
 
-Closes producers and consumers whose role has lost its permission, as Pulsar does.
-
 A change of permissions, of a tenant's administrators or of a namespace's existence makes one round
-over all connections, in pieces. The client gets CLOSE_PRODUCER or CLOSE_CONSUMER. It will try to
-open it again, and is refused then.
+over all connections, in pieces (`Revoking`). As in Pulsar, a client whose role has lost its
+permission gets CLOSE_PRODUCER or CLOSE_CONSUMER. It will try to open it again, and is refused then.
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
+from ...connection_memory import PublishBudget
 from ...ledger import Appended, Batch, Commit, FencedError
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import commands
 from ..configuration.config import BrokerConfig
 from ..counters import TopicCounters
-from ..memory import PublishBudget
 from ..topics.producers import Producer
 
 log = logging.getLogger(__name__)

@@ -55,6 +55,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from ...connection_memory import SHARE_BYTES, InputMemory, OutputMemory, PublishBudget
 from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import ServerError
 from ...tcp import bytes_confirmed, has_ended, keep_alive
@@ -62,15 +63,7 @@ from ...wire import Command, Connection, ProtocolError, Role, Sends, Unsupported
 from ..configuration.config import BrokerConfig
 from ..cooperative import FairTurns, LongWork
 from ..errors import RefusedError, java_refusal
-from ..memory import (
-    SHARE_BYTES,
-    Account,
-    InputMemory,
-    KeptMemory,
-    OutputMemory,
-    PublishBudget,
-    Reservation,
-)
+from ..memory import Account, KeptMemory, Reservation
 from ..security.authentication import UNAUTHENTICATED, Credentials
 from ..storage import StorageHealth
 from ..subscriptions.consumer import Consumer

@@ -33,6 +33,7 @@ from ...finder.errors import (
     ServerUnavailableError,
     SubscriptionNotFoundError,
 )
+from ...finder.following import StoreState, is_followed, state_of
 from ...finder.forwarding import Forwarding, Owner
 from ...finder.messages import MAX_EPOCH, AppendControl, ControlAppended, ControlRequest
 from ...finder.server import Admit, Caller, CallRefusedError, SeekServer, ServerOptions, ServerTls
@@ -45,10 +46,13 @@ from ...ledger import (
     StaleEpochError,
     TopicLog,
     TopicNotFoundError,
+    TopicStore,
 )
+from ...ledger.cursors.cursor_store import CursorStore
 from ...ledger.local.catalog import Catalog
 from ...maintenance.expected import LogEnds, ends_of, lost_head
 from ...metadata import StampError
+from ...proto.cursor_pb2 import CursorRecord
 from ...proto.pulsar_api_pb2 import ServerError
 from ...wire import InvalidTopicNameError, TopicName
 from ..configuration.config import BrokerConfig
@@ -63,7 +67,7 @@ from ..security.authentication import (
     check_roles,
 )
 from ..security.authorization import Authorizer, Target
-from ..security.needs import AUTHENTICATED, Need, topic
+from ..security.needs import AUTHENTICATED, Need, broker, topic
 from ..security.tls import make_context
 from ..services import Services
 from ..storage import stored
@@ -110,6 +114,7 @@ def make_seek_server(services: Services, host: str, *, has_others: bool = False)
         reset_cursor=reset_cursor,
         append_control=_appending_control(services),
         audit=_audit_of(services),
+        followed=_followed(services, has_others=has_others),
         admit=(
             None
             if services.authenticator is None
@@ -214,6 +219,55 @@ def _audit_of(services: Services) -> AuditReport:
     return audit
 
 
+class _FollowedFolder:
+    """The broker's data folder as followers read it; called on the service's worker threads."""
+
+    def __init__(self, topics: Topics, catalog: Catalog, store: TopicStore) -> None:
+        self._topics, self._catalog, self._store = topics, catalog, store
+        self._loop = asyncio.get_running_loop()
+
+    def state(self) -> StoreState:
+        """Topics, values and subscriptions."""
+        return state_of(
+            self._catalog.topics,
+            self._logs,
+            self._catalog.items,
+            lambda: asyncio.run_coroutine_threadsafe(self._snapshots(), self._loop).result(),
+            self._catalog.next_ledger_id,
+        )
+
+    def log(self, name: str) -> TopicLog:
+        """A log as it is stored, also one of the store's own. Raises TopicNotFoundError."""
+        if "://" not in name:
+            return self._store.open_view(name, create=False)
+        return _BrokerTopics(self._topics, self._loop).opened(name).ledger
+
+    def _logs(self) -> Mapping[str, TopicLog]:
+        opened = self._topics.open_topics.copy()
+        logs: dict[str, TopicLog] = {name: topic.ledger for name, topic in opened.items()}
+        for name in self._catalog.topics():
+            if "://" not in name and is_followed(name):
+                logs[name] = self.log(name)
+        return logs
+
+    async def _snapshots(self) -> list[CursorRecord]:
+        found: list[CursorRecord] = []
+        snapshots = self._store.cursors.snapshots()
+        await self._topics.turns.work(map(found.append, snapshots))
+        return found
+
+
+def _followed(services: Services, *, has_others: bool) -> _FollowedFolder | None:
+    """None: the broker has no data folder of its own."""
+    topics, cursors = services.topics, services.topics.cursors
+    ledger = cursors.ledger if isinstance(cursors, CursorStore) else None
+    store = ledger.store if isinstance(ledger, ManagedLedger) else None
+    catalog = topics.catalog
+    if has_others or not isinstance(catalog, Catalog) or not isinstance(store, TopicStore):
+        return None
+    return _FollowedFolder(topics, catalog, store)
+
+
 class _BrokerTopics:
     """`TopicSource` over the broker's topics; called on the service's worker threads."""
 
@@ -223,9 +277,10 @@ class _BrokerTopics:
 
     def log(self, topic: str) -> TopicLog | CompactedLog:
         """What is read as the topic's log. Raises TopicNotFoundError."""
-        return self._opened(topic).read_log
+        return self.opened(topic).read_log
 
-    def _opened(self, topic: str) -> Topic:
+    def opened(self, topic: str) -> Topic:
+        """The open topic. Raises TopicNotFoundError."""
         known = self._topics.open_topics.get(topic)
         if known is not None:  # the usual case: no call to the event loop is needed
             return known
@@ -242,7 +297,7 @@ class _BrokerTopics:
 
         Raises TopicNotFoundError.
         """
-        log, catalog = self._opened(topic).ledger, self._topics.catalog
+        log, catalog = self.opened(topic).ledger, self._topics.catalog
         if not isinstance(catalog, Catalog) or not isinstance(log, ManagedLedger):
             return LogEnds(log.next_index)
         return ends_of(log, lost_head(log, catalog.segments(log.topic_id)))
@@ -317,6 +372,7 @@ NEEDS: Mapping[str, Need] = {
     "Range": _READ,
     "ReadEntries": _READ,
     "Epochs": _READ,
+    "FollowState": broker("FOLLOW"),
     "Audit": topic("GET_STATS"),
     "ResetCursor": topic("RESET_CURSOR"),
     # It begins leader epochs, so it is for the tenant's administrators.

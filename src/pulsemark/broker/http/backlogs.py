@@ -28,7 +28,6 @@ from ..subscriptions.subscription import Subscription
 from .messages import HttpError, Request, Response, UnservedError
 from .names import (
     after,
-    existing_namespace,
     existing_topic,
     find_subscription,
     int_value,
@@ -41,7 +40,7 @@ from .names import (
     subscription_not_found,
     topics_in_bundle,
 )
-from .policies import policy_topic
+from .policies import policy_of
 from .route import BUNDLE, NAMESPACE, SUBSCRIPTION, TOPIC, Routes, TopicPath
 
 routes = Routes()
@@ -299,73 +298,42 @@ TOO_LARGE = (
 
 
 @routes.get(f"{NAMESPACE}/backlogQuotaMap", needs.namespace_policy("BACKLOG", "READ"))
-async def of_namespace(request: Request, tenant: str, name: str) -> Response:
-    """The quotas set for a namespace."""
-    namespace = existing_namespace(request, tenant, name)
-    levels = request.services.topics.policies[BACKLOG_QUOTAS]
-    return Response.of_json(levels.of_namespace(namespace) or {})
+@routes.get(f"{TOPIC}/backlogQuotaMap", needs.topic_policy("BACKLOG", "READ"))
+async def quotas(request: Request, *where: Any) -> Response:
+    """The quotas that are set; with applied=true those that apply to a topic."""
+    found = policy_of(request, BACKLOG_QUOTAS, where)
+    if found.topic is not None and request.flag("applied"):
+        levels = found.levels
+        is_set = levels.of_topic(found.topic) or levels.of_namespace(found.namespace)
+        shown = levels.applied(found.topic) if is_set else default_quotas(request.services.config)
+        return Response.of_json(shown)
+    return Response.of_json(found.value or {})
 
 
 @routes.post(f"{NAMESPACE}/backlogQuota", needs.namespace_policy("BACKLOG", "WRITE"))
-async def set_for_namespace(request: Request, tenant: str, name: str) -> Response:
-    """Set one of a namespace's quotas."""
-    namespace = existing_namespace(request, tenant, name)
-    policies = request.services.topics.policies
-    kind, quota = _kind(request), _quota(request, namespace)
-    _check(quota, policies[RETENTION].of_namespace(namespace), "namespace")
-    levels = policies[BACKLOG_QUOTAS]
-    await levels.set_for_namespace(
-        namespace, {**(levels.of_namespace(namespace) or {}), kind: quota}
-    )
+@routes.post(f"{TOPIC}/backlogQuota", needs.topic_policy("BACKLOG", "WRITE"))
+async def set_quota(request: Request, *where: Any) -> Response:
+    """Set one of the quotas; an empty body removes that of a topic."""
+    found, kind = policy_of(request, BACKLOG_QUOTAS, where), _kind(request)
+    if found.topic is not None and request.json() is None:
+        await found.set(_without(found.value, kind))
+        return Response()
+    quota = read_quota(request.json(), found.namespace)
+    limits = request.services.topics.policies[RETENTION]
+    if found.topic is None:
+        _check(quota, limits.of_namespace(found.namespace), "namespace")
+    else:
+        _check(quota, limits.of_topic(found.topic), "topic")
+    await found.set({**(found.value or {}), kind: quota})
     return Response()
 
 
 @routes.delete(f"{NAMESPACE}/backlogQuota", needs.namespace_policy("BACKLOG", "WRITE"))
-async def unset_for_namespace(request: Request, tenant: str, name: str) -> Response:
-    """Remove one of a namespace's quotas."""
-    namespace = existing_namespace(request, tenant, name)
-    kind, levels = _kind(request), request.services.topics.policies[BACKLOG_QUOTAS]
-    await levels.set_for_namespace(namespace, _without(levels.of_namespace(namespace), kind))
-    return Response()
-
-
-@routes.get(f"{TOPIC}/backlogQuotaMap", needs.topic_policy("BACKLOG", "READ"))
-async def of_topic(request: Request, path: TopicPath) -> Response:
-    """The quotas set for a topic; with applied=true those that apply to it."""
-    name = policy_topic(request, path)
-    levels = request.services.topics.policies[BACKLOG_QUOTAS]
-    if request.flag("applied"):
-        applied = levels.applied(name)
-        set_for = levels.of_topic(name) or levels.of_namespace(name.namespace)
-        shown = applied if set_for else default_quotas(request.services.config)
-        return Response.of_json(shown)
-    return Response.of_json(levels.of_topic(name, is_global=request.flag("isGlobal")) or {})
-
-
-@routes.post(f"{TOPIC}/backlogQuota", needs.topic_policy("BACKLOG", "WRITE"))
-async def set_for_topic(request: Request, path: TopicPath) -> Response:
-    """Set one of a topic's quotas; an empty body removes it."""
-    name = policy_topic(request, path)
-    policies, is_global = request.services.topics.policies, request.flag("isGlobal")
-    levels, kind = policies[BACKLOG_QUOTAS], _kind(request)
-    quotas = levels.of_topic(name, is_global=is_global)
-    if request.json() is None:
-        quotas = _without(quotas, kind)
-    else:
-        quota = _quota(request, name.namespace)
-        _check(quota, policies[RETENTION].of_topic(name), "topic")
-        quotas = {**(quotas or {}), kind: quota}
-    await levels.set_for_topic(name, quotas, is_global=is_global)
-    return Response()
-
-
 @routes.delete(f"{TOPIC}/backlogQuota", needs.topic_policy("BACKLOG", "WRITE"))
-async def unset_for_topic(request: Request, path: TopicPath) -> Response:
-    """Remove one of a topic's quotas."""
-    name = policy_topic(request, path)
-    levels, is_global = request.services.topics.policies[BACKLOG_QUOTAS], request.flag("isGlobal")
-    quotas = _without(levels.of_topic(name, is_global=is_global), _kind(request))
-    await levels.set_for_topic(name, quotas, is_global=is_global)
+async def unset_quota(request: Request, *where: Any) -> Response:
+    """Remove one of the quotas."""
+    found = policy_of(request, BACKLOG_QUOTAS, where)
+    await found.set(_without(found.value, _kind(request)))
     return Response()
 
 
@@ -374,10 +342,6 @@ def _kind(request: Request) -> str:
     if kind not in (STORAGE, MESSAGE_AGE):
         raise UnservedError(404)
     return kind
-
-
-def _quota(request: Request, owner: str) -> Any:
-    return read_quota(request.json(), owner)
 
 
 def _check(quota: Any, retention: Any, level: str) -> None:

@@ -112,13 +112,13 @@ async def configuration(request: Request) -> Response:
 
 
 @routes.get(f"{BROKERS}/configuration", needs.broker("LIST_DYNAMIC_CONFIGURATIONS"))
-async def names_of_dynamic(request: Request) -> Response:
+async def changeable_settings(request: Request) -> Response:
     """The names of settings that can be changed while the broker runs."""
     return Response.of_json(dynamic_names())
 
 
 @routes.get(f"{BROKERS}/configuration/values", needs.broker("LIST_DYNAMIC_CONFIGURATIONS"))
-async def dynamic_values(request: Request) -> Response:
+async def changed_settings(request: Request) -> Response:
     """The settings that were changed while the broker runs, with their values."""
     return Response.of_json(request.services.settings.changed)
 

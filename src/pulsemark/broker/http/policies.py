@@ -13,6 +13,7 @@ keeps and shows. `entryFormat` cannot be unset, since entries in that format sta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -56,54 +57,65 @@ TOO_SMALL = (
 )
 
 
-async def of_namespace(
-    policy: Policy, place: Place, request: Request, tenant: str, name: str
-) -> Response:
-    """The policy set for a namespace."""
-    levels = _levels(request, policy)
-    value = levels.of_namespace(existing_namespace(request, tenant, name))
-    return _answer(levels, place, value)
+@dataclass(frozen=True, slots=True)
+class PolicyOf:
+    """One policy of a namespace, or of a topic."""
+
+    levels: Levels[Any]
+    namespace: str
+    #: None: it is the namespace's.
+    topic: TopicName | None = None
+    #: Whether it is the topic's second, global value.
+    is_global: bool = False
+
+    @property
+    def value(self) -> Any:
+        """The value that is set; None: it is not."""
+        if self.topic is None:
+            return self.levels.of_namespace(self.namespace)
+        return self.levels.of_topic(self.topic, is_global=self.is_global)
+
+    async def set(self, value: Any) -> None:
+        """Set the value; None unsets it."""
+        if self.topic is None:
+            await self.levels.set_for_namespace(self.namespace, value)
+        else:
+            await self.levels.set_for_topic(self.topic, value, is_global=self.is_global)
 
 
-async def set_for_namespace(
-    policy: Policy, place: Place, request: Request, tenant: str, name: str
-) -> Response:
-    """Set a namespace's policy."""
-    namespace = existing_namespace(request, tenant, name)
-    value = await _value(request, policy, place)
-    if policy is RETENTION and value is not None:
-        quotas = _levels(request, BACKLOG_QUOTAS).of_namespace(namespace)
-        _check_retention(value, quotas or {}, "namespace")
-    await _levels(request, policy).set_for_namespace(namespace, value)
-    return Response(place.set_status)
+def policy_of(
+    request: Request, policy: Policy, where: tuple[Any, ...], *, has_global: bool = True
+) -> PolicyOf:
+    """The policy of what a path names: a `TopicPath`, or tenant and namespace. Raises `HttpError`.
+
+    `has_global`: a topic has a second value, which `isGlobal=true` asks for.
+    """
+    levels = request.services.topics.policies[policy]
+    if not isinstance(where[0], TopicPath):
+        return PolicyOf(levels, existing_namespace(request, *where))
+    name = policy_topic(request, where[0])
+    return PolicyOf(levels, name.namespace, name, has_global and request.flag("isGlobal"))
 
 
-async def unset_for_namespace(
-    policy: Policy, place: Place, request: Request, tenant: str, name: str
-) -> Response:
-    """Remove a namespace's policy; the broker's setting applies again."""
-    namespace = existing_namespace(request, tenant, name)
-    await _levels(request, policy).set_for_namespace(namespace, None)
-    return Response()
+async def show(policy: Policy, place: Place, request: Request, *where: Any) -> Response:
+    """The policy that is set; with applied=true the one that applies to a topic."""
+    found = policy_of(request, policy, where, has_global=place.has_global)
+    value = found.value
+    if found.topic is not None and place.shows_applied and request.flag("applied"):
+        value = found.levels.applied(found.topic)
+    if value is None and place.shows_default:
+        value = found.levels.default
+    if value is not None:
+        return Response.of_json(found.levels.show(value))
+    return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
 
 
-async def of_topic(policy: Policy, place: Place, request: Request, path: TopicPath) -> Response:
-    """The policy set for a topic; with applied=true the policy that applies to it."""
-    name = policy_topic(request, path)
-    levels = _levels(request, policy)
-    if place.shows_applied and request.flag("applied"):
-        return _answer(levels, place, levels.applied(name))
-    return _answer(levels, place, levels.of_topic(name, is_global=_is_global(request, place)))
-
-
-async def set_for_topic(
-    policy: Policy, place: Place, request: Request, path: TopicPath
-) -> Response:
-    """Set a topic's policy."""
+async def change(policy: Policy, place: Place, request: Request, *where: Any) -> Response:
+    """Set the policy."""
     # Pulsar reads the query before it looks for the topic.
     text = request.query.get(place.query, "")
     given = int_value(text) if text else None
-    name = policy_topic(request, path)
+    found = policy_of(request, policy, where, has_global=place.has_global)
     value = None
     if not place.query:
         value = await _value(request, policy, place)
@@ -112,29 +124,24 @@ async def set_for_topic(
     elif given is not None:
         value = await _read(request, policy, place, given)
     if policy is RETENTION and value is not None:
-        _check_retention(value, _levels(request, BACKLOG_QUOTAS).applied(name), "topic")
-    is_global = _is_global(request, place)
-    await _levels(request, policy).set_for_topic(name, value, is_global=is_global)
+        quotas = request.services.topics.policies[BACKLOG_QUOTAS]
+        if found.topic is None:
+            _check_retention(value, quotas.of_namespace(found.namespace) or {}, "namespace")
+        else:
+            _check_retention(value, quotas.applied(found.topic), "topic")
+    await found.set(value)
     return Response(place.set_status)
 
 
-async def unset_for_topic(
-    policy: Policy, place: Place, request: Request, path: TopicPath
-) -> Response:
-    """Remove a topic's policy; the namespace's policy applies again."""
-    name = policy_topic(request, path)
-    is_global = _is_global(request, place)
-    await _levels(request, policy).set_for_topic(name, None, is_global=is_global)
+async def remove(policy: Policy, place: Place, request: Request, *where: Any) -> Response:
+    """Remove the policy; that of the level above applies again."""
+    await policy_of(request, policy, where, has_global=place.has_global).set(None)
     return Response()
 
 
 def _check_retention(retention: Any, quotas: dict[str, Any], level: str) -> None:
     if any(exceeds_retention(quota, retention) for quota in quotas.values()):
         raise HttpError(412, TOO_SMALL.format(level))
-
-
-def _is_global(request: Request, place: Place) -> bool:
-    return place.has_global and request.flag("isGlobal")
 
 
 def policy_topic(request: Request, path: TopicPath) -> TopicName:
@@ -151,10 +158,6 @@ def policy_topic(request: Request, path: TopicPath) -> TopicName:
             "Topic level policies is disabled, to enable the topic level policy and retry.",
         )
     return existing_topic(request, path)
-
-
-def _levels(request: Request, policy: Policy) -> Levels[Any]:
-    return request.services.topics.policies[policy]
 
 
 async def _value(request: Request, policy: Policy, place: Place) -> Any:
@@ -174,37 +177,24 @@ async def _read(request: Request, policy: Policy, place: Place, value: Any) -> A
         stored = policy.read(value)
     if policy.check is not None and stored is not None:
         policy.check(stored, request.services.config, place is policy.topic)
-    return None if stored is None else _levels(request, policy).parse(stored)
-
-
-def _answer(levels: Levels[Any], place: Place, value: Any) -> Response:
-    if value is None and place.shows_default:
-        value = levels.default
-    if value is not None:
-        return Response.of_json(levels.show(value))
-    return Response(place.unset_status) if place.unset is None else Response.of_json(place.unset)
-
-
-ON_NAMESPACE = (of_namespace, set_for_namespace, unset_for_namespace)
-ON_TOPIC = (of_topic, set_for_topic, unset_for_topic)
+    return None if stored is None else request.services.topics.policies[policy].parse(stored)
 
 
 def _add_routes(policy: Policy) -> None:
     levels = (
-        (policy.namespace, NAMESPACE, needs.namespace_policy, ON_NAMESPACE),
-        (policy.topic, TOPIC, needs.topic_policy, ON_TOPIC),
+        (policy.namespace, NAMESPACE, needs.namespace_policy),
+        (policy.topic, TOPIC, needs.topic_policy),
     )
-    for place, base, right, handlers in levels:
+    for place, base, right in levels:
         if place is None:
             continue
         path = f"{base}/{place.path}"
-        show, change, remove = (partial(handler, policy, place) for handler in handlers)
         read, write = (right(policy.right, operation) for operation in ("READ", "WRITE"))
-        routes.get(path, read)(show)
-        routes.append(Route(place.method, path, write, change))
+        routes.get(path, read)(partial(show, policy, place))
+        routes.append(Route(place.method, path, write, partial(change, policy, place)))
         # Without this route the path is that of a bundle to be deleted, as in Pulsar.
         if place.is_removable:
-            routes.delete(path, write)(remove)
+            routes.delete(path, write)(partial(remove, policy, place))
 
 
 for _policy in POLICIES:
@@ -337,31 +327,28 @@ async def default_entry_format(request: Request, tenant: str, name: str) -> Resp
 
 
 @routes.get(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def properties_of_namespace(request: Request, tenant: str, name: str) -> Response:
+async def properties_of_namespace(request: Request, *where: str) -> Response:
     """All properties of a namespace."""
-    return Response.of_json(_of_namespace(request, existing_namespace(request, tenant, name)))
+    return Response.of_json(policy_of(request, PROPERTIES, where).value or {})
 
 
 @routes.put(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def add_to_namespace(request: Request, tenant: str, name: str) -> Response:
+async def add_to_namespace(request: Request, *where: str) -> Response:
     """Add properties to a namespace, or replace some."""
-    namespace = existing_namespace(request, tenant, name)
-    return await _change(request, namespace, _given(request) or {})
+    return await _add(policy_of(request, PROPERTIES, where), _given(request) or {})
 
 
 @routes.delete(f"{NAMESPACE}/properties", needs.tenant_admin())
-async def clear_namespace(request: Request, tenant: str, name: str) -> Response:
+async def clear_namespace(request: Request, *where: str) -> Response:
     """Remove all properties of a namespace."""
-    namespace = existing_namespace(request, tenant, name)
-    await request.services.topics.policies[PROPERTIES].set_for_namespace(namespace, None)
+    await policy_of(request, PROPERTIES, where).set(None)
     return Response()
 
 
 @routes.get(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def one_of_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """A property's value; without a body if there is none."""
-    namespace = existing_namespace(request, tenant, name)
-    return _text(_of_namespace(request, namespace).get(key))
+    return _text((policy_of(request, PROPERTIES, (tenant, name)).value or {}).get(key))
 
 
 @routes.put(f"{NAMESPACE}/property/{{key}}/{{value}}", needs.tenant_admin())
@@ -369,17 +356,16 @@ async def set_in_namespace(
     request: Request, tenant: str, name: str, key: str, value: str
 ) -> Response:
     """Set one property of a namespace."""
-    return await _change(request, existing_namespace(request, tenant, name), {key: value})
+    return await _add(policy_of(request, PROPERTIES, (tenant, name)), {key: value})
 
 
 @routes.delete(f"{NAMESPACE}/property/{{key}}", needs.tenant_admin())
 async def remove_from_namespace(request: Request, tenant: str, name: str, key: str) -> Response:
     """Remove one property; the answer is its value."""
-    namespace = existing_namespace(request, tenant, name)
-    properties = dict(_of_namespace(request, namespace))
+    found = policy_of(request, PROPERTIES, (tenant, name))
+    properties = dict(found.value or {})
     removed = properties.pop(key, None)
-    levels = request.services.topics.policies[PROPERTIES]
-    await levels.set_for_namespace(namespace, properties or None)
+    await found.set(properties or None)
     return _text(removed)
 
 
@@ -433,15 +419,8 @@ async def remove_from_topic(request: Request, path: TopicPath) -> Response:
     return Response()
 
 
-def _of_namespace(request: Request, namespace: str) -> dict[str, str]:
-    levels = request.services.topics.policies[PROPERTIES]
-    return levels.of_namespace(namespace) or {}
-
-
-async def _change(request: Request, namespace: str, given: dict[str, str]) -> Response:
-    properties = _checked({**_of_namespace(request, namespace), **given})
-    levels = request.services.topics.policies[PROPERTIES]
-    await levels.set_for_namespace(namespace, properties)
+async def _add(found: PolicyOf, given: dict[str, str]) -> Response:
+    await found.set(_checked({**(found.value or {}), **given}))
     return Response()
 
 

@@ -127,8 +127,7 @@ class Route:
     def purpose(self) -> str:
         """What the route does: the first sentence of its handler's docstring."""
         handler = self.handler.func if isinstance(self.handler, partial) else self.handler
-        text = handler.__doc__ or "Refused: the topic's kind does not have this."
-        return " ".join(text.partition("\n\n")[0].split())
+        return " ".join((handler.__doc__ or "").partition("\n\n")[0].split())
 
     def match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
         """The values of the template's names; None if the path does not match.

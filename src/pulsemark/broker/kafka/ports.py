@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...kafka.endpoint import Endpoint, Handler
 from ...kafka.errors import Code, KafkaError
-from ...kafka.ports import Budget, InputMemory, KafkaOptions, OutputMemory, Ports
+from ...kafka.ports import KafkaOptions, Ports
 from ...kafka.topic_settings import FORMAT_VERSION, SETTINGS, is_name
 from ...ledger import LedgerError, ManagedLedger, Position
 from ...proto.pulsar_api_pb2 import ServerError
@@ -49,8 +49,8 @@ from ..topics.registry import MAX_PARTITIONS, Topics
 from ..topics.topic import Topic
 
 if TYPE_CHECKING:
+    from ...connection_memory import Throttled
     from ..cleaning.backlog_quotas import Excess
-    from ..policies.rate_limits import Throttled
 import logging
 from functools import partial
 from typing import TYPE_CHECKING
@@ -231,9 +231,9 @@ class BrokerPorts:
         )
         self.access = BrokerAccess(services.authorizer, services.config.kafka_namespace)
         self.admission = BrokerAdmission(services.authenticator)
-        self.budget = cast("Budget", services.budget)
-        self.input = cast("InputMemory", services.input)
-        self.output = cast("OutputMemory", services.output)
+        self.budget = services.budget
+        self.input = services.input
+        self.output = services.output
         self.turns = services.topics.turns
         self.run_blocking = services.run_blocking
         config = services.config

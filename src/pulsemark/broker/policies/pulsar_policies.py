@@ -3,8 +3,6 @@
 `catalogue` lists all policies. What this broker has no part for (persistence on bookies, offload,
 entry filters, rates of replication) is no policy of it: a value that had no effect would mislead.
 
-The policies `retention`, `messageTTL` and `compactionThreshold`.
-
 Names, units and rules are Pulsar's. A policy can be set for a topic, for a namespace, and in the
 broker's configuration; the most specific one that is set applies. Policies are stored under their
 names in Pulsar's namespace policies, so that a namespace can be created with them.

@@ -14,24 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from ...connection_memory import Throttled
 from ...metadata import Clock
 
 CHECK_S = 0.1
 SHORTEST_S = 0.001
-
-
-class Throttled(Protocol):
-    """A connection that can be paused."""
-
-    def throttle(self) -> None:
-        """Read nothing until `unthrottle`."""
-        ...
-
-    def unthrottle(self) -> None:
-        """Read again."""
-        ...
 
 
 class RateLimit:

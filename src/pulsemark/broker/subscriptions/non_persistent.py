@@ -23,10 +23,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...ledger import Entry, Position
-from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData, ServerError
+from ...proto.pulsar_api_pb2 import CommandSubscribe, MessageIdData
 from ..cooperative import LongWork
 from ..counters import DropMeter
-from ..errors import RefusedError
 from .consumer import Consumer, Rank, RankedConsumers, closing
 from .seek import messages_in
 from .sticky_keys import Selector, check_key_shared_meta, selector_for, sticky_hash
@@ -90,15 +89,7 @@ class NonPersistentSubscription(Subscription):
 
     async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
         """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
-        self._check_free(consumer, sub_type)
-        while self._members and self.sub_type == CommandSubscribe.Exclusive:
-            holder = self._members[0]
-            if holder.connection is consumer.connection or await holder.connection.is_alive():
-                raise RefusedError(
-                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
-                )
-            holder.leave()
-            self._check_free(consumer, sub_type)
+        await self.make_room(consumer, sub_type)
         # No `await` between the last check and connecting the consumer: nothing can change.
         if not self._members:
             self.sub_type = sub_type
@@ -112,20 +103,11 @@ class NonPersistentSubscription(Subscription):
         self._members.add(consumer)
         consumer.subscription = self
 
-    def _check_free(self, consumer: Consumer, sub_type: SubType) -> None:
-        if consumer.has_left:
-            raise RefusedError(
-                ServerError.ServiceNotReady, "the consumer was closed while it was being opened"
-            )
-        self.remove_leaving()
-        self.check_exists()
-        if self._members and self.sub_type != sub_type:
-            raise RefusedError(
-                ServerError.ConsumerBusy,
-                f"Subscription is of different type. Active subscription type of "
-                f"'{self.type_name}' is different than the connecting consumer's type "
-                f"'{CommandSubscribe.SubType.Name(sub_type)}'.",
-            )
+    @property
+    def sole_consumer(self) -> Consumer | None:
+        """The consumer of an exclusive subscription."""
+        is_exclusive = self.sub_type == CommandSubscribe.Exclusive
+        return self._members[0] if is_exclusive and self._members else None
 
     def remove_consumers(self, consumers: Sequence[Consumer]) -> None:
         """Disconnect consumers."""

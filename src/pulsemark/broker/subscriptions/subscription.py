@@ -164,15 +164,7 @@ class Subscription:
     async def add_consumer(self, consumer: Consumer, sub_type: SubType) -> None:
         """Connect a consumer, or raise `RefusedError` (ConsumerBusy, ConsumerAssignError)."""
         await when_read(lambda: self.cursor.first_unacked)
-        self._check_can_connect(consumer, sub_type)
-        while (holder := self._sole_consumer()) is not None:
-            if holder.connection is consumer.connection or await holder.connection.is_alive():
-                raise RefusedError(
-                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
-                )
-            # Each round removes one holder, so the loop ends.
-            holder.leave()
-            self._check_can_connect(consumer, sub_type)
+        await self.make_room(consumer, sub_type)
         # No `await` between the last check and connecting the consumer: nothing can change.
         dispatcher = self.dispatcher
         if dispatcher is None or not dispatcher.consumers:
@@ -182,6 +174,21 @@ class Subscription:
         if self.kept is not None:
             self.kept.cancel()
             self.kept = None
+
+    async def make_room(self, consumer: Consumer, sub_type: SubType) -> None:
+        """Return when a consumer may connect, or raise `RefusedError` (ConsumerBusy).
+
+        An exclusive consumer whose client has gone without a word makes room.
+        """
+        self._check_can_connect(consumer, sub_type)
+        while (holder := self.sole_consumer) is not None:
+            if holder.connection is consumer.connection or await holder.connection.is_alive():
+                raise RefusedError(
+                    ServerError.ConsumerBusy, "Exclusive consumer is already connected"
+                )
+            # Each round removes one holder, so the loop ends.
+            holder.leave()
+            self._check_can_connect(consumer, sub_type)
 
     def _check_can_connect(self, consumer: Consumer, sub_type: SubType) -> None:
         if consumer.has_left:
@@ -197,10 +204,12 @@ class Subscription:
                 f"Active subscription type of '{self.type_name}' is different than the connecting "
                 f"consumer's type '{SubType.Name(sub_type)}'."
             )
-        if self._sole_consumer() is None:
+        if self.sole_consumer is None:
             self.topic.check_consumers(self)
 
-    def _sole_consumer(self) -> Consumer | None:
+    @property
+    def sole_consumer(self) -> Consumer | None:
+        """The consumer of an exclusive subscription."""
         return self.dispatcher.sole_consumer if self.dispatcher is not None else None
 
     def _new_dispatcher(self, sub_type: SubType, meta: KeySharedMeta) -> Dispatcher:

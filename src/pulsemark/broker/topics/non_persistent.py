@@ -20,13 +20,12 @@ from ...metadata import Buffer
 from ...proto.pulsar_api_pb2 import CommandSubscribe, ServerError
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
-from ..counters import DropMeter, Flows, RateMeter, TopicCleaning, TopicCounters
+from ..counters import DropMeter
 from ..errors import RefusedError
-from ..policies.topic_rules import NO_RULES, TopicRules
-from ..subscriptions.kafka_entries import Conversions
+from ..policies.topic_rules import TopicRules
 from ..subscriptions.non_persistent import NonPersistentSubscription
 from .producers import TopicProducers
-from .topic import SubscribeLimits, Topic
+from .topic import Topic
 from .topic_names import TopicNames
 
 if TYPE_CHECKING:
@@ -42,26 +41,10 @@ class NonPersistentTopic(Topic):
     is_persistent = False
 
     def __init__(self, topic_name: TopicName, config: BrokerConfig) -> None:
-        self.topic_name = topic_name
-        self.name = str(topic_name)
-        self.partition_index = topic_name.partition_index
-        self.config = config
-        self.counters = TopicCounters()
-        self.rate_meter = RateMeter()
-        self.flows = Flows()
+        self._begin(topic_name, config)
         self.drop_meter = DropMeter()
-        self.conversions = Conversions()
-        self.cleaning = TopicCleaning()
         self.producers = TopicProducers(None, _store_nothing)
         self.subscriptions = {}
-        self.is_open = True
-        self.terminated_at = None
-        self.rules = NO_RULES
-        self.deduplication = None
-        self.admission = None
-        self.dispatch_limit = None
-        self.subscribe_limits = SubscribeLimits()
-        self.delivered_fields = frozenset()
 
     @property
     def listeners(self) -> list[NonPersistentSubscription]:

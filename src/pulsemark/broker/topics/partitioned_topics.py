@@ -1,21 +1,17 @@
-"""The partitioned topics, those that were deleted, and what is done to all partitions at once.
+"""The partitioned topics: how many partitions each has, and which were deleted.
 
 A partitioned topic is only a number of partitions in the catalog; its partitions are normal topics.
+As in Pulsar, a partition that is added gets every durable subscription of the first one, at its
+beginning. So a consumer that notices the partition later misses nothing that was sent to it
+meanwhile.
+
 When a partitioned topic is deleted, clients that were connected to a partition reconnect to that
 partition by themselves. They must not create it again, since it would belong to no partitioned
 topic. So a deletion has three steps: store that it has begun (`retire`), delete the partitions,
 delete the number. In a cluster each broker deletes the partitions that it serves, when it hears of
-the first step. From that step on, partitions of that name are not created automatically,
-also after a restart, until the partitioned topic is created again. A deletion that a crash
-interrupted is finished at the next start.
-
-The latest `REMEMBERED_MAX` deletions are remembered.
-
-The partitions of a partitioned topic as a whole: opened, grown, and their deletion finished.
-
-As in Pulsar, a partition that is added gets every durable subscription of the first one, at its
-beginning. So a consumer that notices the partition later misses nothing that was sent to it
-meanwhile.
+the first step. From that step on, partitions of that name are not created automatically, also after
+a restart, until the partitioned topic is created again. A deletion that a crash interrupted is
+finished at the next start. The latest `REMEMBERED_MAX` deletions are remembered.
 """
 
 from __future__ import annotations

@@ -2,29 +2,20 @@
 
 A policy is a value with a name. In the catalog, the policies of a namespace are among its settings,
 and those of a topic are under the kind `topic-policy`, by the topic's full name. Partitions have no
-own policies: those of the partitioned topic apply.
+own policies: those of the partitioned topic apply. The caller checks a change, `PolicyStore` makes
+it durable, and only then calls the listeners with the topics that the change concerns.
 
-The caller checks a change, this module makes it durable, and only then calls the listeners with the
-topics that the change concerns.
+`RuleKeeping` applies policies when a topic is opened, and when one changes: that of a topic in the
+step that shows it, that of a namespace to all its open topics, in pieces. `Admission` checks each
+message by them.
 
-Everything here runs on the event loop, except `load`.
-
-The policy `brokerEntryMetadata` at its levels, and its effect on open topics.
-
-`policies.own_policies` has its values. A change is durable when the call returns. It applies to all
-later entries, in open topics and in others. Stored entries never change, so readers check each
-entry for its stamps.
-
-A stamper of a stored policy may be missing at the next start, if its plugin was uninstalled. Then
-the topic can be read and the policy can be changed, but nothing can be appended (`StampingError`
-has the reason). Otherwise entries would be stored without stamps that users rely on.
+`StampPolicies` does the same for `brokerEntryMetadata`, whose values `policies.own_policies` has. A
+change holds for all later entries. Stored entries never change, so readers check each entry for its
+stamps. If a stamper of a stored policy is missing at the next start, because its plugin was
+uninstalled, the topic can be read and the policy changed, but nothing can be appended
+(`StampingError` has the reason): entries without stamps would deceive users who rely on them.
 
 Everything here runs on the event loop, except functions that are documented as blocking.
-
-Applies policies to open topics: when a topic is opened, and when a policy changes.
-
-A change of a topic's policy is applied in the step that shows it, that of a namespace's policy to
-all its open topics, in pieces.
 """
 
 from __future__ import annotations
@@ -52,9 +43,10 @@ from .catalog_writer import CatalogWriter
 from .deduplication import SNAPSHOT_KIND, Deduplication, Snapshot, recovered
 
 if TYPE_CHECKING:
+    from ...connection_memory import Throttled
     from ...ledger.store import MetadataStore
     from ...metadata import Clock
-    from ..policies.rate_limits import PublishLimit, Throttled
+    from ..policies.rate_limits import PublishLimit
     from .namespaces import Namespaces
     from .partitioned_topics import PartitionedTopics
     from .producers import Producer

@@ -1,14 +1,11 @@
 """Keeps a broker in step with the others of a cluster: their changes, and topics given away.
 
-Shows what other brokers of a cluster have changed in the settings that all share.
-
 Each part of the registry keeps a copy in memory of what the catalog has. This broker's own changes
 go through `CatalogWriter` and are shown by their parts; those of others arrive here.
 
-Closes topics of this broker for good order, so that another one can serve them.
-
-Clients are disconnected as by an unload: they look the topic up again. What was appended before
-gets its receipts, and the cursors are durable before the next owner reads them.
+A topic that is given away is closed so that another broker can serve it. Clients are disconnected
+as by an unload: they look the topic up again. What was appended before gets its receipts, and the
+cursors are durable before the next owner reads them.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ A topic is opened at its first use, and created if it does not exist and `create
 Opening and deleting use one lock. A topic to be deleted is closed when it is found unused, in one
 step. So a later caller finds it closed and is refused.
 
-Creation of topics: which ones are created when clients use them, and how that is stored.
-
 Each change of the catalog is a synced transaction. A client that opens thousands of topics would
 wait for thousands of them; names that arrive during one transaction share the next one
 (`Additions`).

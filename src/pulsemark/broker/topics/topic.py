@@ -92,10 +92,20 @@ class Topic:
         delayed_total: DelayedTotal | None = None,
     ) -> None:
         """`delayed_total` counts the delayed entries of all topics; None: of this one alone."""
+        self._begin(topic_name, config)
+        self.ledger = ledger
+        self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
+        self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
+        self._take_subscriptions(ledger)
+        #: When the last message's id was found: the log's last position, that id, its tail's cuts.
+        self._last_id: tuple[Position, MessageId, int] | None = None
+        ledger.on_confirmed.append(self._entries_confirmed)
+
+    def _begin(self, topic_name: TopicName, config: BrokerConfig) -> None:
+        """What topics have whether they are stored or not."""
         self.topic_name = topic_name
         self.name = str(topic_name)
         self.partition_index = topic_name.partition_index
-        self.ledger = ledger
         self.config = config
         self.counters = TopicCounters()
         self.rate_meter, self.flows = RateMeter(), Flows()
@@ -103,9 +113,6 @@ class Topic:
         self.cleaning = TopicCleaning()
         #: The compacted form, where that is the topic's log (`read_compacted`).
         self.cleaned: CompactedLog | None = None
-        self.producers = TopicProducers(topic_epoch, store_epoch, self.name)
-        self.delayed_total = delayed_total or DelayedTotal(config.max_delayed_entries)
-        self._take_subscriptions(ledger)
         self.is_open = True
         #: When the broker opened it; when it was created is not stored.
         self.opened_ms = config.clock.now_ms()
@@ -117,10 +124,7 @@ class Topic:
         self.admission: Admission | None = None
         self.dispatch_limit: DispatchLimit | None = None
         self.subscribe_limits = SubscribeLimits()
-        #: When the last message's id was found: the log's last position, that id, its tail's cuts.
-        self._last_id: tuple[Position, MessageId, int] | None = None
         self._set_format_rules()
-        ledger.on_confirmed.append(self._entries_confirmed)
 
     def _take_subscriptions(self, ledger: ManagedLedger) -> None:
         self.subscriptions: dict[str, Subscription] = {

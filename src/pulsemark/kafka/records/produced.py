@@ -11,7 +11,7 @@ for the offsets, wherever the topic's entry format is the set's own (KIP-31)::
 
 "In place" has conditions: the offsets in a compressed set are 0, 1, 2 ...; if not, they are
 assigned, and the set is compressed again. A wrapper's or batch's latest time is corrected if it is
-wrong; the records' bytes stay the producer's.
+wrong; the records' bytes stay the producer's, but for the tombstone flag that a header sets.
 
 The stored form of a set is the set as if its first message had offset 0: batches of magic 2 have
 base offset 0, messages of magic 0 and 1 the offsets 0, 1, 2 ..., wrappers the last of them. A fetch
@@ -51,6 +51,7 @@ from .record import (
     CODEC_MASK,
     LOG_APPEND_TIME,
     MAX_RECORDS,
+    TOMBSTONE_FLAG,
     Codec,
     CodecError,
     FormatTooOldError,
@@ -61,7 +62,14 @@ from .record import (
     TransactionError,
     Work,
 )
-from .rules import EntryRules, Produced, ProducerState, TombstoneStage, magic_of
+from .rules import (
+    EntryRules,
+    Produced,
+    ProducerState,
+    TombstoneStage,
+    magic_of,
+    says_tombstone,
+)
 from .scan import Scan, scan_messages, scan_records, suits_view
 
 ONE_BATCH_VERSION = 3
@@ -231,8 +239,12 @@ def store_batch(
     raw, at = _raw_records(batch, header, rules.max_raw_bytes, work)
     batches.check_count(header, len(raw) - at)
     scan = scan_records(raw, header.record_count, header.base_time_ms, at)
+    flagged = _flagged_by_header(header, raw, at, rules.tombstone_header)
+    if flagged is not None:
+        raw, at = flagged, 0
+        scan = scan_records(raw, header.record_count, header.base_time_ms)
     _check_records(header, scan, rules)
-    in_place = rules.magic == 2 and scan.numbered
+    in_place = rules.magic == 2 and scan.numbered and flagged is None
     if header.attributes & LOG_APPEND_TIME:
         scan.max_time_ms = header.max_time_ms
     if in_place:
@@ -255,6 +267,24 @@ def store_batch(
         else None,
         work=work,
     )
+
+
+def _flagged_by_header(
+    header: BatchHeader, raw: bytes | memoryview, begin: int, name: str | None
+) -> bytes | None:
+    """The records with the tombstone flag where a header says so; None: no record has to get it.
+
+    The flag is a bit of the byte after a record's size, so all sizes stay.
+    """
+    if name is None or name.encode() not in (data := bytes(raw[begin:])):
+        return None
+    changed, at = bytearray(data), 0
+    for record in batches.read_records(header, data):
+        size, attributes_at = layout.read_unsigned(data, at)
+        if says_tombstone(record.headers, name):
+            changed[attributes_at] |= TOMBSTONE_FLAG
+        at = attributes_at + (size >> 1)
+    return None if changed == data else bytes(changed)
 
 
 def _raw_records(

@@ -13,6 +13,9 @@ magic 2: flag, any value                deletes its key            deletes its k
 magic 2: null value without flag        deletes its key            refused when produced
 ======================================  =========================  ========================
 
+Stock clients set the flag by a header: the topic's policy names it (`stampers.tombstone_property`),
+as it names the property of Pulsar's producers. The flag is set when the set is produced.
+
 Between the formats: up to magic 2 a null value sets the flag. Down to magic 0 or 1 the flag makes
 the value null, for an old consumer knows no other tombstone.
 """
@@ -64,6 +67,8 @@ class EntryRules:
     compacted: bool = False
     """Whether every record must have a key."""
     tombstone_stage: TombstoneStage = TombstoneStage.FLAG_OR_NULL
+    tombstone_header: str | None = None
+    """A record of magic 2 with this header and the value "true" gets the flag; None: no header."""
     log_append_time: bool = False
     """message.timestamp.type: whether consumers see the broker's time (`fetch`)."""
     max_batch_bytes: int = MAX_BATCH_BYTES

@@ -44,7 +44,7 @@ Errors = dict["BookKeeperRun", Exception]
 """The runs that cannot be written to, and why."""
 
 
-class Readying:
+class LedgerCreation:
     """Creates ledgers, each once, for those who prepare runs and for those who write to them."""
 
     def __init__(self, client: BookKeeperClient, logs: Logs, options: LedgerOptions) -> None:
@@ -165,7 +165,7 @@ class BookKeeperLedgers:
         self.access = LedgerAccess(thread, client)
         self.logs = Logs(tree, client)
         self.writer = BookKeeperWriter(self)
-        self.readying = Readying(client, self.logs, options)
+        self.creation = LedgerCreation(client, self.logs, options)
         self._begun: dict[int, list[BookKeeperRun]] = {}
         """The runs that were begun, by ledger, until it is closed."""
         self._sealed: list[BookKeeperRun] = []
@@ -233,7 +233,7 @@ class BookKeeperLedgers:
         self.thread.call(call, run)
 
     async def _void(self, run: BookKeeperRun) -> None:
-        await self.readying.forget(run)
+        await self.creation.forget(run)
         self.close_if_sealed(run)
         topic_id = run.header.topic_id
         if self.logs.has(topic_id, run):
@@ -251,13 +251,13 @@ class BookKeeperLedgers:
 
     async def _prepare(self, runs: Sequence[BookKeeperRun], prepared: Callable[[], None]) -> None:
         try:
-            await self.readying.make_ready(runs)
+            await self.creation.make_ready(runs)
         finally:
             prepared()
 
     def writer_of(self, run: BookKeeperRun) -> LedgerWriter:
         """What adds entries to a run's ledger."""
-        return self.readying.writers[run.ledger_id]
+        return self.creation.writers[run.ledger_id]
 
     async def end_failed(self, runs: Sequence[BookKeeperRun]) -> None:
         """Entries after those that are shown do not count, also if bookies have them."""
@@ -279,7 +279,7 @@ class BookKeeperLedgers:
             self._begin(self._close(run.ledger_id))
 
     async def _close(self, ledger_id: int) -> None:
-        writer = self.readying.writers.pop(ledger_id, None)
+        writer = self.creation.writers.pop(ledger_id, None)
         if writer is None:
             return
         try:
@@ -371,7 +371,7 @@ class BookKeeperLedgers:
         self.thread.run(self._finish())
 
     async def _finish(self) -> None:
-        await asyncio.gather(*map(self._close, tuple(self.readying.writers)))
+        await asyncio.gather(*map(self._close, tuple(self.creation.writers)))
         try:
             await self.logs.note_closed()
         except OwnershipLostError:

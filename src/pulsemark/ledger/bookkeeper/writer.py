@@ -51,7 +51,7 @@ class BookKeeperWriter(EntryWriter):
 
     async def _write(self, groups: Sequence[Group]) -> Outcome:
         ledgers, outcome = self._ledgers, Outcome()
-        errors = await ledgers.readying.make_ready([cast("BookKeeperRun", g.run) for g in groups])
+        errors = await ledgers.creation.make_ready([cast("BookKeeperRun", g.run) for g in groups])
         by_owner: dict[int, deque[Group]] = {}
         for group in groups:
             by_owner.setdefault(id(group.owner), deque()).append(group)

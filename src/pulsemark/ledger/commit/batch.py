@@ -12,11 +12,11 @@ assignments, without a call in between. Python runs signal handlers, and switche
 when a function begins, when a call returns and when a loop goes round. So an append is made as a
 whole, or not at all. Taking a batch out is such a run of assignments, too.
 
-What is appended to runs whose ledgers are still being made waits in `Beginning`. An engine whose
-ledgers are elsewhere makes a ledger by asking other services, which may take long. So it gathers in
-a batch of its own, and joins the others once its ledgers are ready, or cannot be had. Meanwhile the
-batches of all other runs are committed. A run is in one batch there at a time: so its entries keep
-their order.
+What is appended to runs whose ledgers are still being made waits in `PendingLedgers`. An engine
+whose ledgers are elsewhere makes a ledger by asking other services, which may take long. So it
+gathers in a batch of its own, and joins the others once its ledgers are ready, or cannot be had.
+Meanwhile the batches of all other runs are committed. A run is in one batch there at a time: so its
+entries keep their order.
 
 Once a batch is durable, `show` hands its bytes to the tail cache instead of dropping them. They are
 the bytes that were written. Their checksums were computed here or checked at append, so nothing has
@@ -45,27 +45,27 @@ if TYPE_CHECKING:
     from .group_commit import EntryWriter
 
 
-class Bell:
-    """Wakes the committer's thread. While threads that wait commit, it need not ring."""
+class Wakeup:
+    """Wake-up signal of the committer's thread, which need not be woken while waiters commit."""
 
     def __init__(self) -> None:
-        self.strokes: SimpleQueue[None] = SimpleQueue()
+        self.signals: SimpleQueue[None] = SimpleQueue()
         """Wakes the thread. An append adds to it, unless ``is_led`` is true (`Pending.group`)."""
         self.is_led = False
         """Those who append wait, and so commit themselves: the thread need not be woken."""
-        self.is_rung = False
+        self.is_urgent = False
         """The thread must commit what is pending and wake waiting threads, even beside others."""
         self.is_asleep = False
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Have the thread commit what is pending and wake waiting threads, even beside others.
 
         Where it is not asleep it does so in its next turn.
         """
         self.is_led = False
-        self.is_rung = True
+        self.is_urgent = True
         if self.is_asleep:
-            self.strokes.put(None)
+            self.signals.put(None)
 
 
 _JOIN_BELOW_BYTES = 16 * 1024
@@ -325,19 +325,19 @@ def failed_commit(error: BaseException) -> Commit:
     return commit
 
 
-class Beginning:
+class PendingLedgers:
     """What is appended to runs before these are ready.
 
     Args:
         committer: commits it later.
         writer: makes runs ready.
-        bell: wakes the committer's thread once some are.
+        wakeup: wakes the committer's thread once some are.
     """
 
-    def __init__(self, committer: Committer, writer: EntryWriter, bell: Bell) -> None:
+    def __init__(self, committer: Committer, writer: EntryWriter, wakeup: Wakeup) -> None:
         self._committer = committer
         self._writer = writer
-        self._bell = bell
+        self._wakeup = wakeup
         self._gathering = Batch(committer)
         self._preparing: Batch | None = None
         self.is_ready = False
@@ -387,7 +387,7 @@ class Beginning:
     def _prepared(self, batch: Batch) -> None:
         if batch is self._preparing:
             self.is_ready = True
-            self._bell.ring()
+            self._wakeup.wake()
 
 
 MAX_PENDING_ENTRIES = 128 * 1024
@@ -402,17 +402,22 @@ class Pending:
 
     Args:
         committer: commits them.
-        bell: wakes its thread.
-        beginning: has what is appended to runs that are not ready.
+        wakeup: wakes its thread.
+        pending_ledgers: has what is appended to runs that are not ready.
         max_bytes: appends wait while more is not yet durable.
     """
 
     def __init__(
-        self, committer: Committer, bell: Bell, beginning: Beginning, *, max_bytes: int
+        self,
+        committer: Committer,
+        wakeup: Wakeup,
+        pending_ledgers: PendingLedgers,
+        *,
+        max_bytes: int,
     ) -> None:
         self._committer = committer
-        self._bell = bell
-        self.beginning = beginning
+        self._wakeup = wakeup
+        self.pending_ledgers = pending_ledgers
         self.max_bytes = max_bytes
         self.max_entries = MAX_PENDING_ENTRIES
         self.lock = threading.RLock()
@@ -434,16 +439,16 @@ class Pending:
     @property
     def waiting(self) -> list[Batch]:
         """The batches that have something to commit and were not taken."""
-        return [*(batch for batch in self._batches if batch.is_due), *self.beginning.batches]
+        return [*(batch for batch in self._batches if batch.is_due), *self.pending_ledgers.batches]
 
     def is_work_there(self, *, waits: bool) -> bool:
         """Whether `take` would take a batch, or one was taken and is not finished."""
-        beginning = self.beginning
+        pending_ledgers = self.pending_ledgers
         return (
             self.taken is not None
             or self.oldest.is_due
-            or beginning.is_ready
-            or (waits and bool(beginning.batches))
+            or pending_ledgers.is_ready
+            or (waits and bool(pending_ledgers.batches))
         )
 
     @property
@@ -459,7 +464,7 @@ class Pending:
         ``wakes``: a new one wakes the committer's thread, if that sleeps.
         """
         if not run.is_ready:
-            return self.beginning.group(owner, run, offset)
+            return self.pending_ledgers.group(owner, run, offset)
         batch = self.gathering
         if batch.size_bytes >= MAX_BATCH_BYTES:
             batch = Batch(self._committer)
@@ -468,11 +473,11 @@ class Pending:
         group = batch.groups.get(run)
         if group is None:
             group = Group(self._committer, batch, owner, run, offset)
-            bell = self._bell
-            # No call from here to the bell's: so no exception can come in between.
+            wakeup = self._wakeup
+            # No call from here to the signal's: so no exception can come in between.
             batch.groups[run] = group
-            if wakes and bell.is_asleep and not bell.is_led:
-                bell.strokes.put(None)
+            if wakes and wakeup.is_asleep and not wakeup.is_led:
+                wakeup.signals.put(None)
         return group
 
     def take(self, *, waits: bool = False) -> Batch | None:
@@ -480,8 +485,8 @@ class Pending:
 
         With ``waits`` also one whose runs are not ready: writing it waits until they are.
         """
-        if self.beginning.is_ready or (waits and self.beginning.batches):
-            self.join_beginning(at_once=waits)
+        if self.pending_ledgers.is_ready or (waits and self.pending_ledgers.batches):
+            self.join_pending_ledgers(at_once=waits)
         batch = self._batches[0]
         if not batch.is_due:
             return None
@@ -491,9 +496,9 @@ class Pending:
         self._batches, self.gathering = rest, gathering
         return batch
 
-    def join_beginning(self, *, at_once: bool) -> None:
+    def join_pending_ledgers(self, *, at_once: bool) -> None:
         """Have what gathered for runs that were not ready committed after all other entries."""
-        batches = self.beginning.take(at_once=at_once)
+        batches = self.pending_ledgers.take(at_once=at_once)
         before = [batch for batch in self._batches if batch.is_due]
         fresh = Batch(self._committer)
         self._batches, self.gathering = [*before, *batches, fresh], fresh
@@ -510,7 +515,7 @@ class Pending:
     def take_out(self, owners: Collection[int]) -> list[Group]:
         """Take the groups of owners, by their ids, out of the batches that wait."""
         groups = []
-        for batch in (*self._batches, *self.beginning.batches) if owners else ():
+        for batch in (*self._batches, *self.pending_ledgers.batches) if owners else ():
             for run, group in list(batch.groups.items()):
                 if id(group.owner) in owners:
                     groups.append(batch.groups.pop(run))
@@ -519,7 +524,7 @@ class Pending:
 
     def take_all(self) -> list[Batch]:
         """Take out every batch, the one on its way included: the store stops."""
-        self.join_beginning(at_once=True)
+        self.join_pending_ledgers(at_once=True)
         batches = self._batches if self.taken is None else [self.taken, *self._batches]
         fresh = Batch(self._committer)
         self._batches, self.gathering, self.taken = [fresh], fresh, None

@@ -49,7 +49,7 @@ from typing import Protocol, TypeAlias
 from ..errors import CallbackError, FencedError, LedgerError
 from ..run import Run
 from ..store_state import StoreState, holds, is_of_handler
-from .batch import Batch, Beginning, Bell, Commit, Group, Owner, Pending, show
+from .batch import Batch, Commit, Group, Owner, Pending, PendingLedgers, Wakeup, show
 from .read_throttle import ReadThrottle
 
 _log = logging.getLogger(__name__)
@@ -291,9 +291,9 @@ _LOOK_IN_S = 0.005
 class CommitterThread:
     """The committer's thread. If ``threaded`` is False, no thread is started."""
 
-    def __init__(self, committer: GroupCommit, bell: Bell, *, threaded: bool) -> None:
+    def __init__(self, committer: GroupCommit, wakeup: Wakeup, *, threaded: bool) -> None:
         self._committer = committer
-        self._bell = bell
+        self._wakeup = wakeup
         self.is_stopping = False
         self._commit_s = 0.0
         """How long the last commit of this thread took."""
@@ -318,14 +318,14 @@ class CommitterThread:
 
     def wake(self) -> None:
         """Wake the thread, if it sleeps, for what was appended without waking it."""
-        bell = self._bell
-        if bell.is_asleep and not bell.is_led and self._committer.has_work:
-            bell.strokes.put(None)
+        wakeup = self._wakeup
+        if wakeup.is_asleep and not wakeup.is_led and self._committer.has_work:
+            wakeup.signals.put(None)
 
     def stop(self) -> None:
         """End the thread once everything is committed."""
         self.is_stopping = True
-        self._bell.strokes.put(None)
+        self._wakeup.signals.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -338,15 +338,15 @@ class CommitterThread:
 
     def _take_turn(self) -> None:
         committer = self._committer
-        is_wanted = self._bell.is_rung or (committer.has_work and not self._bell.is_led)
+        is_wanted = self._wakeup.is_urgent or (committer.has_work and not self._wakeup.is_led)
         if not is_wanted and not self.is_stopping:
             last_taken = committer.pending.last_taken
-            was_rung = self._sleep()
+            was_woken = self._sleep()
             is_at_it = committer.is_committing or committer.pending.last_taken is not last_taken
-            if self._bell.is_led and (was_rung or is_at_it):
+            if self._wakeup.is_led and (was_woken or is_at_it):
                 return  # another thread commits: taking the next batch from it would slow down both
-            self._bell.is_led = False
-        self._bell.is_rung = False
+            self._wakeup.is_led = False
+        self._wakeup.is_urgent = False
         if not committer.interval_ms:
             self._gather()
         with committer.between_batches():
@@ -356,24 +356,24 @@ class CommitterThread:
             committer.sync_if_due(at_once=self.is_stopping)
 
     def _sleep(self) -> bool:
-        """Sleep until there is work; returns whether the bell rang for it."""
-        while not self._bell.strokes.empty():
-            self._bell.strokes.get()
-        self._bell.is_asleep = True
+        """Sleep until there is work; returns whether it was woken for it."""
+        while not self._wakeup.signals.empty():
+            self._wakeup.signals.get()
+        self._wakeup.is_asleep = True
         try:
-            # Asked again: what came before the thread was seen to sleep did not ring the bell.
-            if self._bell.is_rung or (not self._bell.is_led and self._committer.has_work):
+            # Asked again: what came before the thread was seen to sleep did not wake it.
+            if self._wakeup.is_urgent or (not self._wakeup.is_led and self._committer.has_work):
                 return True
             with suppress(Empty):
                 timeout_s = (
-                    _LOOK_IN_S if self._bell.is_led else self._committer.unsynced.seconds_left()
+                    _LOOK_IN_S if self._wakeup.is_led else self._committer.unsynced.seconds_left()
                 )
                 if not self.is_stopping:
-                    self._bell.strokes.get(timeout=timeout_s)
+                    self._wakeup.signals.get(timeout=timeout_s)
                 return True
             return False
         finally:
-            self._bell.is_asleep = False
+            self._wakeup.is_asleep = False
 
     def _gather(self) -> None:
         """Let a batch of many topics grow.
@@ -425,9 +425,9 @@ class GroupCommit:
         self._delivery = delivery
         self.interval_ms = interval_ms
         self.unsynced = Unsynced(interval_ms)
-        self.bell = Bell()
-        beginning = Beginning(self, writer, self.bell)
-        self.pending = Pending(self, self.bell, beginning, max_bytes=max_pending_bytes)
+        self.wakeup = Wakeup()
+        pending_ledgers = PendingLedgers(self, writer, self.wakeup)
+        self.pending = Pending(self, self.wakeup, pending_ledgers, max_bytes=max_pending_bytes)
         self.lock = self.pending.lock
         self._committing = threading.Lock()
         """Held by the thread that commits, and by a thread that needs that no other one commits."""
@@ -442,7 +442,7 @@ class GroupCommit:
             lambda: not self.pending.size_bytes or writer.is_waiting,
             lambda: delivery.notified_thread,
         )
-        self.thread = CommitterThread(self, self.bell, threaded=threaded)
+        self.thread = CommitterThread(self, self.wakeup, threaded=threaded)
         self.thread.start()
 
     # Waiting
@@ -455,7 +455,7 @@ class GroupCommit:
             self.flush()
             return
         self.refuse_committer("append, with too much pending,")
-        self.bell.ring()
+        self.wakeup.wake()
         self._room.wait(lambda: self.pending.has_room or self.state.is_over)
 
     def wait_for(self, commit: Commit, timeout_s: float | None) -> None:
@@ -474,19 +474,19 @@ class GroupCommit:
                 self._commit_until_done(commit, is_sole=False)
         if commit.done:
             return
-        self.bell.ring()
+        self.wakeup.wake()
         if not self._done.wait(lambda: commit.done, timeout_s):
             raise TimeoutError(f"not durable within {timeout_s} s")
 
     def wake(self) -> None:
         """Have the thread commit what is pending, if it was not woken for it."""
-        if self.bell.is_led:
-            self.bell.ring()
+        if self.wakeup.is_led:
+            self.wakeup.wake()
 
     def wake_all(self) -> None:
         """Wake all threads that wait: the store has stopped. What is pending is still committed."""
         self._room.wake()
-        self.bell.ring()
+        self.wakeup.wake()
 
     def refuse_committer(self, what: str) -> None:
         """Raise CallbackError in the thread that is committing: it would wait for itself."""
@@ -502,7 +502,7 @@ class GroupCommit:
             return
         with self.lock:
             pending = [self.pending.last_taken, *self.pending.waiting]
-        self.bell.ring()
+        self.wakeup.wake()
         self._done.wait(lambda: all(batch.done for batch in pending))
 
     def stop(self) -> None:
@@ -539,7 +539,7 @@ class GroupCommit:
         if not self._committing.acquire(blocking=is_sole):
             return
         self._committing_thread = threading.get_ident()
-        self.bell.is_led = not is_sole
+        self.wakeup.is_led = not is_sole
         try:
             while not commit.done and (self._commit_plainly() or self.commit_next()):
                 pass
@@ -561,7 +561,7 @@ class GroupCommit:
         try:
             with self._committing:
                 self._committing_thread = threading.get_ident()
-                self.bell.is_led = True
+                self.wakeup.is_led = True
                 try:
                     while not commit.done and self._commit_plainly():
                         pass
@@ -571,7 +571,7 @@ class GroupCommit:
             if is_of_handler(error):
                 raise
         if self.pending.taken is not None or not (self._done.is_empty and self._room.is_empty):
-            self.bell.ring()
+            self.wakeup.wake()
 
     def _commit_plainly(self) -> bool:
         """Commit the oldest batch, in the plain case; False: it is not plain, or not finished.
@@ -622,7 +622,7 @@ class GroupCommit:
     def commit_all(self) -> None:
         """Between batches: commit what is pending now; not what others add meanwhile."""
         with self.lock:
-            self.pending.join_beginning(at_once=True)
+            self.pending.join_pending_ledgers(at_once=True)
         for _ in self.pending.waiting:
             self.commit_next()
 
@@ -649,7 +649,7 @@ class GroupCommit:
         if self.interval_ms:
             self.unsynced.add()
             if not self.thread.is_absent:  # this is another thread: the committer's keeps the time
-                self.bell.ring()
+                self.wakeup.wake()
         self._show_or_fence(outcome)
         if self._writer.broken:
             broken, self._writer.broken = self._writer.broken, []

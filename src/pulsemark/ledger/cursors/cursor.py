@@ -413,6 +413,14 @@ class Cursor(AckedPlace):
             record.batches.add(ledger_id=position[0], entry_id=position[1], ack_set=words)
         return record
 
+    def snapshot(self) -> CursorRecord:
+        """The state as a record that is not written here: for a follower."""
+        due_at = self._snapshot_due_at
+        try:
+            return self.record(snapshot=True)
+        finally:
+            self._snapshot_due_at = due_at
+
     def _batches_to_write(self, snapshot: bool) -> Iterator[tuple[Position, int]]:
         if snapshot:
             for position, bits in self._batches:

@@ -171,6 +171,20 @@ class CursorStore:
         """Subscriptions of a topic that have a durable cursor."""
         return sorted(self._stored.get(topic_id, {}))
 
+    def snapshots(self) -> Iterator[CursorRecord]:
+        """The state of every durable cursor. Between two of them cursors may change."""
+        for of_topic in tuple(self._stored.values()):
+            for cursor in tuple(of_topic.values()):
+                if cursor.durable:
+                    yield cursor.snapshot()
+
+    def take_over(self, ledger: SubscribedLog, record: CursorRecord) -> Commit:
+        """Give a topic's cursor the state that it has in another store; made if it is missing."""
+        record.topic_id, record.kind = ledger.topic_id, CursorRecord.SNAPSHOT
+        self._apply(record)
+        self.attach(ledger)
+        return self._write(record)
+
     def attach(self, ledger: SubscribedLog) -> None:
         """Connect the durable cursors of a topic that is being opened with its log."""
         of_topic = self._stored.get(ledger.topic_id, {})

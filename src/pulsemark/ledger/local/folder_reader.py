@@ -125,6 +125,11 @@ class FolderReader:
         self._stamp: int | None = None
         """The stamp of the folder's names when headers were read; None: they may have changed."""
 
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return self._folder
+
     def topics(self) -> list[str]:
         """Full names of the topics with entries, sorted."""
         with self._lock:

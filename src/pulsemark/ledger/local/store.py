@@ -15,7 +15,9 @@ from pathlib import Path
 
 from ...metadata import Clock, SystemClock
 from ..commit.group_commit import Notify
-from ..store_core import StoreOptions, StoreSetup
+from ..errors import FollowerFolderError
+from ..store import FOLLOWS_KIND, FOLLOWS_PLACE
+from ..store_core import LEDGER_IDS_AT_ONCE, StoreOptions, StoreSetup
 from ..store_state import StoreState, make_uninterrupted
 from ..topic_store import TopicStore
 from .catalog import Catalog
@@ -94,6 +96,26 @@ class LocalStore(TopicStore):
     def catalog(self) -> Catalog:
         """The folder's catalog; its calls block."""
         return self.engine.metadata
+
+    def skip_ledger_ids(self, at_least: int) -> None:
+        """Ledgers that begin from now on have ids from this on. Raises CatalogError."""
+        with self._ids_lock:
+            self._keep_ids(self.catalog.reserve_ledger_ids(LEDGER_IDS_AT_ONCE, at_least))
+        for ledger in self._ledgers.values():
+            ledger.take_new_ledger_id()
+
+    @property
+    def followed_place(self) -> str | None:
+        """What the folder follows (`pulsemark follow`); None: it is a leader's own."""
+        value = self.catalog.get(FOLLOWS_KIND, FOLLOWS_PLACE)
+        return None if value is None else value.decode()
+
+    def check_is_leader(self) -> None:
+        """Raise FollowerFolderError, after closing the store, if the folder follows another."""
+        place = self.followed_place
+        if place is not None:
+            self.close()
+            raise FollowerFolderError(self.folder, place)
 
     def drop_read_caches(self) -> None:
         """Drop the cached parts of index files, to measure the cost of a first search."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ledger import FolderReader
@@ -20,7 +17,7 @@ from ...ledger.local.io.folder import make_folder_durably
 from ..arguments import check_folder, check_new_folder, checked_options
 from ..columns import DEFAULT_COLUMNS, ERROR_COLUMN, arrow_schema_of
 from ..errors import JobFailedError, OptionError
-from ..job_files import run_lock, sync_folder
+from ..job_files import new_folder
 from ..offload.delta_table import DeltaTarget
 from ..offload.places import LocalPlace, place_of
 from ..options import ReadOptions
@@ -125,47 +122,9 @@ def compact_to_table(
         return files
     if not isinstance(place, LocalPlace):
         raise OptionError("target", str(target), "is not a folder of this machine")
-    return _new_folder(spark, texts, rule, place.folder)
-
-
-def _new_folder(
-    spark: SparkSession, texts: dict[str, str], rule: dict[str, Any], folder: Path
-) -> list[LatestFile]:
-    """Write under another name, and rename the complete folder.
-
-    Raises OptionError: something is there already, or another run is writing it.
-    """
-    unfinished = f".{folder.name}.unfinished-"
-    temporary = folder.with_name(f"{unfinished}{uuid.uuid4().hex}")
-    try:
-        make_folder_durably(OsFiles(), folder.parent)
-        for left in [each for each in folder.parent.iterdir() if each.name.startswith(unfinished)]:
-            with _held(left, folder):
-                shutil.rmtree(left)
-    except OSError as error:
-        raise OptionError("target", str(folder), f"cannot be written: {error.strerror}") from error
-    try:
-        with _held(temporary, folder):
-            files = _files(_results(spark, texts, rule, temporary.as_uri()))
-            sync_folder(temporary)
-            check_new_folder("target", folder)
-            temporary.rename(folder)
-            (folder / _LOCK).unlink()
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    sync_folder(folder)
-    sync_folder(folder.parent)
-    return files
-
-
-_LOCK = "_lock"
-"""Spark passes over names that begin so."""
-
-
-def _held(unfinished: Path, folder: Path) -> AbstractContextManager[None]:
-    """Keep others from removing an unfinished folder, for as long as this process lives."""
-    taken = "another compaction is writing it"
-    return run_lock(unfinished, "target", folder, taken, name=_LOCK)
+    with new_folder(place.folder, "target") as unfinished:
+        make_folder_durably(OsFiles(), unfinished)
+        return _files(_results(spark, texts, rule, unfinished.as_uri()))
 
 
 def _texts(

@@ -55,7 +55,6 @@ class DeltaTarget:
 
     @cached_property
     def place(self) -> Place:
-        """See `OffloadTable`."""
         return place_of(self.name)
 
     @property
@@ -70,7 +69,6 @@ class DeltaTarget:
             raise OptionError("columns", ",".join(columns), "a Delta table needs __index")
 
     def create(self, schema: pa.Schema) -> None:
-        """See `OffloadTable`."""
         from deltalake import Schema
 
         if self.opened(Schema.from_arrow(schema), PARTITIONS) is None:
@@ -106,11 +104,9 @@ class DeltaTarget:
         return table if same else None
 
     def lock(self) -> AbstractContextManager[None]:
-        """See `OffloadTable`."""
         return place_lock(self.place)
 
     def load(self) -> Manifest:
-        """See `OffloadTable`."""
         table = self._open()
         version = None if table is None else table.transaction_version(APPLICATION)
         head = None if version is None else Head.from_int(version)
@@ -119,7 +115,6 @@ class DeltaTarget:
     def commit(
         self, before: Manifest, columns: Sequence[str], files: Sequence[OffloadedFile]
     ) -> None:
-        """See `OffloadTable`."""
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
 
@@ -167,7 +162,6 @@ class DeltaTarget:
         )
 
     def data_paths(self) -> set[str]:
-        """See `OffloadTable`."""
         from urllib.parse import unquote
 
         import pyarrow as pa
@@ -178,7 +172,6 @@ class DeltaTarget:
         return {unquote(path) for path in actions.column("path").to_pylist()}
 
     def indexes_of(self, topic: str) -> Indexes:
-        """See `OffloadTable`."""
         import pyarrow.dataset as ds
 
         table = self._open()

@@ -81,7 +81,6 @@ class IcebergTarget:
 
     @cached_property
     def place(self) -> Place:
-        """See `OffloadTable`."""
         table = self._open()
         if table is None:
             raise OptionError("table", self.name, "does not exist")
@@ -93,7 +92,6 @@ class IcebergTarget:
             raise OptionError("columns", ",".join(columns), "an Iceberg table needs __index")
 
     def create(self, schema: pa.Schema) -> None:
-        """See `OffloadTable`."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         if self._open() is None:
@@ -118,11 +116,9 @@ class IcebergTarget:
             raise OptionError("table", self.name, "is a table of other columns or partitions")
 
     def lock(self) -> AbstractContextManager[None]:
-        """See `OffloadTable`."""
         return place_lock(self.place)
 
     def load(self) -> Manifest:
-        """See `OffloadTable`."""
         table = self._open()
         if table is None:
             return Manifest()
@@ -134,7 +130,6 @@ class IcebergTarget:
     def commit(
         self, before: Manifest, columns: Sequence[str], files: Sequence[OffloadedFile]
     ) -> None:
-        """See `OffloadTable`."""
         from pyiceberg.exceptions import CommitFailedException
 
         table = self._table
@@ -156,14 +151,12 @@ class IcebergTarget:
             sync_written(self.place.folder / "metadata")  # pyiceberg does not sync it
 
     def data_paths(self) -> set[str]:
-        """See `OffloadTable`."""
         table = self._open()
         assert table is not None
         paths: list[str] = table.inspect.files().column("file_path").to_pylist()
         return {path.removeprefix(table.location().rstrip("/") + "/") for path in paths}
 
     def indexes_of(self, topic: str) -> Indexes:
-        """See `OffloadTable`."""
         from pyiceberg import expressions
 
         table = self._open()

@@ -114,7 +114,6 @@ class LocalPlace:
         self.uri = folder.as_uri()
 
     def write(self, path: str, fill: Callable[[IO[bytes]], _T], *, keep: bool = False) -> _T:
-        """See `Place`."""
         import pyarrow as pa
 
         final = self.folder / path
@@ -136,20 +135,17 @@ class LocalPlace:
         return result
 
     def open(self, path: str) -> pa.NativeFile:
-        """See `Place`."""
         import pyarrow as pa
 
         return pa.OSFile(str(self.folder / path), "rb")
 
     def names(self, folder: str) -> list[str]:
-        """See `Place`."""
         try:
             return sorted(path.name for path in (self.folder / folder).iterdir())
         except FileNotFoundError:
             return []
 
     def remove(self, path: str) -> None:
-        """See `Place`."""
         (self.folder / path).unlink(missing_ok=True)
 
 
@@ -240,18 +236,15 @@ class RemotePlace:
         return result
 
     def open(self, path: str) -> pa.NativeFile:
-        """See `Place`."""
         return self._fs.open_input_file(self._full(path))
 
     def names(self, folder: str) -> list[str]:
-        """See `Place`."""
         from pyarrow import fs
 
         selector = fs.FileSelector(self._full(folder), allow_not_found=True)
         return sorted(info.base_name for info in self._fs.get_file_info(selector))
 
     def remove(self, path: str) -> None:
-        """See `Place`."""
         try:
             self._fs.delete_file(self._full(path))
         except FileNotFoundError:

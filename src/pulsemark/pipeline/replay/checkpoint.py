@@ -4,8 +4,8 @@
     progress-0.json    of the plan's first topic: what the target has acknowledged
     lock               held by the driver of the run
 
-Each file is written as a whole, synced and renamed. Workers write the progress, so the folder must
-be visible to all of them under its path.
+Each file has a checksum, and is written as a whole, synced and renamed. Workers write the progress,
+so the folder must be visible to all of them under its path.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...metadata import crc32c
 from ..errors import OptionError
 from ..job_files import run_lock, write_durably
 from ..marks import Mark
 
-VERSION = 1
+VERSION = 2
+"""Version 1 had no checksums; such files are read."""
 _PLAN = "plan.json"
 
 
@@ -137,6 +139,8 @@ class Checkpoint:
         try:
             content = json.loads((self.path / name).read_text(encoding="utf-8"))
             version = content["version"]
+            if version == VERSION and content.pop("crc32c") != _checksum(content):
+                raise ValueError("its checksum is another one")
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -144,20 +148,24 @@ class Checkpoint:
             raise OptionError("checkpoint", str(self.path), reason) from error
         except (ValueError, KeyError, TypeError) as error:
             raise self._damaged(name, error) from error
-        if version != VERSION:
+        if version not in (1, VERSION):
             reason = f"{name} has version {version!r}; this program knows {VERSION}"
             raise OptionError("checkpoint", str(self.path), reason)
         found: dict[str, Any] = content
         return found
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        content = {"version": VERSION, **content}
+        data = json.dumps({**content, "crc32c": _checksum(content)}, indent=1).encode()
         try:
-            write_durably(
-                self.path / name, json.dumps({"version": VERSION, **content}, indent=1).encode()
-            )
+            write_durably(self.path / name, data)
         except OSError as error:
             reason = f"{name} cannot be written: {error.strerror}"
             raise OptionError("checkpoint", str(self.path), reason) from error
 
     def _damaged(self, name: str, error: Exception) -> OptionError:
         return OptionError("checkpoint", str(self.path), f"{name} is damaged: {error}")
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return crc32c(json.dumps(content, sort_keys=True).encode())

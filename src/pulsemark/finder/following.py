@@ -1,0 +1,186 @@
+"""What a follower of a data folder needs beside the entries: topics, values, subscriptions.
+
+A follower (`pulsemark follow`) reads entries and epochs as everyone does, and asks for the rest
+with one call, again and again: a `StoreState`. Its parts are read in this order: places and counts
+that must not be ahead of the entries (`LATE_KINDS`, subscriptions), then where each topic ends,
+then what entries may need (`EARLY_KINDS`: schemas, policies). A follower that stores them in the
+opposite order, with the entries up to those ends in between, never has one without the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..ledger import EARLIEST, Position, TopicLog
+from ..ledger.store import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
+from ..ledger.topic_store import INTERNAL_TOPIC_PREFIX
+from ..proto import seek_pb2 as pb
+from ..proto.cursor_pb2 import CursorRecord
+from .rpc import position_message, position_of
+
+__all__ = [
+    "EARLY_KINDS", "GROUPS_LOG", "LATE_KINDS", "StoreState", "TopicState", "is_followed",
+    "state_messages", "state_of", "state_of_answer",
+]  # fmt: skip
+
+GROUPS_LOG = INTERNAL_TOPIC_PREFIX + "kafka-groups"
+"""The log of the offsets that Kafka's groups committed; it is followed as a topic."""
+EARLY_KINDS = (
+    "tenant", "namespace", "dynamic-setting", "topic-policy", "topic-epoch", "partitioned-topic",
+    "deleted-partitioned-topic", "schema", "schema-facts",
+)  # fmt: skip
+"""Kinds of the catalog's values that are stored before the entries."""
+LATE_KINDS = (
+    "deduplication", "mirrors", "kafka-log-start", "kafka", "terminated-topic", VIEW_PROPERTY_KIND,
+)  # fmt: skip
+"""Those that say how far something has come in the log: stored after the entries."""
+_PIECE_BYTES = 1 << 20
+
+Values = dict[tuple[str, str], bytes]
+Cursors = dict[tuple[str, str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One topic, and where it ends. ``end`` None: it is not open, so nobody writes to it now."""
+
+    topic_id: int
+    first: Position = EARLIEST
+    end: Position | None = None
+    next_index: int = 0
+    entry_count: int = 0
+    append_time_ms: int = 0
+    """Of its last entry, by the broker's clock."""
+
+    @classmethod
+    def of(cls, topic_id: int, log: TopicLog) -> TopicState:
+        """The state of an open topic."""
+        runs = log.segments()
+        end = runs[-1].position(runs[-1].entry_count) if runs else log.end_position
+        return cls(
+            topic_id,
+            runs[0].position(runs[0].cut_rows) if runs else end,
+            end,
+            runs[-1].next_index if runs else log.next_index,
+            sum(run.entry_count - run.cut_rows for run in runs),
+            runs[-1].append_time_max_ms if runs else 0,
+        )
+
+
+@dataclass(slots=True)
+class StoreState:
+    """A data folder at one moment, without its entries."""
+
+    next_ledger_id: int
+    """Every ledger id that was given is below this."""
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    values: Values | None = field(default_factory=dict)
+    """By kind and key. None: those of the digest that the follower has."""
+    cursors: Cursors = field(default_factory=dict)
+    """A `CursorRecord` by topic and subscription."""
+    digest: bytes = b""
+
+
+def is_followed(name: str) -> bool:
+    """Whether a topic of the catalog is one that a follower keeps."""
+    return "://" in name or name == GROUPS_LOG or name.startswith(VIEW_TOPIC_PREFIX)
+
+
+def state_of(
+    topics: Callable[[], Mapping[str, int]],
+    logs: Callable[[], Mapping[str, TopicLog]],
+    values: Callable[[str], Iterable[tuple[str, bytes]]],
+    cursors: Callable[[], Iterable[CursorRecord]],
+    next_ledger_id: Callable[[], int],
+) -> StoreState:
+    """The state, each part read in its turn.
+
+    Args:
+        topics: ids by name.
+        logs: those that are open, by name.
+        values: keys and values of a kind.
+        cursors: snapshots of all durable ones.
+        next_ledger_id: above all ids that were given.
+    """
+    late = {(kind, key): value for kind in LATE_KINDS for key, value in values(kind)}
+    records = list(cursors())
+    ids, opened = topics(), logs()
+    state = StoreState(0)
+    for name, topic_id in ids.items():
+        if is_followed(name):
+            log = opened.get(name)
+            of_topic = TopicState(topic_id) if log is None else TopicState.of(topic_id, log)
+            state.topics[name] = of_topic
+    names = {each.topic_id: name for name, each in state.topics.items()}
+    for record in records:
+        name_of = names.get(record.topic_id)
+        if name_of is not None:
+            content = record.SerializeToString(deterministic=True)
+            state.cursors[name_of, record.subscription] = content
+    early = {(kind, key): value for kind in EARLY_KINDS for key, value in values(kind)}
+    state.values = early | late
+    digest = hashlib.sha256()
+    for place in sorted(state.values):
+        digest.update(repr((place, state.values[place])).encode())
+    state.digest = digest.digest()
+    state.next_ledger_id = next_ledger_id()
+    return state
+
+
+def state_messages(state: StoreState, known_digest: bytes) -> Iterator[pb.FollowStateResponse]:
+    """The answer in messages of about 1 MiB; without the values that the follower has."""
+    message = pb.FollowStateResponse(next_ledger_id=state.next_ledger_id, digest=state.digest)
+    size_bytes = 0
+    for part, more_bytes in _parts(state, known_digest):
+        if size_bytes + more_bytes > _PIECE_BYTES and size_bytes:
+            yield message
+            message, size_bytes = pb.FollowStateResponse(), 0
+        match part:
+            case pb.FollowedTopic():
+                message.topics.append(part)
+            case pb.FollowedValue():
+                message.values.append(part)
+            case pb.FollowedCursor():
+                message.cursors.append(part)
+        size_bytes += more_bytes
+    yield message
+
+
+def _parts(state: StoreState, known_digest: bytes) -> Iterator[tuple[object, int]]:
+    for name, each in state.topics.items():
+        topic = pb.FollowedTopic(name=name, topic_id=each.topic_id)
+        if each.end is not None:
+            topic.first.CopyFrom(position_message(each.first))
+            topic.end.CopyFrom(position_message(each.end))
+            topic.next_index, topic.entry_count = each.next_index, each.entry_count
+            topic.append_time_ms = each.append_time_ms
+        yield topic, len(name) + 64
+    for (topic_name, name), record in state.cursors.items():
+        cursor = pb.FollowedCursor(topic=topic_name, subscription=name, record=record)
+        yield cursor, len(topic_name) + len(name) + len(record)
+    if known_digest != state.digest:
+        for (kind, key), value in (state.values or {}).items():
+            yield pb.FollowedValue(kind=kind, key=key, value=value), len(key) + len(value)
+
+
+def state_of_answer(answer: Iterable[pb.FollowStateResponse], known_digest: bytes) -> StoreState:
+    """The state in these messages."""
+    state, values = StoreState(0), Values()
+    for message in answer:
+        for topic in message.topics:
+            state.topics[topic.name] = TopicState(topic.topic_id)
+            if topic.HasField("end"):
+                state.topics[topic.name] = TopicState(
+                    topic.topic_id, position_of(topic.first), position_of(topic.end),
+                    topic.next_index, topic.entry_count, topic.append_time_ms,
+                )  # fmt: skip
+        for each in message.values:
+            values[each.kind, each.key] = each.value
+        for cursor in message.cursors:
+            state.cursors[cursor.topic, cursor.subscription] = cursor.record
+        state.digest = message.digest or state.digest
+        state.next_ledger_id = max(state.next_ledger_id, message.next_ledger_id)
+    state.values = None if state.digest == known_digest else values
+    return state
