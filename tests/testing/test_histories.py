@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,7 @@ def clean(count=6, kind="Exclusive"):
     ]
     for number in range(count):
         at = (10 + number) * S_NS
-        message = {"topic": T, "value": f"v{number}", "position": f"3:{number}:0"}
+        message: dict[str, Any] = {"topic": T, "value": f"v{number}", "position": f"3:{number}:0"}
         told = {**message, "index": number, "time_ms": 1_000 + number, "key": f"k{number % 2}"}
         read = {**told, "begin_ns": 900 * S_NS + number, "end_ns": 901 * S_NS + number}
         got = {**told, "subscription": "s", "kind": kind, "client": "c"}
@@ -41,7 +42,7 @@ def clean(count=6, kind="Exclusive"):
             Step(what="acknowledge", begin_ns=at + 8, end_ns=at + 9, **got),
             Step(client="r", what="read", **read),
         ]
-    drained = {"topic": T, "subscription": "s", "begin_ns": 800 * S_NS, "end_ns": 801 * S_NS}
+    drained: dict[str, Any] = {"topic": T, "subscription": "s", "begin_ns": 800 * S_NS, "end_ns": 801 * S_NS}
     return [*steps, Step(client="c", what="drained", **drained)]
 
 
