@@ -70,7 +70,8 @@ COMMANDS = {
 MODULES = {
     "topics": "topics", "namespaces": "topics", "schemas": "topics", "subscriptions": "topics",
     "produce": "messages", "consume": "messages", "backup": "backup", "restore": "backup",
-    "verify": "verify", "rebuild-catalog": "verify", "completion": "parsing",
+    "verify": "verify", "rebuild-catalog": "verify", "mirror": "mirror", "follow": "mirror",
+    "promote": "mirror", "completion": "parsing",
 }  # fmt: skip
 
 #: The overview that `pulsemark` alone prints.

@@ -1,32 +1,42 @@
-"""`pulsemark mirror FROM TO --topics NAMES`: copy topics without opening an entry.
+"""Topics kept in a second place: `pulsemark mirror`, and `pulsemark follow` with `promote`.
 
-FROM and TO are brokers (`pulsar://HOST:PORT`, pulsemark's or Apache Pulsar's) or data folders; see
-docs/mirror.md. Progress, gaps and lost connections are lines on stderr, the sum is on stdout.
+`mirror FROM TO --topics NAMES` copies topics without opening an entry. FROM and TO are brokers
+(`pulsar://HOST:PORT`, pulsemark's or Apache Pulsar's) or data folders (docs/mirror.md).
+`follow SOURCE --data-dir D` keeps a second folder with the same positions, of a broker
+(`grpc://HOST:PORT`) or a folder, and `promote --data-dir D` makes it a leader's (docs/follow.md).
+Progress, gaps, truncations and lost connections are lines on stderr, the sum is on stdout.
 
-Exit codes: 0: done (with `--once`: all that was there is mirrored; without: ended by SIGTERM or
-SIGINT); 1: ended, but messages of the source are missing, the comparison failed, `--once` was
-ended before all was mirrored, or there was no connection for too long; 2: bad input, or refused.
+Exit codes: 0: done (with `--once`: all that was there is copied; without: ended by SIGTERM or
+SIGINT); 1: ended, but messages of the source are missing, the comparison failed, a topic cannot be
+followed further, `--once` was ended before it was done, or there was no connection for too long; 2:
+bad input, or refused.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..client import ClientError, ServiceUrlError
+from ..finder.errors import InvalidFieldError, NotPossibleError, SeekCallError
 from ..ledger import LedgerError
 from ..metadata import StampError
 from ..metadata.source_stamp import CLUSTER_SIZE_MAX_BYTES
 from ..metadata.stampers import split_stamper_names
 from ..mirror import (
+    FollowReport,
+    FollowRun,
     LostError,
     MirrorError,
     MirrorRun,
+    NotFollowerError,
     Options,
     Pace,
     RateLimit,
@@ -34,16 +44,21 @@ from ..mirror import (
     Selection,
     compare,
     folder_of,
+    open_followed,
+    open_follower,
     open_source,
     open_target,
+    promote,
 )
 from ..wire import InvalidTopicNameError, ProtocolError
-from .options import add_json
+from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, port_number, read_token
 from .output import counted, json_line
-from .parsing import CliError
+from .parsing import CliError, Command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client import Metric
 
 ERRORS = (
     MirrorError,
@@ -55,10 +70,17 @@ ERRORS = (
     ProtocolError,
     OSError,
 )
+FOLLOW_ERRORS = (
+    *ERRORS,
+    SeekCallError,
+    InvalidFieldError,
+    NotPossibleError,
+    NotFollowerError,
+)
 EXIT_INCOMPLETE = 1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_mirror(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("source", metavar="FROM", help="pulsar://HOST:PORT, or a data folder")
     parser.add_argument("target", metavar="TO", help="pulsar://HOST:PORT, or a data folder")
@@ -117,11 +139,10 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help="bytes (10M) or messages (500msg) in a second",
     )
-    add_run_options(parser)
+    _add_run_options(parser)
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a command that runs until it is ended."""
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--progress-s",
         type=_seconds,
@@ -168,7 +189,7 @@ def _seconds(text: str) -> float:
     return value
 
 
-def run(args: argparse.Namespace) -> int:
+def _mirror(args: argparse.Namespace) -> int:
     """Mirror until it is done, or until a signal arrives."""
     if args.verify and not args.once:
         raise CliError("--verify needs --once")
@@ -179,10 +200,10 @@ def run(args: argparse.Namespace) -> int:
     if not names:
         raise CliError("--topics names no topic")
     selection = Selection(names, is_regex=args.regex)
-    report = Report(say, interval_s=args.progress_s)
+    report = Report(_say, interval_s=args.progress_s)
     source = open_source(args.source, options)
     target = open_target(args.target, options)
-    with Stop() as stop:
+    with _Stop() as stop:
         mirror = MirrorRun(
             source,
             target,
@@ -196,7 +217,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             is_complete = mirror.run()
         except LostError as error:
-            say(str(error))
+            _say(str(error))
             is_complete = False
     done = is_complete or not args.once
     _print(args, report, complete=is_complete)
@@ -245,7 +266,7 @@ def _is_same(source: str, target: str) -> bool:
     return here.resolve() == there.resolve()
 
 
-class Stop:
+class _Stop:
     """SIGTERM and SIGINT end the run in order; a second one interrupts it."""
 
     def __init__(self) -> None:
@@ -267,7 +288,7 @@ class Stop:
         self.asked = True
 
 
-def say(line: str) -> None:
+def _say(line: str) -> None:
     """A line for people, on stderr."""
     print(line, file=sys.stderr, flush=True)
 
@@ -316,3 +337,175 @@ def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -
             equality = f"{counted(result.source_entries, 'entry')} {verb} equal"
             print(f"{topic}: {result.difference or equality}")
     return equal
+
+
+def _add_follow(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("source", metavar="SOURCE", help="grpc://HOST:PORT, or a data folder")
+    add_data_dir(parser, why="the follower's folder")
+    parser.add_argument(
+        "--topics", metavar="NAMES", help="separated by commas, or a pattern (default: all)"
+    )
+    parser.add_argument(
+        "-r", "--regex", action="store_true", help="--topics is a regular expression"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="end when all that is there now is followed"
+    )
+    _add_run_options(parser)
+    parser.add_argument(
+        "--source-token-file", type=Path, metavar="FILE", help="the source broker's token"
+    )
+    parser.add_argument(
+        "--trusted-certificates",
+        type=Path,
+        metavar="FILE",
+        help="PEM file for grpcs (default: what the machine trusts)",
+    )
+    parser.add_argument(
+        "--metrics-port", type=port_number, metavar="PORT", help="serve Prometheus metrics there"
+    )
+    parser.add_argument(
+        "--metrics-host", default="127.0.0.1", metavar="HOST", help="address for the metrics"
+    )
+    add_json(parser)
+
+
+def _follow(args: argparse.Namespace) -> int:
+    """Follow until a signal arrives, or until it is done."""
+    selection = None
+    if args.topics is not None:
+        names = (args.topics,) if args.regex else tuple(filter(None, args.topics.split(",")))
+        selection = Selection(names, is_regex=args.regex)
+    options = Options(
+        source_token=read_token(args.source_token_file),
+        trusted_certificates=args.trusted_certificates,
+    )
+    report = FollowReport(_say, interval_s=args.progress_s)
+    source = open_followed(args.source, options)
+    with open_follower(args.data_dir or DEFAULT_DATA_DIR) as store, _Stop() as stop:
+        if args.metrics_port is not None:
+            _serve_metrics(args.metrics_host, args.metrics_port, report)
+        follower = FollowRun(
+            source,
+            store,
+            report,
+            selection,
+            once=args.once,
+            reconnect_s=args.reconnect_s,
+            is_stopped=lambda: stop.asked,
+        )
+        try:
+            is_complete = follower.run()
+        except LostError as error:
+            _say(str(error))
+            is_complete = False
+            done = False
+        else:
+            done = is_complete or not args.once
+        finally:
+            source.close()
+    _print_followed(args, report, complete=is_complete)
+    return 0 if done and not follower.problems else EXIT_INCOMPLETE
+
+
+def _print_followed(args: argparse.Namespace, report: FollowReport, *, complete: bool) -> None:
+    if not args.json:
+        print(report.line())
+        return
+    for topic, totals in report.topics.items():
+        lag = report.lags.get(topic)
+        fields = {
+            "topic": topic,
+            "entries": totals.entries,
+            "messages": totals.messages,
+            "bytes": totals.bytes,
+            "truncated": report.truncated.get(topic, 0),
+            "lag_entries": 0 if lag is None else lag.entries,
+            "lag_seconds": 0.0 if lag is None else lag.time_ms / 1000,
+            "complete": complete,
+        }
+        print(json_line(fields))
+
+
+class FollowMetrics:
+    """The report as Prometheus reads it."""
+
+    def __init__(self, report: FollowReport) -> None:
+        self._report = report
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of this moment."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        report = self._report
+        text = "Whether the source answered the last time"
+        yield GaugeMetricFamily("pulsemark_follow_connected", text, int(report.is_connected))
+        entries = GaugeMetricFamily(
+            "pulsemark_follow_lag_entries", "Entries not followed yet", labels=["topic"]
+        )
+        seconds = GaugeMetricFamily(
+            "pulsemark_follow_lag_seconds",
+            "Broker time between the last entry of the follower and that of the source",
+            labels=["topic"],
+        )
+        for topic, lag in report.lags.copy().items():
+            entries.add_metric([topic], lag.entries)
+            seconds.add_metric([topic], lag.time_ms / 1000)
+        followed = CounterMetricFamily(
+            "pulsemark_follow_entries", "Entries followed", labels=["topic"]
+        )
+        for topic, totals in report.topics.copy().items():
+            followed.add_metric([topic], totals.entries)
+        truncated = CounterMetricFamily(
+            "pulsemark_follow_truncated_entries",
+            "Entries cut off because the source does not have them",
+            labels=["topic"],
+        )
+        for topic, count in report.truncated.copy().items():
+            truncated.add_metric([topic], count)
+        yield from (entries, seconds, followed, truncated)
+
+
+def _serve_metrics(host: str, port: int, report: FollowReport) -> None:
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
+    registry.register(FollowMetrics(report))
+    server, _ = start_http_server(port, host, registry)
+    _say(f"metrics: http://{host}:{server.server_port}/metrics")
+
+
+def _add_promote(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_data_dir(parser, why="the follower's folder")
+    parser.add_argument(
+        "--leader",
+        metavar="NAME",
+        help="the leader that the epochs' marks name (default: the host, and a random part)",
+    )
+    add_json(parser)
+
+
+def _promote(args: argparse.Namespace) -> int:
+    """Promote the folder."""
+    folder: Path = args.data_dir or DEFAULT_DATA_DIR
+    if not folder.is_dir():
+        raise CliError(f"{folder} is not a folder: name the follower's with --data-dir")
+    # Two leaders of one epoch are told apart by their names.
+    leader = args.leader or f"{socket.gethostname()}-{os.urandom(4).hex()}"
+    with open_follower(folder) as store:
+        epochs = promote(store, leader)
+    if args.json:
+        for topic, epoch in epochs.items():
+            print(json_line({"topic": topic, "epoch": epoch, "leader": leader}))
+    else:
+        print(f"promoted {folder}: {leader} leads {counted(len(epochs), 'topic')}")
+    return 0
+
+
+COMMANDS = {
+    "mirror": Command(ERRORS, _add_mirror, _mirror),
+    "follow": Command(FOLLOW_ERRORS, _add_follow, _follow),
+    "promote": Command(FOLLOW_ERRORS, _add_promote, _promote),
+}

@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..ledger import EARLIEST, Position, TopicLog
-from ..ledger.store import VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
+from ..ledger.store import CLEANER_PROPERTY_KIND, VIEW_PROPERTY_KIND, VIEW_TOPIC_PREFIX
 from ..ledger.topic_store import INTERNAL_TOPIC_PREFIX
 from ..proto import seek_pb2 as pb
 from ..proto.cursor_pb2 import CursorRecord
 from .rpc import position_message, position_of
 
 __all__ = [
-    "EARLY_KINDS", "GROUPS_LOG", "LATE_KINDS", "StoreState", "TopicState", "is_followed",
-    "state_messages", "state_of", "state_of_answer",
+    "BY_ID_KINDS", "EARLY_KINDS", "GROUPS_LOG", "LATE_KINDS", "StoreState", "TopicState",
+    "is_followed", "state_messages", "state_of", "state_of_answer",
 ]  # fmt: skip
 
 GROUPS_LOG = INTERNAL_TOPIC_PREFIX + "kafka-groups"
@@ -32,8 +32,10 @@ EARLY_KINDS = (
     "deleted-partitioned-topic", "schema", "schema-facts",
 )  # fmt: skip
 """Kinds of the catalog's values that are stored before the entries."""
+BY_ID_KINDS = (VIEW_PROPERTY_KIND, CLEANER_PROPERTY_KIND)
+"""Those of `LATE_KINDS` whose keys are ids of topics."""
 LATE_KINDS = (
-    "deduplication", "mirrors", "kafka-log-start", "kafka", "terminated-topic", VIEW_PROPERTY_KIND,
+    "deduplication", "mirrors", "kafka-log-start", "kafka", "terminated-topic", *BY_ID_KINDS,
 )  # fmt: skip
 """Those that say how far something has come in the log: stored after the entries."""
 _PIECE_BYTES = 1 << 20

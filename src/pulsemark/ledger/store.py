@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from .commit.group_commit import EntryWriter, GroupCommit
+from .commit.batch import EntryWriter
+from .commit.group_commit import GroupCommit
 from .errors import UnsupportedVersionError
 from .position import Position
 from .run import Run, RunHeader
@@ -36,9 +37,10 @@ DELETING_KIND = "deleting"
 the topic from the topics."""
 CONTROL_NOTE_KIND = "control-entries"
 """The ledgers with control entries, and where these are (`topic_log.ControlPositions`)."""
-FOLLOWS_KIND, FOLLOWS_PLACE = "follows", "place"
-"""The value says which place the folder follows. Other keys are topics without entries, with the
-index of their next message."""
+FOLLOWS_KIND = "follows"
+"""Kind of the values of a follower's folder: `FOLLOWS_PLACE` says which place it follows; other
+keys are topics without entries, with the index of their next message."""
+FOLLOWS_PLACE = "place"
 SEEN_PROPERTY_KIND = "retention-seen"
 """Kind of a value, by topic id: a note of `retention` about append times that cannot be used."""
 

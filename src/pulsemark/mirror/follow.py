@@ -24,7 +24,15 @@ from pathlib import Path
 
 from ..finder import Finder
 from ..finder.errors import DeadlineExceededError, ServerUnavailableError
-from ..finder.following import EARLY_KINDS, GROUPS_LOG, LATE_KINDS, StoreState, TopicState, Values
+from ..finder.following import (
+    BY_ID_KINDS,
+    EARLY_KINDS,
+    GROUPS_LOG,
+    LATE_KINDS,
+    StoreState,
+    TopicState,
+    Values,
+)
 from ..ledger import (
     EARLIEST,
     Appended,
@@ -492,7 +500,7 @@ class FollowRun:
         wanted = {}
         for (kind, key), value in self._values.items():
             topic = self._topics.get(key)
-            if kind == VIEW_PROPERTY_KIND:  # its key is the topic's id
+            if kind in BY_ID_KINDS:
                 names = (n for n, each in state.topics.items() if str(each.topic_id) == key)
                 topic = self._topics.get(next(names, ""))
                 if kind in kinds and topic is not None:
@@ -508,8 +516,9 @@ class FollowRun:
 
     def forget_places(self, ledger: ManagedLedger) -> None:
         """Before entries are cut off: what says how far something came may name them."""
-        key, view = ledger.name, (VIEW_PROPERTY_KIND, str(ledger.topic_id), None)
-        self.store.catalog.write([*((kind, key, None) for kind in LATE_KINDS), view])
+        keys = {kind: str(ledger.topic_id) for kind in BY_ID_KINDS}
+        changes = [(kind, keys.get(kind, ledger.name), None) for kind in LATE_KINDS]
+        self.store.catalog.write(changes)
         self._digest = b""
 
     def _store_cursors(self, state: StoreState) -> None:

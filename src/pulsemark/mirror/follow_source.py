@@ -6,6 +6,7 @@ entries with their positions.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
@@ -21,6 +22,7 @@ from ..ledger import (
     LedgerExtent,
     Position,
     StoreOptions,
+    TopicLog,
     TopicNotFoundError,
     entries_of,
 )
@@ -125,6 +127,7 @@ class FolderFollowed:
         self._folder = folder
         self._reader: FolderReader | None = None
         self._logs: dict[str, FolderLog] = {}
+        self._names: dict[str, int] = {}
         self._cursors: tuple[Position, list[CursorRecord]] | None = None
         self._open()
 
@@ -141,7 +144,7 @@ class FolderFollowed:
         with closing(connect_read_only(self._folder / CATALOG_NAME)) as db:
             query = "SELECT key, value FROM property WHERE kind=? ORDER BY key"
             state = state_of(
-                lambda: dict(db.execute("SELECT name, id FROM topic")),
+                lambda: self._topics(db),
                 self._refreshed,
                 lambda kind: ((key, bytes(value)) for key, value in db.execute(query, (kind,))),
                 self._snapshots,
@@ -151,13 +154,17 @@ class FolderFollowed:
             state.values = None
         return state
 
-    def _refreshed(self) -> Mapping[str, FolderLog]:
+    def _topics(self, db: sqlite3.Connection) -> dict[str, int]:
+        self._names = dict(db.execute("SELECT name, id FROM topic"))
+        return self._names
+
+    def _refreshed(self) -> Mapping[str, TopicLog]:
         reader = self._open()
-        names = [name for name in {h.topic for h in reader.headers()} if is_followed(name)]
         for gone in reader.refresh(list(self._logs.values())):
             del self._logs[gone]
+        names = [name for name in self._names if is_followed(name)]
         self._logs |= reader.logs([name for name in names if name not in self._logs])
-        return self._logs
+        return {name: self._log(name) for name in names}
 
     def _snapshots(self) -> Iterable[CursorRecord]:
         try:
@@ -182,11 +189,13 @@ class FolderFollowed:
                 return
             yield entry
 
-    def _log(self, topic: str) -> FolderLog:
-        log = self._logs.get(topic)
-        if log is None:
-            log = self._logs[topic] = self._open().log(topic)
-        return log
+    def _log(self, topic: str) -> TopicLog:
+        """The topic's log, which may have no entries."""
+        if topic not in self._logs:
+            self._logs |= self._open().logs([topic])
+        if topic not in self._logs and topic not in self._names:
+            raise TopicNotFoundError(topic)
+        return self._logs.get(topic) or TopicLog(topic, ())
 
     def close(self) -> None:
         """Close the files."""

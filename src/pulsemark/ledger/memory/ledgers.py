@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
-from ..commit.batch import ROW_FIELDS, Batch, Group, Owner
-from ..commit.group_commit import EntryWriter, GroupCommit, Outcome
+from ..commit.batch import ROW_FIELDS, Batch, EntryWriter, Group, Outcome, Owner
+from ..commit.group_commit import GroupCommit
 from ..run import Run, RunHeader
 from ..store import MetadataStore
 from .folder import Content, MemoryFolder

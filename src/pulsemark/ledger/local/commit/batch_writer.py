@@ -19,8 +19,16 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
-from ...commit.batch import ROW_FIELDS, Batch, Group, Owner, all_buffers
-from ...commit.group_commit import EntryWriter, Outcome, PlainWrite
+from ...commit.batch import (
+    ROW_FIELDS,
+    Batch,
+    EntryWriter,
+    Group,
+    Outcome,
+    Owner,
+    PlainWrite,
+    all_buffers,
+)
 from ...store_state import is_of_handler
 from ..io.files import Buffer, write_all
 from ..io.folder import Reserve
