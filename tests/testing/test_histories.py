@@ -42,7 +42,12 @@ def clean(count=6, kind="Exclusive"):
             Step(what="acknowledge", begin_ns=at + 8, end_ns=at + 9, **got),
             Step(client="r", what="read", **read),
         ]
-    drained: dict[str, Any] = {"topic": T, "subscription": "s", "begin_ns": 800 * S_NS, "end_ns": 801 * S_NS}
+    drained: dict[str, Any] = {
+        "topic": T,
+        "subscription": "s",
+        "begin_ns": 800 * S_NS,
+        "end_ns": 801 * S_NS,
+    }
     return [*steps, Step(client="c", what="drained", **drained)]
 
 
