@@ -129,6 +129,14 @@ fuzz-long: $(STAMP) ## Fuzz parser and brokers, every command and route: MINUTES
 		$(BIN)/python campaigns/fuzz_broker.py --seed $(SEED) --minutes $(MINUTES) --steps 200 --stalls-count; \
 		broker=$$?; wait $$wire && exit $$broker
 
+.PHONY: histories
+histories: $(STAMP) ## Judge a broker by what its clients saw, under faults: MINUTES=10 FAULTS=kill,pause SEED=1
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS))
+
+.PHONY: mutants
+mutants: $(STAMP) ## Whether those histories find brokers that do wrong on purpose
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --minutes 10 --all-mutants
+
 load: $(STAMP) ## Measure what idle and slow clients, backlogs and 10,000 topics cost: SCALE=1.0
 	$(BIN)/python campaigns/load_campaign.py --scale $(SCALE)
 

@@ -42,6 +42,15 @@ def test_a_short_campaign_with_kafkas_clients_finds_nothing(campaign, cycles):
     assert report["acknowledged"] > 0
 
 
+@pytest.mark.parametrize(("mutant", "status"), [([], 0), (["--mutant", "drops_a_message"], 0)])
+def test_a_short_history_is_clean_and_that_of_a_mutant_is_not(tmp_path, mutant, status):
+    """Clients under faults see nothing that cannot be; those of a broker that drops messages do."""
+    done = run("histories", "--minutes", "0.2", "--faults", "kill,drop,receipts", "--out",
+               str(tmp_path), *mutant)  # fmt: skip
+    assert done.returncode == status, done.stdout + done.stderr
+    assert ("| lost-write | 0 |" in done.stdout) is not bool(mutant)
+
+
 def test_a_short_fuzz_campaign_finds_nothing():
     """Hostile clients over two lives of a broker: it answers, and no client holds anything."""
     done = run("fuzz_broker", "--seed", "1", "--cycles", "2", "--steps", "40")

@@ -60,6 +60,8 @@ class BrokerProcess(BrokerLife, Inspection):
         kafka: bool = False,
         test_controls: bool = False,
     ) -> None:
+        #: What is run: the command `pulsemark`.
+        self.program: tuple[str, ...] = (sys.executable, "-m", "pulsemark")
         self._options = (*options, "--test-controls") if test_controls else options
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._ports = {"--port": 0, "--http-port": 0, **({"--kafka-port": 0} if kafka else {})}
@@ -140,7 +142,7 @@ class BrokerProcess(BrokerLife, Inspection):
 
     def _start(self, folder: Path) -> None:
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]
-        command = [sys.executable, "-m", "pulsemark", "standalone", "--json", *ports]
+        command = [*self.program, "standalone", "--json", *ports]
         command += ["--data-dir", str(folder), *self._options]
         self._process = process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE

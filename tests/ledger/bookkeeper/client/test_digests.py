@@ -52,7 +52,7 @@ def test_hmac_depends_on_the_password() -> None:
 
 @pytest.mark.parametrize(
     ("ledger_id", "entry_id", "last_confirmed", "length"),
-    [(4, 9, 7, 100), (3, 8, 7, 100), (3, 9, 9, 100), (3, 9, -2, 100), (3, 9, 7, 6)],
+    [(4, 9, 7, 100), (3, 8, 7, 100), (3, 9, -2, 100), (3, 9, 7, 6)],
 )
 def test_another_entry_is_refused(
     ledger_id: int, entry_id: int, last_confirmed: int, length: int
@@ -63,6 +63,17 @@ def test_another_entry_is_refused(
     with pytest.raises(DigestMismatchError) as caught:
         unpack_entry(digest, body, ledger_id=3, entry_id=9, bookie="b1:1")
     assert (caught.value.ledger_id, caught.value.entry_id, caught.value.bookie) == (3, 9, "b1:1")
+
+
+@pytest.mark.parametrize("last_confirmed", [9, 3_096])
+def test_a_copy_that_autorecovery_made_is_read(last_confirmed: int) -> None:
+    """BookKeeper's replicator writes the entry that is confirmed when it copies, which can be this
+    one or one after it.
+    """
+    digest = digest_of(DigestType.CRC32C, b"")
+    body = b"".join(pack_entry(digest, 3, 9, last_confirmed, 100, [b"payload"]))
+    entry = unpack_entry(digest, body, ledger_id=3, entry_id=9)
+    assert entry == (9, b"payload", 100, last_confirmed)
 
 
 def test_short_body_is_refused() -> None:

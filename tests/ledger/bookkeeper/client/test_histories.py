@@ -48,4 +48,4 @@ def test_without_the_fence_of_reads_an_entry_is_lost() -> None:
 def test_without_the_floor_confirmed_entries_are_written_again() -> None:
     """A control: recovery that begins below the last segment does what it must not."""
     rules = RecoveryRules(floor_of_segment=False)
-    assert any(run_history(seed, rules).broken for seed in range(60, 75))
+    assert any(run_history(seed, rules).broken for seed in range(70, 90))

@@ -128,6 +128,25 @@ def test_a_silent_replica_is_passed_over_before_its_time_limit() -> None:
     in_cluster(main)
 
 
+def test_a_silent_replica_is_asked_last_from_then_on() -> None:
+    """Only the first read waits for it: a catch-up does not wait again with each batch."""
+
+    async def main(cluster: Cluster) -> None:
+        writer = await written(cluster, 30)
+        client = cluster.client()
+        reader = await client.open_ledger(writer.ledger_id)
+        cluster.network.pause(cluster.names[0])
+        assert len(await reader.read(0, 5)) == 6
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        for first in range(6, 30, 6):
+            assert len(await reader.read(first, first + 5)) == 6
+        # In virtual time: no speculative delay at all.
+        assert loop.time() - started < 0.3
+
+    in_cluster(main)
+
+
 def test_reads_are_bounded_by_bytes() -> None:
     """At least one entry comes, the one that reaches the limit is the last, and few are wasted."""
 

@@ -101,11 +101,11 @@ class Bookies:
     # -- bookies that failed ----------------------------------------------------------------------
 
     def suspect(self, bookie: str) -> None:
-        """A write to this bookie failed: for a while it is chosen only where there is no other."""
+        """It failed or is silent: for a while it is chosen only where there is no other bookie."""
         self._suspected_s[bookie] = self._now()
 
     def suspected(self) -> frozenset[str]:
-        """The bookies to which a write failed lately."""
+        """The bookies that failed lately."""
         since = self._now() - self._options.quarantine_ms / 1000
         self._suspected_s = {one: at for one, at in self._suspected_s.items() if at > since}
         return frozenset(self._suspected_s)

@@ -115,7 +115,7 @@ class LedgerEntry(NamedTuple):
     length: int
     """Bytes of payload of the ledger, up to and with this entry."""
     last_confirmed: int
-    """The last entry that its writer knew to be confirmed when it packed this one; -1: none."""
+    """The last entry that was known to be confirmed when this copy was packed; -1: none."""
 
 
 def pack_entry(
@@ -173,8 +173,9 @@ def unpack_entry(
         raise damaged(f"it belongs to ledger {of_ledger}")
     if entry_id is not None and entry != entry_id:
         raise damaged(f"it is entry {entry}")
-    # An entry is never confirmed before it is written, and its payload is part of the length.
-    if entry < 0 or not NO_ENTRY <= last_confirmed < entry or length < len(payload):
+    # The payload is part of the length. AutoRecovery's copies say what was confirmed when they were
+    # made (BookKeeper's LedgerFragmentReplicator): that can be this entry, or one after it.
+    if entry < 0 or last_confirmed < NO_ENTRY or length < len(payload):
         raise damaged(f"impossible values: entry {entry}, {last_confirmed=}, {length=}")
     return LedgerEntry(entry, body[start:], length, last_confirmed)
 

@@ -208,12 +208,17 @@ class EntryReads:
         self._core.bookies.send(bookie, one.request, partial(self._answered, one, bookie))
 
     def _speculate(self, reads: list[_Read], delay_s: float) -> None:
-        """Ask the next replica of what has no answer yet, and again after the same time."""
+        """Ask the next replica of what has no answer yet, and again after the same time.
+
+        A replica that is silent is asked last by later reads, or each of them would wait for it.
+        """
         if self._done is None or self._done.done():
             return
         for one in reads:
-            if one.entry is None and one.asked < len(one.replicas):
-                self._ask_next(one)
+            if one.entry is None:
+                self._core.bookies.suspect(one.replicas[one.asked - 1])
+                if one.asked < len(one.replicas):
+                    self._ask_next(one)
         asyncio.get_running_loop().call_later(delay_s, self._speculate, reads, delay_s)
 
     def _answered(self, one: _Read, bookie: str, answer: Answer) -> None:

@@ -31,7 +31,7 @@ from ...commit.batch import (
 )
 from ...store_state import is_of_handler
 from ..io.files import Buffer, write_all
-from ..io.folder import Reserve
+from ..io.folder import Reserve, is_full
 from ..segment.filer import Filer
 from ..segment.index_file import CHUNK_ROWS
 from ..segment.segment import Segment, SegmentState
@@ -141,17 +141,24 @@ class BatchWriter(EntryWriter):
 
         What failed must not count after a crash, and what was acknowledged before without a sync
         must be in its segments, because the journal may have lost it. Raises OSError if either
-        fails.
+        fails. On a full disk the first may have to wait for the next batch: its block comes with
+        the header that says what counts. Until then a power cut can bring back what failed.
         """
         if self.journal.take_back():
             return
-        if self.journal.has_unsynced:
+        has_unsynced = self.journal.has_unsynced
+        if has_unsynced:
             for written in list(self._dirty.values()):
                 if not self._filer.sync(written.segment, written.fd):
                     reason = "neither the journal nor this segment could be synced"
                     raise OSError(errno.EIO, reason, str(written.segment.path))
             self._filer.sync_folder()
-        self._reserve.with_space_for(self.journal.begin)
+        try:
+            self._reserve.with_space_for(self.journal.begin)
+        except OSError as error:
+            if has_unsynced or not is_full(error):
+                raise
+            _log.error("the journal's next file waits for the next batch: %s", error)
 
     def _remove(self, segment: Segment) -> None:
         """Remove what a failed first write left of a new segment: without the journal's block, the

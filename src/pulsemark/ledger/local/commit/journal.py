@@ -351,7 +351,8 @@ class Journal:
         """After an exception of ``write``: overwrite its block, durably, and leave the file.
 
         That needs no space. Returns False if it is not possible, as after a failed sync: then
-        `begin` must be called, once what `has_unsynced` names is durable elsewhere.
+        `begin` must be called, once what `has_unsynced` names is durable elsewhere. After a failed
+        sync the block is overwritten all the same: that helps against a kill before `begin`.
         """
         journal = self._open
         if journal is None or not journal.is_broken:  # nothing was written
@@ -360,11 +361,11 @@ class Journal:
             if journal.header:  # it has no blocks
                 self._leave(journal)
                 return journal.slot not in self._in_use
-            if journal.is_lost:
-                return False
             size_bytes = self._files.size(journal.fd)
             if _block_at(self._files, journal.fd, journal.key, journal.end, size_bytes):
                 write_all(self._files, journal.fd, [bytes(BLOCK_HEADER_SIZE)], journal.end)
+            if journal.is_lost:
+                return False
             journal.is_lost = True  # until it is synced
             self._files.fdatasync(journal.fd)
         except OSError as error:

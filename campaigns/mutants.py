@@ -1,0 +1,266 @@
+"""Brokers with a fault of their own, to see whether `histories.py` finds it.
+
+    python campaigns/mutants.py NAME standalone ...
+
+Each mutant replaces a function of the broker, and then runs the command line as usual.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+MUTANTS: dict[str, Callable[[], None]] = {}
+
+
+def mutant(function: Callable[[], None]) -> Callable[[], None]:
+    """Add it to `MUTANTS`."""
+    MUTANTS[function.__name__] = function
+    return function
+
+
+def every(number: int) -> Callable[[], bool]:
+    """Whether a call is the number-th, or a multiple of it."""
+    calls = count(1)
+    return lambda: next(calls) % number == 0
+
+
+def wrap(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace a function by one that is made of it."""
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+def _each_send(strike: Callable[[Any, Any, Any, Any], None], often: int = 50) -> None:
+    """Handle SENDs one by one, and one of `often` by `strike(session, event, producer, topic)`."""
+    from pulsemark.broker.handlers import handle_sends
+    from pulsemark.testing.faults import FaultySession
+
+    now = every(often)
+
+    def take_sends(session: Any, event: Any) -> None:
+        for number in range(len(event)):
+            one = event.alone(number)
+            entry = session.producers.get(one.producer_id)
+            if entry is not None and now():
+                strike(session, one, *entry)
+            elif not session.is_closed:
+                handle_sends(session, one)
+
+    wrap(FaultySession, "take_sends", lambda _: take_sends)
+
+
+@mutant
+def drops_a_message() -> None:
+    """A message is acknowledged and not stored."""
+    from pulsemark.wire import commands
+
+    def strike(session: Any, event: Any, producer: Any, topic: Any) -> None:
+        end = topic.ledger.end_position
+        session.receipts.answer_in_turn(
+            producer,
+            commands.send_receipt(
+                event.producer_id, event.sequence_ids[0], end.ledger_id, end.entry_id
+            ),
+        )
+
+    _each_send(strike)
+
+
+@mutant
+def stores_what_it_refuses() -> None:
+    """A message is refused and stored."""
+    from pulsemark.proto.pulsar_api_pb2 import ServerError
+    from pulsemark.wire import commands
+
+    def strike(session: Any, event: Any, producer: Any, topic: Any) -> None:
+        topic.ledger.append(bytes(event.bodies[0]), message_count=event.message_counts[0])
+        error = ServerError.ChecksumError
+        answer = commands.send_error(event.producer_id, event.sequence_ids[0], error, "a mutant")
+        session.receipts.answer_in_turn(producer, answer)
+
+    _each_send(strike)
+
+
+@mutant
+def forgets_what_was_sent() -> None:
+    """Deduplication takes every message for a new one."""
+    from pulsemark.broker.topics.deduplication import Deduplication
+
+    Deduplication.admit = lambda *_: None  # type: ignore[method-assign]
+
+
+@mutant
+def forgets_sequence_numbers() -> None:
+    """Each set of an idempotent Kafka producer is taken for a new one."""
+    from pulsemark.kafka.partitions import Sequences
+
+    Sequences.check = lambda *_: None  # type: ignore[method-assign]
+
+
+@mutant
+def forgets_acknowledgements() -> None:
+    """Every third acknowledgement is not kept."""
+    from pulsemark.ledger.cursors.cursor import Cursor
+
+    now = every(3)
+    for name in ("ack", "ack_run"):
+        wrap(Cursor, name, lambda ack: lambda *given: None if now() else ack(*given))
+
+
+@mutant
+def drops_a_delivery() -> None:
+    """An entry that was read for a consumer is not sent."""
+    from pulsemark.broker.subscriptions.consumer import Consumer
+
+    now = every(20)
+    wrap(Consumer, "frames", lambda frames: lambda one, entries: frames(
+        one, entries[1:] if now() else entries))  # fmt: skip
+
+
+@mutant
+def delivers_again() -> None:
+    """Entries that were sent are sent once more."""
+    from pulsemark.broker.subscriptions.consumer import Consumer
+
+    now = every(20)
+    wrap(Consumer, "frames", lambda frames: lambda one, entries: frames(
+        one, [*entries, *entries] if now() else entries))  # fmt: skip
+
+
+@mutant
+def delivers_in_disorder() -> None:
+    """Entries are sent in the wrong order."""
+    from pulsemark.broker.subscriptions.consumer import Consumer
+
+    wrap(Consumer, "frames", lambda frames: lambda one, entries: frames(one, entries[::-1]))
+
+
+@mutant
+def mixes_positions() -> None:
+    """An entry is sent under the position of another one."""
+    from pulsemark.broker.subscriptions.consumer import Consumer
+
+    def mixed(entries: Any) -> Any:
+        if len(entries) < 2:
+            return entries
+        first, second = entries[:2]
+        changed = [
+            replace(first, position=second.position),
+            replace(second, position=first.position),
+        ]
+        return [*changed, *entries[2:]]
+
+    wrap(Consumer, "frames", lambda frames: lambda one, entries: frames(one, mixed(entries)))
+
+
+@mutant
+def delivers_early() -> None:
+    """Delayed messages come 1.9 s before their time."""
+    from pulsemark.broker.subscriptions.delayed import DelayedEntries
+
+    class Fast:
+        def __init__(self, clock: Any) -> None:
+            self.now_ms = lambda: clock.now_ms() + 1_900
+
+    def made(begin: Any) -> Any:
+        def begin_fast(one: Any, *given: Any, **named: Any) -> None:
+            begin(one, *given, **named)
+            one._clock = Fast(one._clock)
+
+        return begin_fast
+
+    wrap(DelayedEntries, "__init__", made)
+
+
+@mutant
+def seeks_too_far() -> None:
+    """A search by time finds an entry that is half a second later."""
+    from pulsemark.finder.search import Finder
+
+    wrap(Finder, "time_in", lambda search: lambda *given, time_ms, **named: search(
+        *given, time_ms=time_ms + 500, **named))  # fmt: skip
+
+
+@mutant
+def mixes_keys() -> None:
+    """Key_Shared gives the messages of a key to any consumer."""
+    from pulsemark.broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
+
+    KeySharedDispatcher._slot_of = lambda *_: random.randrange(65_536)  # type: ignore[method-assign]
+    KeySharedDispatcher._may_go = lambda *_: True  # type: ignore[method-assign]
+
+
+@mutant
+def has_two_active_consumers() -> None:
+    """Failover sends to any of its consumers."""
+    from pulsemark.broker.subscriptions.dispatcher import SingleActiveDispatcher
+
+    def made(dispatch: Any) -> Any:
+        def to_any(one: Any) -> None:
+            if one.active is not None and len(one.consumers) > 1:
+                one.active = random.choice(list(one.consumers))
+            dispatch(one)
+
+        return to_any
+
+    wrap(SingleActiveDispatcher, "dispatch", made)
+
+
+@mutant
+def lets_time_fall() -> None:
+    """The stamps follow a clock that is set back."""
+    from pulsemark.ledger.writer import RecordBuilder
+    from pulsemark.testing.clock import SettableClock
+
+    now = every(50)
+    wrap(SettableClock, "now_ms", lambda read: lambda one: read(one) - (700 if now() else 0))
+
+    def made(build: Any) -> Any:
+        def without_floor(one: Any, entries: Any, tail: Any) -> Any:
+            tail.stamp_floor_ms = 0
+            return build(one, entries, tail)
+
+        return without_floor
+
+    wrap(RecordBuilder, "build", made)
+
+
+@mutant
+def skips_an_index() -> None:
+    """An index is given to no message."""
+    from pulsemark.ledger.writer import RecordBuilder
+
+    now = every(50)
+
+    def made(build: Any) -> Any:
+        def with_gap(one: Any, entries: Any, tail: Any) -> Any:
+            tail.next_index += now()
+            return build(one, entries, tail)
+
+        return with_gap
+
+    wrap(RecordBuilder, "build", made)
+
+
+@mutant
+def loses_the_end() -> None:
+    """After a crash the end of each log is gone, as if nothing had been synced."""
+    folder = Path(sys.argv[sys.argv.index("--data-dir") + 1])
+    for path in folder.rglob("*"):
+        if path.is_file() and "journal" in str(path.relative_to(folder)):
+            path.unlink()
+        elif path.suffix == ".log":
+            os.truncate(path, max(0, path.stat().st_size - 2_000))
+
+
+if __name__ == "__main__":
+    from pulsemark.cli import main
+
+    MUTANTS[sys.argv.pop(1)]()
+    sys.exit(main())

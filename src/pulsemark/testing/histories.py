@@ -1,0 +1,453 @@
+"""Judges a broker by what its clients saw: a history of their steps, and the rules of a log.
+
+    history = History.load("history.jsonl")
+    for anomaly in check(history):
+        print(anomaly)
+
+A history is a list of steps, one JSON object a line: which client, what it asked, what it was told,
+and when (`Step`). The clients' programs write it; they may use any protocol and any broker. `check`
+knows nothing of the broker, only what a log with subscriptions may never show. The rules and their
+names follow Jepsen's tests of Kafka (jepsen-io/jepsen, `tests/kafka.clj`); those of subscriptions,
+broker times and indexes are ours.
+
+Each value that is sent must be unique in the history, as must each client's name. At the end of the
+history one client reads each topic from its first message to its last: these are the steps `read`,
+and they are taken for the log.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+
+Place = tuple[int, ...]
+"""A position that can be compared with others of its topic."""
+S_NS = 1_000_000_000
+
+KINDS = ("send", "receive", "acknowledge", "subscribe", "seek", "drained", "fault", "read")
+#: Subscriptions whose consumer gets the messages in the order of the log.
+IN_ORDER = ("Exclusive", "Failover", "Reader")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one client did, and what it saw."""
+
+    client: str
+    what: str
+    """`send`, `receive`, `acknowledge`, `subscribe`, `seek` (to a time), `drained` (a subscription
+    got no more for a while, at the end), `fault` (something was done to the broker), `read`."""
+    begin_ns: int
+    end_ns: int
+    topic: str = ""
+    ok: bool | None = True
+    """Whether the broker said yes. None: nobody knows, such as after a time-out."""
+    value: str | None = None
+    """The message. Of a seek: the first message after it."""
+    position: str | None = None
+    """Where the message is, as numbers with colons: `3:14:0`, or Kafka's offset."""
+    subscription: str | None = None
+    kind: str | None = None
+    """`Exclusive`, `Failover`, `Shared`, `Key_Shared`, `Reader` or `Group` (Kafka's)."""
+    key: str | None = None
+    index: int | None = None
+    time_ms: int | None = None
+    """The broker's time of the message. Of a seek: the time that was asked for."""
+    due_ns: int | None = None
+    """A delayed message may not be received before."""
+    is_once: bool = False
+    """The message may be stored only once: deduplication, or an idempotent producer."""
+
+    @property
+    def place(self) -> Place:
+        """The position as numbers."""
+        assert self.position is not None
+        return tuple(int(part) for part in self.position.split(":"))
+
+    def __str__(self) -> str:
+        told = {True: "ok", False: "refused", None: "unknown"}[self.ok]
+        shown = ("value", "position", "subscription", "kind", "key", "index", "time_ms", "due_ns")
+        rest = [
+            f"{name}={getattr(self, name)}" for name in shown if getattr(self, name) is not None
+        ]
+        seconds = f"{self.begin_ns / S_NS:.3f} to {self.end_ns / S_NS:.3f} s"
+        return f"{seconds}  {self.client} {self.what} {self.topic} {' '.join(rest)}: {told}"
+
+
+class HistoryError(ValueError):
+    """A line that is no step: its number, and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """Something that cannot have happened, with the steps that show it."""
+
+    name: str
+    topic: str
+    text: str
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name} on {self.topic}: {self.text}", *(f"  {step}" for step in self.steps)]
+        return "\n".join(lines)
+
+
+class History:
+    """All steps, by the time at which they began."""
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self.steps = sorted(steps, key=lambda step: step.begin_ns)
+        self.topics = sorted({step.topic for step in self.steps if step.topic})
+        self.faults = [step for step in self.steps if step.what == "fault"]
+        self._by_topic: dict[tuple[str, str], list[Step]] = defaultdict(list)
+        for step in self.steps:
+            self._by_topic[step.topic, step.what].append(step)
+
+    def of(self, topic: str, *whats: str) -> list[Step]:
+        """The steps of a topic, by time."""
+        found = [step for what in whats for step in self._by_topic[topic, what]]
+        return sorted(found, key=lambda step: step.begin_ns) if len(whats) > 1 else found
+
+    def log(self, topic: str) -> list[Step]:
+        """The topic's log: what was read from it at the end, in the order of positions."""
+        return sorted(self._by_topic[topic, "read"], key=lambda step: step.place)
+
+    def save(self, path: Path) -> None:
+        """Write the history, a step a line."""
+        with path.open("w", encoding="utf-8") as file:
+            for step in self.steps:
+                line = {
+                    name: value for name, value in asdict(step).items() if value not in (None, "")
+                }
+                line["ok"] = step.ok
+                file.write(json.dumps(line) + "\n")
+
+    @classmethod
+    def load(cls, path: Path | str) -> History:
+        """Read a history. Raises HistoryError, OSError."""
+        known = {each.name for each in fields(Step)}
+        steps = []
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                step = Step(**json.loads(line))
+                if step.position is not None:
+                    _ = step.place
+            except (ValueError, TypeError) as error:
+                raise HistoryError(f"{path}, line {number}: {error}; a step has {known}") from error
+            if step.what not in KINDS:
+                raise HistoryError(f"{path}, line {number}: what={step.what!r} is not in {KINDS}")
+            steps.append(step)
+        return cls(steps)
+
+
+Rule = Callable[[History, str], Iterator[Anomaly]]
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str) -> Callable[[Rule], Rule]:
+    """Add a rule to `RULES`."""
+
+    def add(function: Rule) -> Rule:
+        RULES[name] = function
+        return function
+
+    return add
+
+
+def check(history: History, *, rules: Iterable[str] = RULES) -> list[Anomaly]:
+    """All anomalies of a history, by rule and topic."""
+    return [
+        anomaly
+        for name in rules
+        for topic in history.topics
+        for anomaly in RULES[name](history, topic)
+    ]
+
+
+def table(history: History, found: Iterable[Anomaly]) -> list[str]:
+    """How often each rule was broken, and how much there was to break, in Markdown."""
+    counts = Counter(anomaly.name for anomaly in found)
+    whats = Counter(step.what for step in history.steps)
+    steps = ", ".join(f"{count:,} {what}" for what, count in whats.most_common())
+    rows = [f"| {name} | {counts[name]} |" for name in RULES]
+    return [f"Steps: {steps}", "", "| anomaly | found |", "|---|---|", *rows]
+
+
+# -- the log ------------------------------------------------------------------------------------
+
+
+@rule("lost-write")
+def lost_writes(history: History, topic: str) -> Iterator[Anomaly]:
+    """A message that was acknowledged is not in the log."""
+    stored = {step.value for step in history.log(topic)}
+    for send in history.of(topic, "send"):
+        if send.ok and send.value not in stored:
+            yield Anomaly("lost-write", topic, f"{send.value} is not in the log", (send,))
+
+
+@rule("lost-read")
+def lost_reads(history: History, topic: str) -> Iterator[Anomaly]:
+    """A message that a consumer got is not in the log: it was delivered before it was durable."""
+    stored = {step.value for step in history.log(topic)}
+    for step in history.of(topic, "receive"):
+        if step.value not in stored:
+            yield Anomaly("lost-read", topic, f"{step.value} was received and is gone", (step,))
+
+
+@rule("duplicate")
+def duplicates(history: History, topic: str) -> Iterator[Anomaly]:
+    """A message that may be stored only once is in the log twice."""
+    once = {step.value for step in history.of(topic, "send") if step.is_once}
+    seen: dict[str | None, Step] = {}
+    for step in history.log(topic):
+        if step.value in once and step.value in seen:
+            text = f"{step.value} is in the log twice"
+            yield Anomaly("duplicate", topic, text, (seen[step.value], step))
+        seen[step.value] = step
+
+
+@rule("aborted-read")
+def aborted_reads(history: History, topic: str) -> Iterator[Anomaly]:
+    """A message that was refused was delivered."""
+    told: dict[str | None, set[bool | None]] = defaultdict(set)
+    sends = {}
+    for step in history.of(topic, "send"):
+        told[step.value].add(step.ok)
+        sends[step.value] = step
+    for step in history.of(topic, "receive", "read"):
+        if told.get(step.value) == {False}:
+            text = f"{step.value} was refused and {step.what}"
+            yield Anomaly("aborted-read", topic, text, (sends[step.value], step))
+            told[step.value].add(None)  # reported once
+
+
+@rule("unsent-read")
+def unsent_reads(history: History, topic: str) -> Iterator[Anomaly]:
+    """A message was delivered that nobody has sent."""
+    sent = {step.value for step in history.of(topic, "send")}
+    for step in history.of(topic, "receive", "read"):
+        if step.value not in sent:
+            yield Anomaly("unsent-read", topic, f"nobody has sent {step.value}", (step,))
+            sent.add(step.value)
+
+
+@rule("inconsistent-position")
+def inconsistent_positions(history: History, topic: str) -> Iterator[Anomaly]:
+    """One position had two messages, as seen by two steps."""
+    at: dict[Place, Step] = {}
+    for step in history.of(topic, "send", "receive", "read"):
+        if step.position is None or not step.ok:
+            continue
+        first = at.setdefault(step.place, step)
+        if first.value != step.value:
+            text = f"{step.position} has {first.value} and {step.value}"
+            yield Anomaly("inconsistent-position", topic, text, (first, step))
+
+
+@rule("nonmonotonic-send")
+def nonmonotonic_sends(history: History, topic: str) -> Iterator[Anomaly]:
+    """A producer's later message stands before its earlier one."""
+    last: dict[str, Step] = {}
+    for step in history.of(topic, "send"):
+        if not step.ok or step.position is None:
+            continue
+        before = last.get(step.client)
+        if before is not None and step.place <= before.place:
+            text = f"{step.value} was sent after {before.value} and stands before it"
+            yield Anomaly("nonmonotonic-send", topic, text, (before, step))
+        last[step.client] = step
+
+
+@rule("index-gap")
+def index_gaps(history: History, topic: str) -> Iterator[Anomaly]:
+    """The index of a message does not follow that of the message before it (PIP-70)."""
+    for before, step in pairwise(history.log(topic)):
+        if before.index is not None and step.index is not None and step.index != before.index + 1:
+            text = f"index {step.index} comes after {before.index}"
+            yield Anomaly("index-gap", topic, text, (before, step))
+
+
+@rule("time-falls")
+def falling_times(history: History, topic: str) -> Iterator[Anomaly]:
+    """The broker's time of a message is before that of the message before it."""
+    for before, step in pairwise(history.log(topic)):
+        if (
+            before.time_ms is not None
+            and step.time_ms is not None
+            and step.time_ms < before.time_ms
+        ):
+            text = f"{step.time_ms} comes after {before.time_ms}"
+            yield Anomaly("time-falls", topic, text, (before, step))
+
+
+#: A client that had to connect again since may not have gone on where it had asked for.
+SEEK_NS = 2 * S_NS
+
+
+@rule("seek-not-first")
+def wrong_seeks(history: History, topic: str) -> Iterator[Anomaly]:
+    """The first message after a seek by time is not the first one with that time or a later one."""
+    log = [step for step in history.log(topic) if step.time_ms is not None]
+    times = [step.time_ms or 0 for step in log]
+    for seek in history.of(topic, "seek"):
+        if not seek.ok or seek.value is None or seek.time_ms is None:
+            continue
+        if any(
+            fault.begin_ns <= seek.end_ns and seek.begin_ns <= fault.end_ns + SEEK_NS
+            for fault in history.faults
+        ):
+            continue
+        at = bisect_left(times, seek.time_ms)
+        expected = log[at].value if at < len(log) else None
+        if expected != seek.value:
+            text = f"from {seek.time_ms} the first message is {expected}, not {seek.value}"
+            yield Anomaly("seek-not-first", topic, text, (seek, *log[at : at + 1]))
+
+
+# -- subscriptions ------------------------------------------------------------------------------
+
+
+def _by_subscription(history: History, topic: str, *whats: str) -> dict[str, list[Step]]:
+    found: dict[str, list[Step]] = defaultdict(list)
+    for step in history.of(topic, *whats):
+        if step.subscription is not None:
+            found[step.subscription].append(step)
+    return found
+
+
+@rule("skipped")
+def skipped(history: History, topic: str) -> Iterator[Anomaly]:
+    """A consumer that gets messages in order got a later one before one that it never had."""
+    log = history.log(topic)
+    places = [step.place for step in log]
+    for steps in _by_subscription(history, topic, "receive", "subscribe", "seek").values():
+        had: set[str | None] = set()
+        before: Step | None = None
+        for step in steps:
+            if step.what != "receive":
+                before = None
+                continue
+            if before is not None and step.kind in IN_ORDER and step.position is not None:
+                between = log[
+                    bisect_left(places, before.place) + 1 : bisect_left(places, step.place)
+                ]
+                missed = next((each for each in between if each.value not in had), None)
+                if missed is not None:
+                    text = f"{step.value} came after {before.value}, without {missed.value}"
+                    yield Anomaly("skipped", topic, text, (before, missed, step))
+            had.add(step.value)
+            before = step
+
+
+@rule("unseen")
+def unseen(history: History, topic: str) -> Iterator[Anomaly]:
+    """A subscription never got a message that was acknowledged after the subscription was made."""
+    made = _by_subscription(history, topic, "subscribe")
+    got = _by_subscription(history, topic, "receive")
+    stored = {step.value for step in history.log(topic)}
+    for name, steps in _by_subscription(history, topic, "drained").items():
+        received = {step.value for step in got.get(name, ())}
+        since_ns = min((step.end_ns for step in made.get(name, ()) if step.ok), default=None)
+        for send in history.of(topic, "send"):
+            if since_ns is None or not send.ok or send.begin_ns < since_ns:
+                continue
+            if send.value not in received and send.value in stored:
+                text = f"{name} never got {send.value}"
+                yield Anomaly("unseen", topic, text, (send, steps[-1]))
+
+
+#: A fault so long before an acknowledgement may have kept it from the broker, and one so long after
+#: it may have taken it: without a receipt it is stored within a second.
+BEFORE_FAULT_NS, AFTER_FAULT_NS = 15 * S_NS, 5 * S_NS
+
+
+@rule("redelivered")
+def redelivered(history: History, topic: str) -> Iterator[Anomaly]:
+    """A message came again although its acknowledgement was durable."""
+    for steps in _by_subscription(history, topic, "receive", "acknowledge", "seek").values():
+        acknowledged: dict[str | None, Step] = {}
+        for step in steps:
+            if step.what == "seek":
+                acknowledged.clear()
+            elif step.what == "acknowledge":
+                acknowledged.setdefault(step.value, step)
+            elif step.value in acknowledged:
+                ack = acknowledged[step.value]
+                if step.begin_ns > ack.end_ns and not _is_excused(history, ack):
+                    text = f"{step.value} came again after its acknowledgement"
+                    yield Anomaly("redelivered", topic, text, (ack, step))
+
+
+def _is_excused(history: History, ack: Step) -> bool:
+    return any(
+        fault.begin_ns <= ack.end_ns + AFTER_FAULT_NS
+        and ack.begin_ns <= fault.end_ns + BEFORE_FAULT_NS
+        for fault in history.faults
+    )
+
+
+@rule("too-early")
+def too_early(history: History, topic: str) -> Iterator[Anomaly]:
+    """A delayed message came before its time."""
+    due = {step.value: step for step in history.of(topic, "send") if step.due_ns is not None}
+    for step in history.of(topic, "receive"):
+        send = due.get(step.value)
+        if send is not None and send.due_ns is not None and step.end_ns < send.due_ns:
+            early_s = (send.due_ns - step.end_ns) / S_NS
+            text = f"{step.value} came {early_s:.3f} s too early"
+            yield Anomaly("too-early", topic, text, (send, step))
+
+
+@rule("key-order")
+def key_orders(history: History, topic: str) -> Iterator[Anomaly]:
+    """On a Key_Shared subscription the messages of a key came out of order, for the first time."""
+    for steps in _by_subscription(history, topic, "receive").values():
+        had: set[str | None] = set()
+        last: dict[str | None, Step] = {}
+        for step in steps:
+            if step.kind != "Key_Shared" or step.value in had or step.position is None:
+                continue
+            had.add(step.value)
+            before = last.get(step.key)
+            if before is not None and step.place < before.place:
+                text = f"{step.value} of key {step.key} came after {before.value}"
+                yield Anomaly("key-order", topic, text, (before, step))
+            last[step.key] = step
+
+
+@rule("two-consumers")
+def two_consumers(history: History, topic: str) -> Iterator[Anomaly]:
+    """Two consumers of an Exclusive or Failover subscription got messages by turns."""
+    subscribed: dict[tuple[str, str], int] = {}
+    for name, steps in _by_subscription(history, topic, "receive", "subscribe").items():
+        turns: list[Step] = []
+        for step in steps:
+            if step.what == "subscribe" or step.kind not in ("Exclusive", "Failover"):
+                subscribed[name, step.client] = step.end_ns
+                continue
+            if turns and turns[-1].client == step.client:
+                turns[-1] = step
+                continue
+            turns.append(step)
+            if len(turns) >= 3 and _is_back(
+                history, turns[-3], step, subscribed.get((name, step.client))
+            ):
+                text = f"{turns[-3].client}, {turns[-2].client} and {step.client} by turns"
+                yield Anomaly("two-consumers", topic, text, tuple(turns[-3:]))
+
+
+def _is_back(history: History, before: Step, step: Step, subscribed_ns: int | None) -> bool:
+    """Whether a consumer got messages again after another one, with no reason for it."""
+    if before.client != step.client:
+        return False
+    if subscribed_ns is not None and subscribed_ns > before.end_ns:
+        return False
+    return not any(
+        fault.begin_ns <= step.end_ns and before.begin_ns <= fault.end_ns + BEFORE_FAULT_NS
+        for fault in history.faults
+    )

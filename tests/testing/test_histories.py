@@ -1,0 +1,170 @@
+"""The rules of a log: a clean history has no anomaly, and each rule finds what breaks it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsemark.testing.histories import (
+    RULES,
+    S_NS,
+    Anomaly,
+    History,
+    HistoryError,
+    Step,
+    check,
+    table,
+)
+
+T = "orders"
+
+
+def clean(count=6, kind="Exclusive"):
+    """A producer sends, a consumer receives and acknowledges, and a reader reads the log."""
+    steps = [
+        Step(
+            client="c", what="subscribe", topic=T, subscription="s", kind=kind, begin_ns=0, end_ns=1
+        )
+    ]
+    for number in range(count):
+        at = (10 + number) * S_NS
+        message: dict[str, Any] = {"topic": T, "value": f"v{number}", "position": f"3:{number}:0"}
+        told = {**message, "index": number, "time_ms": 1_000 + number, "key": f"k{number % 2}"}
+        read = {**told, "begin_ns": 900 * S_NS + number, "end_ns": 901 * S_NS + number}
+        got = {**told, "subscription": "s", "kind": kind, "client": "c"}
+        steps += [
+            Step(client="p", what="send", begin_ns=at, end_ns=at + 5, is_once=True, **message),
+            Step(what="receive", begin_ns=at + 6, end_ns=at + 7, **got),
+            Step(what="acknowledge", begin_ns=at + 8, end_ns=at + 9, **got),
+            Step(client="r", what="read", **read),
+        ]
+    drained: dict[str, Any] = {
+        "topic": T,
+        "subscription": "s",
+        "begin_ns": 800 * S_NS,
+        "end_ns": 801 * S_NS,
+    }
+    return [*steps, Step(client="c", what="drained", **drained)]
+
+
+def changed(steps, what, number, **values):
+    """The steps with another one in place of the number-th of a kind."""
+    place = [at for at, step in enumerate(steps) if step.what == what][number]
+    return [*steps[:place], replace(steps[place], **values), *steps[place + 1 :]]
+
+
+def without(steps, what, number):
+    """The steps without the number-th of a kind."""
+    place = [at for at, step in enumerate(steps) if step.what == what][number]
+    return steps[:place] + steps[place + 1 :]
+
+
+def again(steps, what, number, at_s, **values):
+    """The steps with the number-th of a kind once more at another time."""
+    step = [step for step in steps if step.what == what][number]
+    return [*steps, replace(step, begin_ns=at_s * S_NS, end_ns=at_s * S_NS + 1, **values)]
+
+
+KEY_SHARED = clean(kind="Key_Shared")
+SEEK = Step(client="s", what="seek", topic=T, time_ms=1_002, value="v3", begin_ns=1, end_ns=2)
+BROKEN = {
+    "lost-write": without(without(clean(), "read", 5), "receive", 5),
+    "lost-read": without(changed(clean(), "send", 5, ok=None), "read", 5),
+    "duplicate": again(clean(), "read", 2, 902, position="3:6:0", index=6, time_ms=1_006),
+    "aborted-read": changed(clean(), "send", 3, ok=False),
+    "unsent-read": without(clean(), "send", 3),
+    "inconsistent-position": changed(clean(), "send", 3, position="3:4:0"),
+    "nonmonotonic-send": changed(clean(), "send", 3, position="3:1:0", value="v1"),
+    "index-gap": changed(clean(), "read", 3, index=4),
+    "time-falls": changed(clean(), "read", 3, time_ms=999),
+    "seek-not-first": [*clean(), SEEK],
+    "skipped": without(clean(), "receive", 3),
+    "unseen": without(clean(), "receive", 5),
+    "redelivered": again(clean(), "receive", 5, 100),
+    "too-early": changed(clean(), "send", 3, due_ns=60 * S_NS),
+    "key-order": changed(changed(KEY_SHARED, "receive", 1, begin_ns=19 * S_NS), "receive", 3,
+                         begin_ns=12 * S_NS),
+    "two-consumers": changed(clean(), "receive", 3, client="other"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["Exclusive", "Failover", "Shared", "Key_Shared", "Group"])
+def test_a_clean_history_has_no_anomaly(kind):
+    """What a right broker shows breaks no rule."""
+    assert check(History(clean(kind=kind))) == []
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_finds_what_breaks_it(name):
+    """The anomaly is named, with its topic and the steps that show it."""
+    found = [each for each in check(History(BROKEN[name])) if each.name == name]
+    assert found
+    assert all(each.topic == T and each.steps for each in found)
+    assert any(f"| {name} | {len(found)} |" in line for line in table(History([]), found))
+
+
+@given(st.lists(st.sampled_from([True, None]), min_size=1, max_size=8), st.randoms())
+def test_what_is_unknown_may_be_there_or_not(outcomes, random):
+    """A send without an answer may be stored or not, and may be received if it is."""
+    steps = clean(len(outcomes))
+    for number, ok in enumerate(outcomes):
+        steps = changed(steps, "send", number, ok=ok)
+    lost = [number for number, ok in enumerate(outcomes) if ok is None and random.random() < 0.5]
+    kept = [step for step in steps if step.value not in {f"v{number}" for number in lost}
+            or step.what == "send"]  # fmt: skip
+    reads = sorted((step for step in kept if step.what == "read"), key=lambda step: step.place)
+    for index, step in enumerate(reads):
+        kept[kept.index(step)] = replace(step, index=index)
+    assert check(History(kept)) == []
+
+
+def test_a_message_may_come_again_after_a_fault():
+    """An acknowledgement without a receipt may be lost with the broker; the same without the fault
+    is an anomaly.
+    """
+    steps = again(clean(), "receive", 5, 100)
+    fault = Step(client="f", what="fault", begin_ns=16 * S_NS, end_ns=17 * S_NS, value="kill")
+    assert check(History([*steps, fault])) == []
+
+
+def test_a_history_is_saved_and_read(tmp_path):
+    """The lines are JSON, and say the same again."""
+    path = tmp_path / "history.jsonl"
+    History(BROKEN["too-early"]).save(path)
+    loaded = History.load(path)
+    assert loaded.steps == History(BROKEN["too-early"]).steps
+    assert [each.name for each in check(loaded)] == ["too-early"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{}", "line 2: .*missing 4 required"),
+        ("nonsense", "line 2: Expecting value"),
+        ('{"client": "c", "what": "send", "begin_ns": 1, "end_ns": 2, "place": 3}', "'place'"),
+        ('{"client": "c", "what": "went", "begin_ns": 1, "end_ns": 2}', "what='went'"),
+        ('{"client": "c", "what": "send", "begin_ns": 1, "end_ns": 2, "position": "x"}', "'x'"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path, line, reason):
+    """A file that is no history is refused with the number of the line."""
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"client": "c", "what": "fault", "begin_ns": 1, "end_ns": 2}\n' + line + "\n")
+    with pytest.raises(HistoryError, match=reason):
+        History.load(path)
+
+
+def test_an_anomaly_shows_its_steps():
+    """Its text has each step with its times, in seconds."""
+    step = Step(
+        client="p", what="send", topic=T, value="v1", begin_ns=S_NS, end_ns=2 * S_NS, ok=None
+    )
+    text = str(Anomaly("lost-write", T, "v1 is gone", (step,)))
+    assert (
+        text
+        == "lost-write on orders: v1 is gone\n  1.000 to 2.000 s  p send orders value=v1: unknown"
+    )
