@@ -34,7 +34,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pulsar
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 from mutants import MUTANTS
 
@@ -398,11 +399,15 @@ def read_kafka_logs(run: Run) -> None:
     consumer.close()
 
 
-def prepare(admin: AdminClient) -> None:
+def prepare(run: Run, admin: AdminClient) -> None:
     """Make the topics, and give them their policies."""
     for lane in LANES:
         if lane.kind == "Group":
-            admin.create_topic(lane.name, partitions=1)
+            if run.kafka_url:
+                kafka = KafkaAdminClient(bootstrap_servers=run.kafka_url)
+                settings = {"message.timestamp.type": "LogAppendTime"}
+                kafka.create_topics([NewTopic(lane.name, 1, 1, topic_configs=settings)])
+                kafka.close()
             continue
         admin.create_topic(lane.name)
         if lane.has_deduplication:
@@ -472,7 +477,7 @@ def history_of(arguments: argparse.Namespace, mutant: str | None, seconds: float
             broker = stack.enter_context(broker_of(mutant))
             urls, admin = (broker.service_url, broker.kafka_url), broker.admin
         run = Run(*urls, Random(arguments.seed), has_moved_clock="clock" in faults)
-        prepare(admin)
+        prepare(run, admin)
         until_s = time.monotonic() + seconds
         if broker is None or not faults:
             work(run, lambda: time.sleep(seconds))
@@ -487,6 +492,9 @@ def history_of(arguments: argparse.Namespace, mutant: str | None, seconds: float
 def judge(arguments: argparse.Namespace, mutant: str | None, seconds: float) -> bool:
     """Make a history, print what is wrong in it; whether something is."""
     history = history_of(arguments, mutant, seconds)
+    for topic in history.topics:
+        if not any(step.ok for step in history.of(topic, "send")):
+            raise SystemExit(f"{topic}: no message was acknowledged, so nothing was judged")
     found = check(history)
     path = arguments.out / f"{mutant or 'history'}-{arguments.seed}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -86,8 +86,10 @@ BROKEN = {
     "unseen": without(clean(), "receive", 5),
     "redelivered": again(clean(), "receive", 5, 100),
     "too-early": changed(clean(), "send", 3, due_ns=60 * S_NS),
-    "key-order": changed(changed(KEY_SHARED, "receive", 1, begin_ns=19 * S_NS), "receive", 3,
-                         begin_ns=12 * S_NS),
+    "key-order": changed(
+        changed(KEY_SHARED, "receive", 1, begin_ns=19 * S_NS, end_ns=19 * S_NS + 1),
+        "receive", 3, begin_ns=12 * S_NS, end_ns=12 * S_NS + 1,
+    ),
     "two-consumers": changed(clean(), "receive", 3, client="other"),
 }  # fmt: skip
 
