@@ -43,7 +43,7 @@ def lines(program: str) -> list[list[str]]:
 
 
 def test_its_commands_say_what_the_page_says(pulsemark: Command, broker: BrokerThread) -> None:
-    """In their order: set, look, unset; nothing is left."""
+    """In their order: set, look, unset, and a subscription with a filter by a last policy."""
     said = []
     for _, *arguments in lines("pulsemark"):
         ran = pulsemark(*arguments, "--admin-url", broker.http_url)
@@ -51,7 +51,9 @@ def test_its_commands_say_what_the_page_says(pulsemark: Command, broker: BrokerT
         said.append(ran.out.strip())
     chosen = "broker-time,index,property-tags:region,app"
     delivering = "broker-time,index,property-tags:app\ndelivered: application_tags"
-    assert said == ["", "", chosen, chosen, "", delivering, "", "", "", ""]
+    created = "created europe on persistent://public/default/orders, at latest"
+    assert said == ["", "", chosen, chosen, "", delivering, "", "", "", "", "", created]
+    pulsemark("policies", "unset", "orders", "brokerEntryMetadata", "--admin-url", broker.http_url)
     for target in ("orders", "public/default"):
         asked = ("policies", "get", target, "brokerEntryMetadata")
         assert pulsemark(*asked, "--admin-url", broker.http_url).out == "not set\n"

@@ -146,6 +146,6 @@ def test_every_call_of_the_proto_file_has_a_path() -> None:
     names = [method.name for method in rpc.SERVICE.methods]
     assert names == [
         "SeekByTime", "SeekByIndex", "Range", "ReadEntries", "ResetCursor",
-        "AppendControl", "Epochs", "Audit",
+        "AppendControl", "Epochs", "FollowState", "Audit",
     ]  # fmt: skip
     assert rpc.path("Range") == "/pulsemark.seek.v1.SeekService/Range"

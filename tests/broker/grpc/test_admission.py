@@ -35,6 +35,7 @@ REQUESTS: dict[str, Any] = {
     ),
     "Epochs": pb.EpochsRequest(topic=TOPIC),
     "Audit": pb.AuditRequest(topic=TOPIC),
+    "FollowState": pb.FollowStateRequest(),
 }
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 Code = grpc.StatusCode
