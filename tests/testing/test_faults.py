@@ -256,3 +256,21 @@ def test_a_broken_disk_loses_nothing_acknowledged(broker, raw):
     with RawClient.from_url(broker.service_url, timeout_s=10) as again:
         again.create_producer(TOPIC).send(b"after")
     assert [values(broker)[0], values(broker)[-1]] == [b"before", b"after"]
+
+
+def test_nothing_is_stored_before_what_was_refused(broker, raw):
+    """What a client has sent before it knows of a refusal is not stored; the producer is closed.
+
+    Its client opens it again, and sends both again, in order.
+    """
+    producer = raw.create_producer(TOPIC)
+    with broker.faults.full_disk():
+        post(producer, 0)
+        with pytest.raises(SendRefusedError):
+            producer.receipts(1)
+    post(producer, 1)
+    again = raw.create_producer(TOPIC)
+    for number in range(2):
+        post(again, number)
+    again.receipts(2)
+    assert values(broker) == [b"0", b"1"]

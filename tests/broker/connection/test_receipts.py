@@ -55,6 +55,7 @@ class Session:
     def __init__(self) -> None:
         self.writes: list[list[tuple[str, int, int]]] = []
         self.failures: list[BaseException] = []
+        self.closed: list[Producer] = []
         self._client = Connection(Role.CLIENT)
         self._client.receive_data(commands.connected("broker", 19, 5 * 1024 * 1024))
         list(self._client.events())
@@ -73,6 +74,10 @@ class Session:
     def storage_failed(self, error: BaseException) -> None:
         """Remember it."""
         self.failures.append(error)
+
+    def close_producer(self, producer: Producer) -> None:
+        """Remember which one."""
+        self.closed.append(producer)
 
 
 class Publishing:
@@ -186,6 +191,7 @@ def test_a_topic_that_failed_is_answered_with_errors_and_the_others_with_receipt
     assert publishing.answers_of(0) == [("receipt", 0), ("receipt", 2)]
     assert publishing.answers_of(1) == [("error", 1), ("error", 3)]
     assert publishing.session.failures == [error]
+    assert publishing.session.closed == [publishing.producers[1]]
     assert [(c.messages_in, c.failed_entries) for c in publishing.counters] == [(2, 0), (0, 2)]
 
 

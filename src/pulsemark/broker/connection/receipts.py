@@ -54,6 +54,10 @@ class PublishingSession(Protocol):
         """Publishes could not be stored."""
         ...
 
+    def close_producer(self, producer: Producer) -> None:
+        """Close a producer, if it is open: its later SENDs are ignored, and its client is told."""
+        ...
+
 
 class Run:
     """The entries of one producer in one commit, and answers that follow their receipts."""
@@ -285,5 +289,9 @@ class Receipts:
                 "%d entries could not be stored and were refused: %s", failed_entries, failure
             )
             self._session.storage_failed(failure)
+            for run in sent.runs:
+                if run.stored_count < len(run.publishes):
+                    # What its client has sent since must not be stored before what was refused.
+                    self._session.close_producer(run.producer)
         self._session.publishes_changed()
         self._drop_session()
