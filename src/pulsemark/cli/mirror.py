@@ -50,13 +50,14 @@ from ..mirror import (
     open_target,
     promote,
 )
+from ..mirror.follow import Lag
 from ..wire import InvalidTopicNameError, ProtocolError
 from .options import DEFAULT_DATA_DIR, add_data_dir, add_json, port_number, read_token
 from .output import counted, json_line
 from .parsing import CliError, Command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client import Metric
 
@@ -86,7 +87,7 @@ def _add_mirror(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TO", help="pulsar://HOST:PORT, or a data folder")
     _add_what(parser)
     _add_how(parser)
-    _add_access(parser)
+    _add_access(parser, ("source", "target"), "pulsar+ssl")
     add_json(parser)
 
 
@@ -159,8 +160,8 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_access(parser: argparse.ArgumentParser) -> None:
-    for side in ("source", "target"):
+def _add_access(parser: argparse.ArgumentParser, sides: Sequence[str], scheme: str) -> None:
+    for side in sides:
         parser.add_argument(
             f"--{side}-token-file", type=Path, metavar="FILE", help=f"the {side} broker's token"
         )
@@ -168,7 +169,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         "--trusted-certificates",
         type=Path,
         metavar="FILE",
-        help="PEM file for pulsar+ssl (default: what the machine trusts)",
+        help=f"PEM file for {scheme} (default: what the machine trusts)",
     )
 
 
@@ -196,10 +197,7 @@ def _mirror(args: argparse.Namespace) -> int:
     if _is_same(args.source, args.target):
         raise CliError(f"FROM and TO are the same: {args.source}")
     options = _options(args)
-    names = (args.topics,) if args.regex else tuple(filter(None, args.topics.split(",")))
-    if not names:
-        raise CliError("--topics names no topic")
-    selection = Selection(names, is_regex=args.regex)
+    selection = _selection(args)
     report = Report(_say, interval_s=args.progress_s)
     source = open_source(args.source, options)
     target = open_target(args.target, options)
@@ -214,16 +212,38 @@ def _mirror(args: argparse.Namespace) -> int:
             reconnect_s=args.reconnect_s,
             is_stopped=lambda: stop.asked,
         )
-        try:
-            is_complete = mirror.run()
-        except LostError as error:
-            _say(str(error))
-            is_complete = False
+        is_complete = bool(_outcome(mirror))
     done = is_complete or not args.once
-    _print(args, report, complete=is_complete)
+    _print(
+        args,
+        report,
+        lambda topic: {
+            "gaps": report.of(topic).gaps,
+            "source_index": report.of(topic).source_index,
+            "headers_parsed": report.headers_parsed,
+            "payloads_opened": report.payloads_opened,
+        },
+        complete=is_complete,
+    )
     if args.verify and is_complete:
         done = _verify(args, mirror.topics(), options) and done
     return 0 if done and not report.sum().gaps else EXIT_INCOMPLETE
+
+
+def _selection(args: argparse.Namespace) -> Selection:
+    names = (args.topics,) if args.regex else tuple(filter(None, args.topics.split(",")))
+    if not names:
+        raise CliError("--topics names no topic")
+    return Selection(names, is_regex=args.regex)
+
+
+def _outcome(run: MirrorRun | FollowRun) -> bool | None:
+    """Whether a run is complete; None: it gave up, because it lost a broker for too long."""
+    try:
+        return run.run()
+    except LostError as error:
+        _say(str(error))
+        return None
 
 
 def _options(args: argparse.Namespace) -> Options:
@@ -293,26 +313,20 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _print(args: argparse.Namespace, report: Report, *, complete: bool) -> None:
+def _print(
+    args: argparse.Namespace,
+    report: Report,
+    more: Callable[[str], dict[str, object]],
+    *,
+    complete: bool,
+) -> None:
+    """The sum for people, or the topics' counts as JSON with more about each."""
     if not args.json:
         print(report.line())
         return
     for topic, totals in report.topics.items():
-        print(
-            json_line(
-                {
-                    "topic": topic,
-                    "entries": totals.entries,
-                    "messages": totals.messages,
-                    "bytes": totals.bytes,
-                    "gaps": totals.gaps,
-                    "source_index": totals.source_index,
-                    "complete": complete,
-                    "headers_parsed": report.headers_parsed,
-                    "payloads_opened": report.payloads_opened,
-                }
-            )
-        )
+        counts = {"entries": totals.entries, "messages": totals.messages, "bytes": totals.bytes}
+        print(json_line({"topic": topic, **counts, **more(topic), "complete": complete}))
 
 
 def _verify(args: argparse.Namespace, topics: Iterable[str], options: Options) -> bool:
@@ -353,15 +367,7 @@ def _add_follow(parser: argparse.ArgumentParser) -> None:
         "--once", action="store_true", help="end when all that is there now is followed"
     )
     _add_run_options(parser)
-    parser.add_argument(
-        "--source-token-file", type=Path, metavar="FILE", help="the source broker's token"
-    )
-    parser.add_argument(
-        "--trusted-certificates",
-        type=Path,
-        metavar="FILE",
-        help="PEM file for grpcs (default: what the machine trusts)",
-    )
+    _add_access(parser, ("source",), "grpcs")
     parser.add_argument(
         "--metrics-port", type=port_number, metavar="PORT", help="serve Prometheus metrics there"
     )
@@ -373,10 +379,7 @@ def _add_follow(parser: argparse.ArgumentParser) -> None:
 
 def _follow(args: argparse.Namespace) -> int:
     """Follow until a signal arrives, or until it is done."""
-    selection = None
-    if args.topics is not None:
-        names = (args.topics,) if args.regex else tuple(filter(None, args.topics.split(",")))
-        selection = Selection(names, is_regex=args.regex)
+    selection = None if args.topics is None else _selection(args)
     options = Options(
         source_token=read_token(args.source_token_file),
         trusted_certificates=args.trusted_certificates,
@@ -396,36 +399,21 @@ def _follow(args: argparse.Namespace) -> int:
             is_stopped=lambda: stop.asked,
         )
         try:
-            is_complete = follower.run()
-        except LostError as error:
-            _say(str(error))
-            is_complete = False
-            done = False
-        else:
-            done = is_complete or not args.once
+            outcome = _outcome(follower)
         finally:
             source.close()
-    _print_followed(args, report, complete=is_complete)
-    return 0 if done and not follower.problems else EXIT_INCOMPLETE
-
-
-def _print_followed(args: argparse.Namespace, report: FollowReport, *, complete: bool) -> None:
-    if not args.json:
-        print(report.line())
-        return
-    for topic, totals in report.topics.items():
-        lag = report.lags.get(topic)
-        fields = {
-            "topic": topic,
-            "entries": totals.entries,
-            "messages": totals.messages,
-            "bytes": totals.bytes,
+    _print(
+        args,
+        report,
+        lambda topic: {
             "truncated": report.truncated.get(topic, 0),
-            "lag_entries": 0 if lag is None else lag.entries,
-            "lag_seconds": 0.0 if lag is None else lag.time_ms / 1000,
-            "complete": complete,
-        }
-        print(json_line(fields))
+            "lag_entries": report.lags.get(topic, Lag()).entries,
+            "lag_seconds": report.lags.get(topic, Lag()).time_ms / 1000,
+        },
+        complete=bool(outcome),
+    )
+    done = outcome or (outcome is False and not args.once)
+    return 0 if done and not follower.problems else EXIT_INCOMPLETE
 
 
 class FollowMetrics:

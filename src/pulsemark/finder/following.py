@@ -20,11 +20,6 @@ from ..proto import seek_pb2 as pb
 from ..proto.cursor_pb2 import CursorRecord
 from .rpc import position_message, position_of
 
-__all__ = [
-    "BY_ID_KINDS", "EARLY_KINDS", "GROUPS_LOG", "LATE_KINDS", "StoreState", "TopicState",
-    "is_followed", "state_messages", "state_of", "state_of_answer",
-]  # fmt: skip
-
 GROUPS_LOG = INTERNAL_TOPIC_PREFIX + "kafka-groups"
 """The log of the offsets that Kafka's groups committed; it is followed as a topic."""
 EARLY_KINDS = (

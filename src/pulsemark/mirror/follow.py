@@ -52,12 +52,11 @@ from ..ledger.store import FOLLOWS_KIND, FOLLOWS_PLACE, VIEW_PROPERTY_KIND, VIEW
 from ..metadata import control_of
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE
 from ..proto.cursor_pb2 import CursorRecord
-from .errors import LostError, OtherSourceError
+from .errors import OtherSourceError
 from .follow_source import READ_ENTRIES, FollowSource, History
 from .places import Selection
+from .run import until_back
 from .topic_mirror import Report
-
-__all__ = ["FollowReport", "FollowRun", "NotFollowerError", "open_follower", "promote"]
 
 GENERATION_IDS = 2**26
 """Ledger ids between those of one leader and those of the next."""
@@ -65,7 +64,6 @@ APPEND_ENTRIES, APPEND_BYTES = 500, 4 << 20
 """How much is appended at once."""
 POLL_S, POLL_MAX_S, POLL_SHARE = 0.1, 2.0, 10
 """The pause of a round without work: so many times what the source's state took, within limits."""
-BACKOFF_MIN_S, BACKOFF_MAX_S = 0.1, 5.0
 LOST = (ServerUnavailableError, DeadlineExceededError)
 _TOPIC_ID_FIELDS = {"deduplication": "topicId", "kafka-log-start": "topicId", "mirrors": "topic_id"}
 
@@ -540,23 +538,19 @@ class FollowRun:
         """Ask the source again and again until it answers. Raises LostError."""
         self.report.lost(str(lost))
         self.report.is_connected = False
-        began_s, delay_s = self.clock(), BACKOFF_MIN_S
         self.source.close()
         for topic in self._topics.values():
             topic.is_checked, topic.problem = False, ""  # it may be another leader
-        while not self.is_stopped():
-            waited_s = self.clock() - began_s
-            if waited_s > self.reconnect_s:
-                raise LostError(waited_s, str(lost)) from lost
-            self.sleep(delay_s)
-            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
-            try:
-                self.source.state(b"")
-            except LOST as error:
-                self.source.close()
-                lost = error
-            else:
-                return
+        until_back(lost, self._answered, self.reconnect_s, self.is_stopped, self.clock, self.sleep)
+
+    def _answered(self) -> Exception | None:
+        """None if the source answers; else why it does not."""
+        try:
+            self.source.state(b"")
+        except LOST as error:
+            self.source.close()
+            return error
+        return None
 
 
 def _translated(

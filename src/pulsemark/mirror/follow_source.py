@@ -37,8 +37,6 @@ from .places import Options
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
 
-__all__ = ["FollowSource", "History", "open_followed"]
-
 History = tuple[EpochHistory, tuple[LedgerExtent, ...]]
 READ_ENTRIES = 5_000
 """How many entries are asked for at once: so a busy topic does not hold up the others."""

@@ -37,6 +37,32 @@ PING_S, PING_TIMEOUT_S = 15.0, 10.0
 _LOST = (ConnectionLostError, UnreachableError, WaitTimeoutError)
 
 
+def until_back(
+    lost: Exception,
+    attempt: Callable[[], Exception | None],
+    reconnect_s: float,
+    is_stopped: Callable[[], bool],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> None:
+    """Call ``attempt`` with growing pauses until it returns None, or the run is stopped.
+
+    ``lost`` is why it is needed, and what ``attempt`` returns is why once more. Raises LostError
+    after ``reconnect_s``.
+    """
+    began_s, delay_s = clock(), BACKOFF_MIN_S
+    while not is_stopped():
+        waited_s = clock() - began_s
+        if waited_s > reconnect_s:
+            raise LostError(waited_s, str(lost)) from lost
+        sleep(delay_s)
+        delay_s = min(delay_s * 2, BACKOFF_MAX_S)
+        failed = attempt()
+        if failed is None:
+            return
+        lost = failed
+
+
 @dataclass(slots=True)
 class MirrorRun:
     """One run of a mirror.
@@ -178,24 +204,19 @@ class MirrorRun:
     def _begin_again(self, lost: Exception) -> None:
         """Close everything, and open it again until it succeeds. Raises LostError."""
         self.report.lost(str(lost))
-        began_s, delay_s = self.clock(), BACKOFF_MIN_S
-        while not self.is_stopped():
+        self._close()
+        until_back(lost, self._opened, self.reconnect_s, self.is_stopped, self.clock, self.sleep)
+
+    def _opened(self) -> Exception | None:
+        """Open everything; None, or why it has to be tried again: then it is closed."""
+        try:
+            self._open()
+        except (*_LOST, RequestRefusedError) as error:
+            if isinstance(error, RequestRefusedError) and error.error not in COME_AGAIN:
+                raise
             self._close()
-            waited_s = self.clock() - began_s
-            if waited_s > self.reconnect_s:
-                raise LostError(waited_s, str(lost)) from lost
-            self.sleep(delay_s)
-            delay_s = min(delay_s * 2, BACKOFF_MAX_S)
-            try:
-                self._open()
-            except _LOST as error:
-                lost = error
-            except RequestRefusedError as error:
-                if error.error not in COME_AGAIN:
-                    raise
-                lost = error
-            else:
-                return
+            return error
+        return None
 
     def _drain(self) -> bool:
         """Wait until what was put is durable; whether nothing is left to be mirrored."""

@@ -23,8 +23,6 @@ from ...metadata import PrefixError, printable, tags_of
 from ...proto.pulsar_api_pb2 import ServerError
 from ..errors import RefusedError
 
-__all__ = ["FILTER_PROPERTY", "InvalidFilterError", "TagFilter", "message_counts"]
-
 FILTER_PROPERTY = "pulsemark.filter"
 
 
