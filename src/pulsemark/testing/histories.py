@@ -113,6 +113,10 @@ class History:
         found = [step for what in whats for step in self._by_topic[topic, what]]
         return sorted(found, key=lambda step: step.begin_ns) if len(whats) > 1 else found
 
+    def was_disturbed(self, from_ns: int, until_ns: int) -> bool:
+        """Whether there was a fault at any time between these two."""
+        return any(each.begin_ns <= until_ns and from_ns <= each.end_ns for each in self.faults)
+
     def log(self, topic: str) -> list[Step]:
         """The topic's log: what was read from it at the end, in the order of positions."""
         return sorted(self._by_topic[topic, "read"], key=lambda step: step.place)
@@ -297,10 +301,7 @@ def wrong_seeks(history: History, topic: str) -> Iterator[Anomaly]:
     for seek in history.of(topic, "seek"):
         if not seek.ok or seek.value is None or seek.time_ms is None:
             continue
-        if any(
-            fault.begin_ns <= seek.end_ns and seek.begin_ns <= fault.end_ns + SEEK_NS
-            for fault in history.faults
-        ):
+        if history.was_disturbed(seek.begin_ns - SEEK_NS, seek.end_ns):
             continue
         at = bisect_left(times, seek.time_ms)
         expected = log[at].value if at < len(log) else None
@@ -386,17 +387,11 @@ def redelivered(history: History, topic: str) -> Iterator[Anomaly]:
                 acknowledged.setdefault(step.value, step)
             elif step.value in acknowledged:
                 ack = acknowledged[step.value]
-                if step.begin_ns > ack.end_ns and not _is_excused(history, ack):
+                if step.begin_ns > ack.end_ns and not history.was_disturbed(
+                    ack.begin_ns - BEFORE_FAULT_NS, ack.end_ns + AFTER_FAULT_NS
+                ):
                     text = f"{step.value} came again after its acknowledgement"
                     yield Anomaly("redelivered", topic, text, (ack, step))
-
-
-def _is_excused(history: History, ack: Step) -> bool:
-    return any(
-        fault.begin_ns <= ack.end_ns + AFTER_FAULT_NS
-        and ack.begin_ns <= fault.end_ns + BEFORE_FAULT_NS
-        for fault in history.faults
-    )
 
 
 @rule("too-early")
@@ -456,7 +451,4 @@ def _is_back(history: History, before: Step, step: Step, subscribed_ns: int | No
         return False
     if subscribed_ns is not None and subscribed_ns > before.end_ns:
         return False
-    return not any(
-        fault.begin_ns <= step.end_ns and before.begin_ns <= fault.end_ns + BEFORE_FAULT_NS
-        for fault in history.faults
-    )
+    return not history.was_disturbed(before.begin_ns - BEFORE_FAULT_NS, step.end_ns)
