@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from ..finder.server import SeekServer
     from ..kafka.endpoint import Handler
     from ..ledger.local.io.files import Files
-    from .http.connection import Answer
+    from .http.connection import TestControls
     from .kafka.ports import KafkaServer
 
 log = logging.getLogger(__name__)
@@ -100,9 +100,8 @@ class Broker:
 
     #: How it reaches its data folder; None: the operating system. The test kit's broker sets it.
     files: Files | None = None
-    #: What answers requests below /pulsemark/test; None: nothing is there. The test kit's broker
-    #: sets it.
-    test_controls: Answer | None = None
+    #: What tests may do to it over HTTP; None: nothing. The test kit's broker sets it.
+    test_controls: TestControls | None = None
 
     def __init__(
         self, config: BrokerConfig | None = None, membership: Membership | None = None

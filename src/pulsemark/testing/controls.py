@@ -104,6 +104,7 @@ class TestControls:
     """
 
     __test__ = False  # pytest: this is no test
+    path = TEST_PATH
 
     def __init__(self, broker: FaultyBroker, token: str | None = None) -> None:
         self._broker = broker

@@ -21,7 +21,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, TypeVar, Unpack, cast
@@ -30,6 +30,7 @@ from ..broker import Broker, BrokerConfig
 from ..broker.handlers import handle_command, handle_sends, handle_unsupported
 from ..broker.services import Services, Session
 from ..ledger import MemoryFolder
+from ..metadata import Buffer
 from ..metadata.partition_names import partition_of
 from ..proto.pulsar_api_pb2 import ProducerAccessMode, ServerError
 from ..wire import Sends, TopicName, commands
@@ -103,11 +104,9 @@ class DelayingSends(Fault):
 
     async def wait(self) -> None:
         """Return when the delay is over."""
-        try:
-            delay_s = None if self.delay_ms is None else self.delay_ms / 1000
+        delay_s = None if self.delay_ms is None else self.delay_ms / 1000
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), delay_s)
-        except TimeoutError:
-            pass
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -120,6 +119,9 @@ class PausingDelivery(Fault):
     """None: of all topics."""
     subscription: str | None = None
     """None: all of them."""
+
+    def __post_init__(self) -> None:
+        self.topic = full_name(self.topic)
 
     def begin(self, broker: FaultyBroker) -> None:
         """Pause them."""
@@ -207,7 +209,16 @@ class Some(Fault):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class FailingSends(Some):
+class SendFault(Some):
+    """A fault of some messages of Pulsar's clients."""
+
+    def takes_message(self, topic: str, producer: str, body: Buffer) -> bool:
+        """Whether it strikes this message; counts it."""
+        return self.takes(topic, producer)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class FailingSends(SendFault):
     """Messages are answered with SEND_ERROR and not stored."""
 
     name = "failing_sends"
@@ -221,7 +232,7 @@ class FailingSends(Some):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class LosingReceipts(Some):
+class LosingReceipts(SendFault):
     """Messages are stored, and then the connection breaks without a receipt."""
 
     name = "losing_receipts"
@@ -230,12 +241,20 @@ class LosingReceipts(Some):
     """Topic, producer and bytes of messages whose receipt was lost. When they are sent again,
     their receipt arrives: a client whose every receipt is lost sends for ever."""
 
+    def takes_message(self, topic: str, producer: str, body: Buffer) -> bool:
+        """Whether its receipt is lost; each message's only once."""
+        message = topic, producer, bytes(body)
+        if message in self.lost or not self.takes(topic, producer):
+            return False
+        self.lost.add(message)
+        return True
+
 
 POINTS = ("before_append", "after_append")
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Crashing(Some):
+class Crashing(SendFault):
     """The broker's process ends as by kill -9, while it publishes a message. Only over HTTP."""
 
     name = "crashing"
@@ -267,7 +286,7 @@ def full_name(topic: str | None) -> str | None:
 
 def is_meant(asked: str | None, topic: str) -> bool:
     """Whether a fault of this topic holds for that one, by full names; None is every topic."""
-    return asked is None or full_name(asked) in (topic, partition_of(topic)[0])
+    return asked is None or asked in (topic, partition_of(topic)[0])
 
 
 class Which(TypedDict, total=False):
@@ -493,7 +512,7 @@ class FaultySession(Session):
 
     def take_sends(self, event: Sends) -> None:
         """Messages: store each, or do what a fault says."""
-        faults = self._broker.active(Some)
+        faults = self._broker.active(SendFault)
         if not faults:
             handle_sends(self, event)
             return
@@ -501,34 +520,24 @@ class FaultySession(Session):
             if not self.is_closed:
                 self._handle_one(event.alone(number), faults)
 
-    def _handle_one(self, event: Sends, faults: list[Some]) -> None:
+    def _handle_one(self, event: Sends, faults: list[SendFault]) -> None:
         entry = self.producers.get(event.producer_id)
         if entry is None:
             handle_sends(self, event)
             return
         producer, opened = entry
-        message = opened.name, producer.name, bytes(event.bodies[0])
-        for fault in faults:
-            if isinstance(fault, LosingReceipts) and message in fault.lost:
-                continue
-            if not isinstance(fault, FailingSends | LosingReceipts | Crashing):
-                continue
-            if fault.takes(opened.name, producer.name):
-                break
-        else:
-            handle_sends(self, event)
-            return
+        message = opened.name, producer.name, event.bodies[0]
+        fault = next((each for each in faults if each.takes_message(*message)), None)
         if isinstance(fault, FailingSends):
             self.receipts.answer_in_turn(producer, self._refusal(event, fault.error))
             return
         if isinstance(fault, Crashing) and fault.point == "before_append":
             kill_this_process()
         handle_sends(self, event)
-        if isinstance(fault, LosingReceipts):
-            fault.lost.add(message)
-        elif producer.run is not None:
+        if isinstance(fault, Crashing) and producer.run is not None:
             producer.run.commit.add_done_callback(lambda _: kill_this_process())
-        self.abort()
+        if fault is not None:
+            self.abort()
 
     def _refusal(self, event: Sends, name: str) -> bytes:
         """A SEND_ERROR after which the client gives the message up."""

@@ -216,10 +216,9 @@ def _run_now(
         else:
             session.answer(request, refusal(request, ERRORS[fault.error]))
         return None
-    crashes = isinstance(fault, Crashing)
     if isinstance(fault, Crashing) and fault.point == "before_append":
         kill_this_process()
-    silent: Any = _Silent(session, crashes=crashes)
+    silent: Any = _Silent(session, crashes=isinstance(fault, Crashing))
     return handler.run(silent, request)
 
 
