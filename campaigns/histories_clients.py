@@ -429,7 +429,10 @@ def read_logs(run: Run, admin: AdminClient) -> None:
         reader = client.create_reader(lane.name, pulsar.MessageId.earliest)
         while reader.has_message_available():
             begin_ns = run.now_ns()
-            message = reader.read_next(60_000)
+            try:
+                message = reader.read_next(30_000)
+            except pulsar.Timeout:
+                break  # what follows cannot be read: it counts as lost
             position = position_of(message.message_id())
             index, time_ms = told.get(position or "", (None, None))
             run.note(
