@@ -39,6 +39,7 @@ from histories_clients import Run, begin, prepare, read_logs
 from histories_systems import Cluster, Foreign, OneBroker, System, Workers
 from mutants import FAULTS_OF, MUTANTS
 
+from pulsemark.testing import BrokerProcessError
 from pulsemark.testing.histories import Anomaly, History, check, picture, table
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -173,7 +174,7 @@ def finds(arguments: argparse.Namespace, mutant: str, seconds: float) -> bool:
     while time.monotonic() < began_s + seconds:
         try:
             is_found = judge(arguments, mutant, FAULTS_OF.get(mutant, []), ROUND_S)
-        except NoEndError as error:
+        except (NoEndError, BrokerProcessError) as error:
             is_found = True
             print(error)
         if is_found:

@@ -35,15 +35,15 @@ from .simulated_store import SimulatedStore
 
 _T = pb.BaseCommand.Type
 #: How far the time moves at once.
-STEPS_MS = (1, 5, 20, 100, 400)
+STEPS_MS = (1, 5, 20, 200, 600)
 PERMITS = 20
 DELAY_MS = 2_000
 #: Pulsar may deliver a delayed message so much early.
 TOLERANCE_NS = 1_100_000_000
 #: How long the end may take, and what silence is the end.
-END_S, SILENCE_S = 600, 20
+END_S, SILENCE_S = 3_600, 20
 #: Of each tick: how likely it is that something happens.
-FAULT = 0.004
+FAULT = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class Consumer(Client):
 
     def __init__(self, world: World, lane: Lane, number: int) -> None:
         super().__init__(world, lane, f"{lane.name}-consumer-{number}")
-        self.about = {"subscription": "s", "kind": lane.kind}
+        self.about: dict[str, Any] = {"subscription": "s", "kind": lane.kind}
         self._inbox: deque[tuple[MessageId, list[dict[str, Any]]]] = deque()
         #: Received and not acknowledged, in order.
         self._held: list[tuple[MessageId, list[dict[str, Any]]]] = []
@@ -234,7 +234,7 @@ class Consumer(Client):
 
     def opening(self) -> bytes:
         """SUBSCRIBE."""
-        kind = pb.CommandSubscribe.SubType.Value(self.lane.kind)
+        kind: Any = pb.CommandSubscribe.SubType.Value(self.lane.kind)
         return commands.subscribe(
             self.lane.topic, "s", 1, self.request_id, kind, consumer_name=self.name,
             initial_position=pb.CommandSubscribe.Earliest,
@@ -259,12 +259,12 @@ class Consumer(Client):
         if isinstance(event, Message):
             self.last_s = self.world.broker.loop.time()
             at = MessageId.from_data(event.command.message_id)
-            told = [
+            got = [
                 {**self.about, "value": (each.value or b"").decode(), "key": each.key,
                  "position": f"{at.ledger_id}:{at.entry_id}:{max(each.batch_index, 0)}"}
                 for each in messages_of(event.headers_and_payload)
             ]  # fmt: skip
-            self._inbox.append((at, told))
+            self._inbox.append((at, got))
         elif isinstance(event, Command) and event.type == _T.ACK_RESPONSE:
             ok = None if event.body.HasField("error") else True
             for told in self._asked.pop(event.body.request_id, ()):
@@ -287,11 +287,12 @@ class Consumer(Client):
             self.leave()
             self.note("closed", **self.about)
         elif self._inbox:
-            at, told = self._inbox.popleft()
-            self._owed += len(told)
-            for each in told:
-                self.note("receive", **each)
-            self._held.append((at, told))
+            for _ in range(min(len(self._inbox), random.randint(1, 5))):
+                at, told = self._inbox.popleft()
+                self._owed += len(told)
+                for each in told:
+                    self.note("receive", **each)
+                self._held.append((at, told))
             if self.world.is_over or random.random() < 0.8:
                 self._acknowledge(peer)
         elif self._held:
@@ -443,6 +444,8 @@ class World:
             if self.random.random() < FAULT:
                 self.disturb()
         self.is_over = True
+        if self.has_moved_clock:  # what was delayed before a step back is due
+            self.clock.advance(days=100)
         until_s = self.broker.loop.time() + END_S
         while self.broker.loop.time() < until_s and not self._is_quiet():
             self.tick()
