@@ -55,11 +55,11 @@ def test_a_short_history_is_clean_and_judges_something(tmp_path):
     assert topics >= {"chunks", "both", "kafka", "parts-partition-1"}
 
 
-@pytest.mark.parametrize("mutant", ["forgets_what_was_sent", "skips_an_index", "resets_too_far"])
-def test_a_mutant_is_found_in_virtual_time(mutant):
-    """The same rules, without sockets and sleeping."""
-    done = run("histories", "--virtual", "20", "--mutant", mutant)
+def test_a_mutant_is_found_in_virtual_time():
+    """The same rules, without sockets and sleeping: an index that no message has."""
+    done = run("histories", "--virtual", "1", "--mutant", "skips_an_index")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "index-gap" in done.stdout
 
 
 def test_a_short_fuzz_campaign_finds_nothing():
