@@ -24,6 +24,7 @@ from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
 from pulsemark.client import AdminClient, RawEntry, RawReader, Service
+from pulsemark.client.errors import WaitTimeoutError
 from pulsemark.metadata.message import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing.histories import Step
@@ -135,7 +136,7 @@ def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
         for lane in run.lanes
         for number in range(lane.consumers)
     ]
-    ready.wait(180)
+    ready.wait(600)
     producers = []
     for lane in run.lanes:
         if lane.kind != "Group":
@@ -391,13 +392,17 @@ def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barri
         begin_ns = run.now_ns()
         if not run.is_sent.is_set():
             silent_since_s = time.monotonic()
-        for records in consumer.poll(500).values():
+        batches: dict[Any, Any] = {}
+        with suppress(KafkaError):  # the broker is away
+            batches = consumer.poll(500)
+        for records in batches.values():
             silent_since_s = time.monotonic()
             for record in records:
                 value, position = record.value.decode(), str(record.offset)
                 run.note("receive", begin_ns, value=value, position=position, **about)
         if not run.stop.is_set() and time.monotonic() > away_s:
-            consumer.close()  # commits what it has had
+            with suppress(KafkaError):
+                consumer.close()  # commits what it has had
             consumer = _kafka_consumer(run, lane)
             away_s = time.monotonic() + 3 * run.random.uniform(*AWAY_S)
     run.note("drained", begin_ns, **about)
@@ -411,7 +416,7 @@ def entries_of(run: Run, lane: Lane) -> Iterator[RawEntry]:
     """A topic's entries as they are stored, with their stamps where the broker shows them."""
     flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
     service = Service(run.service_url, feature_flags=flags)
-    with RawReader(service, lane.name, timeout_s=60) as reader:
+    with suppress(WaitTimeoutError), RawReader(service, lane.name, timeout_s=60) as reader:
         yield from reader.entries()
     service.close()
 
