@@ -211,7 +211,8 @@ def produce(run: Run, lane: Lane) -> None:
             partition_key=key,
             deliver_after=None if delay_ms is None else timedelta(milliseconds=delay_ms),
         )
-    producer.flush()
+    with suppress(pulsar.PulsarException):
+        producer.flush()
     client.close()
 
 
@@ -244,10 +245,13 @@ class Consuming:
     def open(self) -> None:
         """Subscribe."""
         begin_ns = self.run.now_ns()
-        self.consumer = self.client.subscribe(
-            self.lane.name, "s", KINDS[self.lane.kind], consumer_name=self.name,
-            initial_position=pulsar.InitialPosition.Earliest,
-        )  # fmt: skip
+        while True:
+            with suppress(pulsar.PulsarException):  # no broker is there for long
+                self.consumer = self.client.subscribe(
+                    self.lane.name, "s", KINDS[self.lane.kind], consumer_name=self.name,
+                    initial_position=pulsar.InitialPosition.Earliest,
+                )  # fmt: skip
+                break
         self.run.note("subscribe", begin_ns, **self.about)
         self.away_s = time.monotonic() + self.run.random.uniform(*AWAY_S)
 
