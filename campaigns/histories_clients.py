@@ -55,8 +55,14 @@ class Lane:
     has_chunks: bool = False
     #: A consumer acknowledges what it has had at once, after some messages.
     is_cumulative: bool = False
-    #: kafka-python publishes to it, too.
+    #: kafka-python publishes to it, and Pulsar's clients consume what it has sent.
     has_kafka_producer: bool = False
+
+    @property
+    def kafka_name(self) -> str:
+        """Its name for Kafka's clients; empty for a lane of Pulsar's clients alone."""
+        is_kafkas = self.kind == "Group" or self.has_kafka_producer
+        return self.name.partition("-partition-")[0] if is_kafkas else ""
 
 
 LANES = (
@@ -67,7 +73,7 @@ LANES = (
     Lane("once", "Exclusive", has_deduplication=True),
     Lane("chunks", "Exclusive", has_deduplication=True, has_chunks=True, rate=4),
     Lane("parts-partition-1", "Failover", consumers=2),
-    Lane("both", "Exclusive", has_kafka_producer=True, rate=30),
+    Lane("both-partition-0", "Exclusive", has_batches=True, has_kafka_producer=True),
     Lane("kafka", "Group"),
 )
 KINDS = {
@@ -95,7 +101,7 @@ class Run:
     @property
     def lanes(self) -> list[Lane]:
         """Those that the broker can serve."""
-        return [lane for lane in LANES if self.kafka_url or lane.kind != "Group"]
+        return [lane for lane in LANES if self.kafka_url or not lane.kafka_name]
 
     def now_ns(self) -> int:
         """Time since the begin."""
@@ -114,10 +120,10 @@ class Run:
 def prepare(run: Run, admin: AdminClient) -> None:
     """Make the topics, and give them their policies."""
     for lane in run.lanes:
-        if lane.kind == "Group":
+        if lane.kafka_name:
             kafka = KafkaAdminClient(bootstrap_servers=run.kafka_url)
             settings = {"message.timestamp.type": "LogAppendTime"}
-            kafka.create_topics([NewTopic(lane.name, 1, 1, topic_configs=settings)])
+            kafka.create_topics([NewTopic(lane.kafka_name, 1, 1, topic_configs=settings)])
             kafka.close()
         elif "-partition-" in lane.name:
             admin.create_topic(lane.name.partition("-partition-")[0], partitions=2)
@@ -137,12 +143,9 @@ def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
         for number in range(lane.consumers)
     ]
     ready.wait(600)
-    producers = []
-    for lane in run.lanes:
-        if lane.kind != "Group":
-            producers.append(_thread(produce, run, lane))
-        if lane.kind == "Group" or (lane.has_kafka_producer and run.kafka_url):
-            producers.append(_thread(produce_to_kafka, run, lane))
+    producers = [
+        _thread(produce_to_kafka if lane.kafka_name else produce, run, lane) for lane in run.lanes
+    ]
     if not run.has_moved_clock:
         producers.append(_thread(seek, run, LANES[0]))
     return consumers, producers
@@ -359,7 +362,7 @@ def produce_to_kafka(run: Run, lane: Lane) -> None:
             unanswered.pop(value)(ok=None)
 
         try:
-            producer.send(lane.name, value.encode()).add_callback(sent).add_errback(failed)
+            producer.send(lane.kafka_name, value.encode()).add_callback(sent).add_errback(failed)
         except KafkaError as error:
             failed(error)
             producer.close(timeout=1)
@@ -427,7 +430,9 @@ def entries_of(run: Run, lane: Lane) -> Iterator[RawEntry]:
 
 def stamps_of(run: Run, lane: Lane) -> dict[str, tuple[int, int]]:
     """Index and broker time by position, where the broker shows them (PIP-90)."""
-    found = {}
+    found: dict[str, tuple[int, int]] = {}
+    if lane.has_kafka_producer:
+        return found  # what a Kafka client sent does not say to Pulsar's how many messages it has
     for entry in entries_of(run, lane):
         if entry.stamp is not None:
             place, count = f"{entry.position[0]}:{entry.position[1]}", entry.message_count

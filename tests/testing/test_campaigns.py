@@ -52,7 +52,7 @@ def test_a_short_history_is_clean_and_judges_something(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| lost-write | 0 |" in done.stdout
     topics = {step.topic for step in History.load(tmp_path / "broker-1.jsonl").steps if step.topic}
-    assert topics >= {"chunks", "both", "kafka", "parts-partition-1"}
+    assert topics >= {"chunks", "both-partition-0", "kafka", "parts-partition-1"}
 
 
 def test_a_mutant_is_found_in_virtual_time():
