@@ -24,7 +24,7 @@ from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
 from pulsemark.client import AdminClient, RawEntry, RawReader, Service
-from pulsemark.client.errors import WaitTimeoutError
+from pulsemark.client.errors import ClientError, WaitTimeoutError
 from pulsemark.metadata.message import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing.histories import Step
@@ -39,6 +39,7 @@ DELAY_MS = 2_000
 #: Two of them and one are more than the brokers' largest message (`histories_systems.py`).
 CHUNK_BYTES = 70_000
 ACKNOWLEDGED_AT_ONCE = 5
+READ_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,13 +423,23 @@ def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barri
 # -- the logs at the end ------------------------------------------------------------------------
 
 
-def entries_of(run: Run, lane: Lane) -> Iterator[RawEntry]:
+def entries_of(run: Run, lane: Lane) -> list[RawEntry]:
     """A topic's entries as they are stored, with their stamps where the broker shows them."""
     flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
     service = Service(run.service_url, feature_flags=flags)
-    with suppress(WaitTimeoutError), RawReader(service, lane.name, timeout_s=60) as reader:
-        yield from reader.entries()
+    found: list[RawEntry] = []
+    for _ in range(READ_TRIES):
+        found.clear()
+        try:
+            with RawReader(service, lane.name, timeout_s=60) as reader:
+                found.extend(reader.entries())
+            break
+        except WaitTimeoutError:
+            break  # what follows cannot be read
+        except ClientError:
+            time.sleep(2)  # the topic is on its way to another broker
     service.close()
+    return found
 
 
 def stamps_of(run: Run, lane: Lane) -> dict[str, tuple[int, int]]:
