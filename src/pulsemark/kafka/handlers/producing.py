@@ -415,7 +415,7 @@ class Publish:
         if part.code is not Code.NONE or part.produced is None:
             return
         try:
-            self._append(part, part.produced)
+            self._append(part, self._numbered(part, part.produced))
         except KafkaError as refusal:
             part.refuse(refusal.code, refusal.message)
         except (LedgerError, StampError) as error:
@@ -444,11 +444,6 @@ class Publish:
         if not partition.opened.is_open:
             raise KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the topic is being closed; try again")
         topics = self._endpoint.ports.topics
-        inside = produced.inner_base_offset
-        if inside is not None and inside != partition.ledger.tail.next_index:
-            # Others came in between. A large set is stored all the same, and fetches number it.
-            self._check(part, ON_LOOP)
-            produced = part.produced or produced
         topics.check_set(partition.opened, len(produced.stored))
         sent = _sent_batch(produced)
         if sent is not None and partition.sequences is None:
@@ -480,6 +475,18 @@ class Publish:
         partition.last_commit = appended.commit
         if sent is not None and partition.sequences is not None:
             partition.sequences.add(sent, part.base_offset, part.time_ms)
+
+    def _numbered(self, part: Part, produced: Produced) -> Produced:
+        """The set with the log's next offset in it, also if something came after its check.
+
+        Then a large one is stored as it is, and each fetch numbers it.
+        """
+        inside = produced.inner_base_offset
+        assert part.partition is not None
+        if inside is None or inside == part.partition.ledger.tail.next_index:
+            return produced
+        self._check(part, ON_LOOP)
+        return part.produced or produced
 
     def _failed(self, part: Part, error: Exception) -> None:
         log.warning(
