@@ -94,6 +94,8 @@ class Topics:
         self.config = config
         self.open_topics: dict[str, Topic] = {}
         self.on_open: list[Callable[[Topic], None]] = []
+        #: Called with each topic before it is open. Raise `RefusedError`.
+        self.before_open: list[Callable[[Topic], Awaitable[None]]] = []
         self.names = TopicNames()
         self.turns = Turns()
         self.cursors = store.cursors
@@ -259,6 +261,8 @@ class Topics:
         await self.entry_formats.opened(topic, self._run_blocking)
         await self.rule_keeping.opened(topic)
         await self.leader_epochs.try_to_begin(topic)
+        for prepare in self.before_open:
+            await prepare(topic)
         for call in self.on_open:
             call(topic)
         self.open_topics[full] = topic
