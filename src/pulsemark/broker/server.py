@@ -469,10 +469,8 @@ async def make_services(
         after_delete=lambda name: _forget(name, topics, auditor, schemas, places, run_blocking),
         broker_name=broker_name,
     )
-    schemas.use_rules(SchemaRules(config, topics.policy_store))
+    schemas.use_rules(SchemaRules(config, topics.policy_store), topics.before_open)
     auditor: Auditor = Auditor(topics, config, store.reads_are_due)
-    if schemas.ids is not None:
-        topics.before_open.append(schemas.opening)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     settings.on_change.append(topics.policies.use_defaults)
     await topics.load()

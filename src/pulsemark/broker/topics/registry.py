@@ -72,7 +72,8 @@ class Topics:
 
     Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `policies`, and
     those with effects; `cursors` of all durable subscriptions; `turns` runs long work of the whole
-    broker, in time slices; `on_open` is called with each topic that is opened.
+    broker, in time slices; `on_open` is called with each topic that is opened,
+    and `before_open` before that: it may raise `RefusedError`.
     """
 
     def __init__(
@@ -94,7 +95,6 @@ class Topics:
         self.config = config
         self.open_topics: dict[str, Topic] = {}
         self.on_open: list[Callable[[Topic], None]] = []
-        #: Called with each topic before it is open. Raise `RefusedError`.
         self.before_open: list[Callable[[Topic], Awaitable[None]]] = []
         self.names = TopicNames()
         self.turns = Turns()

@@ -147,9 +147,13 @@ class Schemas:
         self._are_identified = False
         self._numbers: WeakValueDictionary[str, IdNumbers] = WeakValueDictionary()
 
-    def use_rules(self, rules: SchemaRules) -> None:
-        """Go by these rules from now on."""
+    def use_rules(
+        self, rules: SchemaRules, before_open: list[Callable[[Topic], Awaitable[None]]]
+    ) -> None:
+        """Go by these rules from now on; `before_open` is called with each topic."""
         self._rules = rules
+        if self.ids is not None:
+            before_open.append(self.opening)
 
     @property
     def rules(self) -> SchemaRules:
