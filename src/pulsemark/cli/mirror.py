@@ -212,8 +212,8 @@ def _mirror(args: argparse.Namespace) -> int:
             reconnect_s=args.reconnect_s,
             is_stopped=lambda: stop.asked,
         )
-        is_complete = bool(_outcome(mirror))
-    done = is_complete or not args.once
+        outcome = _outcome(mirror)
+    is_complete, done = bool(outcome), _is_done(args, outcome)
     _print(
         args,
         report,
@@ -246,6 +246,11 @@ def _outcome(run: MirrorRun | FollowRun) -> bool | None:
         return None
 
 
+def _is_done(args: argparse.Namespace, outcome: bool | None) -> bool:
+    """Whether a run did what it was to do: all of it, or what came until a signal."""
+    return bool(outcome) or (outcome is False and not args.once)
+
+
 def _options(args: argparse.Namespace) -> Options:
     cluster = args.source_cluster
     if not 0 < len(_encoded("--source-cluster", cluster)) <= CLUSTER_SIZE_MAX_BYTES:
@@ -258,17 +263,10 @@ def _options(args: argparse.Namespace) -> Options:
         stampers=split_stamper_names(args.stampers),
         append=args.append,
         without_deduplication=args.without_deduplication,
-        source_token=_token(args.source_token_file),
-        target_token=_token(args.target_token_file),
+        source_token=read_token(args.source_token_file),
+        target_token=read_token(args.target_token_file),
         trusted_certificates=args.trusted_certificates,
     )
-
-
-def _token(path: Path | None) -> str | None:
-    try:
-        return None if path is None else path.read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise CliError(f"{path} is not a token: {error}") from error
 
 
 def _encoded(option: str, text: str) -> bytes:
@@ -412,8 +410,8 @@ def _follow(args: argparse.Namespace) -> int:
         },
         complete=bool(outcome),
     )
-    done = outcome or (outcome is False and not args.once)
-    return 0 if done and not follower.problems else EXIT_INCOMPLETE
+    done = _is_done(args, outcome) and not follower.problems
+    return 0 if done else EXIT_INCOMPLETE
 
 
 class FollowMetrics:
