@@ -23,7 +23,7 @@ from pulsemark.mirror import (
     open_source,
     open_target,
 )
-from pulsemark.testing import RawClient, running_broker
+from pulsemark.testing import PulsarBroker, RawClient, running_broker
 
 from .conftest import CLUSTER, TOPIC, message, publish
 
@@ -77,7 +77,7 @@ def test_from_broker_to_broker_over_restarts(tmp_path: Path) -> None:
     """
     with ExitStack() as stack:
 
-        def start(name: str) -> BrokerThread:
+        def start(name: str) -> PulsarBroker:
             return stack.enter_context(running_broker(
                 data_dir=tmp_path / name, grpc_port=0, leader_epochs_enabled=True,
                 mirror_sources=(CLUSTER,),

@@ -37,7 +37,9 @@ CARRY_S = 1.0
 class Copy(Protocol):
     """An entry of the target, without its body."""
 
-    position: Position
+    @property
+    def position(self) -> Position:
+        """Where it is."""
 
     @property
     def prefix(self) -> Buffer:
