@@ -44,6 +44,7 @@ from ..mirror import (
     Selection,
     compare,
     folder_of,
+    open_carrier,
     open_followed,
     open_follower,
     open_source,
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 ERRORS = (
+    SeekCallError,
+    InvalidFieldError,
+    NotPossibleError,
     MirrorError,
     ClientError,
     ServiceUrlError,
@@ -73,9 +77,6 @@ ERRORS = (
 )
 FOLLOW_ERRORS = (
     *ERRORS,
-    SeekCallError,
-    InvalidFieldError,
-    NotPossibleError,
     NotFollowerError,
 )
 EXIT_INCOMPLETE = 1
@@ -88,6 +89,15 @@ def _add_mirror(parser: argparse.ArgumentParser) -> None:
     _add_what(parser)
     _add_how(parser)
     _add_access(parser, ("source", "target"), "pulsar+ssl")
+    parser.add_argument(
+        "--subscriptions", action="store_true", help="subscriptions follow, too, by their places"
+    )
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-grpc",
+            metavar="URL",
+            help=f"with --subscriptions: grpc://HOST:PORT of the {side} broker",
+        )
     add_json(parser)
 
 
@@ -201,6 +211,7 @@ def _mirror(args: argparse.Namespace) -> int:
     report = Report(_say, interval_s=args.progress_s)
     source = open_source(args.source, options)
     target = open_target(args.target, options)
+    carrier = open_carrier(args.source, target, options) if args.subscriptions else None
     with _Stop() as stop:
         mirror = MirrorRun(
             source,
@@ -211,6 +222,7 @@ def _mirror(args: argparse.Namespace) -> int:
             once=args.once,
             reconnect_s=args.reconnect_s,
             is_stopped=lambda: stop.asked,
+            carrier=carrier,
         )
         outcome = _outcome(mirror)
     is_complete, done = bool(outcome), _is_done(args, outcome)
@@ -266,6 +278,8 @@ def _options(args: argparse.Namespace) -> Options:
         source_token=read_token(args.source_token_file),
         target_token=read_token(args.target_token_file),
         trusted_certificates=args.trusted_certificates,
+        source_grpc=args.source_grpc,
+        target_grpc=args.target_grpc,
     )
 
 
