@@ -189,7 +189,31 @@ class FollowedTopic:
         index = common_point(self.ledger.epoch_history(), epochs)
         if index is not None and self.ledger.first_index <= index < self.ledger.next_index:
             at = min(at, Finder(self.ledger).by_index(index).position)
+        at = self._same_until(at)
         return at == end or self._cut(at, end)
+
+    def _same_until(self, at: Position) -> Position:
+        """Where the logs are the same up to, of what their ledgers' ids say.
+
+        A source that was set back, as to a backup, gives ids again. A ledger has one writer: so it
+        is the same one if its last shared entry is, else it is another one from its start.
+        """
+        for each in reversed(self.ledger.ledger_extents()):
+            if each.first >= at:
+                continue
+            end_entry_id = each.end_entry_id
+            if at.ledger_id == each.first.ledger_id:
+                end_entry_id = min(end_entry_id, at.entry_id)
+            last = Position(each.first.ledger_id, end_entry_id - 1)
+            try:
+                mine = next(iter(self.ledger.read(last, max_entries=1)), None)
+                theirs = self._first_after(last)
+            except CorruptEntryError:
+                return at  # this cannot tell them apart
+            if theirs is None or theirs.position != last or _content(mine) == _content(theirs):
+                return at
+            at = Position(last.ledger_id, 0)
+        return at
 
     def _cut(self, at: Position, end: Position) -> bool:
         first = self._first_after(at)
@@ -280,6 +304,13 @@ class FollowedTopic:
         """Follow it no further until the source moves, and say why."""
         self.problem = problem
         self._run.report.say(f"stopped: {self.name}: {problem}")
+
+
+def _content(entry: StoredEntry | None) -> tuple[object, ...]:
+    """What two logs' entries at one position have in common."""
+    if entry is None:
+        return ()
+    return entry.index, entry.append_time_ms, bytes(entry.prefix), bytes(entry.body or b"")
 
 
 def _epoch_begun_by(entry: StoredEntry) -> int:
