@@ -404,9 +404,12 @@ def test_a_source_that_was_set_back(tmp_path: Path) -> None:
     assert damages(b) == []
 
 
-def test_a_follower_that_was_away_too_long_begins_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [SMALL, StoreOptions()], ids=["ledgers", "one ledger"])
+def test_a_follower_that_was_away_too_long_begins_anew(
+    tmp_path: Path, options: StoreOptions
+) -> None:
     """If the source removed what comes next, the follower keeps what the source has."""
-    with LocalStore.open(tmp_path / "a", options=SMALL) as store:
+    with LocalStore.open(tmp_path / "a", options=options) as store:
         log = store.open_topic(TOPIC)
         write(log, "first", 9)
         write(store.open_topic(OTHER), "other", 1)

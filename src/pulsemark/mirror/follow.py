@@ -157,8 +157,11 @@ class FollowedTopic:
         gathered: list[StoredEntry] = []
         taken, size_bytes, place = 0, 0, self.end
         for entry in self._run.source.read(self.name, place):
-            if entry.position != place:  # a ledger begins
+            if entry.position != place:
                 appended, gathered = self._append(gathered, appended), []
+                if entry.position.ledger_id == place.ledger_id and place.entry_id:
+                    self._begin_anew(place, entry.position)
+                    break
                 if not self._enters(entry, goes_on=taken > 0):
                     self.is_checked = False
                     break
@@ -237,6 +240,14 @@ class FollowedTopic:
         report.say(f"truncated: {self.name}: {what}")
         self._count([first])
         return True
+
+    def _begin_anew(self, place: Position, after: Position) -> None:
+        """The source lacks what comes next in a ledger: go on with what it still has."""
+        first = self._first_after(EARLIEST)
+        if first is not None and first.position > place:
+            self._cut(EARLIEST, place)
+        else:
+            self.stop(f"the source has lost its entries from {place} to before {after}")
 
     def _first_after(self, at: Position) -> StoredEntry | None:
         return next(iter(self._run.source.read(self.name, at, 1)), None)
