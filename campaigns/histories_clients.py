@@ -379,10 +379,12 @@ def produce_to_kafka(run: Run, lane: Lane) -> None:
 
 
 def _kafka_consumer(run: Run, lane: Lane) -> KafkaConsumer:
-    return KafkaConsumer(
-        lane.name, bootstrap_servers=run.kafka_url, group_id="s", auto_offset_reset="earliest",
-        auto_commit_interval_ms=500,
-    )  # fmt: skip
+    while True:
+        with suppress(KafkaError):  # no broker is there for long
+            return KafkaConsumer(
+                lane.name, bootstrap_servers=run.kafka_url, group_id="s",
+                auto_offset_reset="earliest", auto_commit_interval_ms=500,
+            )  # fmt: skip
 
 
 def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barrier) -> None:
@@ -415,7 +417,8 @@ def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barri
             with suppress(KafkaError):
                 consumer.close()  # commits what it has had
             consumer = _kafka_consumer(run, lane)
-            away_s = time.monotonic() + 3 * run.random.uniform(*AWAY_S)
+            silent_since_s = time.monotonic()
+            away_s = silent_since_s + 3 * run.random.uniform(*AWAY_S)
     run.note("drained", begin_ns, **about)
     consumer.close()
 
