@@ -414,7 +414,7 @@ async def metadata(session: KafkaSession, request: Request) -> None:
 def _name_of(session: KafkaSession, asked: Any) -> str | None:
     """The name of a topic that is asked for, perhaps by its id; None: it is not known."""
     name: str | None = asked.name
-    return name if name is not None else session.endpoint.topic_ids.name(asked.topic_id)
+    return name or session.endpoint.topic_ids.name(asked.topic_id) or name
 
 
 def _answer_bytes(session: KafkaSession, topic: Any) -> int:
@@ -423,7 +423,7 @@ def _answer_bytes(session: KafkaSession, topic: Any) -> int:
 
 
 async def _asked_topic(session: KafkaSession, asked: Any, version: int, *, creates: bool) -> Any:
-    if asked.name is not None or version < TOPIC_IDS_VERSION:
+    if asked.name or asked.topic_id is None or version < TOPIC_IDS_VERSION:
         return await _topic(session, asked.name, version, creates=creates)
     name = _name_of(session, asked)
     if name is not None and session.endpoint.ports.topics.partitions_of(name):

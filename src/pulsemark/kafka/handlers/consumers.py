@@ -40,7 +40,7 @@ async def consumer_group_heartbeat(session: KafkaSession, request: Request) -> N
         refused = session.group_code(request.body.group_id or "")
         if refused is not Code.NONE:
             raise KafkaError(refused, refused.name)
-        answer = await _beaten(session, _beat_of(session, request))
+        answer = await _beaten(session, await _beat_of(session, request))
     except KafkaError as refusal:
         code, reason = refusal.code, refusal.message
     if answer.assigned is not None:
@@ -64,7 +64,7 @@ async def consumer_group_heartbeat(session: KafkaSession, request: Request) -> N
     await session.answer_by_size(request, response, len(answer.assigned or ()))
 
 
-def _beat_of(session: KafkaSession, request: Request) -> Beat:
+async def _beat_of(session: KafkaSession, request: Request) -> Beat:
     """What a heartbeat says. Raises KafkaError."""
     body, ids = request.body, session.endpoint.topic_ids
     topics, parts = body.subscribed_topic_names, body.topic_partitions
@@ -72,9 +72,11 @@ def _beat_of(session: KafkaSession, request: Request) -> Beat:
     if parts is not None:
         # A topic whose id is not known was not assigned since the start of this broker.
         owned = frozenset(
-            (ids.name(each.topic_id) or f"?{each.topic_id}", index)
-            for each in parts
-            for index in each.partitions or ()
+            [
+                (ids.name(each.topic_id) or f"?{each.topic_id}", index)
+                async for each in session.in_turns(parts)
+                for index in each.partitions or ()
+            ]
         )
     beat = Beat(
         group=body.group_id or "",
@@ -92,7 +94,7 @@ def _beat_of(session: KafkaSession, request: Request) -> Beat:
         needs_id=request.version >= 1,
     )
     check_beat(beat)
-    for name in beat.topics or ():
+    async for name in session.in_turns(beat.topics or ()):
         session.access.check(Operation.DESCRIBE, name)
     return beat
 
