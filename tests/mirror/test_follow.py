@@ -176,6 +176,39 @@ def test_a_follower_has_the_same_entries_positions_and_epochs(
     source.close()
 
 
+@pytest.mark.parametrize("what", ["restart", "unload"])
+def test_what_came_before_a_topic_was_closed_is_followed(tmp_path: Path, what: str) -> None:
+    """Between two looks at the source entries come, and it is restarted or the topic unloaded:
+    nobody has opened the topic since, and its new entries are followed.
+    """
+    looks = 0
+
+    def between(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            publish(broker, range(40, 45))
+            publish(broker, range(3), OTHER)
+            if what == "restart":
+                broker.restart()
+            else:
+                for name in (TOPIC, OTHER):
+                    path = f"/admin/v2/{name.replace('://', '/')}/unload"
+                    broker.admin.request("PUT", path)
+
+    with running_broker(data_dir=tmp_path / "a", grpc_port=0) as broker:
+        publish(broker, range(40))
+        source = grpc_of(broker)
+        with open_follower(tmp_path / "b") as store:
+            report = FollowReport(print)
+            run = FollowRun(source, store, report, is_stopped=lambda: looks > 2, sleep=between)
+            run.run()
+            assert report.lag() == (0, 0.0)
+        source.close()
+    for topic in (TOPIC, OTHER):
+        assert folder_content(tmp_path / "b", topic) == folder_content(tmp_path / "a", topic)
+
+
 def test_values_subscriptions_trimming_and_deletions_are_followed(tmp_path: Path) -> None:
     """Policies, schemas, cursors, a cut head and a deleted topic are as in the source."""
     with LocalStore.open(tmp_path / "a", options=SMALL) as store:

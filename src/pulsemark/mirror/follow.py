@@ -140,7 +140,7 @@ class FollowedTopic:
         return EARLIEST if last is None else last.following
 
     def is_behind(self, state: TopicState) -> bool:
-        """Whether there is something to be done. A topic that is not open has not changed."""
+        """Whether there is something to be done. One that the source cannot open is not asked for."""
         if not self.is_checked or self._is_more:
             return not self.problem
         return state.end is not None and self.end < state.end and state.entry_count > 0
