@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ from pulsemark.compaction import compact, compacted_log
 from pulsemark.finder.following import StoreState, is_followed, state_of
 from pulsemark.ledger import (
     EARLIEST,
+    FencedError,
     FolderReader,
     FollowerFolderError,
     LedgerError,
@@ -49,7 +51,7 @@ from pulsemark.mirror import (
     promote,
 )
 from pulsemark.mirror.follow_source import History
-from pulsemark.testing import running_broker
+from pulsemark.testing import FaultyFiles, running_broker
 from pulsemark.testing.raw_messages import unbatched_message
 from tests.support.simulated_store import SimulatedStore
 
@@ -207,6 +209,36 @@ def test_what_came_before_a_topic_was_closed_is_followed(tmp_path: Path, what: s
         source.close()
     for topic in (TOPIC, OTHER):
         assert folder_content(tmp_path / "b", topic) == folder_content(tmp_path / "a", topic)
+
+
+def test_a_full_disk_of_the_follower_is_named(tmp_path: Path) -> None:
+    """The error is that of the disk, not one of what comes after the entries that were not stored;
+    with space the follower goes on.
+    """
+    files = FaultyFiles()
+    with LocalStore.open(tmp_path / "a") as store:
+        log = store.open_topic(TOPIC)
+        for number in range(1_800):
+            last = log.append(b"%d" % number)
+        last.commit.wait(10)
+        with LocalStore.open(tmp_path / "b", files=files) as other:
+
+            class Slow(StoreSource):
+                """What was appended has failed when the next entries come."""
+
+                def read(self, *place: Any) -> Iterator[StoredEntry]:
+                    for number, entry in enumerate(super().read(*place)):
+                        if number % 600 == 599:
+                            with suppress(LedgerError, OSError):
+                                other.checkpoint()
+                        yield entry
+
+            files.fail("pwritev", error=errno.ENOSPC, times=None)
+            with pytest.raises(FencedError, match="No space left"):
+                follow(Slow(store), other)
+            files.heal()
+        follow_into(StoreSource(store), tmp_path / "b")
+        assert folder_content(tmp_path / "b") == content(log)
 
 
 def test_values_subscriptions_trimming_and_deletions_are_followed(tmp_path: Path) -> None:

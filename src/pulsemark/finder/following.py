@@ -42,7 +42,8 @@ Cursors = dict[tuple[str, str], bytes]
 @dataclass(frozen=True, slots=True)
 class TopicState:
     """One topic, and where it ends. ``end`` None: it cannot be opened now, or, from a broker of an
-    earlier version, nobody uses it."""
+    earlier version, nobody uses it.
+    """
 
     topic_id: int
     first: Position = EARLIEST
