@@ -166,7 +166,7 @@ class BookKeeperClient:
         for one in late:
             one.cancel()
         # Of a ledger that it has never heard of a bookie says that there is no entry.
-        return any(one.exception() is None for one in done)
+        return None in [one.exception() for one in done]
 
     async def delete_ledger(self, ledger_id: int) -> None:
         """Delete a ledger. Bookies delete its entries some time later. Raises LedgerMissingError.
