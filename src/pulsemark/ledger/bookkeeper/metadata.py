@@ -71,8 +71,8 @@ class LedgerIds:
             if not await self._has_any(range(first, first + count)):
                 return first
             _log.warning(
-                "ledger ids from %d to %d are left out: bookies have entries of such ledgers, which "
-                "ZooKeeper does not know. Was it restored from an older copy?",
+                "ledger ids from %d to %d are left out: bookies have entries of such ledgers, and "
+                "ZooKeeper has none. Was it restored from an older copy?",
                 first,
                 first + count - 1,
             )
