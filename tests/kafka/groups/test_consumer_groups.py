@@ -279,9 +279,10 @@ class Reconciliation(RuleBasedStateMachine):
         """A heartbeat; a client that has not let go yet says nothing of what it has."""
         if self.live:
             each = data.draw(st.sampled_from(sorted(self.live)))
-            self.beat(each, says=says)
+            self.beat_once(each, says=says)
 
-    def beat(self, name, *, says=True):
+    def beat_once(self, name, *, says=True):
+        """A heartbeat of one member."""
         each = self.live[name]
         try:
             each.beat() if says or each.epoch == JOINS else each.beat(owned=None, topics=None)
@@ -343,7 +344,7 @@ def settle_all(machine):
     """Heartbeats of all live members, often enough."""
     for _ in range(2 * len(machine.live) + 2):
         for name in sorted(machine.live):
-            machine.beat(name)
+            machine.beat_once(name)
 
 
 Reconciliation.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
