@@ -17,8 +17,9 @@ DEMO_STAMP := $(VENV)/.pulsemark-demo-setup
 DEMO_KAFKA_STAMP := $(VENV)/.pulsemark-demo-kafka-setup
 
 PYTEST_ARGS ?=
-# One process for each of the machine's cores; a class of tests is never torn apart.
-PYTEST_WORKERS ?= auto
+# One process more than the machine has cores: many tests wait for processes that they have started.
+# A class of tests is never torn apart.
+PYTEST_WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 SEED ?= 1
