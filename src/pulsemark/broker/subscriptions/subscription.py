@@ -81,6 +81,8 @@ class Subscription:
         self.messages_expired = 0
         self.last_expired_ms = self.last_flow_ms = self.last_advanced_ms = 0
         self._is_stored = is_stored
+        self._store_error: BaseException | None = None
+        self._waiting_stored: list[asyncio.Future[None]] = []
         self.rates = DispatchRates()
         self.tag_filter: TagFilter | None = None
         self.properties_changed()
@@ -131,8 +133,24 @@ class Subscription:
         does not have it.
         """
         if not self._is_stored:
-            await durable(self.cursor.persist())
-            self._is_stored = True
+            # Its commit may be done before the topic has been told: this is called back after that.
+            done = asyncio.get_running_loop().create_future()
+            self._waiting_stored.append(done)
+            if self._store_error is not None:
+                self.created(self._store_error)
+            await done
+
+    def created(self, error: BaseException | None) -> None:
+        """It is durable, and the topic has it; or it failed."""
+        self._is_stored, self._store_error = error is None, error
+        waiting, self._waiting_stored = self._waiting_stored, []
+        for done in waiting:
+            if done.done():
+                continue  # its client has gone
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(RefusedError(ServerError.PersistenceError, str(error)))
 
     # -- consumers ------------------------------------------------------------------------------
 

@@ -342,6 +342,7 @@ class Topic:
                 self.ledger.delete_cursor(subscription.name)
         elif self.is_open:
             self.subscriptions[subscription.name] = subscription
+        subscription.created(error)
 
     def start_of(
         self, command: CommandSubscribe, compacted: CompactedLog | None = None
