@@ -9,9 +9,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pulsemark.compaction import compacted_log
+from pulsemark.compaction import compact, compacted_log
 from pulsemark.ledger import (
     EARLIEST,
+    Appended,
     Entry,
     EntryKind,
     LedgerError,
@@ -25,6 +26,7 @@ from pulsemark.ledger.store import TRANSACTIONS_NOTE_KIND
 from pulsemark.ledger.transactions import COMMITTED, event_of
 from pulsemark.metadata import BrokerEntryMetadata, peek
 from pulsemark.proto.broker_entry_pb2 import CONTROL_TXN_ABORT, CONTROL_TXN_COMMIT
+from pulsemark.testing.raw_messages import unbatched_message
 from tests.ledger.test_control_positions import TOPIC, History
 
 IDS = ("1:0", "2:0", "(0,3)")
@@ -149,7 +151,7 @@ def test_every_history_shows_what_its_entries_say(steps):
 def opened(request, tmp_path):
     """Opens a store with the same content again and again."""
     folder = MemoryFolder()
-    stores = []
+    stores: list[LocalStore | MemoryStore] = []
 
     def open_again() -> ManagedLedger:
         for store in stores:
@@ -181,6 +183,7 @@ def test_an_open_transaction_hides_all_after_it_until_it_ends(opened):
     ledger = opened()
     shown = [e.position for e in ledger.read_stable(EARLIEST) if e.kind is EntryKind.DATA]
     assert shown == [first, later, theirs]
+    assert ledger.transactions is not None
     (aborted,) = ledger.transactions.aborted_in(0, 100)
     assert (aborted.transaction, aborted.first_index, aborted.end_index) == ("1:0", 1, 5)
     assert [entry.index for entry in ledger.read(EARLIEST)] == [0, 3, 4, 5, 6, 7]
@@ -211,21 +214,19 @@ def test_a_damaged_note_costs_a_look_at_all_entries(tmp_path, note):
         store.catalog.put(TRANSACTIONS_NOTE_KIND, key, note)
         ledger = store.open_topic(TOPIC)
         check(ledger)
+        assert ledger.transactions is not None
         assert [each.transaction for each in ledger.transactions.aborted] == ["1:0"]
         assert list(ledger.transactions.open) == ["2:0"]
 
 
 def test_compaction_takes_committed_entries_only(opened):
     """Its horizon is before the first open transaction."""
-    from pulsemark.compaction import compact
-
     ledger = opened()
-    from pulsemark.testing.raw_messages import unbatched_message
 
     def put(value: bytes, transaction: str | None) -> Position:
         base = None if transaction is None else BrokerEntryMetadata(transaction=transaction)
         body = unbatched_message(value, publish_time_ms=1, key="k")
-        appended = ledger.append(body, base=base)
+        appended: Appended = ledger.append(body, base=base)
         appended.commit.wait(10)
         return appended.position
 
