@@ -203,6 +203,16 @@ class Transactions:
             first = next(iter(self.open.values()), None)
         return next_index if first is None else min(first[0].first_index, next_index)
 
+    def is_open(self, transaction: str, log: TransactionLog) -> bool:
+        """Whether a transaction has entries here and was not ended, with what is appended."""
+        self.settle(log.end_position)
+        with self._lock:
+            found = transaction in self.open
+            for *_, event in self._pending:
+                if event.transaction == transaction:
+                    found = event.end is None
+            return found
+
     def hides(self, position: Position) -> bool:
         """Whether the entry at a position was aborted."""
         with self._lock:

@@ -48,7 +48,6 @@ from .record import (
     RecordSetError,
     RecordSetTooLargeError,
     RecordTimeError,
-    TransactionError,
     Work,
 )
 from .rules import (
@@ -84,7 +83,6 @@ __all__ = [
     "RecordTimeError",
     "StoredSet",
     "TombstoneStage",
-    "TransactionError",
     "UnconvertibleEntryError",
     "Work",
     "batch_as_stored",

@@ -59,7 +59,6 @@ from .record import (
     Record,
     RecordSetTooLargeError,
     RecordTimeError,
-    TransactionError,
     Work,
 )
 from .rules import (
@@ -262,7 +261,12 @@ def store_batch(
         raw_size_bytes=len(raw) - at,
         tombstone=scan.flags + (scan.nulls if null_deletes else 0) == header.record_count,
         in_place=in_place,
-        producer=ProducerState(header.producer_id, header.producer_epoch, header.base_sequence)
+        producer=ProducerState(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            bool(header.attributes & layout.TRANSACTIONAL),
+        )
         if has_id
         else None,
         work=work,
@@ -312,8 +316,8 @@ def _check_header(
     codec = attributes & CODEC_MASK
     if codec == Codec.ZSTD and produce_version < ZSTD_VERSION:
         raise CodecError(f"zstd in version {produce_version} of Produce")
-    if attributes & layout.TRANSACTIONAL:
-        raise TransactionError("a transactional batch")
+    if attributes & layout.TRANSACTIONAL and header.producer_id < 0:
+        raise InvalidRecordSetError("a transactional batch without producer id")
     if header.base_offset:
         raise InvalidRecordSetError(f"a batch with base offset {header.base_offset}")
     if len(batch) > rules.max_batch_bytes:
