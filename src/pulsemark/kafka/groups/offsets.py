@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from ...ledger import Appended, CorruptEntryError, Entry, LedgerError, ManagedLedger, Position
 from ..errors import Code, KafkaError
-from ..records import Producer
+from ..records import NO_PRODUCER, Producer
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Transaction:
     state: State = State.EMPTY
     partitions: frozenset[Partition] = frozenset()
     groups: frozenset[str] = frozenset()
-    marked: Producer = Producer(-1, -1)
+    marked: Producer = NO_PRODUCER
     """Whose id the entries of the transaction have: a fenced producer's has another epoch."""
     started_ms: int = -1
     updated_ms: int = -1
@@ -216,7 +216,8 @@ class Offsets:
     ) -> None:
         """Store offsets of a group; `done` gets None once they are durable and shown.
 
-        Those of a ``transaction``, a transactional id, are shown when it is committed. Raises KafkaError above the limits of offsets, LedgerError: then nothing was stored.
+        Those of a ``transaction``, a transactional id, are shown when it is committed. Raises
+        KafkaError above the limits of offsets, LedgerError: then nothing was stored.
         """
         if len(offsets) > MAX_OFFSETS_PER_COMMIT:
             raise KafkaError(

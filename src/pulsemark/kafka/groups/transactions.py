@@ -33,7 +33,7 @@ from ...ledger import Appended, LedgerError
 from ...proto.broker_entry_pb2 import CONTROL_TXN_ABORT, CONTROL_TXN_COMMIT
 from ..errors import Code, KafkaError
 from ..ports import KafkaOptions, TopicsPort
-from ..records import Producer
+from ..records import NO_PRODUCER, Producer
 from .offsets import Committed, Offsets, Partition, State, Transaction, settle
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ EXPIRES_MS = 7 * 24 * 60 * 60 * 1000
 RETRY_S, RETRY_MAX_S = 0.1, 5.0
 WAIT_S = 5.0
 """So long the answer to an EndTxn waits for the control entries. The end is decided before."""
-NO_PRODUCER = Producer(-1, -1)
 
 
 class TransactionCoordinator:

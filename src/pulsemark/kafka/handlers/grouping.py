@@ -7,7 +7,7 @@ change is answered when it is durable; DescribeGroups, ListGroups and DeleteGrou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -417,7 +417,7 @@ async def offset_fetch(session: KafkaSession, request: Request) -> None:
     group = request.body.group_id or ""
     code = session.group_code(group)
     offsets = session.endpoint.offsets.of_group(group) if code is Code.NONE else {}
-    unstable: Set[Partition] = frozenset()
+    unstable: Collection[Partition] = ()
     if request.version >= STABLE_VERSION and request.body.require_stable:
         unstable = session.endpoint.offsets.unstable_of(group)
     by_topic: dict[str, list[Any]] = {}

@@ -23,9 +23,8 @@ from ..access import Operation
 from ..endpoint import PART_BYTES, Handler, KafkaSession, one_part, parts_of
 from ..errors import Code, KafkaError
 from ..groups.offsets import Committed, Partition, State, Transaction
-from ..groups.transactions import NO_PRODUCER
 from ..protocol import Request
-from ..records import Producer
+from ..records import NO_PRODUCER, Producer
 from .grouping import MAX_METADATA_BYTES
 
 log = logging.getLogger(__name__)
@@ -215,10 +214,9 @@ async def commit_offsets(session: KafkaSession, request: Request) -> None:
 
 async def describe(session: KafkaSession, request: Request) -> None:
     """The states of transactional ids (KIP-664)."""
-    states = []
     named = (name or "" for name in request.body.transactional_ids or ())
-    async for name in session.named(named, lambda name: _answer_bytes(session, name)):
-        states.append(_description(session, name))
+    names = session.named(named, lambda name: _answer_bytes(session, name))
+    states = [_description(session, name) async for name in names]
     response = DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
     await session.answer_by_size(request, response, len(states))
 

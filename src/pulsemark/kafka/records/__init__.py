@@ -21,7 +21,7 @@ disks are `RecordSetError`, with Kafka's code. None of this is fast enough for a
 set has very many records: a million takes a second. A caller hands large sets to a thread.
 """
 
-from .batch import Producer, control_batch, empty_batch, producer_of
+from .batch import NO_PRODUCER, Producer, control_batch, empty_batch, producer_of
 from .convert import keep
 from .fetched import (
     Fetched,
@@ -64,6 +64,7 @@ from .rules import (
 __all__ = [
     "MAX_BATCH_BYTES",
     "MAX_RAW_BYTES",
+    "NO_PRODUCER",
     "NO_TIME_MS",
     "TOMBSTONE_FLAG",
     "Codec",
