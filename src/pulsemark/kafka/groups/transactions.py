@@ -27,6 +27,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...ledger import Appended, LedgerError
@@ -328,7 +329,7 @@ class TransactionCoordinator:
             appended.append(one)
         for each in appended:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            each.commit.add_done_callback(lambda _, done=done: settle(done, None))
+            each.commit.add_done_callback(partial(_wake, done))
             await done
             if each.error is not None:
                 raise LedgerError(str(each.error))
@@ -364,6 +365,10 @@ class TransactionCoordinator:
         """End nothing any more: the next owner does."""
         for task in tuple(self._ending.values()):
             task.cancel()
+
+
+def _wake(done: asyncio.Future[None], _: object) -> None:
+    settle(done, None)
 
 
 def _busy(name: str) -> KafkaError:
