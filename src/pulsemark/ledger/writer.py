@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -544,6 +544,18 @@ class ManagedLedger(SubscribedLog):
         else:
             self.recent.reached_end()
         return entries
+
+    def read_stable(
+        self, start: Position, *, max_entries: int = 100, max_bytes: int = 1 << 20
+    ) -> list[Entry]:
+        """As ``TopicLog.read_stable``; the topic's transactions are known."""
+        entries = self.read(start, max_entries=max_entries, max_bytes=max_bytes)
+        transactions = self.transactions
+        return entries if transactions is None else transactions.shown(entries, self)
+
+    def transactions_met(self, prefixes: Iterable[Buffer]) -> Transactions | None:
+        """The topic's transactions, which are always known."""
+        return self.transactions
 
     def _mark_deletes(self) -> list[Position]:
         return [cursor.mark_delete for cursor in tuple(self.cursors.values())]

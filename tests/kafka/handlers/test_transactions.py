@@ -39,7 +39,7 @@ class Producer:
         self.raw, self.name = raw, name
         self.producer_id, self.epoch, self.sequences = -1, -1, dict[Any, int]()
 
-    def init(self, *, claims: bool = False, timeout_ms: int = MINUTE_MS) -> int:
+    def init(self, *, claims: bool = False, timeout_ms: int = MINUTE_MS) -> Any:
         """InitProducerId; its code."""
         answer = self.raw.call(
             InitProducerIdRequest, 4, transactional_id=self.name, transaction_timeout_ms=timeout_ms,
@@ -66,7 +66,7 @@ class Producer:
         (found,) = answer.results_by_topic_v3_and_below
         return {e.partition_index: e.partition_error_code for e in found.results_by_partition}
 
-    def send(self, topic: str, *values: bytes, named: bool = True) -> int:
+    def send(self, topic: str, *values: bytes, named: bool = True) -> Any:
         """Produce; its code."""
         sequence = self.sequences.get(topic, 0)
         state = (self.producer_id, self.epoch, sequence)
@@ -79,21 +79,21 @@ class Producer:
             self.sequences[topic] = sequence + len(values)
         return code
 
-    def end(self, *, commits: bool, version: int = 3) -> int:
+    def end(self, *, commits: bool, version: int = 3) -> Any:
         """EndTxn; its code."""
         return self.raw.call(
             EndTxnRequest, version, transactional_id=self.name, producer_id=self.producer_id,
             producer_epoch=self.epoch, committed=commits,
         ).error_code  # fmt: skip
 
-    def add_group(self, group: str) -> int:
+    def add_group(self, group: str) -> Any:
         """AddOffsetsToTxn; its code."""
         return self.raw.call(
             AddOffsetsToTxnRequest, 3, transactional_id=self.name, producer_id=self.producer_id,
             producer_epoch=self.epoch, group_id=group,
         ).error_code  # fmt: skip
 
-    def commit_offset(self, group: str, topic: str, offset: int) -> int:
+    def commit_offset(self, group: str, topic: str, offset: int) -> Any:
         """TxnOffsetCommit of partition 0; its code."""
         of = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         answer = self.raw.call(
@@ -128,7 +128,7 @@ def fetch(raw: RawKafka, topic: str, offset: int = 0, *, committed: bool = True)
     return answer.responses[0].partitions[0]
 
 
-def end_offset(raw: RawKafka, topic: str, *, committed: bool, time_ms: int = -1) -> int:
+def end_offset(raw: RawKafka, topic: str, *, committed: bool, time_ms: int = -1) -> Any:
     """ListOffsets: the end of what a reader may read, or the first offset of a time."""
     of = ListOffsetsRequest.ListOffsetsTopic
     asked = of.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=time_ms)

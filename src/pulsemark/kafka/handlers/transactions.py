@@ -261,15 +261,15 @@ def _description(session: KafkaSession, name: str) -> Any:
 async def list_all(session: KafkaSession, request: Request) -> None:
     """The transactional ids, filtered by state, producer id and age (KIP-664, KIP-994)."""
     body, now_ms = request.body, session.endpoint.ports.now_ms()
-    names = {each.value for each in State}
-    unknown = [each or "" for each in body.state_filters or () if each not in names]
+    states = {each async for each in session.named(body.state_filters or ())}
+    ids = {each async for each in session.named(body.producer_id_filters or ())}
     least_ms = body.duration_filter if request.version >= 1 else -1
     found = []
     async for known in session.in_turns(tuple(_known(session).values())):
         is_old = known.state is State.ONGOING and now_ms - known.started_ms > least_ms
         if (
-            (not body.state_filters or known.state.value in body.state_filters)
-            and (not body.producer_id_filters or known.producer[0] in body.producer_id_filters)
+            (not states or known.state.value in states)
+            and (not ids or known.producer.producer_id in ids)
             and (least_ms < 0 or is_old)
         ):
             found.append(
@@ -286,7 +286,7 @@ async def list_all(session: KafkaSession, request: Request) -> None:
     response = ListTransactionsResponse(
         throttle_time_ms=0,
         error_code=Code.NONE,
-        unknown_state_filters=unknown,
+        unknown_state_filters=sorted(states - {each.value for each in State}),
         transaction_states=found,
     )
     await session.answer_by_size(request, response, len(found))
