@@ -1,4 +1,4 @@
-"""Exactly once: each order is settled once in what committed readers see, though workers are killed.
+"""Exactly once: each order is settled once for committed readers, though workers are killed.
 
     python examples/kafka_exactly_once.py
 
