@@ -343,7 +343,7 @@ def test_a_decided_transaction_ends_after_a_restart(monkeypatch, commits):
         monkeypatch.setattr(coordinator, "WAIT_S", 0.0)
         with monkeypatch.context() as stuck:
             stuck.setattr(
-                coordinator.TransactionCoordinator, "_write_ends", lambda *_: asyncio.sleep(3_600)
+                coordinator.TransactionCoordinator, "write_ends", lambda *_: asyncio.sleep(3_600)
             )
             assert producer.end(commits=commits) == 0
             assert fetch(raw, made).last_stable_offset == 0

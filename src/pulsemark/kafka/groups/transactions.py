@@ -293,7 +293,7 @@ class TransactionCoordinator:
         while True:
             known = self.known[name]
             try:
-                await self._write_ends(known)
+                await self.write_ends(known)
                 await self._store(
                     replace(
                         known,
@@ -309,7 +309,8 @@ class TransactionCoordinator:
             else:
                 return
 
-    async def _write_ends(self, known: Transaction) -> None:
+    async def write_ends(self, known: Transaction) -> None:
+        """Write the control entries that are missing; durable on return. Raises KafkaError."""
         kind = CONTROL_TXN_COMMIT if known.state is State.PREPARE_COMMIT else CONTROL_TXN_ABORT
         transaction = known.marked.transaction
         appended: list[Appended] = []
