@@ -43,7 +43,7 @@ MAX_NOTED_STRETCHES = 20_000
 PENDING_EVENTS = 1_000
 """So many appended entries may wait for someone to ask; then the durable ones take effect."""
 READ_ENTRIES = 1_000
-_TRANSACTION, _IS_CONTROL = b"\xba\x07", b"\xa8\x06\x01"
+_TRANSACTION, _IS_CONTROL = b"\xd2\x07", b"\xa8\x06\x01"
 """The encoded tag of the field ``transaction``, and the field ``entry_kind`` of a control entry."""
 
 COMMITTED, ABORTED = CONTROL_TXN_COMMIT, CONTROL_TXN_ABORT
