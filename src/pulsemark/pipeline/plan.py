@@ -206,7 +206,9 @@ def slice_of(log: TopicLog, options: ReadOptions, expected: Expected) -> Slice:
     Raises:
         DataLossError: a bound's index is outside of the topic's indexes, or the range begins or
             ends at lost messages, or has some between.
+        OptionError: bounds by topic do not name it, or nothing is at or after a timestamp.
     """
+    options = replace(options, start=options.start.of(log.name), end=options.end.of(log.name))
     first = _index_of(log, options.start, options.fail_on_data_loss, expected)
     end = max(first, _index_of(log, options.end, options.fail_on_data_loss, expected))
     _check_edges(log, first, end, options, expected)
@@ -261,7 +263,8 @@ def _reaches_back(log: TopicLog, start: Bound) -> bool:
 def _index_of(log: TopicLog, bound: Bound, fail_on_data_loss: bool, expected: Expected) -> int:
     if bound.kind is BoundKind.TIME:
         found = Finder(log).by_time(bound.value)
-        return log.next_index if found.end else found.first_index
+        index = log.next_index if found.end else found.first_index
+        return bound.matched(log.name, index, log.next_index)
     indexes = log.first_index, log.next_index
     why = expected.lost_before(log), expected.lost_after(log)
     return index_in(log.name, *indexes, bound, fail_on_data_loss=fail_on_data_loss, why=why)

@@ -185,6 +185,7 @@ def _partitions(client: SeekClient, name: str) -> dict[str, RemoteLog]:
 
 def remote_slice(log: RemoteLog, start: Bound, end: Bound, *, fail: bool) -> Slice:
     """The part of a topic between two bounds; its message count may be 0. Raises DataLossError."""
+    start, end = start.of(log.name), end.of(log.name)
     first = _index_of(log, start, fail)
     last = max(first, _index_of(log, end, fail))
     _check_edges(log, (start, first), (end, last), fail)
@@ -221,7 +222,7 @@ def _end_position(log: RemoteLog, end: int) -> Position:
 
 def _index_of(log: RemoteLog, bound: Bound, fail: bool) -> int:
     if bound.kind is BoundKind.TIME:
-        return log.index_at(bound.value)
+        return bound.matched(log.name, log.index_at(bound.value), log.next_index)
     why = log.ends.lost_before, log.ends.lost_after
     return index_in(
         log.name, log.first_index, log.next_index, bound, fail_on_data_loss=fail, why=why
