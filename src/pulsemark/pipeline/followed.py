@@ -18,7 +18,7 @@ from ..ledger import FolderReader, TopicLog, TopicNotFoundError
 from ..maintenance.expected import Expected, expected_of
 from .errors import DataLossError
 from .marks import Mark, check_place, mark_of, why_other
-from .options import Bound, BoundKind, ReadOptions, opened_store, select_topics
+from .options import Bound, BoundKind, ReadOptions, opened_store
 from .plan import Selected, Slice, segments_of, slice_of, tasks_of
 from .tasks import LedgerPartition, log_in_store
 
@@ -137,7 +137,7 @@ class FolderTopics(LogTopics):
         if self.may_have_changed:
             self._expected, self._stamp = expected_of(self._folder, self._options.path), stamp
         there, known = self._folder.topics(), (*self._expected.lost, *self._expected.topics)
-        topics, absent = select_topics(self._options.topics, {*there, *known})
+        topics, absent = self._options.select({*there, *known})
         if absent and missing_is_error:
             raise TopicNotFoundError(absent[0])
         for topic in self._logs.keys() - set(topics):
@@ -178,7 +178,7 @@ class StoreTopics(LogTopics):
 
     def refresh(self, *, missing_is_error: bool = False) -> Mapping[str, FollowedLog]:
         """The topics as they are now."""
-        topics, absent = select_topics(self._options.topics, self._store.topics())
+        topics, absent = self._options.select(self._store.topics())
         if absent and missing_is_error:
             raise TopicNotFoundError(absent[0])
         logs = {topic: log_in_store(self._store, topic) for topic in topics}
@@ -220,7 +220,8 @@ class ServiceTopics:
         from .remote_log import remote_topics
 
         names = self._options.topics.names
-        self._logs = remote_topics(self._client, names, missing_is_error=missing_is_error)
+        logs = remote_topics(self._client, names, missing_is_error=missing_is_error)
+        self._logs = {name: logs[name] for name in self._options.select(logs)[0]}
         self.names = self._logs
         return self._logs
 
@@ -258,7 +259,11 @@ class ServiceTopics:
 
         read = self._options
         return remote_slice(
-            self._logs[topic], start or read.start, end or read.end, fail=read.fail_on_data_loss
+            self._logs[topic],
+            start or read.start,
+            end or read.end,
+            fail=read.fail_on_data_loss,
+            where=read.where,
         )
 
     def entry_with(self, topic: str, index: int) -> IndexPlace:

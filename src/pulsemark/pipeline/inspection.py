@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from ..maintenance.verify import sizes_of_topics
 from .arguments import Range, checked_options
-from .options import ReadOptions, opened_store, select_topics
+from .options import ReadOptions, opened_store
 from .plan import divided
 from .session import require_spark
 
@@ -56,7 +56,7 @@ def verify(
         with opened_store(options.store) as stored:
             place, sizes = str(options.store), dict.fromkeys(stored.topics(), 0)
     if topics is not None:
-        names, _ = select_topics(options.topics, sizes)
+        names, _ = options.select(sizes)
         sizes = {name: sizes[name] for name in names}
     tasks = divided(sizes, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     from .job_sources import TASKS_OPTION, VERIFY_FORMAT, VerifySource

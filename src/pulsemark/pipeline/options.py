@@ -41,6 +41,7 @@ from ..ledger.bookkeeper.address import StoreAddress, StoreAddressError, is_stor
 from ..metadata.partition_names import partition_name, partition_of
 from .columns import DEFAULT_COLUMNS, RowKind, columns_of, default_columns_of
 from .errors import OptionError
+from .filters import Where, parse_where
 
 if TYPE_CHECKING:
     from ..finder.client import SeekClient
@@ -164,6 +165,8 @@ class ReadOptions:
     """The schema that values are decoded by: ``latest``, a version, or an Avro schema as JSON;
     None: they are not decoded."""
     mode: DecodeMode = DecodeMode.FAILFAST
+    where: Where | None = None
+    """The rows to read; None: all."""
     service: ServiceOptions | None = None
     """The gRPC service to read from, or"""
     store: StoreAddress | None = None
@@ -207,6 +210,7 @@ class ReadOptions:
             rows=rows,
             value_schema=given.get("valueSchema", _value_schema, None),
             mode=given.get("mode", _one_of(DecodeMode), usual_mode),
+            where=given.get("where", partial(_where, columns_of(rows)), None),
             service=service,
         )
         if parsed.value_schema is None:
@@ -214,6 +218,13 @@ class ReadOptions:
         elif rows is RowKind.ENTRIES:
             given.refuse(["valueSchema"], "needs rows=messages: entries are not opened")
         return parsed
+
+    def select(self, existing: Iterable[str]) -> tuple[list[str], list[str]]:
+        """The topics to read, sorted, and the names without a topic."""
+        found, absent = select_topics(self.topics, existing)
+        if self.where is not None:
+            found = [name for name in found if self.where.has_topic(name)]
+        return found, absent
 
 
 STREAM_OPTIONS = (
@@ -483,6 +494,14 @@ def _columns(rows: RowKind, text: str) -> tuple[str, ...]:
     if len(set(columns)) < len(columns):
         raise ValueError("names a column twice")
     return columns
+
+
+def _where(known: Collection[str], text: str) -> Where:
+    where = parse_where(text, full_topic_name, parse_time_ms)
+    for each in where.conditions:
+        if each.column not in known:
+            raise ValueError(f"{each.column} needs rows=messages: entries are not opened")
+    return where
 
 
 def full_topic_name(name: str) -> str:

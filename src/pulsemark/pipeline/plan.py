@@ -31,10 +31,12 @@ from ..ledger.local.io.folder import SegmentId
 from ..ledger.local.segment.segment import Segment
 from ..maintenance.expected import Expected, expected_of
 from .errors import DataLossError
-from .options import Bound, BoundKind, ReadOptions, opened_store, select_topics
+from .filters import INDEX, TIME
+from .options import Bound, BoundKind, ReadOptions, opened_store
 
 if TYPE_CHECKING:
     from ..ledger.bookkeeper.address import StoreAddress
+    from .filters import Where
 
 T = TypeVar("T")
 
@@ -126,7 +128,7 @@ def _plan_of_store(options: ReadOptions, store: StoreAddress) -> Plan:
         DataLossError: a bound's index is outside of a topic's indexes.
     """
     with opened_store(store) as reader:
-        topics, absent = select_topics(options.topics, reader.topics())
+        topics, absent = options.select(reader.topics())
         if absent:
             raise TopicNotFoundError(absent[0])
         logs = {topic: reader.log(topic) for topic in topics}
@@ -185,7 +187,7 @@ def existing(
         TopicNotFoundError: a name has no topic.
     """
     known = () if expected is None else (*expected.lost, *expected.topics)
-    names, absent = select_topics(options.topics, {*reader.topics(), *known})
+    names, absent = options.select({*reader.topics(), *known})
     if absent and expected is None:
         return existing(reader, options, expected_of(reader, options.path))
     if absent:
@@ -211,9 +213,33 @@ def slice_of(log: TopicLog, options: ReadOptions, expected: Expected) -> Slice:
     options = replace(options, start=options.start.of(log.name), end=options.end.of(log.name))
     first = _index_of(log, options.start, options.fail_on_data_loss, expected)
     end = max(first, _index_of(log, options.end, options.fail_on_data_loss, expected))
+    if options.where is not None:
+        first, end = _narrowed(log, first, end, options.where)
     _check_edges(log, first, end, options, expected)
     _check_middle(log, first, end, options, expected)
     return slice_between(log, first, end)
+
+
+def _narrowed(log: TopicLog, first: int, end: int, where: Where) -> tuple[int, int]:
+    """The part of a range in which messages can match, by index and by broker time."""
+    whole = first, end
+    low, high = where.bounds(INDEX)
+    first, end = min(max(first, low), end), max(first, min(end, high))
+    low_ms, end_ms = where.bounds(TIME)
+    if low_ms:
+        # Stamps never go back. No entry before the first one of this time has such a stamp.
+        found = Finder(log).by_time(low_ms)
+        first = min(max(first, log.next_index if found.end else found.first_index), end)
+    for run in log.segments() if end_ms < 1 << 63 else ():
+        if run.append_time_max_ms >= end_ms and not run.may_wait:
+            head = run.entry_or_none(run.cut_rows)
+            if head is not None and head.append_time_ms >= end_ms:
+                end = max(first, min(end, run.first_index))
+                break
+    first = min(first, end)
+    text = "%s: where %s: %d of %d messages are read"
+    _log.info(text, log.name, where.text, end - first, whole[1] - whole[0])
+    return first, end
 
 
 def slice_between(log: TopicLog, first: int, end: int) -> Slice:

@@ -30,6 +30,7 @@ from .decode.entries import EntryTable
 from .decode.octets import Ints
 from .decode.runs import RUN_BYTES, RUN_ENTRIES, OnDamage
 from .errors import DataLossError
+from .filters import INDEX, TIME, Where
 from .options import Bound, BoundKind, ReadOptions
 from .plan import Slice, divide, index_in, report
 
@@ -183,11 +184,18 @@ def _partitions(client: SeekClient, name: str) -> dict[str, RemoteLog]:
             return found
 
 
-def remote_slice(log: RemoteLog, start: Bound, end: Bound, *, fail: bool) -> Slice:
+def remote_slice(
+    log: RemoteLog, start: Bound, end: Bound, *, fail: bool, where: Where | None
+) -> Slice:
     """The part of a topic between two bounds; its message count may be 0. Raises DataLossError."""
     start, end = start.of(log.name), end.of(log.name)
     first = _index_of(log, start, fail)
     last = max(first, _index_of(log, end, fail))
+    if where is not None:
+        low, high = where.bounds(INDEX)
+        low = max(low, log.index_at(where.bounds(TIME)[0]))
+        first, last = min(max(first, low), last), max(first, min(last, high))
+        first = min(first, last)
     _check_edges(log, (start, first), (end, last), fail)
     if first == last:
         return Slice(log.name, LATEST, LATEST, first, last)
@@ -256,7 +264,14 @@ def remote_plan(options: ReadOptions) -> list[tuple[Slice, ...]]:
     with options.service.client() as client:
         logs = remote_topics(client, options.topics.names)
         slices = [
-            remote_slice(log, options.start, options.end, fail=options.fail_on_data_loss)
+            remote_slice(
+                log,
+                options.start,
+                options.end,
+                fail=options.fail_on_data_loss,
+                where=options.where,
+            )
             for log in logs.values()
+            if options.where is None or options.where.has_topic(log.name)
         ]
         return remote_tasks(slices, logs, options)

@@ -19,7 +19,7 @@ from ...compaction.current_view import newest_view
 from ...ledger import FolderReader, LocalStore
 from ..arguments import checked_options
 from ..errors import JobFailedError, OptionError
-from ..options import ReadOptions, parse_admin_url, select_topics
+from ..options import ReadOptions, parse_admin_url
 from ..subscription import resource_of
 
 _POLL_S = 0.2
@@ -98,7 +98,7 @@ def topics_of(path: str | os.PathLike[str], topics: str | Sequence[str] | None) 
     """The chosen topics of a folder. Raises TopicNotFoundError, OptionError."""
     options = ReadOptions.parse(checked_options(path, topics))
     with FolderReader(options.path) as reader:
-        names, _ = select_topics(options.topics, reader.topics())
+        names, _ = options.select(reader.topics())
     return list(names)
 
 
