@@ -50,7 +50,7 @@ def test_the_options_are_the_documented_ones() -> None:
     """Every one in the table is known, and no other; the limit is the one that is documented."""
     documented = [row[0].strip("`") for row in table("option")]
     source = inspect.getsource(options)
-    for of_other_tables in (options.place_of, options.service_of, options._access_of):
+    for of_other_tables in (options.place_of, options.service_of, options.access_of):
         source = source.replace(inspect.getsource(of_other_tables), "")
     known = set(re.findall(r'given\.(?:get|required)\(\s*"(\w+)"', source))
     known |= {f"{side}{what}" for side in ("starting", "ending") for what in options.BOUNDS}
@@ -70,7 +70,7 @@ def test_the_options_are_the_documented_ones() -> None:
 def test_the_options_of_a_service_are_the_documented_ones() -> None:
     """Every one in the table is known, and no other."""
     documented = [n for row in table("service option") for n in re.findall(r"`(\w+)`", row[0])]
-    source = inspect.getsource(options.service_of) + inspect.getsource(options._access_of)
+    source = inspect.getsource(options.service_of) + inspect.getsource(options.access_of)
     assert documented == re.findall(r'given\.get\(\s*"(\w+)"', source)
 
 

@@ -263,7 +263,7 @@ class SubscriptionOptions:
         if url is None:
             reason = f"is required with {names[name is None]}: http://HOST:PORT of the broker"
             raise OptionError("adminUrl", None, reason)
-        service = replace(_access_of(given), target=url, tls=url.startswith("https:"))
+        service = replace(access_of(given), target=url, tls=url.startswith("https:"))
         return cls(name or predefined or "", predefined is not None, service)
 
 
@@ -668,7 +668,7 @@ def service_of(given: Given) -> ServiceOptions | None:
         OptionError: an option is malformed, or needs another one.
     """
     service = given.get("grpcUrl", _parse_url, None)
-    access = _access_of(given)
+    access = access_of(given)
     if service is None:
         if not given.has(["adminUrl"]):
             given.refuse(_NEED_A_SERVICE, "needs the option grpcUrl")
@@ -682,7 +682,7 @@ def service_of(given: Given) -> ServiceOptions | None:
     return replace(access, target=service[0], tls=service[1])
 
 
-def _access_of(given: Given) -> ServiceOptions:
+def access_of(given: Given) -> ServiceOptions:
     """How a service is called, without its target. Raises OptionError."""
     given.only_one("token", "tokenFile")
     return ServiceOptions(
