@@ -36,6 +36,7 @@ from .jobs import JOBS, Job, run_job
 from .offload import (
     DeltaTarget,
     IcebergTarget,
+    OffloadFollower,
     OffloadResult,
     offload,
     truncate_offloaded,
@@ -58,6 +59,7 @@ __all__ = [
     "Job",
     "JobFailedError",
     "MissingExtraError",
+    "OffloadFollower",
     "OffloadResult",
     "OptionError",
     "PipelineError",

@@ -43,11 +43,20 @@ from .compact.job import STAGES
 from .compact.views import check_admin_url
 from .errors import JobFailedError, OptionError, ProblemsFoundError
 from .inspection import control_entries, verify
-from .offload import DeltaTarget, IcebergTarget, offload, truncate_offloaded, verify_offload
+from .offload import (
+    DeltaTarget,
+    IcebergTarget,
+    OffloadFollower,
+    OffloadResult,
+    offload,
+    truncate_offloaded,
+    verify_offload,
+)
+from .offload.follow import ended_by_signals
 from .offload.job import DEFAULT_ROWS_PER_FILE, check_table
 from .offload.places import LocalPlace, place_of
 from .offload.table import OffloadTable, table_of
-from .options import ReadOptions
+from .options import ReadOptions, parse_duration_ms
 from .replay.job import replay
 from .replay.options import ReplayOptions, load_function, packed
 from .tier_comparison import TierComparison, compare_tiers, kind_of
@@ -303,12 +312,52 @@ def add_offload_options(parser: argparse.ArgumentParser) -> None:
         help="then remove verified and acknowledged messages from the ledgers; the broker must be"
         " stopped",
     )
+    _add_follow_options(parser)
+
+
+def _add_follow_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="go on beside a broker that writes; SIGTERM ends it after the run under way",
+    )
+    parser.add_argument(
+        "--every",
+        metavar="TIME",
+        help="with --follow: between the beginnings of two runs, such as 30s (default: 10s)",
+    )
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="with --follow: serve Prometheus metrics"
+    )
+    parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="address of it")
+
+
+def _every_s(given: argparse.Namespace) -> float:
+    """The pause of a follower. Raises OptionError, also for options that do not fit --follow."""
+    only = {"--every": given.every, "--metrics-port": given.metrics_port}
+    never = {
+        "--ending-time": given.ending_time,
+        "--verify": given.verify or None,
+        "--truncate": given.truncate or None,
+    }
+    for option, value in (never if given.follow else only).items():
+        if value is not None:
+            raise OptionError(
+                option, str(value), f"{'is not' if given.follow else 'is'} for --follow"
+            )
+    if given.metrics_port is not None and not 0 <= given.metrics_port < 1 << 16:
+        raise OptionError("--metrics-port", str(given.metrics_port), "is not a port (0 to 65535)")
+    try:
+        return parse_duration_ms(given.every or "10s") / 1000
+    except ValueError as error:
+        raise OptionError("--every", given.every, str(error)) from error
 
 
 def check_offload(given: argparse.Namespace) -> None:
     """What can be checked before a session is started."""
     texts = checked_options(given.path, given.topic, ending_time=given.ending_time)
     options = ReadOptions.parse({**texts, "columns": given.columns})
+    _every_s(given)
     table = table_from(given)
     check_table(table, options)
     table.load()
@@ -317,16 +366,29 @@ def check_offload(given: argparse.Namespace) -> None:
 def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """Copy, then verify and truncate if it is wished; a row for each topic."""
     table = table_from(given)
-    done = offload(
-        spark,
-        given.path,
-        table,
-        given.topic,
-        ending_time=given.ending_time,
-        columns=given.columns.split(","),
-        rows_per_file=given.rows_per_file,
-        fail_on_data_loss=given.fail_on_data_loss,
-    )
+    counts: dict[str, list[int]] = {}
+
+    def count(result: OffloadResult) -> None:
+        for file in result.files:
+            sums = counts.setdefault(file.topic, [0, 0, 0])
+            for place, more in enumerate((1, file.rows, file.size_bytes)):
+                sums[place] += more
+
+    more = {
+        "columns": given.columns.split(","),
+        "rows_per_file": given.rows_per_file,
+        "fail_on_data_loss": given.fail_on_data_loss,
+    }
+    if given.follow:
+        follower = OffloadFollower(
+            spark, given.path, table, given.topic, _every_s(given), on_run=count, more=more
+        )
+        if given.metrics_port is not None:
+            follower.serve_metrics(given.metrics_host, given.metrics_port)
+        with ended_by_signals(follower.stop):
+            follower.run()
+    else:
+        count(offload(spark, given.path, table, given.topic, ending_time=given.ending_time, **more))
     if (given.verify or given.truncate) and table.load().head is not None:
         problems = [p for check in verify_offload(given.path, table) for p in check.problems]
         if problems:
@@ -335,14 +397,8 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     if given.truncate and table.load().head is not None:
         left = truncate_offloaded(given.path, table)
     rows = [
-        (
-            topic,
-            sum(1 for file in done.files if file.topic == topic),
-            sum(file.rows for file in done.files if file.topic == topic),
-            sum(file.size_bytes for file in done.files if file.topic == topic),
-            left.get(topic),
-        )
-        for topic in sorted({*left, *(file.topic for file in done.files)})
+        (topic, *counts.get(topic, (0, 0, 0)), left.get(topic))
+        for topic in sorted({*left, *counts})
     ]
     return spark.createDataFrame(rows, _OFFLOADED)
 

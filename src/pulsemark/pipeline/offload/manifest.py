@@ -141,6 +141,11 @@ def topic_folder(topic: str) -> str:
     return f"topic={name}"
 
 
+_newest_loaded: dict[str, Manifest] = {}
+"""By place: the manifest that was loaded last, so that a follower does not read all of them again.
+Its head says what is in it."""
+
+
 def load_manifest(place: Place, head: Head | None) -> Manifest:
     """The manifests up to a head; an empty one if it is None.
 
@@ -149,8 +154,8 @@ def load_manifest(place: Place, head: Head | None) -> Manifest:
     """
     files: list[list[OffloadedFile]] = []
     columns: tuple[str, ...] = ()
-    following = head
-    while following is not None:
+    following, known = head, _newest_loaded.get(place.uri, Manifest())
+    while following is not None and following != known.head:
         content = _content(place, following)
         try:
             files.append([OffloadedFile.from_json(each) for each in content["files"]])
@@ -161,7 +166,11 @@ def load_manifest(place: Place, head: Head | None) -> Manifest:
             raise _bad(place, following, f"is damaged: {error!r}") from error
         if (following.number if following is not None else 0) != number - 1:
             raise _bad(place, head, f"does not name manifest {number - 1}")
-    return Manifest(columns, tuple(f for each in reversed(files) for f in each), head)
+    before = known if following is not None else Manifest()
+    new = tuple(f for each in reversed(files) for f in each)
+    loaded = Manifest(columns or before.columns, (*before.files, *new), head)
+    _newest_loaded[place.uri] = loaded
+    return loaded
 
 
 def _content(place: Place, head: Head) -> dict[str, Any]:
