@@ -30,7 +30,7 @@ from .arguments import (
     token_of,
 )
 from .audit import GAPS, AuditLabels, audit, check_clock_errors, parse_bucket_ms, parse_by
-from .audit_report import write_report
+from .audit_report import runs_in, write_report
 from .columns import DEFAULT_COLUMNS
 from .compact import (
     CompactedTopic,
@@ -83,6 +83,9 @@ def add_audit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--application", help="label (default: none)")
     _add_other_tier(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots, too")
+    parser.add_argument(
+        "--append", action="store_true", help="with --html: keep the runs that the page has"
+    )
 
 
 def _add_other_tier(parser: argparse.ArgumentParser) -> None:
@@ -116,8 +119,11 @@ def check_audit(given: argparse.Namespace) -> None:
         raise OptionError("bySource", "true", "needs --against with another data folder")
     if isinstance(other, IcebergTarget):
         other.load()
+    if given.append and given.html is None:
+        raise OptionError("--append", "true", "needs --html, the page to append to")
     if given.html is not None:
         check_file("--html", given.html)
+        runs_in(given.html) if given.append else None
 
 
 def _other_tier(given: argparse.Namespace) -> str | IcebergTarget | None:
@@ -144,7 +150,8 @@ def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         whole = _audited(spark, given, by="") if given.by else rows
         listed = [row.asDict() for row in whole.collect()]
         divided = [row.asDict() for row in rows.collect()] if given.by else ()
-        write_report(given.html, f"Audit of {given.path}", listed, compared, divided=divided)
+        title = f"Audit of {given.path}"
+        write_report(given.html, title, listed, compared, divided=divided, append=given.append)
     if compared is None:
         assert rows is not None, "one of the two was asked for"
         return _checked(rows, given.path)

@@ -10,7 +10,7 @@ import pytest
 
 from pulsemark.pipeline import OffloadFollower, offload, verify_offload
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.offload import manifest
+from pulsemark.pipeline.offload import places
 
 
 class Runs:
@@ -113,7 +113,11 @@ def test_a_long_chain_is_read_once(folder: Any, make_table: Any, monkeypatch: An
     """A run reads the manifest that the one before it has written, and no earlier one."""
     topic = folder.topic("a")
     reads: list[str] = []
-    real = manifest.read_bytes
-    monkeypatch.setattr(manifest, "read_bytes", lambda p, path: reads.append(path) or real(p, path))
+
+    def counted(place: Any, path: str) -> bytes:
+        reads.append(path)
+        return places.read_bytes(place, path)
+
+    monkeypatch.setattr("pulsemark.pipeline.offload.manifest.read_bytes", counted)
     Runs(folder, make_table(), lambda: topic.single(b"x")).run(12)
     assert len([path for path in reads if "manifest-" in path]) <= 12
