@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper_peer import jars
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pulsemark.broker import BrokerConfig, BrokerThread
-from pulsemark.client import AdminClient
 from pulsemark.pipeline import local_session
 from pulsemark.pipeline.session import BRIEF_SETTINGS
 
@@ -50,16 +50,17 @@ class World:
     """A broker, and a session that sees it as Kafka."""
 
     def __init__(self, broker: BrokerThread, spark: Any, folder: Path, seed: int) -> None:
-        self.address = broker.kafka_url.removeprefix("kafka://")
+        self.address = broker.kafka_url
         self.spark = spark
         self.folder = folder
         self.made = random.Random(seed)
-        self._admin = AdminClient(broker.http_url)
+        self._admin = AdminClient({"bootstrap.servers": self.address})
         self._data = folder / "data"
 
     def topic(self, name: str) -> str:
         """A new topic with partitions."""
-        self._admin.create_topic(name, partitions=PARTITIONS)
+        for created in self._admin.create_topics([NewTopic(name, PARTITIONS)]).values():
+            created.result()
         return name
 
     def fill(self, topic: str, first: int = 0, count: int = ROWS) -> None:
@@ -220,7 +221,7 @@ def main() -> int:
     found: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        config = BrokerConfig(data_dir=folder / "data", port=0, http_port=0, kafka_port=0)
+        config = BrokerConfig(data_dir=folder / "data", port=0, http_port=None, kafka_port=0)
         with BrokerThread(config) as broker:
             world = World(broker, session(), folder, arguments.seed)
             checks: dict[str, Callable[[World], list[str]]] = {

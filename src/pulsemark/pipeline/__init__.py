@@ -31,7 +31,7 @@ from .errors import (
     PipelineError,
     ReplayError,
 )
-from .inspection import control_entries, verify
+from .inspection import verify
 from .jobs import JOBS, Job, run_job
 from .offload import (
     DeltaTarget,
@@ -73,7 +73,6 @@ __all__ = [
     "compact_folder",
     "compact_to_table",
     "compare_tiers",
-    "control_entries",
     "estimate_compaction",
     "find_java",
     "local_session",

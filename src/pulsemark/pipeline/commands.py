@@ -42,7 +42,7 @@ from .compact import (
 from .compact.job import STAGES
 from .compact.views import check_admin_url
 from .errors import JobFailedError, OptionError, ProblemsFoundError
-from .inspection import control_entries, verify
+from .inspection import verify
 from .offload import (
     DeltaTarget,
     IcebergTarget,
@@ -643,24 +643,6 @@ def run_replay(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         for each in done.topics
     ]
     return spark.createDataFrame(rows, _REPLAYED)
-
-
-def run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """List the control entries."""
-    rows = control_entries(
-        spark,
-        given.path,
-        given.topic,
-        **range_of(given),
-    )
-    # As text: a table for people, and CSV, hold no map of bytes. A value that is not UTF-8 is
-    # written in hex.
-    return rows.selectExpr(
-        "* EXCEPT (tags)",
-        "array_join(transform(map_entries(tags),"
-        " tag -> concat(tag.key, '=', if(is_valid_utf8(cast(tag.value AS string)),"
-        " cast(tag.value AS string), concat('0x', hex(tag.value))))), ' ') AS tags",
-    )
 
 
 def check_verify(given: argparse.Namespace) -> None:

@@ -58,11 +58,11 @@ class OffloadFollower:
     every_s: float = DEFAULT_EVERY_S
     on_run: Callable[[OffloadResult], object] = lambda _: None
     more: dict[str, Any] = field(default_factory=dict)
-    runs: int = 0
-    messages: int = 0
+    runs: int = field(init=False, default=0)
+    messages: int = field(init=False, default=0)
     """Copied by all runs."""
-    _stopping: Event = field(default_factory=Event)
-    _copied: dict[tuple[str, int], int] = field(default_factory=dict)
+    _stopping: Event = field(init=False, default_factory=Event)
+    _copied: dict[tuple[str, int], int] = field(init=False, default_factory=dict)
 
     def stop(self) -> None:
         """Let `run` return after the run that is under way; from any thread."""
