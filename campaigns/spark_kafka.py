@@ -139,7 +139,9 @@ def micro_batches(world: World) -> list[str]:
     problems = []
     for run in range(2):
         world.fill(topic, run * ROWS)
-        frame = world.stream(topic, maxOffsetsPerTrigger=700).selectExpr("CAST(value AS INT) AS v")
+        frame = world.stream(topic, maxOffsetsPerTrigger=700).selectExpr(
+            "CAST(CAST(value AS STRING) AS INT) AS v"
+        )
         writer = frame.writeStream.format("parquet").trigger(availableNow=True)
         query = writer.option("checkpointLocation", f"{place}/cp").start(f"{place}/out")
         query.awaitTermination()
@@ -183,7 +185,7 @@ from spark_kafka import session
 spark = session()
 frame = spark.readStream.format("kafka").option("kafka.bootstrap.servers", sys.argv[2]).options(
     subscribe=sys.argv[3], startingOffsets="earliest", maxOffsetsPerTrigger=100).load()
-writer = frame.selectExpr("CAST(value AS INT) AS v").writeStream.format("parquet")
+writer = frame.selectExpr("CAST(CAST(value AS STRING) AS INT) AS v").writeStream.format("parquet")
 place = sys.argv[4]
 writer.option("checkpointLocation", place + "/cp").start(place + "/out").awaitTermination()
 """
@@ -205,11 +207,25 @@ def kills(world: World, count: int) -> list[str]:
                 time.sleep(0.01)
             time.sleep(world.made.random() * 0.5)
             driver.send_signal(signal.SIGKILL)
-    frame = world.stream(topic).selectExpr("CAST(value AS INT) AS v")
+    frame = world.stream(topic).selectExpr("CAST(CAST(value AS STRING) AS INT) AS v")
     writer = frame.writeStream.format("parquet").trigger(availableNow=True)
     query = writer.option("checkpointLocation", f"{place}/cp").start(f"{place}/out")
     query.awaitTermination()
     return [] if _written(world, place) == list(range(ROWS)) else ["the rows differ after kills"]
+
+
+def example(world: World) -> list[str]:
+    """The example of docs/spark.md, as it stands."""
+    document = (Path(__file__).parents[1] / "docs" / "spark.md").read_text()
+    section = document[document.index("## Through Kafka's door") :]
+    code = section[section.index("```py\n") + 6 : section.index("```\n\n")]
+    code = code.replace("127.0.0.1:9092", world.address).replace("/mnt/", f"{world.folder}/mnt/")
+    world.fill(world.topic("orders"))
+    names: dict[str, Any] = {"spark": world.spark}
+    exec(code, names)
+    names["query"].awaitTermination()
+    copied = world.spark.read.parquet(f"{world.folder}/mnt/kafka-orders").count()
+    return [] if copied == names["orders"].count() == ROWS else ["the example has other rows"]
 
 
 def main() -> int:
@@ -230,6 +246,7 @@ def main() -> int:
                 "micro-batches": micro_batches,
                 "topic to topic": topic_to_topic,
                 "real-time mode": lambda w: topic_to_topic(w, realTime="5 seconds"),
+                "example": example,
                 "kills": lambda w: kills(w, arguments.kills),
             }
             for name, check in checks.items():
