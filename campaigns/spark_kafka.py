@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper_peer import jars
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from pulsemark.broker import BrokerConfig, BrokerThread
 from pulsemark.pipeline import local_session

@@ -258,13 +258,8 @@ class ServiceTopics:
         from .remote_log import remote_slice
 
         read = self._options
-        return remote_slice(
-            self._logs[topic],
-            start or read.start,
-            end or read.end,
-            fail=read.fail_on_data_loss,
-            where=read.where,
-        )
+        bounded = replace(read, start=start or read.start, end=end or read.end)
+        return remote_slice(self._logs[topic], bounded)
 
     def entry_with(self, topic: str, index: int) -> IndexPlace:
         """As `SeekClient.by_index`."""

@@ -21,6 +21,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -182,7 +183,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _acknowledge(
         self,
         offset: Offset,
-        move: Callable[[Subscription, str, Position], None] = Subscription.follow,
+        move: Callable[..., None] = Subscription.follow,
     ) -> None:
         """Let the subscription follow an offset that is in the checkpoint, or begins it."""
         if self._options.subscription is None:
@@ -192,18 +193,18 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic in self._followed.names:
             log, place = self._logs.get(topic), offset.get(topic)
             if log is None and place is None:  # it has no message yet
-                self._subscription.follow(topic, EARLIEST)
+                self._subscription.follow(topic, 0, lambda: EARLIEST)
             elif log is not None:
-                is_new = place is None or place["id"] != log.topic_id
-                position = EARLIEST if is_new or place is None else self._after(topic, place)
-                move(self._subscription, topic, position)
+                index = _first_of(offset, topic, {"id": log.topic_id})
+                find = partial(self._after, topic, index)
+                move(self._subscription, topic, (log.topic_id, index), find)
 
-    def _after(self, topic: str, place: Place) -> Position:
-        """Where the next message is; the beginning of its batch."""
-        entry = self._entry(topic, place["index"] - 1)
+    def _after(self, topic: str, index: int) -> Position:
+        """The entry with the next message to read: it may be one of which some are read."""
+        entry = self._entry(topic, index - 1)
         if entry is None:
             return EARLIEST
-        return entry.position.following if entry.index < place["index"] else entry.position
+        return entry.position.following if entry.index < index else entry.position
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """The query ends where its topics end now."""

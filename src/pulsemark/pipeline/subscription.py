@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Callable
 from urllib.parse import quote
 
 from ..client import AdminClient, AdminError, UnreachableError
@@ -26,18 +27,21 @@ class Subscription:
     def __init__(self, options: SubscriptionOptions) -> None:
         self._options = options
         self._admin = _client(options.service)
-        self._at: dict[str, Position] = {}
-        """Where the cursors are, as far as this process has moved them."""
+        self._at: dict[str, object] = {}
+        """The places to which this process has moved the cursors."""
 
-    def place(self, topic: str, position: Position) -> None:
+    def place(self, topic: str, place: object, find: Callable[[], Position]) -> None:
         """Set a topic's cursor to the next entry; create it if it is missing.
+
+        ``place`` says which entry that is; ``find`` finds it, if the cursor is elsewhere.
 
         Raises:
             OptionError: the predefined subscription does not exist.
             JobFailedError: the broker refuses, or cannot be reached.
         """
-        if self._at.get(topic) == position:
+        if self._at.get(topic) == place:
             return
+        position = find()
         name = self._options.name
         try:
             there = topic in self._at or name in self._admin.subscriptions(topic)
@@ -52,12 +56,12 @@ class Subscription:
             self._at.pop(topic, None)
             reason = f"{topic}: the subscription {name!r} cannot be moved: {error}"
             raise JobFailedError(reason) from error
-        self._at[topic] = position
+        self._at[topic] = place
 
-    def follow(self, topic: str, position: Position) -> None:
+    def follow(self, topic: str, place: object, find: Callable[[], Position]) -> None:
         """As `place`, but a broker that is away is only logged: the next call moves it further."""
         try:
-            self.place(topic, position)
+            self.place(topic, place, find)
         except JobFailedError as error:
             _log.warning("%s", error)
 
