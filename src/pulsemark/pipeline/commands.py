@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .arguments import (
     TIMES,
@@ -54,6 +54,7 @@ from .offload import (
 )
 from .offload.follow import ended_by_signals
 from .offload.job import DEFAULT_ROWS_PER_FILE, check_table
+from .offload.manifest import Layout
 from .offload.places import LocalPlace, place_of
 from .offload.table import OffloadTable, table_of
 from .options import ReadOptions, parse_duration_ms
@@ -208,7 +209,10 @@ def _compared(
 
 
 FORMATS = ("parquet", "delta", "iceberg")
-_OFFLOADED = "topic string, files bigint, rows bigint, bytes bigint, first_index_left bigint"
+_OFFLOADED = (
+    "topic string, files bigint, rows bigint, bytes bigint, rejected bigint,"
+    " first_index_left bigint"
+)
 
 
 def _add_storage_option(parser: argparse.ArgumentParser) -> None:
@@ -301,6 +305,7 @@ def add_offload_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", default=",".join(DEFAULT_COLUMNS), help="of the files (default: %(default)s)"
     )
+    _add_typed_options(parser)
     parser.add_argument(
         "--rows-per-file",
         type=positive,
@@ -360,13 +365,49 @@ def _every_s(given: argparse.Namespace) -> float:
         raise OptionError("--every", given.every, str(error)) from error
 
 
+def _add_typed_options(parser: argparse.ArgumentParser) -> None:
+    """How values become columns, and how the table is divided."""
+    parser.add_argument(
+        "--value-schema",
+        metavar="latest|N|JSON",
+        help="columns of the topics' schema instead of a binary value (default: the value)",
+    )
+    parser.add_argument(
+        "--registry-schemas",
+        metavar="PATH",
+        help="with --value-schema: a schema registry's answer to GET /schemas, or a folder of them;"
+        " values have the registry's ids in front",
+    )
+    parser.add_argument(
+        "--mode",
+        metavar="FAILFAST|PERMISSIVE",
+        help="with --value-schema: a value that does not fit is an error, or a row of the table"
+        " TARGET_rejected (default: FAILFAST)",
+    )
+    parser.add_argument(
+        "--partition-by",
+        default="hour",
+        metavar="hour|day",
+        help="of broker time, beside the topic (default: %(default)s)",
+    )
+
+
+def _offload_arguments(given: argparse.Namespace) -> dict[str, Any]:
+    names = ("value_schema", "registry_schemas", "mode", "partition_by")
+    return {name: getattr(given, name) for name in names}
+
+
 def check_offload(given: argparse.Namespace) -> None:
     """What can be checked before a session is started."""
     texts = checked_options(given.path, given.topic, ending_time=given.ending_time)
-    options = ReadOptions.parse({**texts, "columns": given.columns})
     _every_s(given)
+    more = {"valueSchema": given.value_schema, "registrySchemas": given.registry_schemas}
+    more |= {"mode": given.mode, "columns": given.columns}
+    texts |= {name: value for name, value in more.items() if value is not None}
+    options = ReadOptions.parse(texts)
     table = table_from(given)
-    check_table(table, options)
+    layout = Layout(options.columns, given.value_schema is not None, "append", given.partition_by)
+    check_table(table, options, layout)
     table.load()
 
 
@@ -377,14 +418,15 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
 
     def count(result: OffloadResult) -> None:
         for file in result.files:
-            sums = counts.setdefault(file.topic, [0, 0, 0])
-            for place, more in enumerate((1, file.rows, file.size_bytes)):
+            sums = counts.setdefault(file.topic, [0, 0, 0, 0])
+            for place, more in enumerate((1, file.rows, file.size_bytes, file.rejected)):
                 sums[place] += more
 
-    more = {
+    more: dict[str, Any] = {
         "columns": given.columns.split(","),
         "rows_per_file": given.rows_per_file,
         "fail_on_data_loss": given.fail_on_data_loss,
+        **_offload_arguments(given),
     }
     if given.follow:
         follower = OffloadFollower(
@@ -404,7 +446,7 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     if given.truncate and table.load().head is not None:
         left = truncate_offloaded(given.path, table)
     rows = [
-        (topic, *counts.get(topic, (0, 0, 0)), left.get(topic))
+        (topic, *counts.get(topic, (0, 0, 0, 0)), left.get(topic))
         for topic in sorted({*left, *counts})
     ]
     return spark.createDataFrame(rows, _OFFLOADED)

@@ -10,7 +10,7 @@ import pytest
 
 from pulsemark.pipeline import OffloadFollower, offload, verify_offload
 from pulsemark.pipeline.errors import DataLossError
-from pulsemark.pipeline.offload import places
+from pulsemark.pipeline.offload import manifest, places
 
 
 class Runs:
@@ -118,6 +118,6 @@ def test_a_long_chain_is_read_once(folder: Any, make_table: Any, monkeypatch: An
         reads.append(path)
         return places.read_bytes(place, path)
 
-    monkeypatch.setattr("pulsemark.pipeline.offload.manifest.read_bytes", counted)
+    monkeypatch.setattr(manifest, "read_bytes", counted)
     Runs(folder, make_table(), lambda: topic.single(b"x")).run(12)
     assert len([path for path in reads if "manifest-" in path]) <= 12
