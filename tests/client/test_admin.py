@@ -113,10 +113,12 @@ def test_what_does_not_answer_as_a_broker_does():
 class Elsewhere(BaseHTTPRequestHandler):
     """Redirects each call to another address, as a cluster's broker does that has not the topic."""
 
+    owner = ""
+
     def do_PUT(self):
         """Not here."""
         self.send_response(307)
-        self.send_header("Location", f"{self.server.owner}{self.path}")
+        self.send_header("Location", f"{self.owner}{self.path}")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -126,8 +128,8 @@ class Elsewhere(BaseHTTPRequestHandler):
 
 def test_a_call_that_changes_something_follows_a_redirect(broker):
     """With its method and its body; the topic is made by its owner."""
-    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        server.owner = broker.http_url
+    here = type("Here", (Elsewhere,), {"owner": broker.http_url})
+    with HTTPServer(("127.0.0.1", 0), here) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
         AdminClient(f"http://127.0.0.1:{server.server_port}").create_topic("moved", partitions=2)
     assert broker.admin.partitions("moved") == 2
