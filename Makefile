@@ -163,7 +163,8 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	PULSEMARK_REGISTRY_EXAMPLES=5000 $(BIN)/python -m pytest --timeout 7200 \
 		tests/broker/test_registries.py
 	$(BIN)/python campaigns/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python campaigns/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --minutes $(MINUTES)
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --virtual 600
 	$(BIN)/python campaigns/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python campaigns/full_disk_campaign.py --cycles 20
 	$(BIN)/python campaigns/kafka_campaigns.py kill --cycles 20
