@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from pulsemark.testing import running_broker
 
@@ -93,7 +94,7 @@ def test_members_share_the_partitions_and_hand_them_on(broker, wide):
         shares(one, until=[6])
         one.commit(offsets=[TopicPartition(wide, p, 4) for p in range(6)], asynchronous=False)
     with consuming(broker, wide, wide) as again:
-        found = []
+        found: list[int] = []
         while len(found) < 36:
             message = again.poll(WAIT_S)
             assert message.error() is None

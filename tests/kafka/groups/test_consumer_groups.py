@@ -77,7 +77,7 @@ class Consumer:
 def groups(monkeypatch):
     """A coordinator of three topics."""
     found = Groups()
-    found.coordinator.consumers._partitions_of = lambda topic: TOPICS.get(topic, 0)
+    found.coordinator.consumers.partitions_of = lambda topic: TOPICS.get(topic, 0)
     return found
 
 
@@ -300,7 +300,7 @@ class Reconciliation(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.groups = Groups()
-        self.groups.coordinator.consumers._partitions_of = lambda topic: TOPICS.get(topic, 0)
+        self.groups.coordinator.consumers.partitions_of = lambda topic: TOPICS.get(topic, 0)
         self.live: dict[str, Consumer] = {}
         self.made = 0
 
@@ -316,9 +316,10 @@ class Reconciliation(RuleBasedStateMachine):
         """A heartbeat; a client that has not let go yet says nothing of what it has."""
         if self.live:
             each = data.draw(st.sampled_from(sorted(self.live)))
-            self._beat(each, says=says)
+            self.beat_once(each, says=says)
 
-    def _beat(self, name, *, says=True):
+    def beat_once(self, name, *, says=True):
+        """A heartbeat of one member."""
         each = self.live[name]
         try:
             each.beat() if says or each.epoch == JOINS else each.beat(owned=None, topics=None)
@@ -380,7 +381,7 @@ def settle_all(machine):
     """Heartbeats of all live members, often enough."""
     for _ in range(2 * len(machine.live) + 2):
         for name in sorted(machine.live):
-            machine._beat(name)
+            machine.beat_once(name)
 
 
 Reconciliation.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

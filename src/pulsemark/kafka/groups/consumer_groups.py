@@ -98,7 +98,7 @@ class ConsumerGroups:
         self.groups: dict[str, ConsumerGroup] = {}
         self._options = options
         self._clock = clock
-        self._partitions_of = partitions_of
+        self.partitions_of = partitions_of
         self._settled = settled
 
     # -- heartbeats -------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class ConsumerGroups:
     def _look(self, group: ConsumerGroup, *, is_due: bool) -> None:
         if group.is_due or is_due:
             was_due = group.is_due
-            group.look(self._partitions_of)
+            group.look(self.partitions_of)
             if was_due:
                 self._clock.after(REFRESH_S, partial(setattr, group, "is_due", True))
 
