@@ -68,8 +68,11 @@ class LedgerIds:
         """Take ``count`` ids that follow one another; returns the first. Raises CatalogError."""
         while True:
             first = await self._take(count)
-            if not await self._has_any(range(first, first + count)):
-                return first
+            try:
+                if not await self._has_any(range(first, first + count)):
+                    return first
+            except CoordinationError as error:
+                raise self._error(f"no ledger ids: {error}") from error
             _log.warning(
                 "ledger ids from %d to %d are left out: bookies have entries of such ledgers, and "
                 "ZooKeeper has none. Was it restored from an older copy?",
