@@ -43,9 +43,11 @@ MAX_ID = 2**31 - 2
 """Above this BookKeeper's clients take ids from another generator, which is not used here."""
 _PAUSE_S = 0.2
 _LIMIT_S = 30.0
-WAIT_S = 1.0
-"""So long may a topic that needs an id hold up others, once, while ZooKeeper does not answer."""
-_LOOKS = 10
+WAIT_S = 2.0
+"""So long may a topic that needs an id hold up others, once, while ZooKeeper does not answer. A
+silent bookie takes a quarter of it.
+"""
+_LOOKS = 20
 """The loop looks so often at the time within `WAIT_S`."""
 
 
