@@ -17,8 +17,9 @@ DEMO_STAMP := $(VENV)/.pulsemark-demo-setup
 DEMO_KAFKA_STAMP := $(VENV)/.pulsemark-demo-kafka-setup
 
 PYTEST_ARGS ?=
-# One process for each of the machine's cores; a class of tests is never torn apart.
-PYTEST_WORKERS ?= auto
+# One process more than the machine has cores: many tests wait for processes that they have started.
+# A class of tests is never torn apart.
+PYTEST_WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 SEED ?= 1
@@ -130,8 +131,12 @@ fuzz-long: $(STAMP) ## Fuzz parser and brokers, every command and route: MINUTES
 		broker=$$?; wait $$wire && exit $$broker
 
 .PHONY: histories
-histories: $(STAMP) ## Judge a broker by what its clients saw, under faults: MINUTES=10 FAULTS=kill,pause SEED=1
-	$(BIN)/python campaigns/histories.py --seed $(SEED) --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS))
+histories: $(STAMP) ## Judge a broker by what its clients saw, under faults: MINUTES=10 FAULTS=kill,pause ON=broker|workers|cluster SEED=1
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --minutes $(MINUTES) $(if $(FAULTS),--faults $(FAULTS)) $(if $(ON),--on $(ON))
+
+.PHONY: virtual-histories
+virtual-histories: $(STAMP) ## The same in virtual time, on a simulated disk that loses power: MINUTES=600 SEED=1
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --virtual $(MINUTES)
 
 .PHONY: mutants
 mutants: $(STAMP) ## Whether those histories find brokers that do wrong on purpose

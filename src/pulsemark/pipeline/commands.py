@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .arguments import (
     TIMES,
@@ -45,6 +45,7 @@ from .errors import JobFailedError, OptionError, ProblemsFoundError
 from .inspection import control_entries, verify
 from .offload import DeltaTarget, IcebergTarget, offload, truncate_offloaded, verify_offload
 from .offload.job import DEFAULT_ROWS_PER_FILE, check_table
+from .offload.manifest import Layout
 from .offload.places import LocalPlace, place_of
 from .offload.table import OffloadTable, table_of
 from .options import ReadOptions
@@ -192,7 +193,10 @@ def _compared(
 
 
 FORMATS = ("parquet", "delta", "iceberg")
-_OFFLOADED = "topic string, files bigint, rows bigint, bytes bigint, first_index_left bigint"
+_OFFLOADED = (
+    "topic string, files bigint, rows bigint, bytes bigint, rejected bigint,"
+    " first_index_left bigint"
+)
 
 
 def _add_storage_option(parser: argparse.ArgumentParser) -> None:
@@ -285,6 +289,7 @@ def add_offload_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", default=",".join(DEFAULT_COLUMNS), help="of the files (default: %(default)s)"
     )
+    _add_typed_options(parser)
     parser.add_argument(
         "--rows-per-file",
         type=positive,
@@ -305,12 +310,48 @@ def add_offload_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_typed_options(parser: argparse.ArgumentParser) -> None:
+    """How values become columns, and how the table is divided."""
+    parser.add_argument(
+        "--value-schema",
+        metavar="latest|N|JSON",
+        help="columns of the topics' schema instead of a binary value (default: the value)",
+    )
+    parser.add_argument(
+        "--registry-schemas",
+        metavar="PATH",
+        help="with --value-schema: a schema registry's answer to GET /schemas, or a folder of them;"
+        " values have the registry's ids in front",
+    )
+    parser.add_argument(
+        "--mode",
+        metavar="FAILFAST|PERMISSIVE",
+        help="with --value-schema: a value that does not fit is an error, or a row of the table"
+        " TARGET_rejected (default: FAILFAST)",
+    )
+    parser.add_argument(
+        "--partition-by",
+        default="hour",
+        metavar="hour|day",
+        help="of broker time, beside the topic (default: %(default)s)",
+    )
+
+
+def _offload_arguments(given: argparse.Namespace) -> dict[str, Any]:
+    names = ("value_schema", "registry_schemas", "mode", "partition_by")
+    return {name: getattr(given, name) for name in names}
+
+
 def check_offload(given: argparse.Namespace) -> None:
     """What can be checked before a session is started."""
     texts = checked_options(given.path, given.topic, ending_time=given.ending_time)
-    options = ReadOptions.parse({**texts, "columns": given.columns})
+    more = {"valueSchema": given.value_schema, "registrySchemas": given.registry_schemas}
+    more |= {"mode": given.mode, "columns": given.columns}
+    texts |= {name: value for name, value in more.items() if value is not None}
+    options = ReadOptions.parse(texts)
     table = table_from(given)
-    check_table(table, options)
+    layout = Layout(options.columns, given.value_schema is not None, "append", given.partition_by)
+    check_table(table, options, layout)
     table.load()
 
 
@@ -326,6 +367,7 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         columns=given.columns.split(","),
         rows_per_file=given.rows_per_file,
         fail_on_data_loss=given.fail_on_data_loss,
+        **_offload_arguments(given),
     )
     if (given.verify or given.truncate) and table.load().head is not None:
         problems = [p for check in verify_offload(given.path, table) for p in check.problems]
@@ -340,6 +382,7 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
             sum(1 for file in done.files if file.topic == topic),
             sum(file.rows for file in done.files if file.topic == topic),
             sum(file.size_bytes for file in done.files if file.topic == topic),
+            sum(file.rejected for file in done.files if file.topic == topic),
             left.get(topic),
         )
         for topic in sorted({*left, *(file.topic for file in done.files)})

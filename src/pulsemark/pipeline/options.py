@@ -127,6 +127,8 @@ class ReadOptions:
     value_schema: str | None = None
     """The schema that values are decoded by: ``latest``, a version, or an Avro schema as JSON;
     None: they are not decoded."""
+    registry_schemas: str | None = None
+    """A file or folder with a schema registry's schemas, whose ids are in front of values."""
     mode: DecodeMode = DecodeMode.FAILFAST
     service: ServiceOptions | None = None
     """The gRPC service to read from, or"""
@@ -171,11 +173,12 @@ class ReadOptions:
             limits=_limits(given),
             rows=rows,
             value_schema=given.get("valueSchema", _value_schema, None),
+            registry_schemas=given.get("registrySchemas", str, None),
             mode=given.get("mode", _one_of(DecodeMode), usual_mode),
             service=service,
         )
         if parsed.value_schema is None:
-            given.refuse(["mode"], "needs the option valueSchema")
+            given.refuse(["mode", "registrySchemas"], "needs the option valueSchema")
         elif rows is RowKind.ENTRIES:
             given.refuse(["valueSchema"], "needs rows=messages: entries are not opened")
         return parsed

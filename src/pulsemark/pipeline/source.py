@@ -170,7 +170,7 @@ def form_of_values(options: ReadOptions) -> ValueForm | None:
 
     with FolderReader(options.path) as reader:
         topics = existing(reader, options, expected_of(reader, options.path))
-    return value_form(options.path, topics, options.value_schema, options.mode)
+    return value_form(options.path, topics, options.value_schema, options.registry_schemas)
 
 
 def partitions_of(options: ReadOptions) -> list[InputPartition]:
