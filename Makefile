@@ -149,9 +149,13 @@ compare-pulsar: $(STAMP) ## Measure the speed table beside a real Pulsar, in 12 
 	@test -n "$(PULSAR_HOME)" || { echo "set PULSAR_HOME to an unpacked Apache Pulsar" >&2; exit 1; }
 	$(BIN)/python bench/compare_pulsar.py "$(PULSAR_HOME)"
 
+.PHONY: spark-kafka
+spark-kafka: $(STAMP) ## Spark's own source and sink for Kafka against a broker's Kafka endpoint, with kills (needs Maven once)
+	$(BIN)/python campaigns/spark_kafka.py --seed $(SEED)
+
 pipeline-kills: $(STAMP) ## Kill Spark's writing jobs, drivers and workers, and run them again: SEED=1 CYCLES=100
 	$(BIN)/python campaigns/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python campaigns/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 18
+	$(BIN)/python campaigns/pipeline_kill_campaign.py --spark --seed $(SEED) --cycles 20
 
 campaigns: torture fuzz ## That, every call and bit of the short tests, and kill -9 of real processes
 	PULSEMARK_EVERY_CALL=1 PULSEMARK_EVERY_BIT=1 $(BIN)/python -m pytest --timeout 7200 \
@@ -159,7 +163,8 @@ campaigns: torture fuzz ## That, every call and bit of the short tests, and kill
 	PULSEMARK_REGISTRY_EXAMPLES=5000 $(BIN)/python -m pytest --timeout 7200 \
 		tests/broker/test_registries.py
 	$(BIN)/python campaigns/kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
-	$(BIN)/python campaigns/kill_broker_campaign.py --seed $(SEED) --cycles $(CYCLES)
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --minutes $(MINUTES)
+	$(BIN)/python campaigns/histories.py --seed $(SEED) --virtual 600
 	$(BIN)/python campaigns/pipeline_kill_campaign.py --seed $(SEED) --cycles $(CYCLES)
 	$(BIN)/python campaigns/full_disk_campaign.py --cycles 20
 	$(BIN)/python campaigns/kafka_campaigns.py kill --cycles 20

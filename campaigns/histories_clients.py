@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,7 +24,7 @@ from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
 from pulsemark.client import AdminClient, RawEntry, RawReader, Service
-from pulsemark.client.errors import WaitTimeoutError
+from pulsemark.client.errors import ClientError, WaitTimeoutError
 from pulsemark.metadata.message import payload_of
 from pulsemark.proto import pulsar_api_pb2 as pb
 from pulsemark.testing.histories import Step
@@ -39,6 +39,7 @@ DELAY_MS = 2_000
 #: Two of them and one are more than the brokers' largest message (`histories_systems.py`).
 CHUNK_BYTES = 70_000
 ACKNOWLEDGED_AT_ONCE = 5
+READ_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,14 @@ class Lane:
     has_chunks: bool = False
     #: A consumer acknowledges what it has had at once, after some messages.
     is_cumulative: bool = False
-    #: kafka-python publishes to it, too.
+    #: kafka-python publishes to it, and Pulsar's clients consume what it has sent.
     has_kafka_producer: bool = False
+
+    @property
+    def kafka_name(self) -> str:
+        """Its name for Kafka's clients; empty for a lane of Pulsar's clients alone."""
+        is_kafkas = self.kind == "Group" or self.has_kafka_producer
+        return self.name.partition("-partition-")[0] if is_kafkas else ""
 
 
 LANES = (
@@ -67,7 +74,7 @@ LANES = (
     Lane("once", "Exclusive", has_deduplication=True),
     Lane("chunks", "Exclusive", has_deduplication=True, has_chunks=True, rate=4),
     Lane("parts-partition-1", "Failover", consumers=2),
-    Lane("both", "Exclusive", has_kafka_producer=True, rate=30),
+    Lane("both-partition-0", "Exclusive", has_batches=True, has_kafka_producer=True),
     Lane("kafka", "Group"),
 )
 KINDS = {
@@ -95,7 +102,7 @@ class Run:
     @property
     def lanes(self) -> list[Lane]:
         """Those that the broker can serve."""
-        return [lane for lane in LANES if self.kafka_url or lane.kind != "Group"]
+        return [lane for lane in LANES if self.kafka_url or not lane.kafka_name]
 
     def now_ns(self) -> int:
         """Time since the begin."""
@@ -112,12 +119,14 @@ class Run:
 
 
 def prepare(run: Run, admin: AdminClient) -> None:
-    """Make the topics, and give them their policies."""
+    """Make the topics, and give them their policies: nothing is removed."""
+    keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    admin.request("POST", "namespaces/public/default/retention", keep)
     for lane in run.lanes:
-        if lane.kind == "Group":
+        if lane.kafka_name:
             kafka = KafkaAdminClient(bootstrap_servers=run.kafka_url)
             settings = {"message.timestamp.type": "LogAppendTime"}
-            kafka.create_topics([NewTopic(lane.name, 1, 1, topic_configs=settings)])
+            kafka.create_topics([NewTopic(lane.kafka_name, 1, 1, topic_configs=settings)])
             kafka.close()
         elif "-partition-" in lane.name:
             admin.create_topic(lane.name.partition("-partition-")[0], partitions=2)
@@ -137,12 +146,9 @@ def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
         for number in range(lane.consumers)
     ]
     ready.wait(600)
-    producers = []
-    for lane in run.lanes:
-        if lane.kind != "Group":
-            producers.append(_thread(produce, run, lane))
-        if lane.kind == "Group" or (lane.has_kafka_producer and run.kafka_url):
-            producers.append(_thread(produce_to_kafka, run, lane))
+    producers = [
+        _thread(produce_to_kafka if lane.kafka_name else produce, run, lane) for lane in run.lanes
+    ]
     if not run.has_moved_clock:
         producers.append(_thread(seek, run, LANES[0]))
     return consumers, producers
@@ -211,7 +217,8 @@ def produce(run: Run, lane: Lane) -> None:
             partition_key=key,
             deliver_after=None if delay_ms is None else timedelta(milliseconds=delay_ms),
         )
-    producer.flush()
+    with suppress(pulsar.PulsarException):
+        producer.flush()
     client.close()
 
 
@@ -244,10 +251,13 @@ class Consuming:
     def open(self) -> None:
         """Subscribe."""
         begin_ns = self.run.now_ns()
-        self.consumer = self.client.subscribe(
-            self.lane.name, "s", KINDS[self.lane.kind], consumer_name=self.name,
-            initial_position=pulsar.InitialPosition.Earliest,
-        )  # fmt: skip
+        while True:
+            with suppress(pulsar.PulsarException):  # no broker is there for long
+                self.consumer = self.client.subscribe(
+                    self.lane.name, "s", KINDS[self.lane.kind], consumer_name=self.name,
+                    initial_position=pulsar.InitialPosition.Earliest,
+                )  # fmt: skip
+                break
         self.run.note("subscribe", begin_ns, **self.about)
         self.away_s = time.monotonic() + self.run.random.uniform(*AWAY_S)
 
@@ -311,6 +321,7 @@ def consume(run: Run, lane: Lane, number: int, ready: threading.Barrier) -> None
         if not run.stop.is_set() and time.monotonic() > one.away_s:
             one.close()
             one.open()
+            silent_since_s = time.monotonic()
     one.end()
 
 
@@ -355,7 +366,7 @@ def produce_to_kafka(run: Run, lane: Lane) -> None:
             unanswered.pop(value)(ok=None)
 
         try:
-            producer.send(lane.name, value.encode()).add_callback(sent).add_errback(failed)
+            producer.send(lane.kafka_name, value.encode()).add_callback(sent).add_errback(failed)
         except KafkaError as error:
             failed(error)
             producer.close(timeout=1)
@@ -368,10 +379,12 @@ def produce_to_kafka(run: Run, lane: Lane) -> None:
 
 
 def _kafka_consumer(run: Run, lane: Lane) -> KafkaConsumer:
-    return KafkaConsumer(
-        lane.name, bootstrap_servers=run.kafka_url, group_id="s", auto_offset_reset="earliest",
-        auto_commit_interval_ms=500,
-    )  # fmt: skip
+    while True:
+        with suppress(KafkaError):  # no broker is there for long
+            return KafkaConsumer(
+                lane.name, bootstrap_servers=run.kafka_url, group_id="s",
+                auto_offset_reset="earliest", auto_commit_interval_ms=500,
+            )  # fmt: skip
 
 
 def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barrier) -> None:
@@ -404,7 +417,8 @@ def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barri
             with suppress(KafkaError):
                 consumer.close()  # commits what it has had
             consumer = _kafka_consumer(run, lane)
-            away_s = time.monotonic() + 3 * run.random.uniform(*AWAY_S)
+            silent_since_s = time.monotonic()
+            away_s = silent_since_s + 3 * run.random.uniform(*AWAY_S)
     run.note("drained", begin_ns, **about)
     consumer.close()
 
@@ -412,18 +426,30 @@ def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barri
 # -- the logs at the end ------------------------------------------------------------------------
 
 
-def entries_of(run: Run, lane: Lane) -> Iterator[RawEntry]:
+def entries_of(run: Run, lane: Lane) -> list[RawEntry]:
     """A topic's entries as they are stored, with their stamps where the broker shows them."""
     flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
     service = Service(run.service_url, feature_flags=flags)
-    with suppress(WaitTimeoutError), RawReader(service, lane.name, timeout_s=60) as reader:
-        yield from reader.entries()
+    found: list[RawEntry] = []
+    for _ in range(READ_TRIES):
+        found.clear()
+        try:
+            with RawReader(service, lane.name, timeout_s=60) as reader:
+                found.extend(reader.entries())
+            break
+        except WaitTimeoutError:
+            break  # what follows cannot be read
+        except ClientError:
+            time.sleep(2)  # the topic is on its way to another broker
     service.close()
+    return found
 
 
 def stamps_of(run: Run, lane: Lane) -> dict[str, tuple[int, int]]:
     """Index and broker time by position, where the broker shows them (PIP-90)."""
-    found = {}
+    found: dict[str, tuple[int, int]] = {}
+    if lane.has_kafka_producer:
+        return found  # what a Kafka client sent does not say to Pulsar's how many messages it has
     for entry in entries_of(run, lane):
         if entry.stamp is not None:
             place, count = f"{entry.position[0]}:{entry.position[1]}", entry.message_count

@@ -32,7 +32,15 @@ MAX_MESSAGE_BYTES = 65_536
 DISK_BYTES = 3 << 30
 READY_S = 120.0
 OPTIONS = ("--max-message-size-bytes", str(MAX_MESSAGE_BYTES), "--expose-broker-entry-metadata")
-TOPICS = ("exclusive", "failover", "shared", "keys", "once", "both", "parts-partition-1")
+TOPICS = (
+    "exclusive",
+    "failover",
+    "shared",
+    "keys",
+    "once",
+    "both-partition-0",
+    "parts-partition-1",
+)
 
 
 class PowerDisk:

@@ -496,11 +496,13 @@ def two_consumers(history: History, topic: str) -> Iterator[Anomaly]:
 
 @rule("backlog")
 def wrong_backlogs(history: History, topic: str) -> Iterator[Anomaly]:
-    """The broker says that messages wait, and there are none, or the other way round."""
-    acknowledged = _by_subscription(history, topic, "acknowledge")
+    """The broker says that messages wait, and all were received; or the other way round. A consumer
+    acknowledges what it receives, and what it does not comes again.
+    """
+    received = _by_subscription(history, topic, "receive")
     stored = {step.value for step in history.log(topic)}
     for name, steps in _by_subscription(history, topic, "backlog").items():
-        left = stored - {step.value for step in acknowledged.get(name, ())}
+        left = stored - {step.value for step in received.get(name, ())}
         if steps[-1].count != len(left):
             text = f"{name} has a backlog of {steps[-1].count}, and {len(left)} are left"
             yield Anomaly("backlog", topic, text, (steps[-1],))
