@@ -252,28 +252,29 @@ def test_uniform_is_even_and_keeps_what_it_can(before, after, counts):
             assert len(assigned & new[member]) == min(len(assigned), len(new[member]))
 
 
-def test_what_members_take_is_bounded(groups):
+def test_what_members_take_is_bounded():
     """Members of a group, groups, the names that they read, and their memory; all is given back."""
-    options = groups.coordinator._options
-    groups.coordinator._options = replace(options, max_groups=2, max_group_members=2)
-    one, two = Consumer(groups, "1"), Consumer(groups, "2")
-    one.beat()
-    two.beat()
-    Consumer(groups, "3").fenced(Code.GROUP_MAX_SIZE_REACHED)
-    Consumer(groups, "4").beat(group="h")
-    Consumer(groups, "5").fenced(Code.COORDINATOR_NOT_AVAILABLE, group="i")
-    groups.coordinator._options = replace(options, max_group_bytes=4_000)
-    Consumer(groups, "6").fenced(Code.COORDINATOR_NOT_AVAILABLE, group="h")
-    groups.coordinator._options = options
+    few = Groups(max_groups=2, max_group_members=2)
+    for number in "12":
+        Consumer(few, number).beat()
+    Consumer(few, "3").fenced(Code.GROUP_MAX_SIZE_REACHED)
+    Consumer(few, "4").beat(group="h")
+    Consumer(few, "5").fenced(Code.COORDINATOR_NOT_AVAILABLE, group="i")
+    small = Groups(max_group_bytes=2_500)
+    Consumer(small, "1").beat()
+    Consumer(small, "2").beat()
+    Consumer(small, "3").fenced(Code.COORDINATOR_NOT_AVAILABLE)
+    wide = Groups()
     many = frozenset(map(str, range(10_001)))
-    Consumer(groups, "7").fenced(Code.INVALID_REQUEST, topics=many)
-    for member in (Consumer(groups, "8", sorted(many)[:10_000]), Consumer(groups, "9", "x")):
-        member.beat(group="j")
+    Consumer(wide, "1").fenced(Code.INVALID_REQUEST, topics=many)
+    for member in (Consumer(wide, "2", sorted(many)[:10_000]), Consumer(wide, "3", "x")):
+        member.beat()
     others = frozenset(f"o{number}" for number in range(10_000))
-    Consumer(groups, "10", others).fenced(Code.GROUP_MAX_SIZE_REACHED, group="j")
-    groups.clock.move(46)
-    assert groups.coordinator.used_bytes == 0
-    assert groups.coordinator.consumers.groups == {}
+    Consumer(wide, "4", others).fenced(Code.GROUP_MAX_SIZE_REACHED)
+    for each in (few, small, wide):
+        each.clock.move(46)
+        assert each.coordinator.used_bytes == 0
+        assert each.coordinator.consumers.groups == {}
 
 
 def test_a_large_share_comes_with_several_heartbeats(groups, monkeypatch):
