@@ -9,7 +9,7 @@ What name, type and default do not say of a setting is in its `setting(...)` (`d
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ...audit.rows import MAX_BUCKET_MS, parse_tags
 from ...ledger import MemoryFolder, StoreOptions
 from ...metadata import Clock, SystemClock
 from ...metadata.stampers import split_stamper_names
+from ...records import record
 from ...wire import InvalidTopicNameError, check_namespace
 from ..errors import ConfigError
 from .bookkeeper_config import BookKeeperConfig
@@ -75,7 +76,7 @@ SCHEMA_STRATEGIES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record(frozen=True, kw_only=True)
 class PolicyDefaults:
     """The broker's level of the policies (docs/policies.md)."""
 
@@ -232,7 +233,7 @@ KAFKA_FORMAT_VERSION = "3.0"
 """The newest entry format: magic 2."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record(frozen=True, kw_only=True)
 class BrokerConfig(PolicyDefaults):
     """All settings of a broker. The defaults make a usable standalone broker."""
 

@@ -19,17 +19,16 @@ broker's. Its keys are those under which the policies are stored.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import struct
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...ledger.store import SCHEMA_KIND
 from ...metadata.schema_list import pack_schemas, unpack_schemas
 from ...proto.pulsar_api_pb2 import Schema, ServerError
+from ...records import record
 from ...wire import TopicName
 from ..configuration.config import BrokerConfig
 from ..errors import IncompatibleSchemaError, InvalidSchemaError, RefusedError
@@ -45,7 +44,9 @@ from .schema_definitions import (
     check_schema_data,
     kind_of,
 )
-from .topic import Topic
+
+if TYPE_CHECKING:
+    from .topic import Topic
 
 #: Memory of a schema without its definition, rounded up.
 SCHEMA_BYTES = 1024
@@ -86,7 +87,7 @@ def schema_id(name: TopicName) -> str:
     return str(name.partitioned).partition("://")[2]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class SchemaVersion:
     """One version of a topic's schema; a deletion has an empty schema of type None."""
 
@@ -410,6 +411,8 @@ def _examine(
 def _fingerprint(schema: Schema, steps: Steps) -> str:
     if kind_of(schema) not in AVRO_KINDS:
         return ""
+    import hashlib
+
     try:
         compared = AvroDefinition(schema.schema_data, kind_of(schema), steps).compared
     except InvalidSchemaError:
