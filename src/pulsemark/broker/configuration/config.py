@@ -260,6 +260,9 @@ class BrokerConfig(PolicyDefaults):
     grpc_control_token_file: str | os.PathLike[str] | None = None
     #: Port for Kafka's clients; None: not served (and kafka-python is not imported).
     kafka_port: int | None = None
+    #: The port that Kafka's clients are told; None: the one that they came to. For a port that is
+    #: mapped, as a container's. It is not for the port with TLS.
+    kafka_advertised_port: int | None = None
     #: The namespace whose topics Kafka's clients see, by their local names.
     kafka_namespace: str = "public/default"
     #: Host names that HTTP requests may use, in addition to those that are always allowed
@@ -564,7 +567,7 @@ def _check_audit(config: BrokerConfig) -> None:
 def _check_ports(config: BrokerConfig) -> None:
     if config.port is None and config.security.tls_port is None:
         raise ConfigError("port", None, "must be a port number: there is no port with TLS")
-    for name in ("port", "http_port", "grpc_port", "kafka_port"):
+    for name in ("port", "http_port", "grpc_port", "kafka_port", "kafka_advertised_port"):
         check_port(name, getattr(config, name))
 
 
