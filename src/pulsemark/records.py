@@ -84,7 +84,7 @@ class _Signature:
 
         shown = []
         for spec in sorted(
-            (each for each in fields(kind) if each.init), key=lambda each: each.kw_only
+            (each for each in fields(kind) if each.init), key=lambda each: bool(each.kw_only)
         ):
             default = Parameter.empty if spec.default is MISSING else spec.default
             if spec.default_factory is not MISSING:

@@ -303,8 +303,10 @@ class Listening:
         connections_from: Callable[[str], int],
         prepare: Callable[[], None],
         prepare_http: Callable[[], None],
+        prepare_registry: Callable[[], None],
+        make_registry: MakeProtocol,
     ) -> None:
-        """`prepare`, `prepare_http` run in a thread before the first connection of a port is made.
+        """`prepare` and the others run in a thread before the first connection of a port is made.
 
         Raises ConfigError (also for certificates), PortInUseError, OSError.
         """
@@ -331,6 +333,9 @@ class Listening:
             self.http = self._bind(config.http_port, make_http, prepare=prepare_http)
             self.http_tls = self._bind(
                 security.http_tls_port, make_http, http_tls, prepare=prepare_http
+            )
+            self.registry = self._bind(
+                config.schema_registry_port, make_registry, prepare=prepare_registry
             )
         except BaseException:
             for listener in self._bound:
