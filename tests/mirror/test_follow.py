@@ -377,9 +377,39 @@ def test_a_leader_that_lost_its_end_without_an_epoch(tmp_path: Path) -> None:
         assert folder_content(tmp_path / "b") == content(store.open_topic(TOPIC))
 
 
-def test_a_follower_that_was_away_too_long_begins_anew(tmp_path: Path) -> None:
+def test_a_source_that_was_set_back(tmp_path: Path) -> None:
+    """A source that goes on from a backup gives ids of ledgers again: what it wrote before is not
+    in its log any more, nor in the follower's.
+    """
+    a, b, backup = (tmp_path / name for name in ("a", "b", "backup"))
+    for number in range(2):
+        with LocalStore.open(a) as store:
+            write(store.open_topic(TOPIC), f"first {number}", 5)
+    shutil.copytree(a, backup)
+    for _ in range(2):
+        with LocalStore.open(a) as store:
+            write(store.open_topic(TOPIC), "lost", 5)
+    follow_into(open_followed(str(a), Options()), b)
+    shutil.rmtree(a)
+    shutil.copytree(backup, a)
+    with LocalStore.open(a) as store:
+        write(store.open_topic(TOPIC), "another", 3)
+    report = follow_into(open_followed(str(a), Options()), b)
+    assert report.truncated == {TOPIC: 10}
+    assert folder_content(b) == folder_content(a)
+    with LocalStore.open(a) as store:
+        write(store.open_topic(TOPIC), "more", 12)
+    assert follow_into(open_followed(str(a), Options()), b).truncated == {}
+    assert folder_content(b) == folder_content(a)
+    assert damages(b) == []
+
+
+@pytest.mark.parametrize("options", [SMALL, StoreOptions()], ids=["ledgers", "one ledger"])
+def test_a_follower_that_was_away_too_long_begins_anew(
+    tmp_path: Path, options: StoreOptions
+) -> None:
     """If the source removed what comes next, the follower keeps what the source has."""
-    with LocalStore.open(tmp_path / "a", options=SMALL) as store:
+    with LocalStore.open(tmp_path / "a", options=options) as store:
         log = store.open_topic(TOPIC)
         write(log, "first", 9)
         write(store.open_topic(OTHER), "other", 1)
