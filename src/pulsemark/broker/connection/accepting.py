@@ -323,20 +323,14 @@ class Listening:
         if security.http_tls_port is not None:
             http_tls = Tls(RenewedContext(security, make_http_context), self.handshakes)
         try:
-            per_address = self.per_address
-            self.binary = self._bind(
-                config.port, make_session, per_address=per_address, prepare=prepare
-            )
-            self.binary_tls = self._bind(
-                security.tls_port, make_session, tls, per_address, prepare=prepare
-            )
-            self.http = self._bind(config.http_port, make_http, prepare=prepare_http)
+            binary = (make_session, prepare, self.per_address)
+            self.binary = self._bind(config.port, *binary)
+            self.binary_tls = self._bind(security.tls_port, *binary, tls)
+            self.http = self._bind(config.http_port, make_http, prepare_http)
             self.http_tls = self._bind(
-                security.http_tls_port, make_http, http_tls, prepare=prepare_http
+                security.http_tls_port, make_http, prepare_http, tls=http_tls
             )
-            self.registry = self._bind(
-                config.schema_registry_port, make_registry, prepare=prepare_registry
-            )
+            self.registry = self._bind(config.schema_registry_port, make_registry, prepare_registry)
         except BaseException:
             for listener in self._bound:
                 listener.drop()
@@ -357,9 +351,9 @@ class Listening:
         self,
         port: int | None,
         make_protocol: MakeProtocol,
-        tls: Tls | None = None,
+        prepare: Callable[[], None],
         per_address: PerAddress | None = None,
-        prepare: Callable[[], None] | None = None,
+        tls: Tls | None = None,
     ) -> Listener | None:
         if port is None:
             return None
