@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from collections.abc import Iterable, Mapping
@@ -18,9 +19,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pulsemark.compaction.current_view import compacted_log
 from pulsemark.ledger import EARLIEST, LocalStore
 from pulsemark.metadata import StamperChain
+from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline import (
     DeltaTarget,
     IcebergTarget,
+    OffloadFollower,
     compact_folder,
     compact_to_table,
     offload,
@@ -29,6 +32,7 @@ from pulsemark.pipeline import (
 from pulsemark.pipeline.compact import source as compact_source
 from pulsemark.pipeline.offload import writer as offload_source
 from pulsemark.pipeline.offload.table import ParquetFolder
+from pulsemark.proto.pulsar_api_pb2 import Schema
 from pulsemark.testing import SettableClock
 from pulsemark.testing.raw_messages import BatchMember, batched_message, unbatched_message
 
@@ -37,11 +41,14 @@ _PRELOADED = (deltalake, pyiceberg.io.pyarrow, sqlalchemy, SqlCatalog)
 _SOURCES = (compact_source, offload_source)
 
 HOUR_MS = 3_600_000
-Fact: TypeAlias = tuple[str, int, bytes | None]
+Fact: TypeAlias = tuple[str, int, Any]
+
+
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "long"}]}
 
 
 def fill(data: Path, hours: int = 4) -> None:
-    """Two topics over some hours, with keys and tombstones."""
+    """Two topics over some hours, with keys and tombstones; some values are not of the schema."""
     clock = SettableClock()
     with LocalStore.open(data, clock=clock) as store:
         for name in ("a", "b"):
@@ -57,9 +64,12 @@ def fill(data: Path, hours: int = 4) -> None:
                     publish_time_ms=clock.now_ms(),
                 )
                 topic.append(body, message_count=4)
-                single = unbatched_message(b"s%d" % number, publish_time_ms=1, key=f"s{number % 5}")
+                value = b'{"n": %d}' % number if number % 3 else b"s%d" % number
+                single = unbatched_message(value, publish_time_ms=1, key=f"s{number % 5}")
                 topic.append(single).commit.wait(30)
             topic.roll()
+            schema = Schema(name="o", type=Schema.Json, schema_data=json.dumps(ORDER).encode())
+            store.catalog.put("schema", topic.name, pack_schemas([schema]))
 
 
 class Tasks:
@@ -124,18 +134,19 @@ class Run(Protocol):
         """What differs from an undisturbed run."""
 
 
-def facts(tables: Iterable[pa.Table]) -> list[Fact]:
+def facts(tables: Iterable[pa.Table], value: str = "value") -> list[Fact]:
     """(topic, index, value) of all rows, sorted."""
-    names = ("__topic", "__index", "value")
+    names = ("__topic", "__index", value)
     rows = [row for table in tables for row in table.select(names).to_pylist()]
     return sorted((tuple(row[name] for name in names) for row in rows), key=repr)
 
 
 class Offload:
-    """An offload into one of the formats."""
+    """An offload into one of the formats; a typed one rejects some of the values."""
 
-    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+    def __init__(self, kind: str, data: Path, folder: Path, **options: Any) -> None:
         self._kind = kind
+        self._options = options
         self._data = data
         self._folder = folder
         self._spark: Any = Tasks()
@@ -154,20 +165,25 @@ class Offload:
 
     def run(self) -> None:
         """Copy what is new."""
-        offload(self._spark, self._data, self._target(), rows_per_file=40)
+        offload(self._spark, self._data, self._target(), rows_per_file=40, **self._options)
 
     def _shown(self) -> list[Fact]:
-        target = self._target()
+        return facts(self._rows_of(self._target()))
+
+    def _rows_of(self, table: Any) -> list[pa.Table]:
+        """What a reader of the table sees; nothing if it does not exist."""
         if self._kind == "parquet":
-            found = (self._folder / "out").glob("topic=*/hour=*/[!.]*")
-            return facts(pq.read_table(path, partitioning=None) for path in found)
+            found = Path(table.name).glob("topic=*/hour=*/[!.]*")
+            return [pq.read_table(path, partitioning=None) for path in found]
         if self._kind == "delta":
-            if not deltalake.DeltaTable.is_deltatable(str(self._folder / "out")):
+            if not deltalake.DeltaTable.is_deltatable(table.name):
                 return []
-            return facts([pa.table(deltalake.DeltaTable(target.name).to_pyarrow_table())])
-        if not (self._folder / "catalog.db").exists() or not target.catalog.table_exists("a.b"):
+            return [pa.table(deltalake.DeltaTable(table.name).to_pyarrow_table())]
+        if not (self._folder / "catalog.db").exists():
             return []
-        return facts([target.catalog.load_table("a.b").scan().to_arrow()])
+        if not table.catalog.table_exists(table.name):
+            return []
+        return [table.catalog.load_table(table.name).scan().to_arrow()]
 
     def _wanted(self) -> list[Fact]:
         from pulsemark.pipeline.columns import DEFAULT_COLUMNS, arrow_schema_of
@@ -291,10 +307,82 @@ class CompactViews:
         return [] if same else ["the views differ"]
 
 
+class FollowOffload(Offload):
+    """A continuous offload of a folder that grows between its runs."""
+
+    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+        super().__init__(kind, folder / "data", folder)
+        self._source = data
+
+    def prepare(self) -> None:
+        """A copy of the data folder, since it is changed."""
+        shutil.copytree(self._source, self._data)
+
+    def run(self) -> None:
+        """Three runs, with messages between them."""
+        follower = OffloadFollower(self._spark, self._data, self._target(), every_s=0.01)
+        follower.more = {"rows_per_file": 40}
+
+        def grow(_: object) -> None:
+            with LocalStore.open(self._data) as store:
+                topic = store.open_topic("persistent://public/default/a")
+                for number in range(7):
+                    topic.append(unbatched_message(b"g%d" % number, publish_time_ms=1))
+                topic.append(unbatched_message(b"end", publish_time_ms=1)).commit.wait(30)
+            if follower.runs >= 3:
+                follower.stop()
+
+        follower.on_run = grow
+        follower.run()
+
+    def problems_after_kill(self) -> list[str]:
+        """Rows are whole and there once."""
+        shown, wanted = self._shown(), self._wanted()
+        good = len(set(shown)) == len(shown) and set(shown) <= set(wanted)
+        return [] if good else ["rows are shown twice, or were never there"]
+
+    def problems_at_end(self) -> list[str]:
+        """After a last run without growth, all rows."""
+        Offload.run(self)
+        return super().problems_at_end()
+
+
+class TypedOffload(Offload):
+    """An offload of typed values; those that are none are rejected."""
+
+    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+        super().__init__(kind, data, folder, value_schema="latest", mode="PERMISSIVE")
+
+    def _shown(self) -> list[Fact]:
+        found: list[Fact] = []
+        for table, column in ((self._target(), "n"), (self._target().rejected(), "value")):
+            rows = self._rows_of(table)
+            found += facts(rows, column)
+        return sorted(found, key=repr)
+
+    def _wanted(self) -> list[Fact]:
+        rows = super()._wanted()
+        typed = [v if v is None or not v.startswith(b"{") else json.loads(v)["n"] for *_, v in rows]
+        return sorted(((*row[:2], v) for row, v in zip(rows, typed, strict=True)), key=repr)
+
+    def problems_after_kill(self) -> list[str]:
+        """Rows are there once; those that were rejected may come with the next run."""
+        shown, wanted = self._shown(), self._wanted()
+        if len(set(shown)) != len(shown) or not set(shown) <= set(wanted):
+            return ["rows are shown twice, or were never there"]
+        return []
+
+
 JOBS: Mapping[str, Job] = {
+    "typed-parquet": lambda data, folder: TypedOffload("parquet", data, folder),
+    "typed-delta": lambda data, folder: TypedOffload("delta", data, folder),
+    "typed-iceberg": lambda data, folder: TypedOffload("iceberg", data, folder),
     "offload-parquet": lambda data, folder: Offload("parquet", data, folder),
     "offload-delta": lambda data, folder: Offload("delta", data, folder),
     "offload-iceberg": lambda data, folder: Offload("iceberg", data, folder),
+    "follow-parquet": lambda data, folder: FollowOffload("parquet", data, folder),
+    "follow-delta": lambda data, folder: FollowOffload("delta", data, folder),
+    "follow-iceberg": lambda data, folder: FollowOffload("iceberg", data, folder),
     "compact-parquet": lambda data, folder: CompactTable("parquet", data, folder),
     "compact-delta": lambda data, folder: CompactTable("delta", data, folder),
     "compact-views": CompactViews,

@@ -31,11 +31,12 @@ from .errors import (
     PipelineError,
     ReplayError,
 )
-from .inspection import control_entries, verify
+from .inspection import verify
 from .jobs import JOBS, Job, run_job
 from .offload import (
     DeltaTarget,
     IcebergTarget,
+    OffloadFollower,
     OffloadResult,
     offload,
     truncate_offloaded,
@@ -58,6 +59,7 @@ __all__ = [
     "Job",
     "JobFailedError",
     "MissingExtraError",
+    "OffloadFollower",
     "OffloadResult",
     "OptionError",
     "PipelineError",
@@ -71,7 +73,6 @@ __all__ = [
     "compact_folder",
     "compact_to_table",
     "compare_tiers",
-    "control_entries",
     "estimate_compaction",
     "find_java",
     "local_session",

@@ -192,9 +192,9 @@ def _overwrite(target: DeltaTarget, columns: Sequence[str], files: Sequence[Late
     from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction, RemoveAction
 
-    schema = Schema.from_arrow(arrow_schema_of(columns))
-    table = target.opened(schema, ())
-    if table is None:
+    schema = arrow_schema_of(columns)
+    target.create(schema, ())
+    if target.schema() != schema:
         raise OptionError("target", target.name, "is a Delta table of other columns")
     now_ms = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
@@ -205,8 +205,8 @@ def _overwrite(target: DeltaTarget, columns: Sequence[str], files: Sequence[Late
     ]
     properties = CommitProperties(custom_metadata={"pulsemark": "compact"})
     try:
-        table.create_write_transaction(
-            actions, "overwrite", schema, [], commit_properties=properties
+        target.opened().create_write_transaction(
+            actions, "overwrite", Schema.from_arrow(schema), [], commit_properties=properties
         )
     except CommitFailedError as error:
         raise JobFailedError(f"{target.name}: {error}") from error

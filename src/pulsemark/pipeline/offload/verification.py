@@ -105,7 +105,9 @@ def _same_log(log: FolderLog | None, log_id: int) -> FolderLog | None:
 def _problems(table: OffloadTable, by_log: Mapping[_Log, Sequence[OffloadedFile]]) -> _Problems:
     """What is wrong with the table's files, or with its rows if others have rewritten it."""
     files = [file for each in by_log.values() for file in each]
-    strange = table.data_paths() ^ {file.path for file in files}
+    # A table with transactions takes no file without rows.
+    listed = {file.path for file in files if file.rows or isinstance(table, ParquetFolder)}
+    strange = table.data_paths() ^ listed
     if strange and not isinstance(table, ParquetFolder):
         problems: _Problems = {}
         for topic in {topic for topic, _ in by_log}:
@@ -304,7 +306,8 @@ def missing_in(file: OffloadedFile, log: TopicLog | None) -> int:
         messages += int(table.counts[table.kinds != EntryKind.CONTROL].sum())
         indexes += int(table.counts.sum())
     lost = file.end_index - file.first_index - indexes
-    return lost if lost > 0 and messages == file.rows else messages - file.rows
+    copied = file.rows + file.rejected
+    return lost if lost > 0 and messages == copied else messages - copied
 
 
 def _no_message(damage: CorruptEntryError) -> None:
