@@ -19,13 +19,15 @@ def lazy_names(
 
     Args:
         package: its `__name__`.
-        homes: each name, and the module below the package that has it.
+        homes: each name, and the module below the package that has it; "" for a module itself.
     """
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{homes[name]}", package), name)
+        home = homes[name]
+        module = import_module(f".{home or name}", package)
+        value = getattr(module, name) if home else module
         setattr(sys.modules[package], name, value)
         return value
 

@@ -78,6 +78,7 @@ _HOMES = {
     "Send": "connection",
     "Sends": "connection",
     "Unsupported": "connection",
+    "commands": "",
     "pack_ack_set": "message_id",
     "to_signed": "message_id",
     "to_unsigned": "message_id",
