@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-<<<<<<< HEAD
-=======
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
->>>>>>> main
 
 from ..metadata import Clock
 from ..records import record
