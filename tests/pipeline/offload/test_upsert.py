@@ -45,11 +45,11 @@ def test_a_row_is_the_latest_message_of_its_key(
 ) -> None:
     """Over several runs and commits, of which some are killed."""
     made = random.Random(5)
-    monkeypatch.setattr(job, "_MERGED_ROWS", 30)
+    monkeypatch.setattr(job, "_MERGED_ROWS", 25)
     topics = [folder.topic("a"), folder.topic("b")]
-    for number in range(3):
+    for number in range(2):
         for topic in topics:
-            fill(topic, made, 50)
+            fill(topic, made, 30)
         asked = {**UPSERT, "partition_by": partition_by, "rows_per_file": 20}
         with pytest.raises(KeyboardInterrupt):
             run.copy(folder, make_lake_table(), files_before_kill=number, **asked)

@@ -44,7 +44,7 @@ class CompactSource(DataSource):
 
     def reader(self, schema: StructType) -> CompactReader:
         """The reader."""
-        return CompactReader(json.loads(self.options[PLAN_OPTION]))
+        return CompactReader(json.loads(self.options[PLAN_OPTION.lower()]))
 
 
 class CompactReader(DataSourceReader):
