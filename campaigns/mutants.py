@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -17,12 +18,24 @@ from pathlib import Path
 from typing import Any
 
 MUTANTS: dict[str, Callable[[], None]] = {}
+#: The faults under which a mutant shows what it does; none if it is not named.
+FAULTS_OF: dict[str, list[str]] = {}
 
 
 def mutant(function: Callable[[], None]) -> Callable[[], None]:
     """Add it to `MUTANTS`."""
     MUTANTS[function.__name__] = function
     return function
+
+
+def mutant_under(*faults: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Add one that shows under these faults."""
+
+    def add(function: Callable[[], None]) -> Callable[[], None]:
+        FAULTS_OF[function.__name__] = list(faults)
+        return mutant(function)
+
+    return add
 
 
 def every(number: int) -> Callable[[], bool]:
@@ -87,7 +100,7 @@ def stores_what_it_refuses() -> None:
     _each_send(strike)
 
 
-@mutant
+@mutant_under("receipts")
 def forgets_what_was_sent() -> None:
     """Deduplication takes every message for a new one."""
     from pulsemark.broker.topics.deduplication import Deduplication
@@ -95,7 +108,7 @@ def forgets_what_was_sent() -> None:
     Deduplication.admit = lambda *_: None  # type: ignore[method-assign]
 
 
-@mutant
+@mutant_under("answers")
 def forgets_sequence_numbers() -> None:
     """Each set of an idempotent Kafka producer is taken for a new one."""
     from pulsemark.kafka.partitions import Sequences
@@ -248,7 +261,7 @@ def skips_an_index() -> None:
     wrap(RecordBuilder, "build", made)
 
 
-@mutant
+@mutant_under("kill")
 def loses_the_end() -> None:
     """After a crash the end of each log is gone, as if nothing had been synced."""
     folder = Path(sys.argv[sys.argv.index("--data-dir") + 1])
@@ -257,6 +270,186 @@ def loses_the_end() -> None:
             path.unlink()
         elif path.suffix == ".log":
             os.truncate(path, max(0, path.stat().st_size - 2_000))
+
+
+@mutant_under("kill")
+def acknowledges_before_it_is_stored() -> None:
+    """Receipts are sent at once, and the write comes 0.3 s later."""
+    import asyncio
+
+    from pulsemark.broker.connection.receipts import Receipts
+    from pulsemark.ledger.local.commit.batch_writer import BatchWriter
+
+    class Done:
+        done = True
+
+        def add_done_callback(self, call: Callable[[], None]) -> None:
+            asyncio.get_running_loop().call_soon(call)
+
+    def made(begin_run: Any) -> Any:
+        def begin_done(one: Any, *given: Any) -> Any:
+            run, begun = begin_run(one, *given)
+            if begun is not None:
+                del one._unanswered[begun.batch]
+                begun.batch = Done()
+                one._unanswered[begun.batch] = begun
+            return run, begun
+
+        return begin_done
+
+    def late(write: Any) -> Any:
+        def write_late(*given: Any, **named: Any) -> Any:
+            time.sleep(0.3)
+            return write(*given, **named)
+
+        return write_late
+
+    wrap(Receipts, "_begin_run", made)
+    wrap(BatchWriter, "write", late)
+
+
+@mutant_under("power")
+def does_not_sync() -> None:
+    """What is written stays in the system's memory."""
+    from pulsemark.ledger.local.io.files import OsFiles
+
+    for name in ("fdatasync", "fsync"):
+        wrap(OsFiles, name, lambda _: lambda *_: None)
+
+
+@mutant
+def gives_an_index_twice() -> None:
+    """Two messages have the same index."""
+    from pulsemark.ledger.writer import RecordBuilder
+
+    now = every(50)
+
+    def made(build: Any) -> Any:
+        def with_twin(one: Any, entries: Any, tail: Any) -> Any:
+            tail.next_index -= now() and tail.next_index > 0
+            return build(one, entries, tail)
+
+        return with_twin
+
+    wrap(RecordBuilder, "build", made)
+
+
+@mutant
+def names_another_place() -> None:
+    """A receipt has the position of the next message."""
+    from pulsemark.wire import commands
+
+    now = every(20)
+    wrap(commands, "send_receipts", lambda receipts: lambda producer, ledger, publishes: receipts(
+        producer, ledger, [(a, b, at + now()) for a, b, at in publishes]))  # fmt: skip
+
+
+@mutant
+def drops_a_receipt() -> None:
+    """A message is stored, and its producer never told."""
+    from pulsemark.wire import commands
+
+    now = every(20)
+    wrap(commands, "send_receipts", lambda receipts: lambda producer, ledger, publishes: receipts(
+        producer, ledger, [each for each in publishes if not now()]))  # fmt: skip
+
+
+@mutant
+def forgets_what_a_leaving_consumer_held() -> None:
+    """On Shared, entries of a consumer that has left are not given to another one."""
+    from pulsemark.broker.subscriptions.shared_dispatcher import SharedDispatcher
+
+    wrap(SharedDispatcher, "wait_again", lambda _: lambda *_: None)
+
+
+@mutant
+def acknowledges_the_next_one_too() -> None:
+    """An acknowledgement holds for the entry after it, as well."""
+    from pulsemark.ledger.cursors.cursor import Cursor
+
+    now = every(5)
+    wrap(Cursor, "ack_run", lambda ack_run: lambda one, ledger_id, first, last: ack_run(
+        one, ledger_id, first, last + now()))  # fmt: skip
+
+
+@mutant
+def resets_too_far() -> None:
+    """After a seek the first message is left out."""
+    from pulsemark.ledger.cursors.cursor import Cursor
+
+    wrap(Cursor, "reset", lambda reset: lambda one, position: reset(
+        one, one._log.next_position(position)))  # fmt: skip
+
+
+@mutant
+def delivers_from_before_a_reset() -> None:
+    """After a seek a message comes that is before the place."""
+    from pulsemark.ledger.cursors.cursor import Cursor
+
+    wrap(Cursor, "reset", lambda reset: lambda one, position: reset(
+        one, one._log.previous_position(position)))  # fmt: skip
+
+
+@mutant
+def commits_offsets_too_far() -> None:
+    """A Kafka group's offset is three messages after the one that it has committed."""
+    from pulsemark.kafka.groups.offsets import Offsets
+
+    wrap(Offsets, "commit", lambda commit: lambda one, group, kind, offsets, done: commit(
+        one, group, kind, {
+            at: each._replace(offset=each.offset + 3) for at, each in offsets.items()
+        }, done))  # fmt: skip
+
+
+@mutant
+def miscounts_the_backlog() -> None:
+    """An entry is counted that was acknowledged."""
+    from pulsemark.broker.subscriptions.subscription import Subscription
+
+    Subscription.backlog_entries = property(  # type: ignore[assignment]
+        lambda one: one.cursor.backlog_entries + 1
+    )
+
+
+@mutant
+def loses_permits() -> None:
+    """Of the permits that a client gives, only half are kept."""
+    from pulsemark.broker.subscriptions.subscription import Subscription
+
+    wrap(Subscription, "flow", lambda flow: lambda one, consumer, permits: flow(
+        one, consumer, permits // 2))  # fmt: skip
+
+
+@mutant
+def trims_too_much() -> None:
+    """Messages are removed that nothing allows to remove."""
+    from pulsemark.broker.handlers import handle_sends
+
+    def strike(session: Any, event: Any, producer: Any, topic: Any) -> None:
+        handle_sends(session, event)
+        first = topic.ledger.first_position
+        if first is not None:
+            topic.ledger.truncate_head(replace_entry(first, 2))
+
+    def replace_entry(position: Any, more: int) -> Any:
+        return type(position)(position[0], position[1] + more)
+
+    _each_send(strike)
+
+
+@mutant
+def changes_a_message() -> None:
+    """A byte of a message is another one when it is delivered."""
+    from pulsemark.wire import commands
+
+    now = every(100)
+
+    def changed(body: Any) -> Any:
+        return bytes(body[:-1]) + bytes([body[-1] ^ 1]) if now() else body
+
+    wrap(commands, "message_frames", lambda frames: lambda consumer, ledger, entries, **named: (
+        frames(consumer, ledger, [(at, changed(body)) for at, body in entries], **named)
+    ))  # fmt: skip
 
 
 if __name__ == "__main__":

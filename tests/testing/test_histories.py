@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from pulsemark.testing.histories import (
     HistoryError,
     Step,
     check,
+    picture,
     table,
 )
 
@@ -82,6 +84,13 @@ BROKEN = {
     "index-gap": changed(clean(), "read", 3, index=4),
     "time-falls": changed(clean(), "read", 3, time_ms=999),
     "seek-not-first": [*clean(), SEEK],
+    "nonmonotonic-poll": changed(
+        again(clean(), "receive", 2, 15, client="c"), "acknowledge", 2, value="other"
+    ),
+    "backlog": [
+        *clean(),
+        Step(client="r", what="backlog", topic=T, subscription="s", count=1, begin_ns=1, end_ns=2),
+    ],
     "skipped": without(clean(), "receive", 3),
     "unseen": without(clean(), "receive", 5),
     "redelivered": again(clean(), "receive", 5, 100),
@@ -131,6 +140,37 @@ def test_a_message_may_come_again_after_a_fault():
     steps = again(clean(), "receive", 5, 100)
     fault = Step(client="f", what="fault", begin_ns=16 * S_NS, end_ns=17 * S_NS, value="kill")
     assert check(History([*steps, fault])) == []
+
+
+def test_a_message_may_be_stored_twice_only_after_a_fault():
+    """Without deduplication a client sends again what a fault has disturbed, and nothing else."""
+    steps = again(clean(), "read", 2, 902, position="3:6:0", index=6, time_ms=1_006)
+    steps = changed(steps, "send", 2, is_once=False)
+    fault = Step(client="f", what="fault", begin_ns=11 * S_NS, end_ns=12 * S_NS, value="kill")
+    assert [each.name for each in check(History(steps))] == ["duplicate"]
+    assert check(History([*steps, fault])) == []
+
+
+@pytest.mark.parametrize("what", ["subscribe", "closed"])
+def test_another_consumer_may_be_active_after_one_has_come_or_gone(what):
+    """Failover changes over when a consumer subscribes or closes, and only then."""
+    steps = changed(clean(kind="Failover"), "receive", 3, client="other")
+    change = Step(client="other", what=what, topic=T, subscription="s", kind="Failover",
+                  begin_ns=13 * S_NS + 8, end_ns=13 * S_NS + 9)  # fmt: skip
+    assert {each.name for each in check(History(steps))} == {"two-consumers"}
+    assert check(History([*steps, change])) == []
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_an_anomaly_has_a_picture(name):
+    """It is well-formed SVG, names the anomaly and its clients, and shows the log."""
+    history = History(BROKEN[name])
+    anomaly = next(each for each in check(history) if each.name == name)
+    drawn = picture(history, anomaly)
+    texts = [each.text or "" for each in ET.fromstring(drawn).iter() if each.text]
+    assert any(text.startswith(f"{name} on {T}") for text in texts)
+    assert {step.client for step in anomaly.steps if step.what != "read"} <= set(texts)
+    assert any(text.startswith("the log") for text in texts)
 
 
 def test_a_history_is_saved_and_read(tmp_path):

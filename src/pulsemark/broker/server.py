@@ -177,6 +177,11 @@ class Broker:
         return "" if port is None else f"{url_host(self._advertised_host())}:{port}"
 
     @property
+    def schema_registry_url(self) -> str:
+        """`http://host:port` of the schema registry; "" without one."""
+        return self.listening.url("http", self.listening.registry, self._advertised_host())
+
+    @property
     def data_dir(self) -> Path:
         """The data folder. Raises NoDataFolderError for a broker in memory."""
         store = _running(self._store, self._state)
@@ -297,6 +302,7 @@ class Broker:
             has_room,
             connections_from,
             prepare_http=import_http,
+            make_registry=self._registry_protocol,
         )
         if config.kafka_port is not None or config.security.kafka_tls_port is not None:
             self._kafka = make_kafka_server(config, has_room, self._listening)
@@ -309,6 +315,11 @@ class Broker:
         from .http.connection import HttpConnection
 
         return HttpConnection(self.services, self.test_controls)
+
+    def _registry_protocol(self) -> asyncio.BaseProtocol:
+        from .http.schema_registry import RegistryConnection
+
+        return RegistryConnection(self.services)
 
     def kafka_handlers(self) -> Mapping[int, Handler]:
         """What is done for each request of Kafka's clients. The test kit's broker adds faults."""
@@ -423,7 +434,7 @@ def import_http() -> None:
 
     Only the first HTTP connection has it imported: most brokers in tests never get one.
     """
-    from .http import connection  # noqa: F401
+    from .http import connection, schema_registry  # noqa: F401
 
 
 def _running(part: T | None, state: str) -> T:
@@ -458,7 +469,7 @@ async def make_services(
         after_delete=lambda name: _forget(name, topics, auditor, schemas, places, run_blocking),
         broker_name=broker_name,
     )
-    schemas.use_rules(SchemaRules(config, topics.policy_store))
+    schemas.use_rules(SchemaRules(config, topics.policy_store), topics.before_open)
     auditor: Auditor = Auditor(topics, config, store.reads_are_due)
     topics.on_open.append(lambda topic: places.watch(topic.ledger))
     settings.on_change.append(topics.policies.use_defaults)

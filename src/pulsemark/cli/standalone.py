@@ -138,6 +138,7 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
         ("--http-port", "8080", "lookup, admin and metrics over HTTP"),
         ("--grpc-port", "not served", "the seek service over gRPC"),
         ("--kafka-port", "not served", "Kafka's protocol"),
+        ("--schema-registry-port", "not served", "the schema registry for Kafka's serializers"),
         ("--tls-port", "not served", "Pulsar's binary protocol with TLS"),
         ("--http-tls-port", "not served", "HTTP with TLS"),
         ("--grpc-tls-port", "not served", "the seek service with TLS"),
@@ -244,6 +245,7 @@ def _config(args: argparse.Namespace) -> BrokerConfig:
         "http_port": args.http_port,
         "grpc_port": args.grpc_port,
         "kafka_port": args.kafka_port,
+        "schema_registry_port": args.schema_registry_port,
         "grpc_control_token_file": args.control_token_file,
         "leader_epochs_enabled": args.leader_epochs,
         "advertised_address": args.advertised_address,
@@ -383,6 +385,7 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
             "http_url": broker.http_url,
             "grpc_url": broker.grpc_url or None,
             "kafka_url": broker.kafka_url or None,
+            "schema_registry_url": broker.schema_registry_url or None,
             "service_url_tls": broker.service_url_tls or None,
             "http_url_tls": broker.http_url_tls or None,
             "grpc_url_tls": broker.grpc_url_tls or None,
@@ -397,6 +400,8 @@ def _announce(broker: Broker, *, as_json: bool) -> None:
         places.append(f"grpc {broker.grpc_url}")
     if broker.kafka_url:
         places.append(f"kafka {broker.kafka_url}")
+    if broker.schema_registry_url:
+        places.append(f"schema registry {broker.schema_registry_url}")
     if broker.grpc_url_tls:
         places.append(f"grpc with TLS {broker.grpc_url_tls}")
     if broker.kafka_url_tls:
@@ -573,6 +578,7 @@ def _announce_workers(supervisor: Supervisor, *, as_json: bool) -> None:
         names = ("service_url", "http_url", "grpc_url", "kafka_url")
         ready = {
             **{f"{name}{tls}": first[f"{name}{tls}"] for name in names for tls in ("", "_tls")},
+            "schema_registry_url": first["schema_registry_url"],
             "data_dir": str(Path(folder).resolve()),
             "pid": os.getpid(),
             "workers": supervisor.facts,

@@ -86,6 +86,11 @@ class OpenTopic(Protocol):
         ...
 
     @property
+    def schema_numbers(self) -> Mapping[int, int] | None:
+        """Versions of its schemas by the ids of Kafka's serializers; None: there are no ids."""
+        ...
+
+    @property
     def is_open(self) -> bool:
         """False once it was closed, and from then on; the next use opens another one."""
         ...

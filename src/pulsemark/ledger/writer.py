@@ -948,47 +948,18 @@ class ManagedLedger(SubscribedLog):
         """
         epoch = check_highest(epoch)
         base = control_metadata(CONTROL_LEADER_CHANGE, leader, leader_epoch=max(epoch, 0))
-        return self.store.uninterrupted.run(
-            partial(self._replace_tail, index, _mark(base), epoch, is_new=True)
-        )
+        return self.store.uninterrupted.run(partial(self._truncate_tail, index, epoch, base))
 
-    def replace_tail(
-        self,
-        index: int,
-        body: Buffer,
-        *,
-        epoch: int,
-        message_count: int = 1,
-        kind: EntryKind = EntryKind.DATA,
-        base: BrokerEntryMetadata | None = None,
-    ) -> Appended:
-        """Drop every message from ``index`` on and add an entry there. Blocks until durable.
-
-        For a follower: the entry is the leader's at that index, and ``epoch`` the one it was
-        written in. It may be lower than this log's last epoch, but not lower than that of the entry
-        before ``index``. The other arguments are those of ``append``, the promises and errors those
-        of ``truncate_tail`` and ``append``.
-        """
-        epoch = check_highest(epoch)
-        body, check, count, kind = checked(self.name, body, message_count, kind)
-        entry = (body,), check, (count,), kind, base, None
-        return self.store.uninterrupted.run(
-            partial(self._replace_tail, index, entry, epoch, is_new=False)
-        )
-
-    def _replace_tail(self, index: int, entry: NewEntries, epoch: int, *, is_new: bool) -> Appended:
+    def _truncate_tail(self, index: int, epoch: int, base: BrokerEntryMetadata) -> Appended:
         committer = self._committer
         with committer.between_batches(), committer.lock:
             committer.commit_all()  # and nothing is appended until this is done
             self._check_open()
-            if is_new:
-                check_epoch(self.name, epoch, self.tail.epoch)
+            check_epoch(self.name, epoch, self.tail.epoch)
             cut = self._cut_at(index)
-            check_not_before(self.name, epoch, cut.kept)
-            tail, record = self._first_of(entry, epoch, index, cut.kept, cut.last_count)
+            tail, record = self._first_of(_mark(base), epoch, index, cut.kept, cut.last_count)
             appended = self._write_cut(cut, tail, record)
-            if entry[3] is EntryKind.CONTROL and entry[2][0]:
-                self.controls.add(appended.position)
+            self.controls.add(appended.position)
         self._drop(cut.dropped)
         return appended
 
@@ -1056,9 +1027,10 @@ class ManagedLedger(SubscribedLog):
         """Drop every entry from ``cut_at`` on and add a leader's entry there; how many were
         dropped. Blocks until durable.
 
-        As ``replace_tail``, for a log that keeps its leader's positions: the entry is in a ledger
-        that this log does not keep. After a crash the log has all of the change, or only lacks
-        entries after ``cut_at``.
+        For a log that keeps its leader's positions: the entry is in a ledger that this log does not
+        keep. Its epoch may be lower than this log's last one, but not than that of the entry before
+        ``cut_at``. After a crash the log has all of the change, or only lacks entries after
+        ``cut_at``. Raises StaleEpochError, InvalidEntryError and what ``append`` raises.
         """
         return self.store.uninterrupted.run(partial(self._follow_from, cut_at, entry, epoch))
 

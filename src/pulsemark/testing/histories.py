@@ -3,6 +3,7 @@
     history = History.load("history.jsonl")
     for anomaly in check(history):
         print(anomaly)
+        Path(f"{anomaly.name}.svg").write_text(picture(history, anomaly))
 
 A history is a list of steps, one JSON object a line: which client, what it asked, what it was told,
 and when (`Step`). The clients' programs write it; they may use any protocol and any broker. `check`
@@ -24,12 +25,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 Place = tuple[int, ...]
 """A position that can be compared with others of its topic."""
 S_NS = 1_000_000_000
 
-KINDS = ("send", "receive", "acknowledge", "subscribe", "seek", "drained", "fault", "read")
+KINDS = ("send", "receive", "acknowledge", "subscribe", "closed", "seek", "drained", "backlog",
+         "fault", "read")  # fmt: skip
 #: Subscriptions whose consumer gets the messages in the order of the log.
 IN_ORDER = ("Exclusive", "Failover", "Reader")
 
@@ -40,8 +43,9 @@ class Step:
 
     client: str
     what: str
-    """`send`, `receive`, `acknowledge`, `subscribe`, `seek` (to a time), `drained` (a subscription
-    got no more for a while, at the end), `fault` (something was done to the broker), `read`."""
+    """`send`, `receive`, `acknowledge`, `subscribe`, `closed` (a consumer), `seek` (to a time),
+    `drained` (a subscription got no more for a while, at the end), `backlog` (the broker was asked
+    for it, at the end), `fault` (something was done to the broker), `read`."""
     begin_ns: int
     end_ns: int
     topic: str = ""
@@ -58,6 +62,8 @@ class Step:
     index: int | None = None
     time_ms: int | None = None
     """The broker's time of the message. Of a seek: the time that was asked for."""
+    count: int | None = None
+    """Of a backlog: how many messages wait, as the broker says."""
     due_ns: int | None = None
     """A delayed message may not be received before."""
     is_once: bool = False
@@ -71,7 +77,8 @@ class Step:
 
     def __str__(self) -> str:
         told = {True: "ok", False: "refused", None: "unknown"}[self.ok]
-        shown = ("value", "position", "subscription", "kind", "key", "index", "time_ms", "due_ns")
+        shown = ("value", "position", "subscription", "kind", "key", "index", "time_ms", "count",
+                 "due_ns")  # fmt: skip
         rest = [
             f"{name}={getattr(self, name)}" for name in shown if getattr(self, name) is not None
         ]
@@ -203,10 +210,20 @@ def lost_reads(history: History, topic: str) -> Iterator[Anomaly]:
             yield Anomaly("lost-read", topic, f"{step.value} was received and is gone", (step,))
 
 
+#: After a fault clients need some time until they are connected again.
+CALM_NS = 5 * S_NS
+
+
 @rule("duplicate")
 def duplicates(history: History, topic: str) -> Iterator[Anomaly]:
-    """A message that may be stored only once is in the log twice."""
-    once = {step.value for step in history.of(topic, "send") if step.is_once}
+    """A message is in the log twice: one that may be stored only once, whatever happened, or one
+    during whose sending nothing happened that could let a client send it again.
+    """
+    once = {
+        step.value
+        for step in history.of(topic, "send")
+        if step.is_once or not history.was_disturbed(step.begin_ns - CALM_NS, step.end_ns)
+    }
     seen: dict[str | None, Step] = {}
     for step in history.log(topic):
         if step.value in once and step.value in seen:
@@ -310,6 +327,13 @@ def wrong_seeks(history: History, topic: str) -> Iterator[Anomaly]:
             yield Anomaly("seek-not-first", topic, text, (seek, *log[at : at + 1]))
 
 
+#: So long before an acknowledgement a fault may have kept it from the broker, and so long after it
+#: may have taken it: without a receipt it is stored within a second.
+BEFORE_FAULT_NS, AFTER_FAULT_NS = 15 * S_NS, 5 * S_NS
+#: After these a subscription's messages may come from another place, or to another consumer.
+CHANGES = ("subscribe", "closed", "seek")
+
+
 # -- subscriptions ------------------------------------------------------------------------------
 
 
@@ -334,7 +358,7 @@ def skipped(history: History, topic: str) -> Iterator[Anomaly]:
     """A consumer that gets messages in order got a later one before one that it never had."""
     log = history.log(topic)
     places = [step.place for step in log]
-    for steps in _by_subscription(history, topic, "receive", "subscribe", "seek").values():
+    for steps in _by_subscription(history, topic, "receive", *CHANGES).values():
         had: set[str | None] = set()
         before: Step | None = None
         for step in steps:
@@ -353,6 +377,26 @@ def skipped(history: History, topic: str) -> Iterator[Anomaly]:
             before = step
 
 
+@rule("nonmonotonic-poll")
+def nonmonotonic_polls(history: History, topic: str) -> Iterator[Anomaly]:
+    """A consumer that gets messages in order got one that it had passed, with no reason for it."""
+    for steps in _by_subscription(history, topic, "receive", *CHANGES).values():
+        before: Step | None = None
+        for step in steps:
+            if step.what != "receive" or step.kind not in IN_ORDER or step.position is None:
+                before = None
+                continue
+            if (
+                before is not None
+                and before.client == step.client
+                and step.place <= before.place
+                and not history.was_disturbed(before.begin_ns - BEFORE_FAULT_NS, step.end_ns)
+            ):
+                text = f"{step.value} came after {before.value}, and stands before it"
+                yield Anomaly("nonmonotonic-poll", topic, text, (before, step))
+            before = step
+
+
 @rule("unseen")
 def unseen(history: History, topic: str) -> Iterator[Anomaly]:
     """A subscription never got a message that was acknowledged after the subscription was made."""
@@ -368,11 +412,6 @@ def unseen(history: History, topic: str) -> Iterator[Anomaly]:
             if send.value not in received and send.value in stored:
                 text = f"{name} never got {send.value}"
                 yield Anomaly("unseen", topic, text, (send, steps[-1]))
-
-
-#: A fault so long before an acknowledgement may have kept it from the broker, and one so long after
-#: it may have taken it: without a receipt it is stored within a second.
-BEFORE_FAULT_NS, AFTER_FAULT_NS = 15 * S_NS, 5 * S_NS
 
 
 @rule("redelivered")
@@ -427,28 +466,124 @@ def key_orders(history: History, topic: str) -> Iterator[Anomaly]:
 @rule("two-consumers")
 def two_consumers(history: History, topic: str) -> Iterator[Anomaly]:
     """Two consumers of an Exclusive or Failover subscription got messages by turns."""
-    subscribed: dict[tuple[str, str], int] = {}
-    for name, steps in _by_subscription(history, topic, "receive", "subscribe").items():
+    for steps in _by_subscription(history, topic, "receive", *CHANGES).values():
         turns: list[Step] = []
         for step in steps:
-            if step.what == "subscribe" or step.kind not in ("Exclusive", "Failover"):
-                subscribed[name, step.client] = step.end_ns
+            if step.what != "receive" or step.kind not in ("Exclusive", "Failover"):
+                turns.clear()  # one has come or gone: another one may be the active one
                 continue
             if turns and turns[-1].client == step.client:
                 turns[-1] = step
                 continue
             turns.append(step)
-            if len(turns) >= 3 and _is_back(
-                history, turns[-3], step, subscribed.get((name, step.client))
+            if (
+                len(turns) >= 3
+                and turns[-3].client == step.client
+                and not history.was_disturbed(turns[-3].begin_ns - BEFORE_FAULT_NS, step.end_ns)
             ):
                 text = f"{turns[-3].client}, {turns[-2].client} and {step.client} by turns"
                 yield Anomaly("two-consumers", topic, text, tuple(turns[-3:]))
 
 
-def _is_back(history: History, before: Step, step: Step, subscribed_ns: int | None) -> bool:
-    """Whether a consumer got messages again after another one, with no reason for it."""
-    if before.client != step.client:
-        return False
-    if subscribed_ns is not None and subscribed_ns > before.end_ns:
-        return False
-    return not history.was_disturbed(before.begin_ns - BEFORE_FAULT_NS, step.end_ns)
+@rule("backlog")
+def wrong_backlogs(history: History, topic: str) -> Iterator[Anomaly]:
+    """The broker says that messages wait, and there are none, or the other way round."""
+    acknowledged = _by_subscription(history, topic, "acknowledge")
+    stored = {step.value for step in history.log(topic)}
+    for name, steps in _by_subscription(history, topic, "backlog").items():
+        left = stored - {step.value for step in acknowledged.get(name, ())}
+        if steps[-1].count != len(left):
+            text = f"{name} has a backlog of {steps[-1].count}, and {len(left)} are left"
+            yield Anomaly("backlog", topic, text, (steps[-1],))
+
+
+# -- a picture ----------------------------------------------------------------------------------
+
+COLOURS = {"send": "#1f77b4", "receive": "#2ca02c", "acknowledge": "#9467bd", "seek": "#ff7f0e",
+           "subscribe": "#8c564b", "closed": "#8c564b", "read": "#7f7f7f"}  # fmt: skip
+#: In pixels.
+WIDTH, LEFT, ROW, LINE = 1200, 190, 56, 15
+#: Of steps and messages that are shown beside the anomaly's.
+NEIGHBOURS, PALE_MAX, LOG_LINES = 3, 400, 60
+
+
+def picture(history: History, anomaly: Anomaly) -> str:
+    """A timeline as SVG: a row for each client, the anomaly's steps with their text, the others at
+    that time in pale, faults as bands; beneath it the log around these steps' positions.
+    """
+    return _Picture(history, anomaly).svg()
+
+
+class _Picture:
+    def __init__(self, history: History, anomaly: Anomaly) -> None:
+        self._history, self._anomaly = history, anomaly
+        told = [step for step in anomaly.steps if step.what != "read"] or list(anomaly.steps)
+        begin, end = min(step.begin_ns for step in told), max(step.end_ns for step in told)
+        margin_ns = max((end - begin) // 4, S_NS // 4)
+        self._begin, self._end, self._told = begin - margin_ns, end + margin_ns, told
+        around = [step for step in history.of(anomaly.topic, *COLOURS) if self._is_within(step)]
+        self._around = around[:: len(around) // PALE_MAX + 1]
+        self._faults = [step for step in history.faults if self._is_within(step)]
+        self._rows = sorted({step.client for step in (*self._around, *told)})
+        self._height = 60 + ROW * len(self._rows)
+
+    def _is_within(self, step: Step) -> bool:
+        return step.begin_ns < self._end and step.end_ns > self._begin
+
+    def _bar(self, step: Step, opacity: float) -> str:
+        left, right = (
+            LEFT + (WIDTH - LEFT) * (time_ns - self._begin) / (self._end - self._begin)
+            for time_ns in (max(step.begin_ns, self._begin), min(step.end_ns, self._end))
+        )
+        y, height = 50, self._height - 50
+        if step.what != "fault":
+            y, height = 54 + ROW * self._rows.index(step.client), 10
+        return (
+            f'<rect x="{left:.1f}" y="{y}" width="{max(right - left, 2):.1f}" height="{height}" '
+            f'fill="{COLOURS.get(step.what, "#d62728")}" opacity="{opacity}">'
+            f"<title>{escape(str(step))}</title></rect>"
+        )
+
+    def svg(self) -> str:
+        """The whole picture."""
+        anomaly, rows = self._anomaly, self._rows
+        parts = [self._bar(step, 0.15) for step in (*self._faults, *self._around)]
+        for number, name in enumerate(rows):
+            parts.append(_text(4, 64 + ROW * number, name))
+            mine = [step for step in self._told if step.client == name]
+            parts += [self._bar(step, 1) for step in mine]
+            for line, step in enumerate(mine[:3], 1):
+                told = f"{step.what} {step.value or ''} {step.position or ''}"
+                text = f"{step.begin_ns / S_NS:.3f} s {told}"
+                parts.append(_text(LEFT, 60 + ROW * number + LINE * line, text))
+        seconds = f"{self._begin / S_NS:.3f} s to {self._end / S_NS:.3f} s"
+        names = ", ".join(sorted({each.value or "" for each in self._faults})) or "no fault"
+        parts.append(_text(4, 20, f"{anomaly.name} on {anomaly.topic}: {anomaly.text}", "bold"))
+        parts.append(_text(4, 40, f"{seconds}; {names} in that time"))
+        lines = list(self._log_lines())
+        for number, (text, weight) in enumerate(lines, 2):
+            parts.append(_text(LEFT, self._height + LINE * number, text, weight))
+        height = self._height + LINE * (len(lines) + 3)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+            'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" '
+            f'fill="white"/>{"".join(parts)}</svg>'
+        )
+
+    def _log_lines(self) -> Iterator[tuple[str, str]]:
+        """The log's messages next to those of the anomaly, which are bold."""
+        log, steps = self._history.log(self._anomaly.topic), self._anomaly.steps
+        values = {step.value for step in steps}
+        places = {step.place for step in steps if step.position is not None}
+        hits = {at for at, each in enumerate(log) if each.value in values or each.place in places}
+        near = {at + more for at in hits for more in range(-NEIGHBOURS, NEIGHBOURS + 1)}
+        shown = sorted(at for at in near if 0 <= at < len(log))[:LOG_LINES]
+        yield "the log: position, index, broker time, message", "normal"
+        for before, at in pairwise([-1, *shown]):
+            step = log[at]
+            text = f"{step.position}   {step.index}   {step.time_ms} ms   {step.value}"
+            yield ("" if at == before + 1 else "... ") + text, "bold" if at in hits else "normal"
+
+
+def _text(x: int, y: int, text: str, weight: str = "normal") -> str:
+    return f'<text x="{x}" y="{y}" font-weight="{weight}">{escape(text)}</text>'

@@ -261,6 +261,8 @@ class BrokerConfig(PolicyDefaults):
     kafka_port: int | None = None
     #: The namespace whose topics Kafka's clients see, by their local names.
     kafka_namespace: str = "public/default"
+    #: Port of the schema registry for Kafka's serializers; None: not served.
+    schema_registry_port: int | None = None
     #: Host names that HTTP requests may use, in addition to those that are always allowed
     #: (`http/authentication.py`); "*" allows every name.
     http_allowed_hosts: tuple[str, ...] = ()
@@ -479,6 +481,8 @@ class BrokerConfig(PolicyDefaults):
     max_schema_cache_bytes: int = 64 * MIB
     #: All versions of a topic's schema together.
     max_schema_bytes_per_topic: int = 8 * MIB
+    #: Schemas with an id of the schema registry's.
+    max_registered_schemas: int = 100_000
     #: A Produce request of a Kafka client; other requests are at most 1 MiB.
     max_kafka_request_bytes: int = 16 * MIB
     #: Records in one answer to a Fetch, whatever the client asks for.
@@ -563,7 +567,7 @@ def _check_audit(config: BrokerConfig) -> None:
 def _check_ports(config: BrokerConfig) -> None:
     if config.port is None and config.security.tls_port is None:
         raise ConfigError("port", None, "must be a port number: there is no port with TLS")
-    for name in ("port", "http_port", "grpc_port", "kafka_port"):
+    for name in ("port", "http_port", "grpc_port", "kafka_port", "schema_registry_port"):
         check_port(name, getattr(config, name))
 
 

@@ -299,6 +299,7 @@ class Listening:
         has_room: Callable[[int], bool],
         connections_from: Callable[[str], int],
         prepare_http: Callable[[], None],
+        make_registry: MakeProtocol,
     ) -> None:
         """`prepare_http` runs in a thread before the first HTTP connection is made.
 
@@ -322,6 +323,9 @@ class Listening:
             self.http = self._bind(config.http_port, make_http, prepare=prepare_http)
             self.http_tls = self._bind(
                 security.http_tls_port, make_http, http_tls, prepare=prepare_http
+            )
+            self.registry = self._bind(
+                config.schema_registry_port, make_registry, prepare=prepare_http
             )
         except BaseException:
             for listener in self._bound:

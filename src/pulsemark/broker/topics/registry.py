@@ -72,7 +72,8 @@ class Topics:
 
     Attributes: `open_topics` by full name; `names` of all topics; `namespaces`; `policies`, and
     those with effects; `cursors` of all durable subscriptions; `turns` runs long work of the whole
-    broker, in time slices; `on_open` is called with each topic that is opened.
+    broker, in time slices; `on_open` is called with each topic that is opened,
+    and `before_open` before that: it may raise `RefusedError`.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Topics:
         self.config = config
         self.open_topics: dict[str, Topic] = {}
         self.on_open: list[Callable[[Topic], None]] = []
+        self.before_open: list[Callable[[Topic], Awaitable[None]]] = []
         self.names = TopicNames()
         self.turns = Turns()
         self.cursors = store.cursors
@@ -259,6 +261,8 @@ class Topics:
         await self.entry_formats.opened(topic, self._run_blocking)
         await self.rule_keeping.opened(topic)
         await self.leader_epochs.try_to_begin(topic)
+        for prepare in self.before_open:
+            await prepare(topic)
         for call in self.on_open:
             call(topic)
         self.open_topics[full] = topic

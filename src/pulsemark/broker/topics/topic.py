@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -124,6 +124,8 @@ class Topic:
         self.admission: Admission | None = None
         self.dispatch_limit: DispatchLimit | None = None
         self.subscribe_limits = SubscribeLimits()
+        #: Versions of its schemas by the ids of Kafka's serializers; None: no registry is served.
+        self.schema_numbers: Mapping[int, int] | None = None
         self._set_format_rules()
 
     def _take_subscriptions(self, ledger: ManagedLedger) -> None:

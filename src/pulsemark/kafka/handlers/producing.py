@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -114,8 +114,11 @@ def _refusal(request: Request) -> tuple[Code, str] | None:
 
 
 async def _prepare_and_run(session: KafkaSession, request: Request, publish: Publish) -> None:
-    await publish.prepare()
-    _run(session, request, publish)
+    try:
+        await publish.prepare()
+        _run(session, request, publish)
+    finally:
+        publish.let_others_number()
 
 
 def _run(session: KafkaSession, request: Request, publish: Publish) -> None:
@@ -138,7 +141,10 @@ async def _produce_many(session: KafkaSession, request: Request) -> None:
     else:
         await publish.prepare()
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    await publish.run_in_turns(lambda: None if done.done() else done.set_result(None))
+    try:
+        await publish.run_in_turns(lambda: None if done.done() else done.set_result(None))
+    finally:
+        publish.let_others_number()
     await done
     if not request.body.acks:
         session.answer_nothing(request)
@@ -240,6 +246,8 @@ class Publish:
         self._is_counted = False
         self._waiting = 1
         self._done: Callable[[], None] = _nothing
+        #: Of the partitions whose next offset a set of this request has inside.
+        self._numbering: list[asyncio.Lock] = []
 
     # -- before ---------------------------------------------------------------------------------
 
@@ -263,6 +271,8 @@ class Publish:
                 return False
             if part.partition.sequences is None and _is_idempotent(part.records):
                 return False
+            if part.partition.numbering.locked() and _has_offsets_inside(part):
+                return False
             steps += _steps(part.records)
         if steps > ON_LOOP.records:
             return False
@@ -274,15 +284,19 @@ class Publish:
         try:
             async for part in self._session.in_turns(self.parts):
                 if part.code is Code.NONE and not part.is_checked:
-                    await self._prepare(part)
+                    await self._prepare(part, self._open)
+            # In one order for all requests, so that no two wait for each other.
+            for part in sorted(self.parts, key=lambda part: (part.topic, part.index)):
+                if part.code is Code.NONE and not part.is_checked:
+                    await self._prepare(part, self._number)
         except BaseException:
+            self.let_others_number()
             self._uncount()
             raise
 
-    async def _prepare(self, part: Part) -> None:
+    async def _prepare(self, part: Part, step: Callable[[Part], Awaitable[None]]) -> None:
         try:
-            await self._open(part)
-            await self._check_in_its_lane(part)
+            await step(part)
         except KafkaError as refusal:
             part.refuse(refusal.code, refusal.message)
         except (LedgerError, OSError) as error:
@@ -298,6 +312,22 @@ class Publish:
         if part.partition.sequences is None and _is_idempotent(part.records):
             max_ids = self._endpoint.options.max_producer_ids
             await part.partition.load_sequences(run_blocking, max_ids)
+        if not _has_offsets_inside(part):
+            await self._check_in_its_lane(part)
+
+    async def _number(self, part: Part) -> None:
+        """Check a set that gets the log's offsets inside, and let no other one in between."""
+        assert part.partition is not None
+        lock = part.partition.numbering
+        if lock not in self._numbering:
+            await lock.acquire()
+            self._numbering.append(lock)
+        await self._check_in_its_lane(part)
+
+    def let_others_number(self) -> None:
+        """The sets are appended, or will not be."""
+        while self._numbering:
+            self._numbering.pop().release()
 
     async def _check_in_its_lane(self, part: Part) -> None:
         if self._check(part, ON_LOOP):
@@ -323,12 +353,16 @@ class Publish:
                 f"{part.topic} has entries in Pulsar's format; its entryFormat must be kafka",
             )
             return True
+        numbers = _has_offsets_inside(part)
+        if numbers:
+            rules = replace(rules, base_offset=part.partition.ledger.tail.next_index)
         limits = rules
         if bounds is not None and part.records is not None:
             if not _is_within(bounds, part.records, rules.magic):
                 return False
-            if _is_compressed(part.records) and bounds.raw_bytes < rules.max_raw_bytes:
-                limits = replace(rules, max_raw_bytes=bounds.raw_bytes)
+            raw_bytes = bounds.raw_bytes // (CONVERTED_RECORDS if numbers else 1)
+            if _is_compressed(part.records) and raw_bytes < rules.max_raw_bytes:
+                limits = replace(rules, max_raw_bytes=raw_bytes)
         try:
             produced = validate_produced(part.records, self._version, limits, is_given=True)
         except RecordSetTooLargeError as error:
@@ -381,7 +415,7 @@ class Publish:
         if part.code is not Code.NONE or part.produced is None:
             return
         try:
-            self._append(part, part.produced)
+            self._append(part, self._numbered(part, part.produced))
         except KafkaError as refusal:
             part.refuse(refusal.code, refusal.message)
         except (LedgerError, StampError) as error:
@@ -441,6 +475,18 @@ class Publish:
         partition.last_commit = appended.commit
         if sent is not None and partition.sequences is not None:
             partition.sequences.add(sent, part.base_offset, part.time_ms)
+
+    def _numbered(self, part: Part, produced: Produced) -> Produced:
+        """The set with the log's next offset in it, also if something came after its check.
+
+        Then a large one is stored as it is, and each fetch numbers it.
+        """
+        inside = produced.inner_base_offset
+        assert part.partition is not None
+        if inside is None or inside == part.partition.ledger.tail.next_index:
+            return produced
+        self._check(part, ON_LOOP)
+        return part.produced or produced
 
     def _failed(self, part: Part, error: Exception) -> None:
         log.warning(
@@ -504,6 +550,8 @@ def _tags_of(produced: Produced) -> BrokerEntryMetadata:
         tags.tombstone = True
     if produced.raw_size_bytes:
         tags.raw_size_bytes = produced.raw_size_bytes
+    if produced.inner_base_offset is not None:
+        tags.inner_base_offset = produced.inner_base_offset
     return tags
 
 
@@ -511,6 +559,14 @@ def _is_compressed(records: Buffer) -> bool:
     if len(records) <= ATTRIBUTES_AT:
         return False
     return bool(records[ATTRIBUTES_AT if records[MAGIC_AT] == 2 else MAGIC_AT + 1] & 7)
+
+
+def _has_offsets_inside(part: Part) -> bool:
+    """Whether the set is stored with the log's offsets in it: as a compressed one of magic 0."""
+    if part.records is None or part.partition is None or not _is_compressed(part.records):
+        return False
+    rules = part.partition.rules_for_sets()
+    return rules is not None and not rules.magic
 
 
 def _records_in(records: Buffer) -> int:

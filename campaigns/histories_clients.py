@@ -1,0 +1,467 @@
+"""The clients of `histories.py`: official ones of Pulsar, and kafka-python, in lanes.
+
+Each lane is a topic with producers and consumers. The consumers come and go (`AWAY_S`), as those of
+real services do: what a consumer held must come again, and what it acknowledged must not.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from random import Random
+from typing import Any
+
+import pulsar
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError
+
+from pulsemark.client import AdminClient, RawReader, Service
+from pulsemark.proto import pulsar_api_pb2 as pb
+from pulsemark.testing.histories import Step
+
+#: How long a consumer waits at the end until it believes that there is no more.
+DRAINED_S = 5.0
+#: A consumer is closed, and another one opened, after so many seconds.
+AWAY_S = (4.0, 12.0)
+#: Pulsar may deliver a delayed message so much early.
+TOLERANCE_NS = 1_100_000_000
+DELAY_MS = 2_000
+#: Two of them and one are more than the brokers' largest message (`histories_systems.py`).
+CHUNK_BYTES = 70_000
+ACKNOWLEDGED_AT_ONCE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A topic, and who works on it."""
+
+    name: str
+    kind: str
+    consumers: int = 1
+    rate: int = 60
+    has_batches: bool = False
+    has_delays: bool = False
+    has_deduplication: bool = False
+    has_chunks: bool = False
+    #: A consumer acknowledges what it has had at once, after some messages.
+    is_cumulative: bool = False
+    #: kafka-python publishes to it, too.
+    has_kafka_producer: bool = False
+
+
+LANES = (
+    Lane("exclusive", "Exclusive", has_batches=True, rate=200),
+    Lane("failover", "Failover", consumers=2, is_cumulative=True),
+    Lane("shared", "Shared", consumers=2, has_delays=True),
+    Lane("keys", "Key_Shared", consumers=2),
+    Lane("once", "Exclusive", has_deduplication=True),
+    Lane("chunks", "Exclusive", has_deduplication=True, has_chunks=True, rate=4),
+    Lane("parts-partition-1", "Failover", consumers=2),
+    Lane("both", "Exclusive", has_kafka_producer=True, rate=30),
+    Lane("kafka", "Group"),
+)
+KINDS = {
+    "Exclusive": pulsar.ConsumerType.Exclusive,
+    "Failover": pulsar.ConsumerType.Failover,
+    "Shared": pulsar.ConsumerType.Shared,
+    "Key_Shared": pulsar.ConsumerType.KeyShared,
+}
+
+
+@dataclass
+class Run:
+    """What the clients of a run share."""
+
+    service_url: str
+    kafka_url: str
+    random: Random
+    has_moved_clock: bool
+    stop: threading.Event = field(default_factory=threading.Event)
+    #: All producers have ended.
+    is_sent: threading.Event = field(default_factory=threading.Event)
+    steps: list[Step] = field(default_factory=list)
+    began_ns: int = field(default_factory=time.monotonic_ns)
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """Those that the broker can serve."""
+        return [lane for lane in LANES if self.kafka_url or lane.kind != "Group"]
+
+    def now_ns(self) -> int:
+        """Time since the begin."""
+        return time.monotonic_ns() - self.began_ns
+
+    def note(self, what: str, begin_ns: int, **told: Any) -> None:
+        """A client's step ends now."""
+        self.steps.append(Step(what=what, begin_ns=begin_ns, end_ns=self.now_ns(), **told))
+
+    def client(self) -> pulsar.Client:
+        """A client with a connection of its own."""
+        logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
+        return pulsar.Client(self.service_url, logger=logger, operation_timeout_seconds=60)
+
+
+def prepare(run: Run, admin: AdminClient) -> None:
+    """Make the topics, and give them their policies."""
+    for lane in run.lanes:
+        if lane.kind == "Group":
+            kafka = KafkaAdminClient(bootstrap_servers=run.kafka_url)
+            settings = {"message.timestamp.type": "LogAppendTime"}
+            kafka.create_topics([NewTopic(lane.name, 1, 1, topic_configs=settings)])
+            kafka.close()
+        elif "-partition-" in lane.name:
+            admin.create_topic(lane.name.partition("-partition-")[0], partitions=2)
+        else:
+            admin.create_topic(lane.name)
+        if lane.has_deduplication:
+            path = f"persistent/public/default/{lane.name}/deduplicationEnabled"
+            admin.request("POST", path, True)
+
+
+def begin(run: Run) -> tuple[list[threading.Thread], list[threading.Thread]]:
+    """Start the consumers, and then the producers and those that seek; both are returned."""
+    ready = threading.Barrier(1 + sum(lane.consumers for lane in run.lanes))
+    consumers = [
+        _thread(consume_from_kafka if lane.kind == "Group" else consume, run, lane, number, ready)
+        for lane in run.lanes
+        for number in range(lane.consumers)
+    ]
+    ready.wait(180)
+    producers = []
+    for lane in run.lanes:
+        if lane.kind != "Group":
+            producers.append(_thread(produce, run, lane))
+        if lane.kind == "Group" or (lane.has_kafka_producer and run.kafka_url):
+            producers.append(_thread(produce_to_kafka, run, lane))
+    if not run.has_moved_clock:
+        producers.append(_thread(seek, run, LANES[0]))
+    return consumers, producers
+
+
+def _thread(target: Callable[..., None], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+# -- messages -----------------------------------------------------------------------------------
+
+
+def position_of(message_id: Any) -> str | None:
+    """A message id as a history has it.
+
+    None: the receipt of a message that was stored before, and sent again, names no place.
+    """
+    if message_id.ledger_id() < 0:
+        return None
+    batch = max(message_id.batch_index(), 0)
+    return f"{message_id.ledger_id()}:{message_id.entry_id()}:{batch}"
+
+
+def body_of(lane: Lane, value: str) -> bytes:
+    """The message's bytes: its value, and what fills two chunks."""
+    size_bytes = (int(value.rpartition("/")[2]) % 3) * CHUNK_BYTES if lane.has_chunks else 0
+    return value.encode() + b"." * size_bytes
+
+
+def value_of(lane: Lane, body: bytes) -> str:
+    """The value of a message; one that nobody has sent if its bytes are not those of its value."""
+    value = body.rstrip(b".").decode(errors="replace")
+    return value if not lane.has_chunks or body_of(lane, value) == body else f"{value}, damaged"
+
+
+def produce(run: Run, lane: Lane) -> None:
+    """Publish until the end, with up to 50 messages unanswered."""
+    client, name, room = run.client(), f"{lane.name}-producer", threading.Semaphore(50)
+    options: dict[str, Any] = {"batching_enabled": lane.has_batches}
+    if lane.has_chunks:
+        options["chunking_enabled"] = True
+    producer = client.create_producer(
+        lane.name,
+        producer_name=name if lane.has_deduplication else None,
+        batching_max_publish_delay_ms=20,
+        send_timeout_millis=0 if lane.has_deduplication else 60_000,
+        **options,
+    )
+    number = 0
+    while not run.stop.wait(1 / lane.rate):
+        room.acquire()
+        value, key = f"{lane.name}/{number}", f"k{number % 7}"
+        number += 1
+        delay_ms = DELAY_MS if lane.has_delays and number % 5 == 0 else None
+        begin_ns = run.now_ns()
+        due_ns = None
+        if delay_ms is not None and not run.has_moved_clock:
+            due_ns = begin_ns + delay_ms * 1_000_000 - TOLERANCE_NS
+        about = {"client": name, "topic": lane.name, "value": value, "due_ns": due_ns}
+        note = partial(run.note, "send", begin_ns, is_once=lane.has_deduplication, **about)
+        producer.send_async(
+            body_of(lane, value),
+            partial(_answered, room, note),
+            partition_key=key,
+            deliver_after=None if delay_ms is None else timedelta(milliseconds=delay_ms),
+        )
+    producer.flush()
+    client.close()
+
+
+def _answered(room: threading.Semaphore, note: Callable[..., None], result: Any, at: Any) -> None:
+    """A producer's message was stored, refused, or nobody knows."""
+    is_stored = result == pulsar.Result.Ok
+    ok = True if is_stored else False if result == pulsar.Result.ChecksumError else None
+    note(ok=ok, position=position_of(at) if is_stored else None)
+    room.release()
+
+
+class Consuming:
+    """A consumer of a lane that comes and goes, and notes what it gets."""
+
+    def __init__(self, run: Run, lane: Lane, number: int) -> None:
+        self.run, self.lane = run, lane
+        self.client, self.name = run.client(), f"{lane.name}-consumer-{number}"
+        self.about: dict[str, Any] = {
+            "client": self.name,
+            "topic": lane.name,
+            "subscription": "s",
+            "kind": lane.kind,
+        }
+        #: What it was told, and has acknowledged or will, but not as a whole entry yet.
+        self._open: list[dict[str, Any]] = []
+        self._last_id: Any = None
+        self.open()
+
+    def open(self) -> None:
+        """Subscribe."""
+        begin_ns = self.run.now_ns()
+        self.consumer = self.client.subscribe(
+            self.lane.name, "s", KINDS[self.lane.kind], consumer_name=self.name,
+            initial_position=pulsar.InitialPosition.Earliest,
+        )  # fmt: skip
+        self.run.note("subscribe", begin_ns, **self.about)
+        self.away_s = time.monotonic() + self.run.random.uniform(*AWAY_S)
+
+    def close(self) -> None:
+        """Leave, with messages that it has and did not acknowledge."""
+        self._open.clear()
+        begin_ns = self.run.now_ns()
+        with suppress(pulsar.PulsarException):  # no broker there: it learns of it in the end
+            self.consumer.close()
+        self.run.note("closed", begin_ns, **self.about)
+
+    def take(self) -> bool:
+        """Receive and acknowledge a message, or wait for one in vain."""
+        begin_ns = self.run.now_ns()
+        try:
+            message = self.consumer.receive(500)
+        except pulsar.Timeout:
+            return False
+        told = {
+            **self.about, "value": value_of(self.lane, message.data()),
+            "key": message.partition_key(), "position": position_of(message.message_id()),
+        }  # fmt: skip
+        self.run.note("receive", begin_ns, **told)
+        entry = told["position"].rpartition(":")[0]
+        is_cumulative, has_batches = self.lane.is_cumulative, self.lane.has_batches
+        if has_batches and self._open and self._open[-1]["position"].rpartition(":")[0] != entry:
+            self.acknowledge_open()  # a batch counts when all its messages are acknowledged
+        if not is_cumulative:
+            self.consumer.acknowledge(message)
+        self._open.append(told)
+        self._last_id = message.message_id()
+        if len(self._open) >= ACKNOWLEDGED_AT_ONCE if is_cumulative else not has_batches:
+            self.acknowledge_open()
+        return True
+
+    def acknowledge_open(self) -> None:
+        """Note that all it was told is acknowledged; of a cumulative one, do it."""
+        begin_ns = self.run.now_ns()
+        if self._open and self.lane.is_cumulative:
+            self.consumer.acknowledge_cumulative(self._last_id)
+        for told in self._open:
+            self.run.note("acknowledge", begin_ns, **{**told, "ok": None})
+        self._open.clear()
+
+    def end(self) -> None:
+        """There is no more."""
+        self.acknowledge_open()
+        self.run.note("drained", self.run.now_ns(), **self.about)
+        self.client.close()
+
+
+def consume(run: Run, lane: Lane, number: int, ready: threading.Barrier) -> None:
+    """Receive and acknowledge, until there is no more at the end."""
+    one = Consuming(run, lane, number)
+    ready.wait()
+    silent_since_s = time.monotonic()
+    while not run.is_sent.is_set() or time.monotonic() - silent_since_s < DRAINED_S:
+        if one.take() or not run.is_sent.is_set():
+            silent_since_s = time.monotonic()
+        if not run.stop.is_set() and time.monotonic() > one.away_s:
+            one.close()
+            one.open()
+    one.end()
+
+
+def seek(run: Run, lane: Lane) -> None:
+    """Ask for random moments of the past, and note which message comes first."""
+    client, began_ms = run.client(), int(time.time() * 1000)
+    while not run.stop.wait(1.5):
+        time_ms = run.random.randint(began_ms, max(began_ms, int(time.time() * 1000) - 2_000))
+        begin_ns = run.now_ns()
+        try:
+            reader = client.create_reader(lane.name, pulsar.MessageId.latest)
+            reader.seek(time_ms)
+            message = reader.read_next(10_000)
+            reader.close()
+        except Exception:  # noqa: BLE001 - the broker may be away: then nothing was seen
+            continue
+        run.note(
+            "seek", begin_ns, client=f"{lane.name}-seeker", topic=lane.name, time_ms=time_ms,
+            value=message.data().decode(),
+        )  # fmt: skip
+    client.close()
+
+
+# -- Kafka's clients ----------------------------------------------------------------------------
+
+
+def produce_to_kafka(run: Run, lane: Lane) -> None:
+    """Publish with kafka-python's idempotent producer until the end."""
+    producer = KafkaProducer(bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000)
+    number = 0
+    while not run.stop.wait(1 / lane.rate):
+        value, begin_ns = f"{lane.name}/kafka/{number}", run.now_ns()
+        number += 1
+
+        about = {"client": f"{lane.name}-kafka-producer", "topic": lane.name, "value": value}
+        note = partial(run.note, "send", begin_ns, is_once=True, **about)
+
+        def sent(told: Any, note: Callable[..., None] = note) -> None:
+            note(position=str(told.offset) if lane.kind == "Group" else None)
+
+        def failed(_: BaseException, note: Callable[..., None] = note) -> None:
+            note(ok=None)
+
+        try:
+            producer.send(lane.name, value.encode()).add_callback(sent).add_errback(failed)
+        except KafkaError as error:
+            failed(error)
+            producer.close(timeout=1)
+            producer = KafkaProducer(bootstrap_servers=run.kafka_url, delivery_timeout_ms=90_000)
+    producer.flush(timeout=60)
+    producer.close(timeout=10)
+
+
+def _kafka_consumer(run: Run, lane: Lane) -> KafkaConsumer:
+    return KafkaConsumer(
+        lane.name, bootstrap_servers=run.kafka_url, group_id="s", auto_offset_reset="earliest",
+        auto_commit_interval_ms=500,
+    )  # fmt: skip
+
+
+def consume_from_kafka(run: Run, lane: Lane, number: int, ready: threading.Barrier) -> None:
+    """Poll in a group that commits by itself, until there is no more at the end."""
+    about: dict[str, Any] = {
+        "client": f"{lane.name}-consumer-{number}",
+        "topic": lane.name,
+        "subscription": "s",
+        "kind": lane.kind,
+    }
+    consumer = _kafka_consumer(run, lane)
+    consumer.poll(2_000)
+    run.note("subscribe", 0, **about)
+    ready.wait()
+    silent_since_s, begin_ns = time.monotonic(), run.now_ns()
+    away_s = silent_since_s + run.random.uniform(*AWAY_S)
+    while not run.is_sent.is_set() or time.monotonic() - silent_since_s < 2 * DRAINED_S:
+        begin_ns = run.now_ns()
+        if not run.is_sent.is_set():
+            silent_since_s = time.monotonic()
+        for records in consumer.poll(500).values():
+            silent_since_s = time.monotonic()
+            for record in records:
+                value, position = record.value.decode(), str(record.offset)
+                run.note("receive", begin_ns, value=value, position=position, **about)
+        if not run.stop.is_set() and time.monotonic() > away_s:
+            consumer.close()  # commits what it has had
+            consumer = _kafka_consumer(run, lane)
+            away_s = time.monotonic() + 3 * run.random.uniform(*AWAY_S)
+    run.note("drained", begin_ns, **about)
+    consumer.close()
+
+
+# -- the logs at the end ------------------------------------------------------------------------
+
+
+def stamps_of(run: Run, lane: Lane) -> dict[str, tuple[int, int]]:
+    """Index and broker time by position, where the broker shows them (PIP-90)."""
+    if lane.has_chunks:
+        return {}  # a message has an index for each chunk
+    found = {}
+    flags = pb.FeatureFlags(supports_broker_entry_metadata=True)
+    service = Service(run.service_url, feature_flags=flags)
+    with RawReader(service, lane.name, timeout_s=60) as reader:
+        for entry in reader.entries():
+            if entry.stamp is None:
+                continue
+            place, count = f"{entry.position[0]}:{entry.position[1]}", entry.message_count
+            for number in range(count):
+                index = entry.stamp.index - count + 1 + number
+                found[f"{place}:{number}"] = index, entry.stamp.broker_timestamp
+    service.close()
+    return found
+
+
+def read_logs(run: Run, admin: AdminClient) -> None:
+    """Read every topic from its first message to its last, and ask for the backlogs."""
+    client = run.client()
+    for lane in run.lanes:
+        if lane.kind == "Group":
+            continue
+        told = stamps_of(run, lane)
+        reader = client.create_reader(lane.name, pulsar.MessageId.earliest)
+        while reader.has_message_available():
+            begin_ns = run.now_ns()
+            message = reader.read_next(60_000)
+            position = position_of(message.message_id())
+            index, time_ms = told.get(position or "", (None, None))
+            run.note(
+                "read", begin_ns, client="log", topic=lane.name, position=position, index=index,
+                value=value_of(lane, message.data()), time_ms=time_ms, key=message.partition_key(),
+            )  # fmt: skip
+        reader.close()
+        if not lane.has_chunks:  # clients drop messages of which they lost a chunk
+            run.note(
+                "backlog", run.now_ns(), client="log", topic=lane.name, subscription="s",
+                count=admin.backlog(lane.name, "s"),
+            )  # fmt: skip
+    client.close()
+    if run.kafka_url:
+        read_kafka_logs(run)
+
+
+def read_kafka_logs(run: Run) -> None:
+    """The same with kafka-python."""
+    consumer = KafkaConsumer(bootstrap_servers=run.kafka_url, enable_auto_commit=False)
+    for lane in run.lanes:
+        if lane.kind != "Group":
+            continue
+        partition = TopicPartition(lane.name, 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        end = consumer.end_offsets([partition])[partition]
+        while consumer.position(partition) < end:
+            begin_ns = run.now_ns()
+            for record in consumer.poll(5_000).get(partition, ()):
+                run.note(
+                    "read", begin_ns, client="log", topic=lane.name, value=record.value.decode(),
+                    position=str(record.offset), time_ms=record.timestamp,
+                )  # fmt: skip
+    consumer.close()

@@ -1,0 +1,383 @@
+"""What `histories.py` judges, and how each is disturbed: faults by name.
+
+`OneBroker` is a process on files, `Workers` several on one machine, `Cluster` two brokers on
+ZooKeeper and three bookies, `Foreign` whatever runs elsewhere. A power cut (`power`) needs a disk
+of its own (`PowerDisk`): a file system in an image, of which at the moment of the cut only that is
+kept what has reached the image. It needs Linux and root.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from bookkeeper_peer import BookKeeperPeer
+
+from pulsemark.client import AdminClient
+from pulsemark.client.errors import AdminError, UnreachableError
+from pulsemark.testing import BrokerProcess
+
+#: Messages above it come in chunks.
+MAX_MESSAGE_BYTES = 65_536
+DISK_BYTES = 3 << 30
+READY_S = 120.0
+OPTIONS = ("--max-message-size-bytes", str(MAX_MESSAGE_BYTES), "--expose-broker-entry-metadata")
+TOPICS = ("exclusive", "failover", "shared", "keys", "once", "both", "parts-partition-1")
+
+
+class PowerDisk:
+    """A file system in an image. A cut leaves what the system had written into the image."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="power-")))
+        self._image, self.folder = folder / "image", folder / "disk"
+        self.folder.mkdir()
+        with self._image.open("wb") as file:
+            file.truncate(DISK_BYTES)
+        _run("mkfs.ext4", "-q", "-E", "lazy_itable_init=1", str(self._image))
+        self._mount()
+        stack.callback(_run, "umount", str(self.folder))
+
+    def _mount(self) -> None:
+        _run("mount", "-o", "loop", str(self._image), str(self.folder))
+
+    @contextmanager
+    def cut(self, pids: list[int]) -> Iterator[None]:
+        """In the block the processes are killed; then the disk is as the cut has left it."""
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        kept = self._image.with_suffix(".kept")
+        _run("cp", "--sparse=always", str(self._image), str(kept))
+        yield
+        _run("umount", str(self.folder))
+        kept.replace(self._image)
+        self._mount()
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
+class System:
+    """Something to be judged: its addresses, and its faults."""
+
+    #: Those that are chosen from, if none are named.
+    DEFAULT: ClassVar[tuple[str, ...]] = ()
+    service_url: str
+    kafka_url: str = ""
+    http_urls: tuple[str, ...] = ()
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+
+    @property
+    def admin(self) -> AdminClient:
+        """The admin interface."""
+        return AdminClient(self.http_urls[0])
+
+    @property
+    def faults(self) -> dict[str, Callable[[], None]]:
+        """All that can be done to it."""
+        names = [name for name in dir(self) if name.startswith("fault_")]
+        return {name.removeprefix("fault_"): getattr(self, name) for name in names}
+
+    def fault_unload(self) -> None:
+        """A topic is closed; its clients connect again, perhaps elsewhere."""
+        path = f"persistent/public/default/{self.random.choice(TOPICS)}/unload"
+        for url in self.http_urls:
+            with suppress(AdminError, UnreachableError):
+                AdminClient(url).request("PUT", path)
+
+    def pause(self, pid: int, seconds: tuple[float, float] = (0.5, 4)) -> None:
+        """Stop a process for a while."""
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(self.random.uniform(*seconds))
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+class MutantProcess(BrokerProcess):
+    """A broker with a fault of its own."""
+
+    def __init__(self, name: str, *options: str, **more: Any) -> None:
+        super().__init__(*options, **more)
+        self.program = (sys.executable, str(Path(__file__).parent / "mutants.py"), name)
+
+
+class OneBroker(System):
+    """`pulsemark standalone` on files."""
+
+    DEFAULT = ("kill", "term", "pause", "drop", "disk", "receipts", "refusals", "answers", "unload")
+
+    def __init__(
+        self, random: Random, stack: ExitStack, *, mutant: str | None, has_power: bool
+    ) -> None:
+        super().__init__(random)
+        self._disk = PowerDisk(stack) if has_power else None
+        more: dict[str, Any] = {"kafka": True, "test_controls": True}
+        if self._disk is not None:
+            more["data_dir"] = self._disk.folder / "data"
+        self.process = (
+            BrokerProcess(*OPTIONS, **more)
+            if mutant is None
+            else MutantProcess(mutant, *OPTIONS, **more)
+        )
+        stack.enter_context(self.process)
+        self.service_url, self.kafka_url = self.process.service_url, self.process.kafka_url
+        self.http_urls = (self.process.http_url,)
+
+    def fault_kill(self) -> None:
+        """SIGKILL, and a new start."""
+        self.process.kill()
+        self.process.start()
+
+    def fault_term(self) -> None:
+        """SIGTERM, and a new start."""
+        self.process.restart()
+
+    def fault_pause(self) -> None:
+        """SIGSTOP for a while."""
+        self.pause(self.process.pid)
+
+    def fault_power(self) -> None:
+        """The power is cut."""
+        if self._disk is None:
+            raise SystemExit("power: the fault has to be named at the start")
+        with self._disk.cut([self.process.pid]):
+            self.process.kill()
+        self.process.start()
+
+    def fault_drop(self) -> None:
+        """All connections break."""
+        self.process.faults.drop_connections()
+
+    def fault_disk(self) -> None:
+        """The disk is full for a while."""
+        with self.process.faults.full_disk():
+            time.sleep(self.random.uniform(0.3, 1.5))
+
+    def fault_receipts(self) -> None:
+        """Some messages are stored, and the connection breaks before the receipt."""
+        with self.process.faults.losing_receipts(times=5):
+            time.sleep(0.5)
+
+    def fault_refusals(self) -> None:
+        """Some messages are refused."""
+        with self.process.faults.failing_sends(times=5):
+            time.sleep(0.5)
+
+    def fault_answers(self) -> None:
+        """Some answers to Kafka's producers are lost."""
+        with self.process.faults.losing_kafka_answers("Produce", times=2):
+            time.sleep(0.5)
+
+    def fault_clock(self) -> None:
+        """The clock steps."""
+        step_s = self.random.choice((-30_000_000, -86_400, -30, -1, 1, 30, 86_400))
+        self.process.clock.advance(seconds=step_s)
+
+
+class Workers(System):
+    """`pulsemark standalone --workers 2`."""
+
+    DEFAULT = ("kill", "term", "pause", "hang", "unload")
+
+    def __init__(self, random: Random, stack: ExitStack) -> None:
+        super().__init__(random)
+        self.process = stack.enter_context(BrokerProcess("--workers", "2", *OPTIONS, kafka=True))
+        self.service_url, self.kafka_url = self.process.service_url, self.process.kafka_url
+        self.http_urls = (self.process.http_url,)
+
+    def _worker(self) -> int:
+        """The id of a worker's process."""
+        own = str(self.process.pid)
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                if stat.read_text().rpartition(")")[2].split()[1] == own:
+                    found.append(int(stat.parent.name))
+        return self.random.choice(found)
+
+    def fault_kill(self) -> None:
+        """SIGKILL of a worker: its supervisor starts another one."""
+        os.kill(self._worker(), signal.SIGKILL)
+        time.sleep(1)
+
+    def fault_term(self) -> None:
+        """SIGTERM of all, and a new start."""
+        self.process.restart()
+
+    def fault_pause(self) -> None:
+        """SIGSTOP of a worker for a while."""
+        self.pause(self._worker())
+
+    def fault_hang(self) -> None:
+        """SIGSTOP of a worker for longer than its supervisor waits."""
+        self.pause(self._worker(), (7, 9))
+
+
+class ClusterBroker(BrokerProcess):
+    """One of several brokers."""
+
+    def __init__(self, peer: BookKeeperPeer) -> None:
+        super().__init__(
+            "--session-timeout-ms", "4000", "--store", peer.store, *OPTIONS, kafka=True
+        )  # fmt: skip
+
+
+class Cluster(System):
+    """Two brokers on ZooKeeper and three bookies."""
+
+    DEFAULT = ("kill", "term", "pause", "away", "bookie", "bookie_pause", "zookeeper",
+               "zookeeper_pause", "unload")  # fmt: skip
+
+    def __init__(self, random: Random, stack: ExitStack, *, has_power: bool) -> None:
+        super().__init__(random)
+        self._disk = PowerDisk(stack) if has_power else None
+        folder = self._disk.folder if self._disk is not None else Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-"))
+        )  # fmt: skip
+        self.peer = BookKeeperPeer(folder / "peer")
+        stack.callback(self.peer.stop)
+        self.peer.start(3)
+        self.brokers = [stack.enter_context(ClusterBroker(self.peer)) for _ in range(2)]
+        addresses = [one.service_url.removeprefix("pulsar://") for one in self.brokers]
+        self.service_url = "pulsar://" + ",".join(addresses)
+        self.kafka_url = ",".join(one.kafka_url for one in self.brokers)
+        self.http_urls = tuple(one.http_url for one in self.brokers)
+
+    def _bookie(self) -> str:
+        return self.random.choice(self.peer.bookies)
+
+    def fault_kill(self) -> None:
+        """SIGKILL of a broker, and a new start."""
+        broker = self.random.choice(self.brokers)
+        broker.kill()
+        time.sleep(self.random.uniform(0, 6))
+        broker.start()
+
+    def fault_term(self) -> None:
+        """SIGTERM of a broker, and a new start."""
+        self.random.choice(self.brokers).restart()
+
+    def fault_pause(self) -> None:
+        """SIGSTOP of a broker, within its session."""
+        self.pause(self.random.choice(self.brokers).pid, (0.5, 2))
+
+    def fault_away(self) -> None:
+        """SIGSTOP of a broker for longer than its session: another one takes its topics."""
+        self.pause(self.random.choice(self.brokers).pid, (6, 9))
+
+    def fault_bookie(self) -> None:
+        """SIGKILL of a bookie, and a new start."""
+        name = self._bookie()
+        self.peer.kill(name)
+        time.sleep(self.random.uniform(0, 4))
+        self.peer.run(name)
+
+    def fault_bookie_pause(self) -> None:
+        """SIGSTOP of a bookie for a while."""
+        self.pause(self.peer.pids[self._bookie()], (0.5, 9))
+
+    def fault_zookeeper(self) -> None:
+        """SIGKILL of ZooKeeper, and a new start."""
+        self.peer.kill("zookeeper")
+        self.peer.run("zookeeper")
+
+    def fault_zookeeper_pause(self) -> None:
+        """SIGSTOP of ZooKeeper, sometimes for longer than sessions last."""
+        self.pause(self.peer.pids["zookeeper"], (0.5, 7))
+
+    def fault_bit(self) -> None:
+        """One bit of one bookie's entries flips, while it is down, and it starts again."""
+        name = self._bookie()
+        self.peer.kill(name)
+        logs = [each for each in (self.peer.folder / name).rglob("*.[lt]*") if each.is_file()]
+        logs = [each for each in logs if each.suffix in (".log", ".txn") and each.stat().st_size]
+        with self.random.choice(logs).open("r+b") as file:
+            size = len(file.read().rstrip(b"\0"))
+            file.seek(self.random.randrange(max(size, 1)))
+            (byte,) = file.read(1) or b"\0"
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1 << self.random.randrange(8)]))
+        self.peer.run(name)
+
+    def fault_power(self) -> None:
+        """The power of brokers, bookies and ZooKeeper is cut, and all start again."""
+        if self._disk is None:
+            raise SystemExit("power: the fault has to be named at the start")
+        names = ["zookeeper", *self.peer.bookies]
+        pids = [one.pid for one in self.brokers] + [self.peer.pids[name] for name in names]
+        with self._disk.cut(pids):
+            for broker in self.brokers:
+                broker.kill()
+            for name in names:
+                self.peer.kill(name)
+        for name in names:
+            self.peer.run(name)
+        for broker in self.brokers:
+            broker.start()
+
+
+class Foreign(System):
+    """A broker that runs already. With the id of its process it can be disturbed."""
+
+    DEFAULT = ("unload",)
+
+    def __init__(
+        self, random: Random, service_url: str, http_url: str, kafka_url: str, pid: int | None
+    ) -> None:
+        super().__init__(random)
+        self.service_url, self.kafka_url, self.http_urls = service_url, kafka_url, (http_url,)
+        self._pid = pid
+
+    @property
+    def faults(self) -> dict[str, Callable[[], None]]:
+        """Without the process's id there are only those over REST."""
+        found = super().faults
+        return found if self._pid is not None else {"unload": found["unload"]}
+
+    def fault_pause(self) -> None:
+        """SIGSTOP for a while."""
+        assert self._pid is not None
+        self.pause(self._pid)
+
+    def fault_kill(self) -> None:
+        """SIGKILL, and a new start with the same command, environment and folder."""
+        self._start_again(signal.SIGKILL)
+
+    def fault_term(self) -> None:
+        """SIGTERM, and a new start."""
+        self._start_again(signal.SIGTERM)
+
+    def _start_again(self, number: int) -> None:
+        assert self._pid is not None
+        about = Path(f"/proc/{self._pid}")
+        command = (about / "cmdline").read_bytes().decode().rstrip("\0").split("\0")
+        variables = (about / "environ").read_bytes().decode().rstrip("\0").split("\0")
+        cwd = (about / "cwd").readlink()
+        os.kill(self._pid, number)
+        while about.exists() and "Z" not in (about / "stat").read_text().rpartition(")")[2][:3]:
+            time.sleep(0.1)
+        self._pid = subprocess.Popen(
+            command, env=dict(each.partition("=")[::2] for each in variables), cwd=cwd,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ).pid  # fmt: skip
+        until_s = time.monotonic() + READY_S
+        while time.monotonic() < until_s:
+            with suppress(AdminError, UnreachableError):
+                self.admin.request("GET", "persistent/public/default")
+                return
+            time.sleep(0.5)
+        raise SystemExit(f"{urlsplit(self.http_urls[0]).netloc} does not serve again")
