@@ -197,7 +197,7 @@ class PieceWriter:
         except (FileNotFoundError, pa.ArrowInvalid):
             return None
         said = found.metadata or {}
-        if said.get(FOOTER_KEY) != hashlib.sha256(identity).digest():
+        if said.get(FOOTER_KEY) != hashlib.sha256(identity).hexdigest().encode():
             return None
         rows, rejected = said[_COUNTS_KEY].split()
         return int(rows), int(rejected)
@@ -228,7 +228,7 @@ class PieceWriter:
                         changes = latest(rows)
             if changes is not None:
                 writer.write_table(changes, max(1, len(changes)))
-            digest = hashlib.sha256(identity).digest()
+            digest = hashlib.sha256(identity).hexdigest().encode()
             writer.add_key_value_metadata({FOOTER_KEY: digest, _COUNTS_KEY: b"%d %d" % (*counts,)})
         if not is_current_run(self._place, self._run):
             raise JobFailedError(f"another offload has begun to write to {self._place.uri}")
