@@ -261,10 +261,17 @@ class Consumer:
         return pack(metadata)
 
     def _control_prefix(self, entry: Entry) -> bytes:
-        """All that a mirror needs to know of a control entry: that it is one."""
+        """All that a mirror needs to know of a control entry: that it is one; or of an aborted one,
+        which looks the same, and may have taken several indexes.
+        """
+        shown = None
         if self.connection.exposes_entry_metadata:
-            return client_prefix(entry.prefix, CONTROL_FIELDS)
-        return pack(BrokerEntryMetadata(entry_kind=CONTROL))
+            shown = peek(client_prefix(entry.prefix, CONTROL_FIELDS))
+        shown = shown or BrokerEntryMetadata()
+        shown.entry_kind = CONTROL
+        if entry.message_count > 1:
+            shown.message_count = entry.message_count
+        return pack(shown)
 
     def count_sent(self, messages: int, size_bytes: int, entries: int, now_ms: int) -> None:
         """Entries were sent together: take their `messages` off the permits, and count them."""
