@@ -43,9 +43,11 @@ MAX_ID = 2**31 - 2
 """Above this BookKeeper's clients take ids from another generator, which is not used here."""
 _PAUSE_S = 0.2
 _LIMIT_S = 30.0
-WAIT_S = 1.0
-"""So long may a topic that needs an id hold up others, once, while ZooKeeper does not answer."""
-_LOOKS = 10
+WAIT_S = 2.0
+"""So long may a topic that needs an id hold up others, once, while ZooKeeper does not answer. A
+silent bookie takes a quarter of it.
+"""
+_LOOKS = 20
 """The loop looks so often at the time within `WAIT_S`."""
 
 
@@ -68,8 +70,11 @@ class LedgerIds:
         """Take ``count`` ids that follow one another; returns the first. Raises CatalogError."""
         while True:
             first = await self._take(count)
-            if not await self._has_any(range(first, first + count)):
-                return first
+            try:
+                if not await self._has_any(range(first, first + count)):
+                    return first
+            except CoordinationError as error:
+                raise self._error(f"no ledger ids: {error}") from error
             _log.warning(
                 "ledger ids from %d to %d are left out: bookies have entries of such ledgers, and "
                 "ZooKeeper has none. Was it restored from an older copy?",

@@ -45,6 +45,7 @@ _CRC_BITS = 32
 _NAME_MAX = 200
 """File systems take names of 255 bytes."""
 
+_BUCKETS = re.compile(r"bucket\(([1-9][0-9]{0,4})\)")
 _MANIFEST_NAME = re.compile(r"manifest-([0-9]{6,})-([0-9a-f]{8})\.json")
 
 
@@ -109,7 +110,25 @@ class Layout:
     typed: bool = False
     """Whether values are columns of their schema's type."""
     write_mode: str = "append"
+    """``append``: a row for each message; ``upsert``: for each key, its latest message."""
     partition_by: str = "hour"
+    """Beside the topic: ``hour``, ``day``; for `upsert` ``topic``, or ``bucket(N)`` of the key."""
+
+    @property
+    def upserts(self) -> bool:
+        """Whether a row is a key."""
+        return self.write_mode == "upsert"
+
+    @property
+    def buckets(self) -> int:
+        """How many buckets keys are in; 0: none."""
+        found = _BUCKETS.fullmatch(self.partition_by)
+        return int(found[1]) if found else 0
+
+    @property
+    def period(self) -> str:
+        """The time whose messages a worker's file holds."""
+        return self.partition_by if self.partition_by in PERIODS_MS else "day"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +187,11 @@ def topic_folder(topic: str) -> str:
     return f"topic={name}"
 
 
+_newest_loaded: dict[str, Manifest] = {}
+"""By place: the manifest that was loaded last, so that a follower does not read all of them again.
+Its head says what is in it."""
+
+
 def load_manifest(place: Place, head: Head | None) -> Manifest:
     """The manifests up to a head; an empty one if it is None.
 
@@ -175,8 +199,8 @@ def load_manifest(place: Place, head: Head | None) -> Manifest:
         OptionError: a manifest is missing, damaged, or of a newer version.
     """
     contents: list[dict[str, Any]] = []
-    following = head
-    while following is not None:
+    following, known = head, _newest_loaded.get(place.uri, Manifest())
+    while following is not None and following != known.head:
         content = _content(place, following)
         try:
             for name in ("files", "rejected"):
@@ -190,16 +214,19 @@ def load_manifest(place: Place, head: Head | None) -> Manifest:
             raise _bad(place, following, f"is damaged: {error!r}") from error
         if (following.number if following is not None else 0) != number - 1:
             raise _bad(place, head, f"does not name manifest {number - 1}")
-    if head is None:
-        return Manifest()
+    if head is None or not contents:
+        return Manifest() if head is None else known
+    before = known if following is not None else Manifest()
     files, rejected = (
-        tuple(file for each in reversed(contents) for file in each[name])
-        for name in ("files", "rejected")
+        (*earlier, *(file for each in reversed(contents) for file in each[name]))
+        for name, earlier in (("files", before.files), ("rejected", before.rejected))
     )
     newest = contents[0]
     expired_ms = int(newest.get("expired_ms", 0))
     schema = str(newest.get("schema", ""))
-    return Manifest(files, head, newest["layout"], schema, rejected, expired_ms)
+    loaded = Manifest(files, head, newest["layout"], schema, rejected, expired_ms)
+    _newest_loaded[place.uri] = loaded
+    return loaded
 
 
 def _content(place: Place, head: Head) -> dict[str, Any]:
@@ -247,6 +274,8 @@ def write_manifest(place: Place, after: Manifest) -> Head:
     return head
 
 
+CHANGES_FOLDER = f"{MANIFEST_FOLDER}/changes"
+"""The workers' files of an upsert, until they are merged."""
 _RUN_PREFIX = "unfinished-"
 _OUR_FILE = re.compile(r"(\.?)[0-9]+-[0-9]{20}-[0-9]{20}\.parquet(\.[0-9a-f]+)?")
 
@@ -263,12 +292,14 @@ def begin_run(place: Place, run: str, mine: Container[str], counting: Container[
     if not run:
         return
     write_bytes(place, _path(run), b"")
-    left = [name for name in place.names(MANIFEST_FOLDER) if name.startswith((".", _RUN_PREFIX))]
+    names = place.names(MANIFEST_FOLDER)
+    left = [name for name in names if name.startswith((".", _RUN_PREFIX))]
     killed = [name for name in left if f"{MANIFEST_FOLDER}/{name}" != _path(run)]
     if killed:
         for topic in place.names(""):
             for part in place.names(topic) if topic.startswith("topic=") else ():
                 _sweep(place, f"{topic}/{part}", mine, counting)
+        _sweep(place, CHANGES_FOLDER, mine, ())
     for name in killed:
         place.remove(f"{MANIFEST_FOLDER}/{name}")
 

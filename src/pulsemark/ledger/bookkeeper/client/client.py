@@ -21,7 +21,7 @@ from .registry import BookieRegistry, ClientCore, new_ensemble
 from .tls import BookieTls, TlsContexts
 from .writer import LedgerWriter
 
-_KNOWN_MS = 1_000
+_KNOWN_MS = 500
 """So long bookies are asked whether they know of ledgers."""
 
 
