@@ -452,8 +452,8 @@ def test_a_namespace_is_not_deleted_under_a_topic_that_is_being_made(broker, is_
 def test_who_subscribes_while_a_subscription_is_made_waits_for_the_topic_to_have_it(broker):
     """Its commit may be done before the topic is told; nobody is told that it was removed."""
     opened(broker.connect(), broker, 1)
-    topic, created = topic_of(broker), topic_of(broker)._created
-    topic._created = lambda *told: broker.loop.call_later(0.5, created, *told)
+    topic, created = topic_of(broker), topic_of(broker).subscription_created
+    topic.subscription_created = lambda *told: broker.loop.call_later(0.5, created, *told)
     clients = [broker.connect() for _ in range(2)]
     for client in clients:
         client.send(client.subscribe(1, TOPIC, "s", sub_type=CommandSubscribe.Shared))

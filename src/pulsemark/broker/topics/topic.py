@@ -332,12 +332,12 @@ class Topic:
         subscription.rules_changed()
         if durable:
             self._creating[name] = subscription
-            cursor.persist().add_done_callback(partial(self._created, subscription))
+            cursor.persist().add_done_callback(partial(self.subscription_created, subscription))
         else:
             self.subscriptions[name] = subscription
         return subscription
 
-    def _created(self, subscription: Subscription, error: BaseException | None) -> None:
+    def subscription_created(self, subscription: Subscription, error: BaseException | None) -> None:
         """A new subscription is durable, or failed."""
         del self._creating[subscription.name]
         if error is not None:
