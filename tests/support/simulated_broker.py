@@ -22,9 +22,10 @@ from typing import Any
 
 from pulsemark.broker import handlers
 from pulsemark.broker.configuration.config import BrokerConfig
+from pulsemark.broker.connection.session import Session
 from pulsemark.broker.housekeeping import Housekeeping
 from pulsemark.broker.server import make_services
-from pulsemark.broker.services import Services, Session
+from pulsemark.broker.services import Services
 from pulsemark.ledger import LocalStore
 from pulsemark.metadata import StamperChain
 from pulsemark.proto import pulsar_api_pb2 as pb
