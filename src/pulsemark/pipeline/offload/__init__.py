@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .delta_table import DeltaTarget
 from .iceberg_table import IcebergTarget
-from .job import OffloadResult, offload
+from .job import OffloadResult, Upkeep, offload
 from .manifest import OffloadedFile
 from .verification import TopicCheck, truncate_offloaded, verify_offload
 
@@ -21,6 +21,7 @@ __all__ = [
     "OffloadResult",
     "OffloadedFile",
     "TopicCheck",
+    "Upkeep",
     "offload",
     "truncate_offloaded",
     "verify_offload",
