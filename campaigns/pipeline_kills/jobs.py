@@ -24,6 +24,7 @@ from pulsemark.metadata.schema_list import pack_schemas
 from pulsemark.pipeline import (
     DeltaTarget,
     IcebergTarget,
+    OffloadFollower,
     compact_folder,
     offload,
     verify_offload,
@@ -266,6 +267,46 @@ class CompactViews:
         return [] if same else ["the views differ"]
 
 
+class FollowOffload(Offload):
+    """A continuous offload of a folder that grows between its runs."""
+
+    def __init__(self, kind: str, data: Path, folder: Path) -> None:
+        super().__init__(kind, folder / "data", folder)
+        self._source = data
+
+    def prepare(self) -> None:
+        """A copy of the data folder, since it is changed."""
+        shutil.copytree(self._source, self._data)
+
+    def run(self) -> None:
+        """Three runs, with messages between them."""
+        follower = OffloadFollower(self._spark, self._data, self._target(), every_s=0.01)
+        follower.more = {"rows_per_file": 40}
+
+        def grow(_: object) -> None:
+            with LocalStore.open(self._data) as store:
+                topic = store.open_topic("persistent://public/default/a")
+                for number in range(7):
+                    topic.append(unbatched_message(b"g%d" % number, publish_time_ms=1))
+                topic.append(unbatched_message(b"end", publish_time_ms=1)).commit.wait(30)
+            if follower.runs >= 3:
+                follower.stop()
+
+        follower.on_run = grow
+        follower.run()
+
+    def problems_after_kill(self) -> list[str]:
+        """Rows are whole and there once."""
+        shown, wanted = self._shown(), self._wanted()
+        good = len(set(shown)) == len(shown) and set(shown) <= set(wanted)
+        return [] if good else ["rows are shown twice, or were never there"]
+
+    def problems_at_end(self) -> list[str]:
+        """After a last run without growth, all rows."""
+        Offload.run(self)
+        return super().problems_at_end()
+
+
 class TypedOffload(Offload):
     """An offload of typed values; those that are none are rejected."""
 
@@ -314,5 +355,8 @@ JOBS: Mapping[str, Job] = {
     "offload-parquet": lambda data, folder: Offload("parquet", data, folder),
     "offload-delta": lambda data, folder: Offload("delta", data, folder),
     "offload-iceberg": lambda data, folder: Offload("iceberg", data, folder),
+    "follow-parquet": lambda data, folder: FollowOffload("parquet", data, folder),
+    "follow-delta": lambda data, folder: FollowOffload("delta", data, folder),
+    "follow-iceberg": lambda data, folder: FollowOffload("iceberg", data, folder),
     "compact-views": CompactViews,
 }

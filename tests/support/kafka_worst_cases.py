@@ -11,15 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from pulsemark.broker.kafka import importing_kafka
 
 with importing_kafka():
     from kafka.protocol import admin, consumer, metadata, producer
 
+    from pulsemark.kafka import messages
+
 __all__ = ["WorstCase", "worst_cases"]
 
 TOPIC_KIND, GROUP = 2, "worst"
+_Owned = messages.ConsumerGroupHeartbeatRequest.TopicPartitions
 PLACE = {"partition": 0, "current_leader_epoch": -1}
 MEMBER = {"group_id": GROUP, "member_id": "", "group_instance_id": None}
 
@@ -162,6 +166,15 @@ def _of_groups(names: list[str]) -> list[WorstCase]:
             "groups": names, "include_authorized_operations": False}),
         WorstCase(admin.ListGroupsRequest, 5, {"states_filter": names, "types_filter": names}),
         WorstCase(admin.DeleteGroupsRequest, 1, {"groups_names": names}),
+        WorstCase(messages.ConsumerGroupDescribeRequest, 1, {
+            "group_ids": names, "include_authorized_operations": False}),
+        WorstCase(
+            messages.ConsumerGroupHeartbeatRequest, 1,
+            {"group_id": GROUP, "member_id": "m", "member_epoch": 1, "instance_id": None,
+             "rack_id": None, "rebalance_timeout_ms": 1, "subscribed_topic_names": names,
+             "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": [
+                 _Owned(topic_id=UUID(int=1), partitions=[0]) for _ in names]},
+        ),
     ]  # fmt: skip
 
 

@@ -376,6 +376,9 @@ class KafkaOptions:
     #: The session timeouts that members may ask for.
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
+    #: For members of the consumer protocol (KIP-848).
+    consumer_heartbeat_interval_ms: int
+    consumer_session_timeout_ms: int
     max_request_bytes: int
     max_fetch_bytes: int
     max_fetch_sessions: int

@@ -38,6 +38,7 @@ from ..ledger import (
     Appended,
     CorruptEntryError,
     EntryKind,
+    InvalidEntryError,
     LocalStore,
     ManagedLedger,
     Position,
@@ -140,7 +141,7 @@ class FollowedTopic:
         return EARLIEST if last is None else last.following
 
     def is_behind(self, state: TopicState) -> bool:
-        """Whether there is something to be done. A topic that is not open has not changed."""
+        """Whether there is something to be done; not for one that the source cannot open."""
         if not self.is_checked or self._is_more:
             return not self.problem
         return state.end is not None and self.end < state.end and state.entry_count > 0
@@ -278,7 +279,12 @@ class FollowedTopic:
     def _append(self, entries: list[StoredEntry], before: Appended | None) -> Appended | None:
         if not entries:
             return before
-        appended = self.ledger.follow(entries, self._epoch)
+        try:
+            appended = self.ledger.follow(entries, self._epoch)
+        except InvalidEntryError:
+            if before is not None:
+                before.commit.wait()  # if it failed, these have nothing to follow
+            raise
         self._count(entries)
         return appended
 

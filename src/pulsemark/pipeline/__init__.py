@@ -30,11 +30,12 @@ from .errors import (
     PipelineError,
     ReplayError,
 )
-from .inspection import control_entries, verify
+from .inspection import verify
 from .jobs import JOBS, Job, run_job
 from .offload import (
     DeltaTarget,
     IcebergTarget,
+    OffloadFollower,
     OffloadResult,
     Upkeep,
     offload,
@@ -58,6 +59,7 @@ __all__ = [
     "Job",
     "JobFailedError",
     "MissingExtraError",
+    "OffloadFollower",
     "OffloadResult",
     "OptionError",
     "PipelineError",
@@ -71,7 +73,6 @@ __all__ = [
     "compact_by_broker",
     "compact_folder",
     "compare_tiers",
-    "control_entries",
     "estimate_compaction",
     "find_java",
     "local_session",

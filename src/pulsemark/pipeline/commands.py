@@ -29,7 +29,7 @@ from .arguments import (
     token_of,
 )
 from .audit import GAPS, AuditLabels, audit, check_clock_errors, parse_bucket_ms, parse_by
-from .audit_report import write_report
+from .audit_report import runs_in, write_report
 from .columns import DEFAULT_COLUMNS
 from .compact import (
     CompactedTopic,
@@ -40,8 +40,17 @@ from .compact import (
 from .compact.job import STAGES
 from .compact.views import check_admin_url
 from .errors import JobFailedError, OptionError, ProblemsFoundError
-from .inspection import control_entries, verify
-from .offload import DeltaTarget, IcebergTarget, offload, truncate_offloaded, verify_offload
+from .inspection import verify
+from .offload import (
+    DeltaTarget,
+    IcebergTarget,
+    OffloadFollower,
+    OffloadResult,
+    offload,
+    truncate_offloaded,
+    verify_offload,
+)
+from .offload.follow import ended_by_signals
 from .offload.job import DEFAULT_ROWS_PER_FILE, Upkeep, check_table, layout_of
 from .offload.table import OffloadTable, table_of
 from .options import ReadOptions, parse_duration_ms
@@ -71,6 +80,9 @@ def add_audit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--application", help="label (default: none)")
     _add_other_tier(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots, too")
+    parser.add_argument(
+        "--append", action="store_true", help="with --html: keep the runs that the page has"
+    )
 
 
 def _add_other_tier(parser: argparse.ArgumentParser) -> None:
@@ -104,8 +116,11 @@ def check_audit(given: argparse.Namespace) -> None:
         raise OptionError("bySource", "true", "needs --against with another data folder")
     if isinstance(other, IcebergTarget):
         other.load()
+    if given.append and given.html is None:
+        raise OptionError("--append", "true", "needs --html, the page to append to")
     if given.html is not None:
         check_file("--html", given.html)
+        runs_in(given.html) if given.append else None
 
 
 def _other_tier(given: argparse.Namespace) -> str | IcebergTarget | None:
@@ -132,7 +147,8 @@ def run_audit(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         whole = _audited(spark, given, by="") if given.by else rows
         listed = [row.asDict() for row in whole.collect()]
         divided = [row.asDict() for row in rows.collect()] if given.by else ()
-        write_report(given.html, f"Audit of {given.path}", listed, compared, divided=divided)
+        title = f"Audit of {given.path}"
+        write_report(given.html, title, listed, compared, divided=divided, append=given.append)
     if compared is None:
         assert rows is not None, "one of the two was asked for"
         return _checked(rows, given.path)
@@ -305,6 +321,45 @@ def add_offload_options(parser: argparse.ArgumentParser) -> None:
         help="then remove verified and acknowledged messages from the ledgers; the broker must be"
         " stopped",
     )
+    _add_follow_options(parser)
+
+
+def _add_follow_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="go on beside a broker that writes; SIGTERM ends it after the run under way",
+    )
+    parser.add_argument(
+        "--every",
+        metavar="TIME",
+        help="with --follow: between the beginnings of two runs, such as 30s (default: 10s)",
+    )
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="with --follow: serve Prometheus metrics"
+    )
+    parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="address of it")
+
+
+def _every_s(given: argparse.Namespace) -> float:
+    """The pause of a follower. Raises OptionError, also for options that do not fit --follow."""
+    only = {"--every": given.every, "--metrics-port": given.metrics_port}
+    never = {
+        "--ending-time": given.ending_time,
+        "--verify": given.verify or None,
+        "--truncate": given.truncate or None,
+    }
+    for option, value in (never if given.follow else only).items():
+        if value is not None:
+            raise OptionError(
+                option, str(value), f"{'is not' if given.follow else 'is'} for --follow"
+            )
+    if given.metrics_port is not None and not 0 <= given.metrics_port < 1 << 16:
+        raise OptionError("--metrics-port", str(given.metrics_port), "is not a port (0 to 65535)")
+    try:
+        return parse_duration_ms(given.every or "10s") / 1000
+    except ValueError as error:
+        raise OptionError("--every", given.every, str(error)) from error
 
 
 def _add_typed_options(parser: argparse.ArgumentParser) -> None:
@@ -380,6 +435,7 @@ def _offload_arguments(given: argparse.Namespace) -> dict[str, Any]:
 def check_offload(given: argparse.Namespace) -> None:
     """What can be checked before a session is started."""
     texts = checked_options(given.path, given.topic, ending_time=given.ending_time)
+    _every_s(given)
     more = {"valueSchema": given.value_schema, "registrySchemas": given.registry_schemas}
     upserts = given.write_mode == "upsert" and given.value_schema is None
     more |= {"mode": None if upserts else given.mode, "columns": given.columns}
@@ -395,17 +451,30 @@ def check_offload(given: argparse.Namespace) -> None:
 def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     """Copy, then verify and truncate if it is wished; a row for each topic."""
     table = table_from(given)
-    done = offload(
-        spark,
-        given.path,
-        table,
-        given.topic,
-        ending_time=given.ending_time,
-        columns=given.columns.split(","),
-        rows_per_file=given.rows_per_file,
-        fail_on_data_loss=given.fail_on_data_loss,
+    counts: dict[str, list[int]] = {}
+
+    def count(result: OffloadResult) -> None:
+        for file in result.files:
+            sums = counts.setdefault(file.topic, [0, 0, 0, 0])
+            for place, more in enumerate((1, file.rows, file.size_bytes, file.rejected)):
+                sums[place] += more
+
+    more: dict[str, Any] = {
+        "columns": given.columns.split(","),
+        "rows_per_file": given.rows_per_file,
+        "fail_on_data_loss": given.fail_on_data_loss,
         **_offload_arguments(given),
-    )
+    }
+    if given.follow:
+        follower = OffloadFollower(
+            spark, given.path, table, given.topic, _every_s(given), on_run=count, more=more
+        )
+        if given.metrics_port is not None:
+            follower.serve_metrics(given.metrics_host, given.metrics_port)
+        with ended_by_signals(follower.stop):
+            follower.run()
+    else:
+        count(offload(spark, given.path, table, given.topic, ending_time=given.ending_time, **more))
     if (given.verify or given.truncate) and table.load().head is not None:
         problems = [p for check in verify_offload(given.path, table) for p in check.problems]
         if problems:
@@ -414,15 +483,8 @@ def run_offload(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
     if given.truncate and table.load().head is not None:
         left = truncate_offloaded(given.path, table)
     rows = [
-        (
-            topic,
-            sum(1 for file in done.files if file.topic == topic),
-            sum(file.rows for file in done.files if file.topic == topic),
-            sum(file.size_bytes for file in done.files if file.topic == topic),
-            sum(file.rejected for file in done.files if file.topic == topic),
-            left.get(topic),
-        )
-        for topic in sorted({*left, *(file.topic for file in done.files)})
+        (topic, *counts.get(topic, (0, 0, 0, 0)), left.get(topic))
+        for topic in sorted({*left, *counts})
     ]
     return spark.createDataFrame(rows, _OFFLOADED)
 
@@ -608,24 +670,6 @@ def run_replay(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
         for each in done.topics
     ]
     return spark.createDataFrame(rows, _REPLAYED)
-
-
-def run_control(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    """List the control entries."""
-    rows = control_entries(
-        spark,
-        given.path,
-        given.topic,
-        **range_of(given),
-    )
-    # As text: a table for people, and CSV, hold no map of bytes. A value that is not UTF-8 is
-    # written in hex.
-    return rows.selectExpr(
-        "* EXCEPT (tags)",
-        "array_join(transform(map_entries(tags),"
-        " tag -> concat(tag.key, '=', if(is_valid_utf8(cast(tag.value AS string)),"
-        " cast(tag.value AS string), concat('0x', hex(tag.value))))), ' ') AS tags",
-    )
 
 
 def check_verify(given: argparse.Namespace) -> None:

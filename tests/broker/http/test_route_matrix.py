@@ -166,7 +166,7 @@ def test_a_refusal_names_what_is_needed(attacked: BrokerThread) -> None:
         assert found == (status, f"not permitted: {needed}")
 
 
-@pytest.mark.parametrize("method", ["HEAD", "PATCH", "TRACE", "CONNECT", "get", "X"])
+@pytest.mark.parametrize("method", ["HEAD", "PATCH", "get"])
 def test_other_methods_change_and_show_nothing(attacked: BrokerThread, method: str) -> None:
     """HEAD needs what GET needs; other methods never come to a handler."""
     prepare(attacked)

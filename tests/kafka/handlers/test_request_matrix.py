@@ -15,6 +15,7 @@ from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from pulsemark.broker import BrokerThread
+from pulsemark.kafka import messages
 from pulsemark.kafka.handlers import HANDLERS
 from pulsemark.kafka.protocol import APIS, RAW_SASL
 from pulsemark.testing.raw_kafka import RawKafka, fetch_fields, produce_fields
@@ -225,6 +226,18 @@ def examples(topic: str) -> dict[int, Example]:
         ),
         Example(
             admin.DeleteGroupsRequest, 1, {"groups_names": ["g"]}, "reader", READERS, GROUP_FAILED
+        ),
+        Example(
+            messages.ConsumerGroupHeartbeatRequest, 1,
+            {"group_id": "new", "member_id": "m", "member_epoch": 0, "instance_id": None,
+             "rack_id": None, "rebalance_timeout_ms": 1_000, "subscribed_topic_names": [topic],
+             "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": []},
+            "reader", READERS, GROUP_FAILED,
+        ),
+        Example(
+            messages.ConsumerGroupDescribeRequest, 1,
+            {"group_ids": ["g"], "include_authorized_operations": False},
+            "reader", READERS, GROUP_FAILED,
         ),
     ]  # fmt: skip
     return {row.request.API_KEY: row for row in rows}

@@ -47,7 +47,7 @@ def test_what_the_broker_refuses_is_reported(broker: BrokerThread, tmp_path: Pat
     url = str(broker.http_url)
     with pytest.raises(TopicNotFoundError):
         compact_by_broker(url, tmp_path / "data", "nope")
-    with pytest.raises(JobFailedError, match=r"PUT http://127\.0\.0\.1:1/admin"):
+    with pytest.raises(JobFailedError, match=r"cannot connect to http://127\.0\.0\.1:1"):
         compact_by_broker("http://127.0.0.1:1", tmp_path / "data")
     for bad in ("ftp://x", "127.0.0.1:8080", "http://", "http://x/admin/v2"):
         with pytest.raises(OptionError, match="--admin-url"):

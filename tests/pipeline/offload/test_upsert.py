@@ -45,7 +45,7 @@ def test_a_row_is_the_latest_message_of_its_key(
 ) -> None:
     """Over several runs and commits, of which some are killed."""
     made = random.Random(5)
-    monkeypatch.setattr(job, "_MERGED_ROWS", 25)
+    monkeypatch.setattr(job, "MERGED_ROWS", 25)
     topics = [folder.topic("a"), folder.topic("b")]
     for number in range(2):
         for topic in topics:

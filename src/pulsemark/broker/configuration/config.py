@@ -351,6 +351,10 @@ class BrokerConfig(PolicyDefaults):
     kafka_group_min_session_timeout_ms: int = 6_000
     #: The longest session timeout that a member may ask for.
     kafka_group_max_session_timeout_ms: int = 1_800_000
+    #: How often members of the consumer protocol (KIP-848) are to send heartbeats.
+    kafka_group_consumer_heartbeat_interval_ms: int = 5_000
+    #: A member of the consumer protocol that is silent for so long is removed.
+    kafka_group_consumer_session_timeout_ms: int = 45_000
 
     # Cleaning, for topics without a policy of their own or of their namespace (docs/cleaning.md)
     #: Retention: how long, and how many bytes of, acknowledged messages are kept; -1: no limit.

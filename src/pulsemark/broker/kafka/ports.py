@@ -197,6 +197,8 @@ def kafka_options(config: BrokerConfig, host: str) -> KafkaOptions:
         group_initial_rebalance_delay_ms=config.kafka_group_initial_rebalance_delay_ms,
         group_min_session_timeout_ms=config.kafka_group_min_session_timeout_ms,
         group_max_session_timeout_ms=config.kafka_group_max_session_timeout_ms,
+        consumer_heartbeat_interval_ms=config.kafka_group_consumer_heartbeat_interval_ms,
+        consumer_session_timeout_ms=config.kafka_group_consumer_session_timeout_ms,
         max_request_bytes=config.max_kafka_request_bytes,
         max_fetch_bytes=config.max_kafka_fetch_bytes,
         max_fetch_sessions=config.max_kafka_fetch_sessions,

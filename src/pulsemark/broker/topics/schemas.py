@@ -353,8 +353,13 @@ class Schemas:
 
         return await self._writer.in_turn(turn)
 
-    async def forget(self, topic: TopicName) -> None:
-        """Forget the schemas of a deleted topic. A partition has none of its own."""
+    async def forget(
+        self, topic: TopicName, check: Callable[[list[SchemaVersion]], None] = lambda _: None
+    ) -> None:
+        """Forget the schemas of a deleted topic. A partition has none of its own.
+
+        `check` may refuse it, by what is stored when it is done.
+        """
         if topic.partition_index >= 0:
             return
         key = _key(topic)
@@ -362,7 +367,9 @@ class Schemas:
         async def turn() -> None:
             rows: list[Change] = []
             if self.ids is not None:
-                _, rows = await self.ids.give(key, await self._load(key), [])
+                stored = await self._load(key)
+                check(stored)
+                _, rows = await self.ids.give(key, stored, [])
             gone: list[Change] = [(SCHEMA_KIND, key, None), (FACTS_KIND, key, None)]
             await self._writer.write(*gone, *rows, frees=True)
             self._drop(key)

@@ -10,6 +10,7 @@ from ..endpoint import Handler
 from . import (
     authenticating,
     cluster,
+    consumers,
     fetching,
     grouping,
     offsets,
@@ -23,6 +24,7 @@ HANDLERS: dict[int, Handler] = {}
 for _module in (
     authenticating,
     cluster,
+    consumers,
     fetching,
     grouping,
     offsets,

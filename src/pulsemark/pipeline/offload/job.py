@@ -162,13 +162,15 @@ def offload(
     rejects = mode is not None and mode.upper() == DecodeMode.PERMISSIVE.value
     if write_mode == "upsert" and value_schema is None:
         mode = None  # without types only keys can be missing, of which a read knows nothing
-    given = {"valueSchema": value_schema, "registrySchemas": registry_schemas, "mode": mode}
-    texts = {
-        **checked_options(path, topics, ending_time=ending_time),
+    given = {
         "columns": ",".join(columns),
         "failOnDataLoss": str(fail_on_data_loss).lower(),
-        **{name: str(value) for name, value in given.items() if value is not None},
+        "valueSchema": value_schema,
+        "registrySchemas": registry_schemas,
+        "mode": mode,
     }
+    texts = checked_options(path, topics, ending_time=ending_time)
+    texts |= {name: str(value) for name, value in given.items() if value is not None}
     options = ReadOptions.parse(texts)
     table = table_of(target)
     layout = layout_of(options, write_mode, partition_by)
@@ -176,17 +178,7 @@ def offload(
     upkeep = upkeep or Upkeep()
     upkeep.check(table, layout)
     run = _Run(spark, table, options, texts, rows_per_file, layout, rejects=rejects)
-    if table.schema() is None:
-        run.form()
-    with table.lock():
-        for _ in range(_ATTEMPTS):
-            try:
-                done = run.run()
-                run.keep_up(upkeep)
-                return done
-            except TableChangedError as error:
-                changed = error
-    raise JobFailedError(f"given up after {_ATTEMPTS} attempts: {changed}")
+    return run.until_done(upkeep)
 
 
 def layout_of(options: ReadOptions, write_mode: str, partition_by: str | None) -> Layout:
@@ -276,6 +268,20 @@ class _Run:
         if layout.typed:
             self._rejects = options.mode is DecodeMode.PERMISSIVE
 
+    def until_done(self, upkeep: Upkeep) -> OffloadResult:
+        """As many attempts as it takes, with the table's upkeep. Raises JobFailedError."""
+        if self._table.schema() is None:
+            self.form()
+        with self._table.lock():
+            for _ in range(_ATTEMPTS):
+                try:
+                    done = self.run()
+                    self._keep_up(upkeep)
+                    return done
+                except TableChangedError as error:
+                    changed = error
+        raise JobFailedError(f"given up after {_ATTEMPTS} attempts: {changed}")
+
     def run(self) -> OffloadResult:
         """One attempt to copy what is new. Raises TableChangedError."""
         table = self._table
@@ -306,7 +312,7 @@ class _Run:
             raise errors[0]
         return OffloadResult(added.files, added.rejected)
 
-    def keep_up(self, upkeep: Upkeep) -> None:
+    def _keep_up(self, upkeep: Upkeep) -> None:
         """What is to be done with the table. Raises TableChangedError."""
         table, layout = self._table, self._layout
         if upkeep.row_lifetime_ms is not None:
@@ -433,7 +439,7 @@ class _Run:
         return replace(added, files=tuple(files), rejected=tuple(rejected))
 
 
-_MERGED_ROWS = 2_000_000
+MERGED_ROWS = 2_000_000
 """The most messages that one commit of an upsert has, but for those of a single file."""
 
 
@@ -441,7 +447,7 @@ def _groups(files: Sequence[OffloadedFile]) -> Iterator[tuple[OffloadedFile, ...
     """Files in their order, as many together as one commit may have."""
     group: list[OffloadedFile] = []
     for file in files:
-        if group and sum(each.rows for each in group) + file.rows > _MERGED_ROWS:
+        if group and sum(each.rows for each in group) + file.rows > MERGED_ROWS:
             yield tuple(group)
             group = []
         group.append(file)

@@ -187,6 +187,11 @@ def topic_folder(topic: str) -> str:
     return f"topic={name}"
 
 
+_newest_loaded: dict[str, Manifest] = {}
+"""By place: the manifest that was loaded last, so that a follower does not read all of them again.
+Its head says what is in it."""
+
+
 def load_manifest(place: Place, head: Head | None) -> Manifest:
     """The manifests up to a head; an empty one if it is None.
 
@@ -194,8 +199,8 @@ def load_manifest(place: Place, head: Head | None) -> Manifest:
         OptionError: a manifest is missing, damaged, or of a newer version.
     """
     contents: list[dict[str, Any]] = []
-    following = head
-    while following is not None:
+    following, known = head, _newest_loaded.get(place.uri, Manifest())
+    while following is not None and following != known.head:
         content = _content(place, following)
         try:
             for name in ("files", "rejected"):
@@ -209,16 +214,19 @@ def load_manifest(place: Place, head: Head | None) -> Manifest:
             raise _bad(place, following, f"is damaged: {error!r}") from error
         if (following.number if following is not None else 0) != number - 1:
             raise _bad(place, head, f"does not name manifest {number - 1}")
-    if head is None:
-        return Manifest()
+    if head is None or not contents:
+        return Manifest() if head is None else known
+    before = known if following is not None else Manifest()
     files, rejected = (
-        tuple(file for each in reversed(contents) for file in each[name])
-        for name in ("files", "rejected")
+        (*earlier, *(file for each in reversed(contents) for file in each[name]))
+        for name, earlier in (("files", before.files), ("rejected", before.rejected))
     )
     newest = contents[0]
     expired_ms = int(newest.get("expired_ms", 0))
     schema = str(newest.get("schema", ""))
-    return Manifest(files, head, newest["layout"], schema, rejected, expired_ms)
+    loaded = Manifest(files, head, newest["layout"], schema, rejected, expired_ms)
+    _newest_loaded[place.uri] = loaded
+    return loaded
 
 
 def _content(place: Place, head: Head) -> dict[str, Any]:
