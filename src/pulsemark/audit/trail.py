@@ -18,12 +18,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from ..ledger import EARLIEST, EntryKind, Position, Run, TopicLog
 from ..ledger.run import DamagedRecordError
 from ..metadata import Buffer, crc32c
+from ..records import record
 from .counts import MAX_ROWS, MAX_VALUES, Counts, Grouping, Tally
 
 # The bytes in which a trail is kept over a restart.
@@ -136,7 +137,7 @@ _Head: TypeAlias = tuple[EntryKind, int, int, int, Buffer, int]
 bytes."""
 
 
-@dataclass(slots=True)
+@record
 class Trail:
     """Not for several threads at a time."""
 

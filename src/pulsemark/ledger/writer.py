@@ -18,7 +18,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import NoReturn, TypeAlias
@@ -40,6 +40,7 @@ from ..metadata import (
 from ..metadata.message import sound_count
 from ..metadata.prefix import pack_stamps
 from ..proto.broker_entry_pb2 import CONTROL_LEADER_CHANGE, ControlType
+from ..records import record
 from .commit.batch import MAX_BATCH_BYTES, ROW_FIELDS, Appended, Batch, Commit, Group
 from .cursors.cursor import Cursor
 from .cursors.cursor_store import CursorStore, SubscribedLog
@@ -76,7 +77,7 @@ from .transactions import Event, Transactions, event_in, event_of
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@record
 class Tail:
     """The end of a topic, including entries that are not yet durable."""
 

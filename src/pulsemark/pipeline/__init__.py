@@ -18,7 +18,6 @@ from .compact import (
     CompactedTopic,
     compact_by_broker,
     compact_folder,
-    compact_to_table,
     estimate_compaction,
 )
 from .errors import (
@@ -71,7 +70,6 @@ __all__ = [
     "audit",
     "compact_by_broker",
     "compact_folder",
-    "compact_to_table",
     "compare_tiers",
     "estimate_compaction",
     "find_java",

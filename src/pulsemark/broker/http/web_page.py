@@ -21,8 +21,8 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.resources import files
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ...compaction.compacted_log import CompactedLog
@@ -55,7 +55,7 @@ async def page(request: Request) -> Response:
 
 @cache
 def _response() -> Response:
-    text = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     policy = (
         f"default-src 'none'; script-src {_hash_of(text, 'script')}; "
         f"style-src {_hash_of(text, 'style')}; connect-src 'self'; img-src data:; "

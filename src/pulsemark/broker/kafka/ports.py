@@ -128,7 +128,9 @@ class KafkaServer:
 
         def session() -> asyncio.BaseProtocol:
             assert self._endpoint is not None, "connections are accepted after `open`"
-            return self._endpoint.session(listener.port)
+            return self._endpoint.session(told or listener.port)
+
+        told = None if tls is not None else self._config.kafka_advertised_port
 
         listener = Listener(
             self._config.host,

@@ -32,7 +32,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from ...compaction.compacted_log import CompactedLog
 from ...ledger import Entry, EntryKind, Position
 from ...metadata import (
     PREFIX_HEADER_SIZE_BYTES,
@@ -56,6 +55,7 @@ from ...wire import commands
 from .sticky_keys import murmur3_32
 
 if TYPE_CHECKING:
+    from ...compaction.compacted_log import CompactedLog
     from ..memory import Reservation
     from .subscription import Subscription
 

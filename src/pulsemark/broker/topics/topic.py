@@ -20,8 +20,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ...compaction.compacted_log import CompactedLog
-from ...compaction.current_view import cleaner_state
 from ...ledger import (
     EARLIEST,
     LATEST,
@@ -54,6 +52,7 @@ from .producers import TopicProducers
 
 if TYPE_CHECKING:
     from ...compaction.cleaner import CleanerRules
+    from ...compaction.compacted_log import CompactedLog
 
 log = logging.getLogger(__name__)
 
@@ -246,7 +245,11 @@ class Topic:
     @property
     def first_index(self) -> int:
         """The index at which the topic begins."""
-        state = None if self.cleaned is None else cleaner_state(self.ledger)
+        if self.cleaned is None:
+            return self.ledger.first_index
+        from ...compaction.current_view import cleaner_state
+
+        state = cleaner_state(self.ledger)
         return self.ledger.first_index if state is None else state.first_index
 
     def read_compacted(self, form: CompactedLog) -> None:

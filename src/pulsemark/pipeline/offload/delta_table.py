@@ -137,6 +137,28 @@ class DeltaTarget:
             raise TableChangedError(f"{self.name}: {error}") from error
         self.sync_log()
 
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        from deltalake.exceptions import DeltaError
+
+        table = self._table
+        assert table is not None, "load opens it"
+        kept = [name for name in rows.column_names if name != "deleted"]
+        columns = {f"target.`{name}`": f"source.`{name}`" for name in kept}
+        same = [name for name in ("topic", "bucket", "__key") if name in kept]
+        merging = table.merge(
+            rows,
+            " AND ".join(f"target.`{name}` = source.`{name}`" for name in same),
+            source_alias="source",
+            target_alias="target",
+            commit_properties=self._properties(added),
+        )
+        merging = merging.when_matched_delete("source.deleted").when_matched_update(columns)
+        try:
+            merging.when_not_matched_insert(columns, "NOT source.deleted").execute()
+        except DeltaError as error:
+            raise TableChangedError(f"{self.name}: {error}") from error
+        self.sync_log()
+
     def _properties(self, added: Manifest) -> deltalake.CommitProperties:
         """What makes a commit that of a manifest, which is written."""
         from deltalake import CommitProperties, Transaction

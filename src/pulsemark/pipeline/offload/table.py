@@ -117,6 +117,17 @@ class OffloadTable(Protocol):
             TableChangedError: the table is not as it was at ``load``.
         """
 
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        """Let rows take the place of those of the same topic and key, in one commit.
+
+        Args:
+            added: see ``commit``; its files are not the table's.
+            rows: one for each topic and key, with the column ``deleted``: then there is none.
+
+        Raises:
+            TableChangedError: the table is not as it was at ``load``.
+        """
+
     def data_paths(self) -> set[str]:
         """The table's files now, relative to its place; other files with their full names."""
 
@@ -212,6 +223,10 @@ class ParquetFolder:
         if newest_head(self.place) != added.head:
             raise TableChangedError(f"{self.name} has a new manifest")
         write_manifest(self.place, added)
+
+    def upsert(self, added: Manifest, rows: pa.Table) -> None:
+        """Never called: files of a folder cannot be changed."""
+        raise OptionError("writeMode", "upsert", "needs a Delta or Iceberg table")
 
     def data_paths(self) -> set[str]:
         """See `OffloadTable`: what a reader of the folder finds."""
