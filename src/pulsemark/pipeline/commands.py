@@ -51,7 +51,7 @@ from .offload import (
     verify_offload,
 )
 from .offload.follow import ended_by_signals
-from .offload.job import DEFAULT_ROWS_PER_FILE, check_table, layout_of
+from .offload.job import DEFAULT_ROWS_PER_FILE, Upkeep, check_table, layout_of
 from .offload.table import OffloadTable, table_of
 from .options import ReadOptions, parse_duration_ms
 from .replay.job import replay
@@ -302,6 +302,7 @@ def add_offload_options(parser: argparse.ArgumentParser) -> None:
         "--columns", default=",".join(DEFAULT_COLUMNS), help="of the files (default: %(default)s)"
     )
     _add_typed_options(parser)
+    _add_upkeep_options(parser)
     parser.add_argument(
         "--rows-per-file",
         type=positive,
@@ -394,9 +395,41 @@ def _add_typed_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_upkeep_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--compact-files",
+        action="store_true",
+        help="then make one file of several small ones (Delta, Iceberg)",
+    )
+    parser.add_argument(
+        "--expire-snapshots",
+        type=duration_ms,
+        metavar="AGE",
+        help="then forget older states of the table, and their files, such as 7d (Delta, Iceberg)",
+    )
+    parser.add_argument(
+        "--row-lifetime",
+        type=duration_ms,
+        metavar="AGE",
+        help="then remove rows whose hour or day of broker time ended so long ago, such as 90d",
+    )
+
+
+def duration_ms(text: str) -> int:
+    """The argparse type of an age."""
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
+
+
+def _upkeep_of(given: argparse.Namespace) -> Upkeep:
+    return Upkeep(given.compact_files, given.expire_snapshots, given.row_lifetime)
+
+
 def _offload_arguments(given: argparse.Namespace) -> dict[str, Any]:
     names = ("value_schema", "registry_schemas", "mode", "write_mode", "partition_by")
-    return {name: getattr(given, name) for name in names}
+    return {name: getattr(given, name) for name in names} | {"upkeep": _upkeep_of(given)}
 
 
 def check_offload(given: argparse.Namespace) -> None:
@@ -409,7 +442,9 @@ def check_offload(given: argparse.Namespace) -> None:
     texts |= {name: value for name, value in more.items() if value is not None}
     options = ReadOptions.parse(texts)
     table = table_from(given)
-    check_table(table, options, layout_of(options, given.write_mode, given.partition_by))
+    layout = layout_of(options, given.write_mode, given.partition_by)
+    check_table(table, options, layout)
+    _upkeep_of(given).check(table, layout)
     table.load()
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,6 +78,30 @@ class OffloadResult:
         return sum(file.size_bytes for file in self.files)
 
 
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What a run does with the table after it has copied, by the library of the table's format."""
+
+    compact_files: bool = False
+    """Make one file of several small ones."""
+    expire_snapshots_ms: int | None = None
+    """Forget states of the table, and files that only they have, when they are older."""
+    row_lifetime_ms: int | None = None
+    """Remove rows whose hour or day of broker time ended so long ago."""
+
+    def check(self, table: OffloadTable, layout: Layout) -> None:
+        """Raises OptionError for what the table cannot do."""
+        if table.format == "parquet" and self.compact_files:
+            raise OptionError("compactFiles", "true", "needs --format delta or iceberg")
+        if table.format == "parquet" and self.expire_snapshots_ms is not None:
+            shown = str(self.expire_snapshots_ms)
+            raise OptionError("expireSnapshots", shown, "needs --format delta or iceberg")
+        if layout.upserts and self.row_lifetime_ms is not None:
+            shown = str(self.row_lifetime_ms)
+            reason = "needs writeMode=append: rows of an upsert are not filed by time"
+            raise OptionError("rowLifetime", shown, reason)
+
+
 def offload(
     spark: SparkSession,
     path: str | os.PathLike[str],
@@ -92,6 +117,7 @@ def offload(
     mode: str | None = None,
     write_mode: str = "append",
     partition_by: str | None = None,
+    upkeep: Upkeep | None = None,
 ) -> OffloadResult:
     """Copy what is new in a data folder to a table; each message is copied once.
 
@@ -117,6 +143,7 @@ def offload(
             latest message, and none if that has no value. A message without a key does not fit.
         partition_by: beside the topic, ``hour`` (default) or ``day`` of broker time; of an upsert
             ``topic`` (default) alone, or ``bucket(N)`` of the key.
+        upkeep: what is done with the table afterwards.
 
     Raises:
         MissingExtraError: pyspark, pyarrow or numpy is not installed.
@@ -148,8 +175,10 @@ def offload(
     table = table_of(target)
     layout = layout_of(options, write_mode, partition_by)
     check_table(table, options, layout)
+    upkeep = upkeep or Upkeep()
+    upkeep.check(table, layout)
     run = _Run(spark, table, options, texts, rows_per_file, layout, rejects=rejects)
-    return run.until_done()
+    return run.until_done(upkeep)
 
 
 def layout_of(options: ReadOptions, write_mode: str, partition_by: str | None) -> Layout:
@@ -239,14 +268,16 @@ class _Run:
         if layout.typed:
             self._rejects = options.mode is DecodeMode.PERMISSIVE
 
-    def until_done(self) -> OffloadResult:
-        """As many attempts as it takes. Raises JobFailedError."""
+    def until_done(self, upkeep: Upkeep) -> OffloadResult:
+        """As many attempts as it takes, with the table's upkeep. Raises JobFailedError."""
         if self._table.schema() is None:
             self.form()
         with self._table.lock():
             for _ in range(_ATTEMPTS):
                 try:
-                    return self.run()
+                    done = self.run()
+                    self._keep_up(upkeep)
+                    return done
                 except TableChangedError as error:
                     changed = error
         raise JobFailedError(f"given up after {_ATTEMPTS} attempts: {changed}")
@@ -280,6 +311,23 @@ class _Run:
         if errors:
             raise errors[0]
         return OffloadResult(added.files, added.rejected)
+
+    def _keep_up(self, upkeep: Upkeep) -> None:
+        """What is to be done with the table. Raises TableChangedError."""
+        table, layout = self._table, self._layout
+        if upkeep.row_lifetime_ms is not None:
+            period_ms = PERIODS_MS[layout.period]
+            now_ms = time.time_ns() // 1_000_000
+            expired_ms = (now_ms - upkeep.row_lifetime_ms) // period_ms * period_ms
+            manifest = table.load()
+            old = any(manifest.expired_ms <= x.hour_ms < expired_ms for x in manifest.files)
+            if old or table.format == "parquet":
+                emptied = replace(manifest, files=(), rejected=(), expired_ms=expired_ms)
+                table.remove_before(emptied, layout.period)
+        if upkeep.compact_files:
+            table.compact_files()
+        if upkeep.expire_snapshots_ms is not None:
+            table.expire_snapshots(upkeep.expire_snapshots_ms)
 
     def _merge(self, added: Manifest) -> None:
         """Merge the workers' changes into the table, some files in each commit, in their order."""

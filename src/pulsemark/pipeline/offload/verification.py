@@ -90,7 +90,12 @@ def _verified(path: Path, table: OffloadTable, expected: Expected) -> list[Topic
     for files in by_log.values():
         files.sort(key=lambda file: file.first_index)
     upserts = manifest.layout is not None and manifest.layout.upserts
-    problems = _problems(table, by_log, upserts=upserts)
+    there = {
+        log: [file for file in files if file.hour_ms >= manifest.expired_ms]
+        for log, files in by_log.items()
+    }
+    there = {log: files for log, files in there.items() if files}
+    problems = _problems(table, there, upserts=upserts)
     with FolderReader(path) as reader:
         logs = reader.logs({topic for topic, _ in by_log}, lost=expected.lost_ledgers)
         return [
