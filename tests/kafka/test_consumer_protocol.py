@@ -117,7 +117,7 @@ def test_the_server_assigns_as_asked(broker, wide):
         while message is None and time.monotonic() < ends_s:
             message = wrong.poll(0.1)
         assert message is not None
-        assert message.error().code() == 112
+        assert "assignor" in message.error().str()
 
 
 def test_a_regex_is_looked_up_by_the_broker(broker, admin, topic):

@@ -241,6 +241,11 @@ def test_the_topics_schema_is_the_subjects(broker, registry):
         data = AvroSchema(Row).schema_info().schema().encode()
         other = Schema(name="", type=Schema.Json, schema_data=data)
         client.create_producer("persistent://public/default/o", schema=other)
+        # Its last version is Pulsar's alone: the subject cannot be removed below it.
+        registry.register("p-value", ONE)
+        assert registry("DELETE", "/subjects/p-value") == (200, [1])
+        client.create_producer("persistent://public/default/p", schema=other)
+    assert registry.code("DELETE", "/subjects/p-value?permanent=true") == (404, 40405)
     assert registry.code("GET", "/subjects/o-value/versions") == (404, 40401)
     assert registry.code("POST", "/subjects/o-value/versions", {"schema": ONE}) == (409, 409)
     url = f"{broker.http_url}/admin/v2/persistent/public/default/t?force=true"
@@ -264,16 +269,17 @@ def test_schemas_from_before_the_registry_get_ids(tmp_path):
 
 def test_ids_are_those_before_after_kill_9(tmp_path):
     """What was answered is durable."""
-    answers = []
-    for _ in range(2):
-        program = [sys.executable, "-c", PROGRAM, tmp_path]
-        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            registry = Registry(process.stdout.readline().strip())
-            found = [registry.register(*each) for each in (("t-value", ONE), ("k", TWO))]
-            answers.append((found, registry.get("/subjects"), registry.get("/schemas/ids/2")))
-            process.send_signal(signal.SIGKILL)
-    assert answers[0] == answers[1]
+    program = [sys.executable, "-c", PROGRAM, tmp_path]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        registry = Registry(process.stdout.readline().strip())
+        ids = [registry.register(*each) for each in (("t-value", ONE), ("k", TWO))]
+        process.send_signal(signal.SIGKILL)
+    with running_broker(data_dir=tmp_path, schema_registry_port=0) as broker:
+        registry = Registry(broker.schema_registry_url)
+        assert registry.get("/subjects") == ["k", "t-value"]
+        assert registry.get("/schemas/ids/2") == {"schema": TWO}
+        assert [registry.register(*each) for each in (("k", ONE), ("t-value", TWO))] == ids
 
 
 def test_ids_are_bounded():
@@ -321,6 +327,23 @@ def test_the_registry_has_the_topics_permissions():
             assert client.code(method, path, None if method == "GET" else given) == denied, path
         assert stranger.get("/subjects") == []
         assert admin("DELETE", VALUE) == (200, [1])
+
+
+def test_references_are_bounded(registry):
+    """Their number, and all definitions together: each is read for every registration."""
+    large = json.dumps({**RECORD, "name": "Large", "doc": "x" * 600_000})
+    for subject in ("l1", "l2"):
+        registry.register(subject, large)
+    uses = {"schema": ONE, "references": [
+        {"name": "Large", "subject": subject, "version": 1} for subject in ("l1", "l2")
+    ]}  # fmt: skip
+    assert registry.code("POST", VALUE + "/versions", uses) == (422, 42201)
+    uses["references"] = [{"name": "Large", "subject": "l1", "version": -1}]
+    assert registry("POST", VALUE + "/versions", uses)[0] == 200
+    assert registry.get("/subjects/l1/versions/1/referencedby") == [2]
+    assert registry.code("DELETE", "/subjects/l1") == (422, 42206)
+    many = {"schema": ONE, "references": [uses["references"][0]] * 101}
+    assert registry.code("POST", VALUE + "/versions", many) == (422, 42201)
 
 
 def test_two_at_once_get_one_id_each(broker):

@@ -125,14 +125,16 @@ def test_epochs_fence(groups):
     one.fenced(Code.FENCED_MEMBER_EPOCH, epoch=1, owned=partitions("a"))
     one.fenced(Code.FENCED_MEMBER_EPOCH, epoch=1, owned=None)
     assert one.beat(epoch=1).epoch == 2  # it has missed the last answer
-    groups.coordinator.check_commit("g", 1, "1", None)
     for epoch, member_id, code in (
         (2, "1", Code.NONE),
         (1, "1", Code.STALE_MEMBER_EPOCH),
         (2, "3", Code.UNKNOWN_MEMBER_ID),
         (-1, "", Code.UNKNOWN_MEMBER_ID),
     ):
-        assert groups.coordinator.check_commit("g", epoch, member_id, None) is code
+        check = groups.coordinator.check_commit
+        assert check("g", epoch, member_id, None, knows_epochs=True) is code
+    assert check("g", 2, "1", None) is Code.UNSUPPORTED_VERSION
+    assert check("none", 2, "1", None, knows_epochs=True) is Code.GROUP_ID_NOT_FOUND
 
 
 def test_what_is_not_valid_is_refused(groups):
@@ -248,6 +250,42 @@ def test_uniform_is_even_and_keeps_what_it_can(before, after, counts):
     if before <= after:
         for member, assigned in old.items():
             assert len(assigned & new[member]) == min(len(assigned), len(new[member]))
+
+
+def test_what_members_take_is_bounded():
+    """Members of a group, groups, the names that they read, and their memory; all is given back."""
+    few = Groups(max_groups=2, max_group_members=2)
+    for number in "12":
+        Consumer(few, number).beat()
+    Consumer(few, "3").fenced(Code.GROUP_MAX_SIZE_REACHED)
+    Consumer(few, "4").beat(group="h")
+    Consumer(few, "5").fenced(Code.COORDINATOR_NOT_AVAILABLE, group="i")
+    small = Groups(max_group_bytes=2_500)
+    Consumer(small, "1").beat()
+    Consumer(small, "2").beat()
+    Consumer(small, "3").fenced(Code.COORDINATOR_NOT_AVAILABLE)
+    wide = Groups()
+    many = frozenset(map(str, range(10_001)))
+    Consumer(wide, "1").fenced(Code.INVALID_REQUEST, topics=many)
+    for member in (Consumer(wide, "2", sorted(many)[:10_000]), Consumer(wide, "3", "x")):
+        member.beat()
+    others = frozenset(f"o{number}" for number in range(10_000))
+    Consumer(wide, "4", others).fenced(Code.GROUP_MAX_SIZE_REACHED)
+    for each in (few, small, wide):
+        each.clock.move(46)
+        assert each.coordinator.used_bytes == 0
+        assert each.coordinator.consumers.groups == {}
+
+
+def test_a_large_share_comes_with_several_heartbeats(groups, monkeypatch):
+    """So that no heartbeat holds up the event loop."""
+    monkeypatch.setitem(TOPICS, "large", 12_000)
+    one = Consumer(groups, "1", topics=("large",))
+    sizes = []
+    for _ in range(4):
+        one.beat()
+        sizes.append(len(one.has))
+    assert sizes == [5_000, 10_000, 12_000, 12_000]
 
 
 def test_range_gives_runs():

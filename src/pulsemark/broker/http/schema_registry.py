@@ -55,6 +55,7 @@ from ..topics.schema_ids import (
 )
 from ..topics.schemas import (
     ALLOWS_UPDATE,
+    MAX_DEFINITION_BYTES,
     STRATEGY,
     Facts,
     SchemaVersion,
@@ -433,8 +434,11 @@ async def _posted(request: Request) -> SchemaVersion:
     listed = body.get("references") or []
     if not isinstance(listed, list) or len(listed) > MAX_REFERENCES:
         raise RegistryError(42201, f"references must be a list of at most {MAX_REFERENCES}")
-    references = tuple(map(_reference, listed))
-    used = [await _used(request, each) for each in references]
+    found = [await _used(request, _reference(each)) for each in listed]
+    references = tuple(each for each, _ in found)
+    used = [(each.name, data) for each, data in found]
+    if sum(len(data) for _, data in used) > MAX_DEFINITION_BYTES:
+        raise RegistryError(42201, f"references of more than {MAX_DEFINITION_BYTES} bytes")
     try:
         schema = await request.services.schemas.compare(_parsed, kind, text, used)
     except InvalidSchemaError as error:
@@ -452,8 +456,8 @@ def _reference(value: Any) -> Reference:
     raise RegistryError(42201, "a reference must have a name, a subject and a version")
 
 
-async def _used(request: Request, reference: Reference) -> tuple[str, bytes]:
-    """A reference's name, and the definition that it stands for."""
+async def _used(request: Request, reference: Reference) -> tuple[Reference, bytes]:
+    """A reference with its version's number, and the definition that it stands for."""
     found = await _subject(request, "Read", reference.subject)
     version = "latest" if reference.version == -1 else str(reference.version)
     try:
@@ -462,7 +466,7 @@ async def _used(request: Request, reference: Reference) -> tuple[str, bytes]:
         raise RegistryError(
             42201, f"Invalid schema: reference {reference.name}: {error}"
         ) from error
-    return reference.name, one.schema.schema_data
+    return reference._replace(version=one.number + 1), one.schema.schema_data
 
 
 def _parsed(kind: str, text: str, used: list[tuple[str, bytes]]) -> Schema:
@@ -831,13 +835,10 @@ async def delete(request: Request, subject: str) -> Response:
     schemas = request.services.schemas
     gone = found.shown(deleted=True)
     if request.flag("permanent"):
-        if found.live:
-            raise RegistryError(
-                40405,
-                f"Subject '{subject}' was not deleted first before being permanently deleted",
-            )
+        check = partial(_check_deleted, subject)
+        check(found.stored)
         await _check_unused(request, subject, gone)
-        await schemas.forget(found.place)
+        await schemas.forget(found.place, check)
         if found.topic is None:
             writer = request.services.topics.catalog_writer
             await writer.put(CONFIG_KIND, str(found.place), None)
@@ -869,6 +870,14 @@ async def delete_version(request: Request, subject: str, version: str) -> Respon
     change = _hidden if is_live else _emptied
     await request.services.schemas.revise(found.place, partial(change, [one]))
     return _answer(one.number + 1)
+
+
+def _check_deleted(subject: str, stored: list[SchemaVersion]) -> None:
+    """Raise RegistryError if a version is live: also one that only Pulsar's clients see."""
+    if live_of(stored):
+        raise RegistryError(
+            40405, f"Subject '{subject}' was not deleted first before being permanently deleted"
+        )
 
 
 async def _check_unused(request: Request, subject: str, gone: list[SchemaVersion]) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..deadlines import Deadline
 from .assignors import ASSIGNORS, UNIFORM, Counts, Subscriptions, Target
@@ -27,6 +28,8 @@ from .group import OVERHEAD_BYTES, Joining
 from .offsets import Partition
 
 PARTITION_BYTES = 150
+MAX_GIVEN = 5_000
+"""Partitions that a member gets with one heartbeat; the next one brings more."""
 NOTHING: frozenset[Partition] = frozenset()
 
 
@@ -50,8 +53,10 @@ class ConsumerMember:
     assigned: frozenset[Partition] = NOTHING
     #: What it has and has to let go.
     revoking: frozenset[Partition] = NOTHING
-    #: Something of its target is another member's still.
+    #: Something of its target is another member's still, or was too much for one answer.
     is_waiting: bool = False
+    #: The names that it has sent, in memory.
+    names_bytes: int = 0
     #: What it sent as a member of the classic protocol; None: it uses this one.
     classic: Joining | None = None
     session: Deadline | None = None
@@ -61,7 +66,7 @@ class ConsumerMember:
     @property
     def reads(self) -> frozenset[str]:
         """The topics that it reads."""
-        return self.topics | self.matched
+        return self.topics | self.matched if self.matched else self.topics
 
     @property
     def held(self) -> frozenset[Partition]:
@@ -76,8 +81,8 @@ class ConsumerMember:
     @property
     def size_bytes(self) -> int:
         """What it takes in memory, roughly."""
-        names = sum(map(len, self.topics)) + len(self.regex or "") + len(self.client_id)
-        return OVERHEAD_BYTES + names + PARTITION_BYTES * len(self.held)
+        has = len(self.assigned) + len(self.revoking)
+        return OVERHEAD_BYTES + self.names_bytes + PARTITION_BYTES * has
 
     def cancel(self) -> None:
         """Expect nothing of it any more."""
@@ -100,6 +105,8 @@ class ConsumerGroup:
     target: Target = field(default_factory=dict)
     #: The partitions of each topic that is read.
     counts: Counts = field(default_factory=dict)
+    #: How many members read a topic.
+    readers: Counter[str] = field(default_factory=Counter)
     #: Who has a partition, or has to let it go.
     owners: dict[Partition, str] = field(default_factory=dict)
     #: Topics by regex, and how many topics and partitions there were when they were looked for.
@@ -144,6 +151,7 @@ class ConsumerGroup:
     def add(self, member: ConsumerMember) -> None:
         """Add a member."""
         self.members[member.member_id] = member
+        self.readers.update(member.reads)
         if member.instance_id is not None:
             self.static[member.instance_id] = member.member_id
 
@@ -152,9 +160,30 @@ class ConsumerGroup:
         member.cancel()
         self._hold(member, NOTHING, NOTHING)
         del self.members[member.member_id]
+        self._no_longer(member.reads)
         self.target.pop(member.member_id, None)
         if self.static.get(member.instance_id or "") == member.member_id:
             del self.static[member.instance_id or ""]
+
+    def subscribe(
+        self, member: ConsumerMember, topics: frozenset[str], matched: frozenset[str]
+    ) -> bool:
+        """Note what a member reads; whether that is another thing than before."""
+        before = member.reads
+        member.topics, member.matched = topics, matched
+        if member.reads == before:
+            return False
+        self.readers.update(member.reads)
+        self._no_longer(before)
+        names = (*member.topics, member.regex or "", member.client_id)
+        member.names_bytes = sum(map(len, names))
+        return True
+
+    def _no_longer(self, topics: frozenset[str]) -> None:
+        self.readers.subtract(topics)
+        for topic in topics:
+            if not self.readers[topic]:
+                del self.readers[topic]
 
     def replace(self, member: ConsumerMember, new: ConsumerMember) -> None:
         """A static member is back with another id: it gets the place of the one before."""
@@ -194,8 +223,7 @@ class ConsumerGroup:
 
     def look(self, partitions_of: Callable[[str], int]) -> None:
         """See which partitions there are of what is read: a new epoch, if others than before."""
-        names = {name for member in self.members.values() for name in member.reads}
-        counts = {name: count for name in names if (count := partitions_of(name))}
+        counts = {name: count for name in self.readers if (count := partitions_of(name))}
         if counts != self.counts:
             self.counts = counts
             self.epoch += 1
@@ -206,12 +234,20 @@ class ConsumerGroup:
         votes = Counter(m.assignor for m in self.members.values() if m.assignor is not None)
         self.assignor = votes.most_common(1)[0][0] if votes else UNIFORM
         assign, counts = ASSIGNORS[self.assignor], dict(self.counts)
-        subscriptions: Subscriptions = {
-            member.member_id: (member.instance_id or member.member_id, member.reads)
-            for member in self.members.values()
-        }
+        said = [
+            (m.member_id, m.instance_id or m.member_id, m.topics, m.matched)
+            for m in self.members.values()
+        ]
         now = {name: self.target.get(name, NOTHING) for name in self.members}
-        return lambda: assign(subscriptions, counts, now)
+
+        def planned() -> Target:
+            subscriptions: Subscriptions = {
+                member: (name, topics | matched if matched else topics)
+                for member, name, topics, matched in said
+            }
+            return assign(subscriptions, counts, now)
+
+        return planned
 
     def install(self, epoch: int, target: Target) -> None:
         """Take a target that was computed for an epoch."""
@@ -236,8 +272,8 @@ class ConsumerGroup:
             self._hold(member, kept, gone)
             return True
         self._hold(member, kept, NOTHING)
-        free = frozenset(p for p in target - kept if p not in self.owners)
-        self._hold(member, kept | free, NOTHING)
+        free = (p for p in target - kept if p not in self.owners)
+        self._hold(member, kept.union(islice(free, MAX_GIVEN)), NOTHING)
         member.is_waiting = member.assigned != target
         if member.epoch != self.target_epoch:
             member.previous_epoch, member.epoch = member.epoch, self.target_epoch

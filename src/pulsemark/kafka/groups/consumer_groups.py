@@ -79,7 +79,7 @@ class Beat:
 class Answer(NamedTuple):
     """The answer to a heartbeat; `assigned` None: nothing has changed."""
 
-    member_id: str
+    member_id: str | None
     epoch: int
     assigned: frozenset[Partition] | None = None
 
@@ -116,14 +116,15 @@ class ConsumerGroups:
             group = ConsumerGroup(beat.group) if classic is None else self._upgraded(classic)
             self.groups[beat.group] = group
         if group is None:
-            raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"Group {beat.group} not found.")
+            reason = f"Consumer group {beat.group} not found."
+            raise KafkaError(Code.GROUP_ID_NOT_FOUND, reason)
         before = group.epoch
         try:
             member = self._member(group, beat)
         except KafkaError:
             self._forget_empty(group)
             raise
-        if self._take(member, beat):
+        if self._take(group, member, beat):
             group.epoch += 1
         self._resolve(group, looked_up)
         self._look(group, is_due=group.epoch > before)
@@ -162,11 +163,7 @@ class ConsumerGroups:
             known.classic = None
             return known
         if holder is not None and holder != beat.member_id:
-            raise KafkaError(
-                Code.FENCED_INSTANCE_ID,
-                f"Static member {beat.member_id} with instance id {beat.instance_id} was fenced by "
-                f"member {holder}.",
-            )
+            raise _fenced(beat, holder)
         if known is None or (beat.instance_id is not None and holder is None):
             raise KafkaError(
                 Code.UNKNOWN_MEMBER_ID,
@@ -183,19 +180,19 @@ class ConsumerGroups:
     def _replaced(self, group: ConsumerGroup, before: ConsumerMember, beat: Beat) -> ConsumerMember:
         new = _new(beat)
         new.topics, new.regex, new.matched = before.topics, before.regex, before.matched
-        new.assignor = before.assignor
+        new.assignor, new.names_bytes = before.assignor, before.names_bytes
         group.replace(before, new)
         return new
 
-    def _take(self, member: ConsumerMember, beat: Beat) -> bool:
+    def _take(self, group: ConsumerGroup, member: ConsumerMember, beat: Beat) -> bool:
         """Note what a heartbeat says of its member; whether others are concerned."""
-        before = member.topics, member.regex, member.assignor
-        if beat.topics is not None:
-            member.topics = beat.topics
+        before = member.regex, member.assignor
+        topics = member.topics if beat.topics is None else beat.topics
+        matched = member.matched
         if beat.regex is not None:
             member.regex = beat.regex or None
-            if not beat.regex:
-                member.matched = frozenset()
+            matched = matched if beat.regex else frozenset()
+        is_other = group.subscribe(member, topics, matched)
         if beat.assignor is not None:
             member.assignor = beat.assignor
         if beat.rebalance_timeout_ms >= 0:
@@ -203,7 +200,7 @@ class ConsumerGroups:
         if beat.rack_id is not None:
             member.rack_id = beat.rack_id
         member.client_id, member.client_host = beat.client_id, beat.client_host
-        return before != (member.topics, member.regex, member.assignor)
+        return is_other or before != (member.regex, member.assignor)
 
     def finish(self, group: ConsumerGroup, member: ConsumerMember, beat: Beat) -> Answer:
         """Bring a member nearer to its target. Raises KafkaError if it was removed meanwhile."""
@@ -243,8 +240,7 @@ class ConsumerGroups:
         group.resolved = {r: t for r, t in {**group.resolved, **found}.items() if r in used}
         for member in group.members.values():
             matched = group.resolved.get(member.regex or "", frozenset())
-            if matched != member.matched:
-                member.matched = matched
+            if group.subscribe(member, member.topics, matched):
                 group.epoch += 1
 
     # -- leaving ----------------------------------------------------------------------------------
@@ -258,13 +254,14 @@ class ConsumerGroups:
         if beat.instance_id is not None:
             holder = group.static.get(beat.instance_id)
             if holder is None:
-                raise KafkaError(Code.UNKNOWN_MEMBER_ID, f"no member {beat.instance_id}")
+                reason = f"Instance id {beat.instance_id} is unknown."
+                raise KafkaError(Code.UNKNOWN_MEMBER_ID, reason)
             if holder != member_id:
-                raise KafkaError(Code.FENCED_INSTANCE_ID, f"{beat.instance_id} is {holder}")
+                raise _fenced(beat, holder)
         member = group.members.get(member_id)
         if member is None:
             raise KafkaError(
-                Code.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of {group.name}."
+                Code.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.name}."
             )
         if beat.epoch == LEAVES_FOR_NOW:
             member.epoch = LEAVES_FOR_NOW
@@ -317,14 +314,17 @@ class ConsumerGroups:
     # -- offsets ----------------------------------------------------------------------------------
 
     def check_offsets(
-        self, group: ConsumerGroup, member_id: str, epoch: int, *, may_be_none: bool = False
+        self, group: ConsumerGroup, member_id: str, epoch: int, *, knows_epochs: bool = True
     ) -> Code:
-        """Whether a member of this epoch may commit offsets, or fetch them."""
-        if may_be_none and not member_id and epoch < 0:
-            return Code.NONE
+        """Whether a member of this epoch may commit offsets, or fetch them.
+
+        `knows_epochs`: the request's version is one in which there are epochs of members.
+        """
         member = group.members.get(member_id)
         if member is None:
             return Code.UNKNOWN_MEMBER_ID
+        if member.classic is None and not knows_epochs:
+            return Code.UNSUPPORTED_VERSION
         if epoch != member.epoch:
             is_classic = member.classic is not None
             return Code.ILLEGAL_GENERATION if is_classic else Code.STALE_MEMBER_EPOCH
@@ -399,8 +399,7 @@ class ConsumerGroups:
             else:
                 group.add(member)
             group.epoch += 1
-        elif member.topics != wanted.topics:
-            member.topics = wanted.topics
+        elif group.subscribe(member, wanted.topics, frozenset()):
             group.epoch += 1
         member.classic = joining
         self._look(group, is_due=group.is_outdated)
@@ -444,7 +443,7 @@ def check_beat(beat: Beat) -> None:
     if not beat.group.strip():
         problem = "GroupId can't be empty."
     elif beat.epoch < LEAVES_FOR_NOW:
-        problem = f"MemberEpoch is {beat.epoch}, but must be greater than or equal to -2."
+        problem = "MemberEpoch is invalid."
     elif not beat.member_id and (beat.needs_id or not joins):
         problem = "MemberId can't be empty."
     elif beat.instance_id is not None and not beat.instance_id.strip():
@@ -490,6 +489,14 @@ def matching(regex: str, names: Iterable[str]) -> frozenset[str]:
         reason = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
         raise KafkaError(Code.INVALID_REGULAR_EXPRESSION, reason) from error
     return frozenset(name for name in names if pattern.fullmatch(name))
+
+
+def _fenced(beat: Beat, holder: str) -> KafkaError:
+    return KafkaError(
+        Code.FENCED_INSTANCE_ID,
+        f"Static member {beat.member_id} with instance id {beat.instance_id} was fenced by member "
+        f"{holder}.",
+    )
 
 
 def _is_current(member: ConsumerMember, beat: Beat) -> bool:
@@ -544,6 +551,7 @@ def _of_classic(member_id: str, joining: Joining) -> ConsumerMember:
         joining.rebalance_timeout_ms,
         frozenset() if wanted is None else wanted.topics,
         classic=joining,
+        names_bytes=joining.size_bytes,
     )
 
 

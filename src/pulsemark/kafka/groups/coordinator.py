@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 MAX_PROTOCOLS = 100
 #: Metadata and assignments of one group's members: its leader gets all of them in one answer.
 MAX_GROUP_BYTES = 16 * 1024 * 1024
+MAX_GROUP_TOPICS = 20_000
+"""Topics that the members of a group of the consumer protocol name."""
 CLIENT_ID_LENGTH = 255
 """So much of a client's id is a part of its member id."""
 CLASSIC = "classic"
@@ -311,6 +313,8 @@ class Coordinator:
             if group is None and classic is None and not self._has_room_for_group(beat.group):
                 raise KafkaError(_NO_ROOM, "there are too many groups")
             code = self._no_room(wanted, beat.member_id, OVERHEAD_BYTES + names)
+            if code is None and len(wanted.readers) + len(beat.topics or ()) > MAX_GROUP_TOPICS:
+                code = Code.GROUP_MAX_SIZE_REACHED
             count = 0 if classic is None else len(classic.members)
             if code is None and count >= self._options.max_group_members:
                 code = Code.GROUP_MAX_SIZE_REACHED
@@ -351,12 +355,23 @@ class Coordinator:
                 self._downgrade(group)
 
     def check_commit(
-        self, name: str, generation: int, member_id: str, instance_id: str | None
+        self,
+        name: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        *,
+        knows_epochs: bool = False,
     ) -> Code:
-        """Whether a member of this generation may commit; -1 is a client without a group."""
+        """Whether a member of this generation or epoch may commit; -1 is a client without a group.
+
+        `knows_epochs`: the request's version is one in which there are epochs of members.
+        """
         consumers = self.consumers.groups.get(name)
         if consumers is not None:
-            return self.consumers.check_offsets(consumers, member_id, generation)
+            return self.consumers.check_offsets(
+                consumers, member_id, generation, knows_epochs=knows_epochs
+            )
         group = self.groups.get(name)
         has_members = group is not None and bool(group.members)
         if generation < 0 and not has_members:
@@ -364,7 +379,8 @@ class Coordinator:
         if not has_members:
             # A group with offsets only is known, and has no members.
             is_known = group is not None or bool(self.offsets.of_group(name))
-            return Code.UNKNOWN_MEMBER_ID if is_known else Code.ILLEGAL_GENERATION
+            absent = Code.GROUP_ID_NOT_FOUND if knows_epochs else Code.ILLEGAL_GENERATION
+            return Code.UNKNOWN_MEMBER_ID if is_known else absent
         code = self._check_generation(group, generation, member_id, instance_id)
         if code is not Code.NONE or group is None:
             return code

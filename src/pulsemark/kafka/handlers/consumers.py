@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..access import Operation
-from ..endpoint import PART_BYTES, Handler, KafkaSession, parts_of
+from ..endpoint import ENCODED_AT_ONCE_PARTS, PART_BYTES, Handler, KafkaSession, parts_of
 from ..errors import Code, KafkaError
 from ..groups.consumer_group import ConsumerGroup, ConsumerMember, by_topic
 from ..groups.consumer_groups import (
@@ -35,7 +35,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 async def consumer_group_heartbeat(session: KafkaSession, request: Request) -> None:
     """A member joins, lives, or leaves; the answer has its partitions, if they have changed."""
     code, reason, assignment = Code.NONE, None, None
-    answer = Answer(request.body.member_id or "", 0)
+    answer = Answer(None, 0)
     try:
         refused = session.group_code(request.body.group_id or "")
         if refused is not Code.NONE:
@@ -44,14 +44,7 @@ async def consumer_group_heartbeat(session: KafkaSession, request: Request) -> N
     except KafkaError as refusal:
         code, reason = refusal.code, refusal.message
     if answer.assigned is not None:
-        assignment = _Assignment(
-            topic_partitions=[
-                _Assignment.TopicPartitions(
-                    topic_id=session.endpoint.topic_ids.of(topic), partitions=indexes
-                )
-                for topic, indexes in by_topic(answer.assigned).items()
-            ]
-        )
+        assignment = await _shown(session, answer.assigned)
     response = ConsumerGroupHeartbeatResponse(
         throttle_time_ms=0,
         error_code=code,
@@ -62,6 +55,21 @@ async def consumer_group_heartbeat(session: KafkaSession, request: Request) -> N
         assignment=assignment,
     )
     await session.answer_by_size(request, response, len(answer.assigned or ()))
+
+
+async def _shown(session: KafkaSession, assigned: frozenset[Partition]) -> Any:
+    """A member's partitions, as an answer has them."""
+    ids = session.endpoint.topic_ids
+
+    def make() -> Any:
+        parts = [
+            _Assignment.TopicPartitions(topic_id=ids.of(topic), partitions=indexes)
+            for topic, indexes in by_topic(assigned).items()
+        ]
+        return _Assignment(topic_partitions=parts)
+
+    is_small = len(assigned) <= ENCODED_AT_ONCE_PARTS
+    return make() if is_small else await session.endpoint.ports.run_blocking(make)
 
 
 async def _beat_of(session: KafkaSession, request: Request) -> Beat:
@@ -145,7 +153,9 @@ def _described(session: KafkaSession, name: str) -> Any:
     code = session.group_code(name)
     group = session.endpoint.groups.consumers.groups.get(name) if code is Code.NONE else None
     reason = None if code is Code.NONE else code.name
-    if code is Code.NONE and group is None:
+    if code is Code.NONE and not name:
+        code, reason = Code.INVALID_GROUP_ID, "GroupId can't be empty."
+    elif code is Code.NONE and group is None:
         code, reason = Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group."
     return _Group(
         error_code=code,

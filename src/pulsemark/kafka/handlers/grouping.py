@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -30,14 +31,13 @@ from ...ledger import LedgerError
 from ..access import Operation
 from ..endpoint import (
     MANY_PARTS,
-    MAX_ANSWER_BYTES,
     PART_BYTES,
     Handler,
     KafkaSession,
     one_part,
     parts_of,
 )
-from ..errors import Code, KafkaError, ProtocolError
+from ..errors import Code, KafkaError
 from ..groups.consumer_groups import CONSUMER
 from ..groups.group import Group, Joining, JoinResult, State, SyncResult
 from ..groups.offsets import Committed, Partition
@@ -306,6 +306,8 @@ AT_ONCE_PARTITIONS = 500
 MAX_METADATA_BYTES = 4_096
 """offset.metadata.max.bytes"""
 MAX_CHARACTER_BYTES = 4
+STABLE_VERSION = 7
+"""From this version of OffsetFetch on, a client may ask for stable offsets only (KIP-447)."""
 NOT_COMMITTED = Committed(-1, -1, "", -1)
 
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -314,6 +316,8 @@ _FetchedTopic = OffsetFetchResponse.OffsetFetchResponseTopic
 _FetchedGroup = OffsetFetchResponse.OffsetFetchResponseGroup
 #: From this version of OffsetFetch on, several groups may be asked for.
 GROUPS_VERSION = 8
+#: From this version of OffsetCommit and OffsetFetch on, members may have epochs (KIP-848).
+EPOCHS_VERSION = 9
 
 
 def offset_commit(session: KafkaSession, request: Request) -> Coroutine[Any, Any, None] | None:
@@ -391,6 +395,7 @@ class _Commit:
             body.generation_id_or_member_epoch if version >= 1 else -1,
             (body.member_id or "") if version >= 1 else "",
             body.group_instance_id if version >= 7 else None,
+            knows_epochs=version >= EPOCHS_VERSION,
         )
         if code is not Code.NONE:
             self._codes, self._offsets = dict.fromkeys(self._codes, code), {}
@@ -427,33 +432,38 @@ class _Commit:
 
 async def offset_fetch(session: KafkaSession, request: Request) -> None:
     """Groups' committed offsets; without a list of topics, all of a group."""
+    is_stable = request.version >= STABLE_VERSION and bool(request.body.require_stable)
     if request.version < GROUPS_VERSION:
-        topics, code, count = await _fetched_group(session, request.body, _FetchedTopic)
+        topics, code, count = await _fetched_group(
+            session, request.body, _FetchedTopic, is_stable=is_stable
+        )
         response = OffsetFetchResponse(throttle_time_ms=0, topics=topics, error_code=code)
         await session.answer_by_size(request, response, count)
         return
     groups, total = [], 0
+    kind = _FetchedGroup.OffsetFetchResponseTopics
     async for asked in session.named(
-        request.body.groups or (), lambda each: PART_BYTES + len(each.group_id or ""),
-        key=lambda each: each.group_id,
-    ):  # fmt: skip
-        kind = _FetchedGroup.OffsetFetchResponseTopics
-        topics, code, count = await _fetched_group(session, asked, kind)
+        request.body.groups or (),
+        lambda each: PART_BYTES * _count_of(session, each) + len(each.group_id or ""),
+        key=attrgetter("group_id"),
+    ):
+        topics, code, count = await _fetched_group(session, asked, kind, is_stable=is_stable)
         total += 1 + count
-        if total * PART_BYTES > MAX_ANSWER_BYTES:
-            raise ProtocolError(f"an answer with {total} parts")
         groups.append(_FetchedGroup(group_id=asked.group_id, topics=topics, error_code=code))
     response = OffsetFetchResponse(throttle_time_ms=0, groups=groups)
     await session.answer_by_size(request, response, total)
 
 
 async def _fetched_group(
-    session: KafkaSession, asked: Any, kind: Any
+    session: KafkaSession, asked: Any, kind: Any, *, is_stable: bool
 ) -> tuple[list[Any], Code, int]:
     """The topics of one group's answer, its code, and how many partitions there are."""
     group = asked.group_id or ""
     code = session.group_code(group) or _fetch_code(session, group, asked)
+    if code is not Code.NONE and kind is not _FetchedTopic:
+        return [], code, 0
     offsets = session.endpoint.offsets.of_group(group) if code is Code.NONE else {}
+    unstable = session.endpoint.offsets.unstable_of(group) if is_stable else ()
     by_topic: dict[str, list[Any]] = {}
 
     def answer_bytes(at: Partition) -> int:
@@ -469,6 +479,8 @@ async def _fetched_group(
         found = _code(session, code, topic)
         if asked.topics is None and found is not Code.NONE:
             continue
+        if found is Code.NONE and (topic, index) in unstable:
+            found = Code.UNSTABLE_OFFSET_COMMIT
         partition = _fetched(part, index, offsets.get((topic, index)), found)
         by_topic.setdefault(topic, []).append(partition)
     topics = [kind(name=name, partitions=each) for name, each in by_topic.items()]
@@ -480,9 +492,9 @@ def _fetch_code(session: KafkaSession, group: str, asked: Any) -> Code:
     groups = session.endpoint.groups.consumers
     known = groups.groups.get(group)
     member_id, epoch = getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1)
-    if known is None:
-        return Code.UNKNOWN_MEMBER_ID if member_id and epoch > 0 else Code.NONE
-    return groups.check_offsets(known, member_id or "", epoch, may_be_none=True)
+    if known is None or (not member_id and epoch < 0):
+        return Code.NONE
+    return groups.check_offsets(known, member_id or "", epoch)
 
 
 def _fetched_of(body: Any, offsets: Mapping[Partition, Committed]) -> Iterable[Partition]:
@@ -558,12 +570,14 @@ def _parts_of_fetch(session: KafkaSession, request: Request) -> int:
     """Partitions, as the answer has them."""
     body = request.body
     asked = (body,) if request.version < GROUPS_VERSION else body.groups or ()
-    return sum(
-        len(session.endpoint.offsets.of_group(each.group_id or ""))
-        if each.topics is None
-        else 1 + sum(1 + len(topic.partition_indexes or ()) for topic in each.topics)
-        for each in asked
-    )
+    return sum(_count_of(session, each) for each in asked)
+
+
+def _count_of(session: KafkaSession, asked: Any) -> int:
+    """Partitions of one group that are asked for, and the group."""
+    if asked.topics is None:
+        return 1 + len(session.endpoint.offsets.of_group(asked.group_id or ""))
+    return 1 + sum(1 + len(topic.partition_indexes or ()) for topic in asked.topics)
 
 
 HANDLERS: dict[int, Handler] = {
